@@ -7,6 +7,7 @@ STAMPS := $(VENV)/.stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := -c constraints.txt
 CLIENTS := $(VENV)/clients
+FRAMEWORKS := $(VENV)/frameworks
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 
@@ -18,14 +19,14 @@ DOC_TEST := timeout $(RUST_LIMIT_S) cargo test --profile bench --doc -p hocket-k
 LOOM := RUSTFLAGS="--cfg loom" timeout $(RUST_LIMIT_S) cargo test --release --target-dir target/loom -p hocket-sync --lib loom
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal --durations=20 --durations-min=3
-ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients tests
+ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients --ignore=tests/frameworks tests
 PYTHON_CODE := python tests examples benches scripts
 PURE_CRATES := ids program protocol trace dlc order simulate sync vopr
 PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/launch/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel test quick test-clients test-torch check check-rust check-python docs fmt bench bless fuzz clean
+.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-torch check check-rust check-python docs fmt bench bless fuzz exactly-once clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -44,7 +45,7 @@ test: setup ## every check and test: Rust, then Python
 	$(CARGO_TEST) --workspace
 	$(DOC_TEST)
 	$(LOOM)
-	$(PYTEST) --doctest-modules python/hocket benches
+	$(PYTEST) --doctest-modules --ignore=python/hocket/jax --ignore=benches/frameworks python/hocket benches
 	$(PARALLEL) -m "not timing" $(ALL_TESTS)
 	$(MAKE) --no-print-directory test-clients
 	$(PYTEST) -m timing --durations=20 --durations-min=3 $(ALL_TESTS)
@@ -55,6 +56,10 @@ quick: base ## what needs no job and no network: programs, protocol, plans, form
 
 test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo
 	$(CLIENTS)/bin/python -m pytest tests/clients
+
+test-frameworks: $(STAMPS)/frameworks ## JAX against one process, in an environment of its own
+	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --durations=10 tests/frameworks
+	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --doctest-modules python/hocket/jax
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
 	$(PIP) install -q $(CONSTRAINTS) expecttest
@@ -95,6 +100,12 @@ fuzz: ## libFuzzer on every parser of bytes that come from outside, FUZZ_S secon
 	  RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=2048 || exit 1; \
 	done
 
+CASES ?= 100000
+
+exactly-once: base ## that every gradient is applied once under random schedules: CASES cases in Rust and in Python, and on real ranks
+	HOCKET_FUZZ_CASES=$(CASES) RUST_TEST_THREADS=2 timeout $(RUST_LIMIT_S) cargo test --profile bench -p hocket-executor --lib properties
+	HOCKET_FUZZ_CASES=$(CASES) $(PYTEST) -q --timeout 7200 tests/training/test_exactly_once.py tests/torch/test_delayed.py -k "once or reference"
+
 bench: base ## benchmarks, in alternation with other libraries; `python -m benches` has more
 	$(BIN)/hocket bench all_reduce --against gloo$$(test -x $(BIN)/mpirun && echo ,mpi)
 	$(BIN)/hocket bench hook
@@ -115,17 +126,17 @@ $(STAMPS)/system: scripts/system-packages $(STAMPS)/venv
 
 $(STAMPS)/dependencies: pyproject.toml constraints.txt $(STAMPS)/venv
 	@echo "== Python packages (PyTorch alone is several GB; a few minutes on a fresh machine)"
-	$(BIN)/python scripts/requirements.py development | xargs $(PIP) install --progress-bar on $(CONSTRAINTS)
+	$(BIN)/python scripts/requirements.py development | xargs -d '\n' $(PIP) install --progress-bar on $(CONSTRAINTS)
 	@touch $@
 
 $(STAMPS)/docs: pyproject.toml constraints.txt $(STAMPS)/venv
 	@echo "== MkDocs"
-	$(BIN)/python scripts/requirements.py docs | xargs $(PIP) install -q $(CONSTRAINTS)
+	$(BIN)/python scripts/requirements.py docs | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
 
 $(STAMPS)/wheel: pyproject.toml constraints.txt $(STAMPS)/venv
 	@echo "== maturin and Zig"
-	$(BIN)/python scripts/requirements.py wheel | xargs $(PIP) install -q $(CONSTRAINTS)
+	$(BIN)/python scripts/requirements.py wheel | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
 
 # An environment of its own, which sees that of hocket: PyTorch is not installed twice.
@@ -136,6 +147,14 @@ $(STAMPS)/clients: tests/clients/constraints.txt $(STAMPS)/system $(STAMPS)/exte
 	  > $$($(CLIENTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
 	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/clients/constraints.txt \
 	  lightning transformers accelerate
+	@touch $@
+
+$(STAMPS)/frameworks: tests/frameworks/constraints.txt $(STAMPS)/extension
+	@echo "== environment of the frameworks' tests"
+	scripts/make-venv $(PYTHON) $(FRAMEWORKS)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
+	$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/frameworks/constraints.txt jax optax
 	@touch $@
 
 $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/dependencies

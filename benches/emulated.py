@@ -19,9 +19,15 @@ TIMEOUT_S = 120.0
 
 
 def in_emulation(
-    cluster: Cluster, slots: Sequence[str], argv: Sequence[str], *, interface: str | None = None
+    cluster: Cluster,
+    slots: Sequence[str],
+    argv: Sequence[str],
+    *,
+    interface: str | None = None,
+    trace: Path | None = None,
 ) -> Any:
     """The result that rank 0 of `argv --out FILE` wrote; a rank on each slot. `interface`: as HOCKET_INTERFACE; None: the default.
+    `trace`: the directory that ranks write a trace to.
 
     Raises PeerError with the last words of the rank that failed.
     """
@@ -33,21 +39,23 @@ def in_emulation(
             raise PeerError(f"these rows need network namespaces: {emulation.remarks[0]}")
         out = Path(directory) / "result.json"
         files.write(Path(directory) / "cluster.toml", cluster)
-        _launch(emulation, slots, [*argv, "--out", str(out)], Path(directory) / "cluster.toml", interface)
+        settings = Settings(
+            cluster=str(Path(directory) / "cluster.toml"),
+            timeout_s=TIMEOUT_S,
+            start_timeout_s=TIMEOUT_S,
+            interface=interface,
+            trace=None if trace is None else str(trace),
+        )
+        _launch(emulation, slots, [*argv, "--out", str(out)], settings)
         return json.loads(out.read_text())
 
 
-def _launch(
-    emulation: Emulation, slots: Sequence[str], argv: list[str], cluster: Path, interface: str | None = None
-) -> None:
+def _launch(emulation: Emulation, slots: Sequence[str], argv: list[str], settings: Settings) -> None:
     environment = {**emulation.environment, "OMP_NUM_THREADS": "1"}
     processes = [
         ProcessSpec(argv=argv, host=host, prefix=emulation.command(host), environment=environment)
         for host in slots
     ]
-    settings = Settings(
-        cluster=str(cluster), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S, interface=interface
-    )
     run_ranks(emulation, slots[0], processes, settings)
 
 

@@ -1,6 +1,7 @@
 """What tests of several folders need."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
@@ -15,6 +16,13 @@ from hocket.launch.testbed import Testbed
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Programs that jobs of tests compile are not kept with the user's."""
     os.environ.setdefault("HOCKET_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_reaches_children() -> None:
+    """A run that a shell has in the background ignores SIGINT, and what tests start would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,6 @@ from benches.emulated import TIMEOUT_S
 from hocket.artefacts import files, trace
 from hocket.artefacts.change import Change
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.demo.catalogue import WARM_UP_STEPS
 from hocket.demo.emulation import NamespaceEmulation, ranks, run_ranks
@@ -32,7 +31,7 @@ from hocket.launch.testbed import Testbed
 from hocket.launch.variables import OF_A_RANK
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.options import ProbeOptions
-from hocket.planning import search
+from hocket.planning import search as planner
 from hocket.settings import Settings
 from hocket.simulation import shortlist
 
@@ -78,6 +77,8 @@ def train_on(
     weather: Weather = (),
     autopilot: bool = True,
     promise: str | None = None,
+    search: str | None = None,
+    compared: Path | None = None,
     cache: str | None = None,
     plan: Path | None = None,
     traced: bool = False,
@@ -87,18 +88,21 @@ def train_on(
 
     Args:
         slots: a host for each rank; default: each host of the testbed once.
+        search: how long plans are tried.
+        compared: where rank 0 leaves its parameters after `benches.autopilot.rank.COMPARED` steps.
         plan: file of a plan made before.
         traced: with what it changed, which costs it a trace.
         torchrun: torchrun starts each host's rank, and hosts have the machine's own name, all the same one.
     """
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
         out = Path(folder) / "steps.json"
-        argv = [*_script(contender, model, steps), str(out)]
+        argv = [*_script(contender, model, steps), str(out), *([] if compared is None else [str(compared)])]
         settings = Settings(
             timeout_s=TIMEOUT_S,
             start_timeout_s=TIMEOUT_S,
             autopilot=autopilot,
             promise=promise,
+            search=search,
             plan=None if plan is None else str(plan),
             trace=folder if traced else None,
             cache=cache or folder,
@@ -116,18 +120,24 @@ def train_on(
 
 def by_verbs(bed: Testbed, model: str, folder: Path) -> Path:
     """The file of the plan that probe, profile and plan make by default, which is exact."""
+    cluster, profile = measured(bed, model, folder)
+    plan_file = folder / "plan.json"
+    considered = planner.considered(cluster, profile, len(cluster.hosts))
+    files.write(plan_file, shortlist.chosen(considered, cluster, profile))
+    return plan_file
+
+
+def measured(bed: Testbed, model: str, folder: Path) -> tuple[Cluster, Profile]:
+    """What probe and profile find."""
     emulation, hosts = NamespaceEmulation(bed), [host.name for host in bed.cluster.hosts]
     store = addresses.join(emulation.address(hosts[0]), emulation.port())
     options = ProbeOptions(rates="tcp")
     cluster = probe_hosts(ranks(emulation, hosts, AGENT), store=store, serve=False, options=options)
-    profile_file, plan_file = folder / "profile.json", folder / "plan.json"
+    profile_file = folder / "profile.json"
     argv = [*_script("hocket", model, PROFILE_STEPS), str(folder / "steps.json")]
     settings = Settings(profile_out=str(profile_file), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
     run_ranks(emulation, hosts[0], ranks(emulation, hosts, argv), settings)
-    profile = files.read(profile_file, Profile)
-    plan: Plan = shortlist.chosen(search.considered(cluster, profile, len(hosts)), cluster, profile)
-    files.write(plan_file, plan)
-    return plan_file
+    return cluster, files.read(profile_file, Profile)
 
 
 def _script(contender: str, model: str, steps: int) -> list[str]:

@@ -1,7 +1,7 @@
 """One rank of `python -m benches autopilot`: trains with one contender and writes when each of its steps ended.
 
-`python -m benches.autopilot.rank CONTENDER MODEL STEPS OUT`. CONTENDER is one of `benches.autopilot.contenders`. OUT's `.steps` has
-the steps so far.
+`python -m benches.autopilot.rank CONTENDER MODEL STEPS OUT [PARAMETERS]`. CONTENDER is one of `benches.autopilot.contenders`. OUT's
+`.steps` has the steps so far. PARAMETERS: where rank 0 leaves them after COMPARED steps.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from hocket.demo.task import TASKS
 from torch import nn
 
 TINY = 64
+COMPARED = 20
+"""Steps after which parameters are compared."""
 
 
 def main() -> None:
@@ -38,6 +40,8 @@ def main() -> None:
         optimizer.step()
         ended_s.append(time.perf_counter())
         _tell(out, rank, len(ended_s) - 1)
+        if rank == 0 and len(sys.argv) > 5 and len(ended_s) - 1 == COMPARED:
+            torch.save([each.detach() for each in network.parameters()], sys.argv[5])
     if rank == 0:
         out.write_text(json.dumps([b - a for a, b in pairwise(ended_s)]))
     if contender in BACKENDS:

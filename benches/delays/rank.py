@@ -1,92 +1,167 @@
-"""One rank of `python -m benches delays`: iterations of each plan in turns, with layers whose computation sleeps."""
+"""One rank of `python -m benches delays`: contenders train in turns, with layers whose computation is a wait.
+
+`python -m benches.delays.rank FOLDER --out FILE`. FOLDER has the model's profile and the contenders. In a first turn every
+variant of a contender trains a few iterations, and the fastest one stays.
+"""
 
 from __future__ import annotations
 
-import json
+import dataclasses
+import itertools
+import math
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
+
+import msgspec
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 
 import hocket.torch as hk
 import torch
+from benches.delays.contest import Contender, Ddp, Measured, Planned
 from hocket.artefacts import files
-from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
+from hocket.settings import Settings
 
 TURNS, ITERATIONS, WARM_UP = 3, 12, 4
-"""Blocks of iterations of each plan, one plan after the other; the first iterations of a block do not count."""
+"""Blocks of iterations of each contender, one after the other; the first iterations of a block do not count."""
+
+TUNING = 6
+"""Iterations of each variant beforehand, after as many as warm up."""
 
 
 class Paced(torch.autograd.Function):
-    """A layer that takes so long in forward and in backward, and whose gradient is ones."""
+    """A layer that takes so long in forward and in backward, and whose gradients are ones."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, forward_s: float, backward_s: float
+        ctx: Any, x: torch.Tensor, forward_s: float, backward_s: float, *weights: torch.Tensor
     ) -> torch.Tensor:
-        """Unchanged."""
+        """Unchanged. Weights are read: gates are at the modules that are seen to use a parameter."""
         time.sleep(forward_s)
         ctx.backward_s = backward_s
-        ctx.shape = weight.shape
+        ctx.shapes = [weight.view_as(weight).shape for weight in weights]
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Made at the end of its time."""
         time.sleep(ctx.backward_s)
-        return gradient, torch.ones(ctx.shape), None, None
+        return gradient, None, None, *(torch.ones(shape) for shape in ctx.shapes)
 
 
 class Layer(torch.nn.Module):
-    """One gradient, and its share of the computation: a module of its own, so that it can have a gate."""
+    """Gradients, and their share of the computation: a module of its own, so that it can have a gate."""
 
-    def __init__(self, shape: tuple[int, ...], forward_s: float, backward_s: float) -> None:
+    def __init__(self, shapes: Sequence[tuple[int, ...]], forward_s: float, backward_s: float) -> None:
         """All parameters are zero."""
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(shape))
+        for number, shape in enumerate(shapes):
+            self.register_parameter(str(number), torch.nn.Parameter(torch.zeros(shape)))
         self.times_s = forward_s, backward_s
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Unchanged, later."""
-        return Paced.apply(x, self.weight, *self.times_s)  # type: ignore[no-any-return]
+        return Paced.apply(x, *self.times_s, *self.parameters(recurse=False))  # type: ignore[no-any-return]
 
 
 def model_of(profile: Profile) -> torch.nn.Module:
-    """A layer per gradient of the profile, in the order in which forward uses them."""
-    count = len(profile.gradients)
-    times_s = profile.forward_s / count, profile.backward_s / count
-    layers = (Layer(each.shape, *times_s) for each in profile.gradients)
-    return torch.nn.Sequential(*layers)
+    """The layers of a profile of `benches.delays.cases`, with their times."""
+    layers = [
+        list(own) for _, own in itertools.groupby(profile.gradients, lambda each: each.name.split(".")[0])
+    ]
+    needed_s = [own[0].needed_s for own in layers] + [profile.forward_s]
+    ready_s = [own[0].ready_s for own in layers] + [profile.forward_s]
+    return torch.nn.Sequential(
+        *(
+            Layer(
+                [each.shape for each in own], needed_s[at + 1] - needed_s[at], ready_s[at] - ready_s[at + 1]
+            )
+            for at, own in enumerate(layers)
+        )
+    )
+
+
+class Trained:
+    """A variant in training."""
+
+    def __init__(self, variant: Ddp | Planned, profile: Profile) -> None:
+        """Distributes a model of its own."""
+        model = model_of(profile)
+        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        self.period = 1
+        self.flush: Callable[[], None] = lambda: None
+        if isinstance(variant, Planned):
+            self.period = variant.plan.schedule.period
+            # Without its window of synchronous iterations, which would be measured as the plan's.
+            settings = dataclasses.replace(Settings.from_environment(), sentinel=False)
+            model, self.optimizer = hk.distribute(model, self.optimizer, plan=variant.plan, settings=settings)
+            self.model: torch.nn.Module = model
+            self.flush = lambda: hk.flush(model)
+            return
+        parallel = DistributedDataParallel(
+            model, bucket_cap_mb=variant.bucket_mb, gradient_as_bucket_view=not variant.f16
+        )
+        if variant.f16:
+            parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        self.model = parallel
+
+    def iterations_s(self, warm_up: int, count: int) -> float:
+        """Mean seconds of an iteration, over at least so many whole periods' ones, after those that warm up."""
+        count = math.ceil(count / self.period) * self.period
+        x = torch.zeros(1, requires_grad=True)
+        dist.barrier()
+        began_s = 0.0
+        for at in range(warm_up + count):
+            if at == warm_up:
+                began_s = time.perf_counter()
+            self.optimizer.zero_grad()
+            self.model(x).sum().backward()
+            self.optimizer.step()
+        mean_s = (time.perf_counter() - began_s) / count
+        self.flush()
+        return mean_s
 
 
 def main() -> None:
-    """Rank 0 writes, by plan, the median of its iterations in each block."""
-    directory, count, out = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[4])
-    profile = files.read(directory / "profile.json", Profile)
-    trained = []
-    for at in range(count):
-        model = model_of(profile)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        plan = files.read(directory / f"{at}.json", Plan)
-        trained.append(hk.distribute(model, optimizer, plan=plan))
-    medians_s: list[list[float]] = [[] for _ in trained]
-    x = torch.zeros(1, requires_grad=True)
+    """Rank 0 writes what it measured of each contender."""
+    folder, out = Path(sys.argv[1]), Path(sys.argv[3])
+    torch.set_num_threads(1)
+    profile = files.read(folder / "profile.json", Profile)
+    contenders = msgspec.json.decode((folder / "contenders.json").read_bytes(), type=list[Contender])
+    dist.init_process_group("gloo")
+    trained, chosen = [], []
+    for each in contenders:
+        variants = [Trained(variant, profile) for variant in each.variants]
+        fastest = 0
+        if len(variants) > 1:
+            taken_s = [variant.iterations_s(TUNING, TUNING) for variant in variants]
+            fastest = _agreed(min(range(len(variants)), key=taken_s.__getitem__))
+        chosen.append(fastest)
+        trained.append(variants[fastest])
+    found: list[list[float]] = [[] for _ in trained]
     for _ in range(TURNS):
-        for at, (model, optimizer) in enumerate(trained):
-            times_s = []
-            for _ in range(WARM_UP + ITERATIONS):
-                began_s = time.perf_counter()
-                optimizer.zero_grad()
-                model(x).sum().backward()
-                optimizer.step()
-                times_s.append(time.perf_counter() - began_s)
-            hk.flush(model)
-            medians_s[at].append(median(times_s[WARM_UP:]))
+        for own_s, own in zip(found, trained, strict=True):
+            own_s.append(own.iterations_s(max(WARM_UP, own.period), ITERATIONS))
     if os.environ["HOCKET_RANK"] == "0":
-        out.write_text(json.dumps(medians_s))
+        measured = [
+            Measured(variant=variant, iterations_s=tuple(own_s))
+            for variant, own_s in zip(chosen, found, strict=True)
+        ]
+        out.write_bytes(msgspec.json.encode(measured))
+    dist.destroy_process_group()
+
+
+def _agreed(value: int) -> int:
+    """Rank 0's."""
+    given = torch.tensor(value)
+    dist.broadcast(given, 0)
+    return int(given)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from hocket.planning.compile import programs, votes_program
 from hocket.settings import Settings
 
 WARM_UP_STEPS = 2
+CHOSEN, BUCKETS_MAX = 1 << 31, 1 << 12
+"""Numbers of programs, some of which ranks that do not train have no part in."""
 SETTLE_S = 0.05
 """Queues and token buckets of the emulated links are full again after that."""
 
@@ -36,10 +38,20 @@ def main() -> None:
         for at in range(count):
             plan = files.read(directory / f"{at}.json", Plan)
             loaded = []
-            for bucket, program in zip(plan.buckets, programs(plan), strict=True):
+            for index, (bucket, program) in enumerate(zip(plan.buckets, programs(plan), strict=True)):
+                if job.rank >= program.world:
+                    # The bucket is of those that train alone.
+                    continue
                 memory = engine.allocate(bucket.elements * ITEM_BYTES[bucket.dtype])
-                number = engine.load(program, {0: (memory, 0)}, priority=bucket.priority, label=program.name)
-                loaded.append((max(ready_s[name] for name in bucket.variables), number))
+                number = engine.load(
+                    program,
+                    {0: (memory, 0)} if program.buffers(job.rank) else {},
+                    priority=bucket.priority,
+                    label=program.name,
+                    number=CHOSEN + at * BUCKETS_MAX + index,
+                )
+                trains = job.rank in plan.workers
+                loaded.append((max(ready_s[name] for name in bucket.variables) if trains else 0.0, number))
             times_s = []
             for step in range(WARM_UP_STEPS + steps):
                 time.sleep(SETTLE_S)

@@ -1,6 +1,7 @@
 """One rank of `python -m benches routes`: `python -m benches.routes.rank CONTENDER SIZE STEPS OUT`.
 
-CONTENDER is `mixed`, or `gloo` for DDP on Gloo. OUT is a folder: each rank leaves its parameters there, and what it sent to whom.
+CONTENDER is `mixed`, a plan's file, or `gloo` for DDP on Gloo. OUT is a folder: each rank leaves its parameters there, and what it
+sent to whom.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import torch
 from benches.routes.network import ORDER, SIZES, STATIONS, VggLike, batch, mixed
+from hocket.artefacts import files
+from hocket.artefacts.plan import Plan
 from hocket.settings import Settings
 from hocket.torch import distribute
 from hocket.training.process import joined
@@ -30,7 +33,9 @@ def main() -> None:
         torch.distributed.init_process_group("gloo")
         model = nn.parallel.DistributedDataParallel(network)
     else:
-        distribute(network, optimizer, plan=mixed(network, ORDER, STATIONS))
+        given = contender != "mixed"
+        plan = files.read(Path(contender), Plan) if given else mixed(network, ORDER, STATIONS)
+        distribute(network, optimizer, plan=plan)
         engine = joined(Settings.from_environment()).engine
         before = engine.bytes_sent()
     for step in range(steps):
@@ -38,12 +43,13 @@ def main() -> None:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(images, words), labels).backward()
         optimizer.step()
-    torch.save(network.state_dict(), out / f"{contender}-{rank}.pt")
+    name = Path(contender).stem
+    torch.save(network.state_dict(), out / f"{name}-{rank}.pt")
     if contender == "gloo":
         torch.distributed.destroy_process_group()
     else:
         sent = [now - then for now, then in zip(engine.bytes_sent(), before, strict=True)]
-        (out / f"{contender}-{rank}.json").write_text(json.dumps(sent))
+        (out / f"{name}-{rank}.json").write_text(json.dumps(sent))
 
 
 if __name__ == "__main__":

@@ -61,23 +61,27 @@ def run(bed: Testbed, contender: str, size: str, steps: int, out: Path) -> None:
     run_ranks(emulation, places[0], ranks(emulation, places, argv), settings)
 
 
-def parameters(out: Path, contender: str) -> list[torch.Tensor]:
+def parameters(out: Path, contender: str, world: int = len(ORDER)) -> list[torch.Tensor]:
     """By rank, all of them in a row."""
-    saved = [torch.load(out / f"{contender}-{rank}.pt") for rank in range(len(ORDER))]
+    saved = [torch.load(out / f"{contender}-{rank}.pt") for rank in range(world)]
     return [torch.cat([each.flatten() for each in one.values()]) for one in saved]
 
 
-def far(out: Path) -> float:
+def far(out: Path, contender: str = "mixed", world: int = len(ORDER)) -> float:
     """The largest difference between DDP's parameters and any rank's."""
-    ours, theirs = parameters(out, "mixed"), parameters(out, "gloo")[0]
+    ours, theirs = parameters(out, contender, world), parameters(out, "gloo", world)[0]
     return max(float((each - theirs).abs().max()) for each in ours)
 
 
-def differing(out: Path, size: str, steps: int) -> dict[Pair, tuple[int, int]]:
-    """Ordered pairs of ranks between which other bytes were sent than was predicted: predicted, and sent."""
-    expected = predicted(mixed(VggLike(SIZES[size]), ORDER, STATIONS), size, steps)
-    sent = [json.loads((out / f"mixed-{rank}.json").read_text()) for rank in range(len(ORDER))]
-    pairs = permutations(range(len(ORDER)), 2)
+def differing(
+    out: Path, size: str, steps: int, contender: str = "mixed", plan: Plan | None = None
+) -> dict[Pair, tuple[int, int]]:
+    """Ordered pairs of ranks between which other bytes were sent than was predicted: predicted, and sent. `plan`: the
+    contender's."""
+    plan = plan or mixed(VggLike(SIZES[size]), ORDER, STATIONS)
+    expected = predicted(plan, size, steps)
+    sent = [json.loads((out / f"{contender}-{rank}.json").read_text()) for rank in range(plan.world)]
+    pairs = permutations(range(plan.world), 2)
     both = {(a, b): (expected.get((a, b), 0), sent[a][b]) for a, b in pairs}
     return {pair: each for pair, each in both.items() if each[0] != each[1]}
 

@@ -12,8 +12,10 @@ from hocket.artefacts.plan import AllReduce, Plan
 from hocket.artefacts.profile import Profile
 from hocket.bench.layered import layered
 from hocket.planning.buckets import buckets, plan_of
+from hocket.planning.builders import BUILDERS
 from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.links import link_graph
+from hocket.planning.rows import with_rows
 from hocket.planning.search import Considered
 from hocket.policy.bucketing import bucketed
 
@@ -24,6 +26,9 @@ FORWARD_S, BACKWARD_S = 0.0, 0.04
 
 FUSED_BYTES = 64 << 20
 """Horovod's fusion buffer."""
+
+HOPELESS = 1.5
+"""Builders whose plans are predicted to take so many times as long as the best one's are not run."""
 
 CLUSTERS: dict[str, Cluster] = {
     "star": hosts([GIGABIT] * 4),
@@ -50,27 +55,36 @@ MODELS: dict[str, Profile] = {
 }
 
 
-def builders(cluster: Cluster, profile: Profile, considered: Considered) -> dict[str, Plan]:
-    """The plan of each builder: Hocket's default, Horovod's, AutoDist's, and a ring with the size of bucket that is predicted to be
-    the best.
+def builders(
+    cluster: Cluster, profile: Profile, considered: Considered, *, hopeless: float = HOPELESS
+) -> dict[str, Plan]:
+    """The different plans of builders that may be the fastest: Hocket's default, Horovod's, AutoDist's eight, and a ring, with the
+    settings that are predicted to be the best.
     """
     world = len(cluster.hosts)
-    gradients = [Gradient(each.name, each.shape, each.dtype) for each in reversed(profile.gradients)]
+    gradients = [
+        Gradient(each.name, each.shape, each.dtype, sparse=each.sparse)
+        for each in reversed(profile.gradients)
+    ]
     chunk = chunk_bytes(link_graph(cluster, world).slowest_bit_per_s)
 
     def of(label: str, size_bytes: int, algorithm: str) -> Plan:
         route = AllReduce(algorithm=algorithm)
         made = buckets(bucketed(gradients, size_bytes), route, range(world), chunk_bytes=chunk)
-        return plan_of(made, world, label=label)
+        return with_rows(plan_of(made, world, label=label), gradients)
 
     made = {
         # Its buckets are DDP's.
         "default": default_plan(gradients, by_hosts([host.name for host in cluster.hosts])),
         "horovod": of("horovod", FUSED_BYTES, "ring"),
-        # Every variable in as many parts as there are hosts, each on a host of its own.
-        "partitioned-ps": of("partitioned-ps", 0, "direct"),
         "ring": considered.of_builder("ring"),
     }
-    own = ("parallax", "ps-load-balancing")
-    there = {name for name, _ in considered.built}
-    return made | {name: considered.of_builder(name) for name in own if name in there}
+    made |= {name: plan for name, plan in considered.built if name in BUILDERS}
+    least_s = min(considered.question.predicted(plan).step_s for plan in made.values())
+    # Several builders make the same plan, and some cannot be the best whatever the error of predictions.
+    different = {plan.buckets: name for name, plan in reversed(made.items())}
+    return {
+        name: made[name]
+        for name in reversed(different.values())
+        if considered.question.predicted(made[name]).step_s <= hopeless * least_s
+    }

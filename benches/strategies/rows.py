@@ -1,4 +1,4 @@
-"""The rows of `python -m benches strategies`: one plan of the planner against all builders', in turns on one testbed."""
+"""The rows of `python -m benches strategies`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,25 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from benches.autopilot.jobs import train
-from benches.predict.measure import steps
 from benches.row import Row
-from benches.strategies.cases import CLUSTERS, MODELS, builders
-from hocket.planning.search import considered
+from benches.strategies import (
+    built,
+    exhaustive,
+    idle_hosts,
+    joint,
+    noisy,
+    paper,
+    ranking,
+    switching,
+    transfer,
+    uneven,
+)
+from benches.strategies.cases import CLUSTERS, MODELS
+from benches.strategies.compared import TURNS, compared
+from benches.strategies.in_training import searched
+from benches.strategies.sampled import message_by_message, on_ranks
 from hocket.report.quantity import TIMES
-from hocket.simulation import shortlist
 
-TURNS, STEPS = 3, 4
-"""How often each plan runs, and its steps each time; the median of all counts."""
 TRAINED = {"hocket": 40, "gloo": 20}
 """Steps of a training: the job finds its plan in the first ones."""
 TARGET = 0.98
@@ -27,29 +37,19 @@ half as much again."""
 
 def measured(cluster: str, model: str) -> Iterator[Row]:
     """The fastest builder's step over the planner's, and both as predicted."""
-    network, profile = CLUSTERS[cluster], MODELS[model]
-    found = considered(network, profile, len(network.hosts))
-    plan = shortlist.chosen(found, network, profile)
-    others = builders(network, profile, found)
-    names = ["planner", *others]
-    times = steps(network, [plan, *others.values()] * TURNS, profile, STEPS)
-    median_s = {
-        name: statistics.median(step_s for turn in times[at :: len(names)] for step_s in turn)
-        for at, name in enumerate(names)
-    }
-    best = min(others, key=lambda name: median_s[name])
+    found = compared(CLUSTERS[cluster], MODELS[model])
     where = f"{cluster}, {model}"
     yield Row(
         name=where,
-        what=f"step of the best builder ({best}) over that of {plan.label}",
-        value=median_s[best] / median_s["planner"],
+        what=f"step of the best builder ({found.best}) over that of {found.plan.label}",
+        value=found.ratio,
         target=TARGETS.get((cluster, model), TARGET),
         least=True,
         unit=TIMES,
     )
-    yield Row(name=where, what="step", value=median_s["planner"] * 1e3, unit="ms")
-    yield Row(name=where, what="step as predicted", value=plan.predicted_step_s * 1e3, unit="ms")
-    gap = plan.evidence.gap
+    yield Row(name=where, what="step", value=found.step_s * 1e3, unit="ms")
+    yield Row(name=where, what="step as predicted", value=found.plan.predicted_step_s * 1e3, unit="ms")
+    gap = found.plan.evidence.gap
     if gap is not None:
         yield Row(name=where, what="prediction above the bound", value=100 * gap, unit="%")
 
@@ -78,5 +78,18 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
         for model in MODELS
         if (cluster, model) not in TARGETS
     },
+    "uneven-model": uneven.measured,
+    "builders": built.measured,
+    "exhaustive": exhaustive.measured,
+    "ranking": partial(ranking.predictions, on_ranks),
+    "ranking-simulated": partial(ranking.predictions, message_by_message),
+    "ranking-network": ranking.contender,
+    "search": noisy.measured,
+    "paper-clusters": paper.measured,
     "training": training,
+    "in-training": searched,
+    "idle-hosts": idle_hosts.measured,
+    "transfer": transfer.measured,
+    "switching": switching.measured,
+    "joint": joint.measured,
 }

@@ -48,13 +48,15 @@ class Engine:
         checksum: bool = False,
         tls: bool = False,
         heartbeat_timeout_s: float = 30.0,
+        elastic: bool = False,
     ) -> None:
         """Listen on each of `bind` (IPs, one for each interface that connections are spread over).
 
         `trace`: file to write the event records to. `emulated_links`: emulated network as (file
         of sixteen zero bytes per link shared by all ranks, bit/s of each link, links that a frame crosses by destination rank).
         `checksum`: frames between hosts carry a CRC32C; `tls`: connections between hosts are encrypted; both alike on all ranks.
-        `heartbeat_timeout_s`: a peer that is silent for so long while it is waited for fails the job."""
+        `heartbeat_timeout_s`: a peer that is silent for so long while it is waited for fails the job.
+        `elastic`, alike on all ranks: a peer that is lost ends the epoch instead; see `resume`. Needs pidfds (Linux 5.3)."""
 
     @property
     def addresses(self) -> list[str]:
@@ -71,6 +73,31 @@ class Engine:
 
         `streams`: connections per pair of interfaces to each rank, of which both ends say the same number; default 1."""
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of members in force, from 1; 0 before `connect`."""
+
+    @property
+    def members(self) -> list[int]:
+        """Its members, by rank. Members of the first epoch have their ranks as numbers."""
+
+    @property
+    def lost(self) -> list[int]:
+        """Members that were lost in it, in that order."""
+
+    def interrupt(self, reason: str) -> None:
+        """End the epoch in force: waits raise EpochError, and nothing more starts."""
+
+    def quiesce(self, reason: str, timeout_s: float) -> None:
+        """End the epoch in force, and wait until nothing of it runs here and nothing here writes to any rank's memory."""
+
+    def resume(self, epoch: int, members: Sequence[int], timeout_s: float) -> None:
+        """Begin a later epoch of some of the members, by rank, over the connections that are there. All of them do the same, and
+        only after all have quiesced; in between, memory may be restored. The programs of the epoch before are gone.
+
+        A member of this host that the epoch shuts out must end first, as it may write to this rank's memory: its process is
+        waited for, and killed after `timeout_s`. EpochError: a member of the new epoch is lost already."""
+
     def allocate(self, size_bytes: int) -> Memory: ...
     def load(
         self,
@@ -82,12 +109,16 @@ class Engine:
         kernels: Mapping[str, int] = ...,
         number: int | None = None,
         others: Sequence[Mapping[int, tuple[Memory, int]]] = ...,
+        cards: Sequence[int] | None = None,
     ) -> int:
         """Compile this rank's part. `buffers`: bound buffer id → (memory, byte offset); `others`: further sets of them, apart from
         the first, of which each launch uses one. All ranks of the program, which are the first of the job or all, load the same
         programs in the same order. Lower `priority` overtakes higher. Returns the program's number.
 
         `number`: for a program that only some ranks load: the same on these, from 2^31 up, and free; unloading frees it.
+
+        `cards`: the network cards that its messages to other hosts may use, by number; None: whichever can send. UsageError,
+        ProgramError: there is no such card.
 
         `kernels`: addresses of the user's kernels by name, each a C function `void (const void *const *inputs, const int64_t
         *input_bytes, void *const *outputs, const int64_t *output_bytes, const double *constants)` that lives as long as the
@@ -161,7 +192,7 @@ class Engine:
         (microseconds), segments sent again. None within a host, and the first time."""
 
     def mark(self, kind: str, iteration: int, start_ns: int, end_ns: int) -> None:
-        """Add a span of this rank's step to the trace: `forward`, `backward`, `wait`, `optimizer`, `step`."""
+        """Add a span of this rank's step to the trace: `forward`, `backward`, `wait`, `optimizer`, `update`, `step`."""
 
     def abort(self, reason: str) -> None:
         """Tell all peers why this rank gives up; their waits raise PeerError with it, of this `rank` and with `why` "gave_up"."""
@@ -216,6 +247,44 @@ class HostGroup:
     def time_all_reduce(self, buffer: tuple[int, int], op: str, dtype: str, calls: int) -> list[int]:
         """Nanoseconds of each of `calls` all-reduces in a row, without Python between them: for benchmarks."""
 
+class Group:
+    """A model's leaves that a framework's runtime lends, turn by turn, on threads of its own; each bucket is launched by its last
+    leaf. No Python runs between."""
+
+    def __init__(self, engine: Engine, leaves: Sequence[tuple[str, int]], timeout_s: float) -> None:
+        """`leaves`: names and sizes in bytes. `timeout_s`: for each launch, and for leaves that a turn lacks."""
+
+    @property
+    def number(self) -> int:
+        """What compiled functions know it by; none is used twice in a process."""
+
+    def load(
+        self,
+        buckets: Sequence[tuple[int, int]],
+        places: Sequence[tuple[Memory, int, Sequence[tuple[int, int]]]],
+    ) -> None:
+        """`buckets[b]`: the program of bucket `b`, and of how many parts of leaves it is. `places`: by leaf, the memory, the byte
+        there at which it begins, (bucket, index) of its parts. UsageError: a turn is not over, or leaves do not fit."""
+
+    def begin(self, turn: int) -> None:
+        """An execution begins whose leaves are of this turn, for the trace. Turns are numbered from 0 on."""
+
+    def wait(self, turn: int, timeout_s: float) -> None:
+        """Until all turns before this one are over. PeerError: the group has failed, or the time is up."""
+
+    def order(self) -> list[int]:
+        """Leaves of the last turn that is over, in the order in which they came."""
+
+    def close(self) -> None:
+        """Whatever is lent ends with an error, and functions that know its number are refused. Idempotent."""
+
+def xla_handlers() -> tuple[Any, Any]:
+    """The capsules of the handlers for `jax.ffi.register_ffi_target`. Attributes of both: `group` (its number) and `leaf`.
+
+    The first copies a gradient: operands gradient and turn (a scalar of uint32); its result is a scalar of uint32. The second gives
+    the mean, which may be in the gradient's memory: operands gradient, turn, and a scalar of uint32 that depends on the results of
+    the first of all gradients."""
+
 class Readiness:
     """Counts gradients of one backward and launches each bucket's program when its last gradient is there."""
 
@@ -232,6 +301,7 @@ class Readiness:
             Sequence[tuple[Sequence[Literal["continues", "leaves", "waits"]], Sequence[int], Sequence[int]]],
         ]
         | None = None,
+        places: tuple[int, Sequence[tuple[int, int, int, Sequence[int]]]] | None = None,
     ) -> None:
         """`buckets[b]`: the program of bucket `b`, and how many gradients it waits for. `on_first()` is called by the first hook of
         each backward, `adopt(bucket, index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts
@@ -242,7 +312,9 @@ class Readiness:
         a period, what becomes of each bucket's turn (it goes on, it ends and is launched when its last gradient is there, or it
         ends and waits), and which buckets' turns that wait are launched by `begin` and at the end of `finish`, in order. Turns of a
         bucket take its slots one after the other. A launch's factor is 1 over the iterations that it sums. Default: every bucket
-        is launched in every iteration. UsageError: no such schedule can be kept."""
+        is launched in every iteration. `places`: where training goes on, the iteration of the period, and of each bucket the slot
+        that is open, how many iterations it has summed, how many turns before it were reduced and not applied, and how many
+        iterations each turn between these has summed, which is still to be launched. UsageError: no such schedule can be kept."""
 
     enabled: bool
     """False: hooks do nothing (gradient accumulation)."""
@@ -462,6 +534,9 @@ class PlanCost:
             ]
         ],
     ) -> None: ...
+    resources: list[int]
+    """Of the links and engines that are evaluated: numbers of links, and, from their number on, of ranks."""
+
     def alone_s(self, route: int, elements: float) -> float:
         """Seconds of one bucket with the network to itself."""
 
@@ -569,6 +644,14 @@ def pack(
     Items: when ready, time on each link, profit, in ticks. Links: one to four. `budget`: states that are looked at, at most.
     """
 
+def algorithm_1(
+    items: Sequence[tuple[int, Sequence[int], int]], *, begins: Sequence[int], until: Sequence[int]
+) -> tuple[list[int | None], int]:
+    """DeFT's Algorithm 1 for items in order of readiness, each link from its begin to its end: by item its link, and the profit.
+
+    It ignores when all but the first item that it keeps are ready, so not all of what it returns may fit.
+    """
+
 Turn = tuple[int, int, tuple[int, int] | None, int, bool]
 """First and last iteration; where it is sent, as iteration and place at its begin, None: when ready; due, and whether at gates."""
 
@@ -600,6 +683,16 @@ def schedule_front(
     `pieces`, in order of priority. `together`: all buckets have the same turns. `others` are candidates, too. UsageError for
     times or schedules that do not fit.
     """
+
+def schedule_steady(
+    pieces: Sequence[Piece],
+    chosen: DescribedSchedule,
+    *,
+    needed_s: Sequence[float],
+    backward_end_s: float,
+    step_s: float,
+) -> tuple[float, float]:
+    """Seconds of an iteration with a schedule, and updates per iteration; as `schedule_front` predicts its own."""
 
 def partition(elements: int, *, fixed_s: float, each_s: float, gap_s: float) -> int:
     """The fewest parts of a bucket that are shorter than the gap, where a part takes `fixed_s` and `each_s` for each element.

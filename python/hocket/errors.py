@@ -171,6 +171,19 @@ class PeerError(Error):
         self.op = op
 
 
+class EpochError(Error):
+    """The epoch of members has ended, and the job has not: peers were lost, or the members change. Of elastic jobs alone.
+
+    Attributes:
+        lost: Ranks that were lost in the epoch, in that order; empty if the members change for another reason.
+    """
+
+    def __init__(self, message: str = "", *, lost: Sequence[int] = ()) -> None:
+        """With a message for people, and the attributes."""
+        super().__init__(message)
+        self.lost = tuple(lost)
+
+
 class SimulationError(Error):
     """A simulated job did not end: the message has the stuck ranks, the chain of waits and the first op that never ended.
 

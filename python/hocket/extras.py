@@ -8,6 +8,8 @@ from hocket.errors import MissingExtraError
 
 EXTRAS = {
     "torch": "torch",
+    "jax": "jax",
+    "optax": "jax",
     "numba": "kernels",
     "mpi4py": "mpi",
     "pyarrow": "traces",

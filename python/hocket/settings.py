@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 from hocket.errors import UsageError
 
@@ -26,6 +27,33 @@ def count(text: str) -> int:
     if int(text) < 1:
         raise ValueError
     return int(text)
+
+
+def seconds_of(search: str) -> float:
+    """Of a search's time, a number with its unit. UsageError: it is none.
+
+    >>> seconds_of("20m"), seconds_of("90s"), seconds_of("1.5h")
+    (1200.0, 90.0, 5400.0)
+    """
+    try:
+        time_s = float(search[:-1]) * {"s": 1, "m": 60, "h": 3600}.get(search[-1:], math.nan)
+    except ValueError:
+        time_s = math.nan
+    if not 0 < time_s < math.inf:
+        raise UsageError(f"a search of `{search}`\nhint: a time, such as 20m, 90s or 1h")
+    return time_s
+
+
+Guard = Literal["full", "paper", "off"]
+"""What a schedule of merged or late gradients must pass before it is used: all checks, DeFT's ratio alone, or nothing."""
+
+
+def guard_name(text: str) -> Guard:
+    """One of these."""
+    found: dict[str, Guard] = {each: each for each in get_args(Guard)}
+    if text not in found:
+        raise ValueError
+    return found[text]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +114,23 @@ class Settings:
         flag,
         "0: merged and late gradients begin at once, and nobody watches whether training goes on as without.",
     )
+    guard: Literal["full", "paper", "off"] = _variable(
+        "HOCKET_GUARD",
+        "full",
+        guard_name,
+        "What merged and late gradients must pass before they are used: `full` (all checks), `paper` (DeFT's ratio) or `off`.",
+    )
     servers: int = _variable(
         "HOCKET_SERVERS",
         0,
         int,
         "How many of the ranks, the last ones, are parameter servers; 0: all-reduce.",
+    )
+    helpers: int = _variable(
+        "HOCKET_HELPERS",
+        0,
+        int,
+        "How many of the ranks, the last ones, train nothing and only own what the plan gives them; 0: all train.",
     )
     staleness: str = _variable(
         "HOCKET_STALENESS",
@@ -125,6 +165,12 @@ class Settings:
         flag,
         "0: a job does not look at its network as it starts, and keeps its plan while it trains.",
     )
+    search: str | None = _variable(
+        "HOCKET_SEARCH",
+        None,
+        str,
+        "How long a job tries plans while it trains, such as `20m`, `90s` or `1h`, to keep the fastest; else it does not.",
+    )
     tuning: str | None = _variable(
         "HOCKET_TUNING", None, str, "Tuning file that algorithms are chosen by; rank 0's counts."
     )
@@ -139,6 +185,12 @@ class Settings:
     )
     profile_out: str | None = _variable(
         "HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop."
+    )
+    steps_max: int | None = _variable(
+        "HOCKET_STEPS_MAX",
+        None,
+        count,
+        "End the script after so many steps of its optimizer; else it ends by itself.",
     )
     trace: str | None = _variable("HOCKET_TRACE", None, str, "Directory to write a trace to.")
     emulated_links: str | None = _variable(
@@ -169,6 +221,11 @@ class Settings:
     start_timeout_s: float = _variable(
         "HOCKET_START_TIMEOUT_S", 60.0, float, "Longest wait for ranks to meet, seconds."
     )
+
+    @property
+    def besides(self) -> int:
+        """How many ranks, the last ones, do not train."""
+        return self.servers + self.helpers
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

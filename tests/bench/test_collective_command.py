@@ -40,7 +40,19 @@ def test_all_reduce_against_gloo(tmp_path):
     """The benchmark that the project's numbers come from would not run."""
     written, drawn = tmp_path / "out.json", tmp_path / "out.svg"
     ended = bench(
-        *("all_reduce", "-n", "2", "--from", "4KB", "--to", "64KiB", "--factor", "8", "--rounds", "3"),
+        *(
+            "all_reduce",
+            "-n",
+            "2",
+            "--smallest",
+            "4KB",
+            "--largest",
+            "64KiB",
+            "--factor",
+            "8",
+            "--rounds",
+            "3",
+        ),
         *("--against", "gloo", "-o", str(written), "--svg", str(drawn)),
     )
     assert ended.returncode == 0, ended.stderr
@@ -116,10 +128,13 @@ def call(*arguments):
         (["--sizes", "4KX"], "`4KX` is not a size"),
         (["--sizes", ""], "`` is not a size"),
         (["--ours", ","], "`` is not a name"),
-        (["--from", "4KB"], "by --from, --to"),
-        (["--from", "4KB,8KB", "--to", "1MB"], "`4KB,8KB` is not a size"),
-        (["--sizes", "4KB", "--from", "4KB", "--to", "1MB"], "by --from, --to"),
-        (["--from", "2MB", "--to", "1MB"], "--from 2,000,000 bytes is more than --to 1,000,000 bytes"),
+        (["--smallest", "4KB"], "by --smallest, --largest"),
+        (["--smallest", "4KB,8KB", "--largest", "1MB"], "`4KB,8KB` is not a size"),
+        (["--sizes", "4KB", "--smallest", "4KB", "--largest", "1MB"], "by --smallest, --largest"),
+        (
+            ["--smallest", "2MB", "--largest", "1MB"],
+            "--smallest 2,000,000 bytes is more than --largest 1,000,000 bytes",
+        ),
         (["--factor", "1"], "--factor"),
         (["--svg", "/there/is/no/such.svg"], "there is no folder /there/is/no"),
         (["-o", "/there/is/no/such.json"], "there is no folder /there/is/no"),
@@ -161,8 +176,8 @@ def test_without_mpirun(monkeypatch):
     ("sizes", "bytes_of_each"),
     [
         (["--sizes", "4KB, 1.5kib,25m,25MB,7"], (4_000, 1_536, 25_000_000, 7)),
-        (["--from", "4KB", "--to", "1MB"], (4_000, 16_000, 64_000, 256_000, 1_000_000)),
-        (["--from", "1K", "--to", "1K", "--factor", "2"], (1_000,)),
+        (["--smallest", "4KB", "--largest", "1MB"], (4_000, 16_000, 64_000, 256_000, 1_000_000)),
+        (["--smallest", "1K", "--largest", "1K", "--factor", "2"], (1_000,)),
         ([], (4_000, 64_000, 1_000_000, 25_000_000)),
     ],
 )

@@ -25,6 +25,7 @@ RUN = (
 
 PARSED = (
     "hocket bench",
+    "hocket check",
     "hocket demo",
     "hocket doctor",
     "hocket probe",

@@ -162,7 +162,7 @@ def test_tables_that_cannot_be_kept(job):
     number, _ = load(engine, world=1)
     for table, said in (
         (([2], [(["leaves"], [], [])]), "2 slots for bucket 0; its program has 1"),
-        (([1], [(["waits"], [0], [])]), "no slot is left"),
+        (([1], [(["waits"], [], [])]), "no slot is left"),
         (([1], [(["stays"], [], [])]), "`stays` is nothing that a turn does"),
         (([], []), "at least one slot and one iteration"),
     ):

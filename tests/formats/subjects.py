@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hocket.artefacts.trace import FIELDS, LoadedProgram, Recording, RunInfo
-from hocket.formats import chakra, chakra_program, kineto, msccl, parquet
+from hocket.formats import chakra, chakra_program, kineto, kineto_buckets, msccl, parquet
 from hocket.formats.foreign_program import program
 from tests.support.dlc_files import VECTORS
 
@@ -38,6 +38,7 @@ def subjects(folder: Path) -> dict[str, Subject]:
         "chakra program": _collective("custom_allreduce.0.et", eight),
         "chakra program, short": _collective("pair.0.et", pair),
         "kineto": Subject("x.json", small_profile(), kineto.read, {}),
+        "kineto buckets": Subject("x.json", small_step(), kineto_buckets.profiled, {}),
         "parquet": Subject("x.parquet", small_table(folder), read_parquet, {}),
     }
 
@@ -90,6 +91,30 @@ def small_profile() -> bytes:
         if name in tree
     }
     return json.dumps({**head, "traceEvents": [*steps, *shared, events[0]]}).encode()
+
+
+def small_step() -> bytes:
+    """One bucket: an operator in forward, its backward function, the collective, an optimizer, and a kernel of each."""
+
+    def event(cat: str, name: str, ts: int, dur: int, tid: int, **args: object) -> dict[str, object]:
+        return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "tid": tid, "args": args}
+
+    backward = "autograd::engine::evaluate_function: "
+    reduced = {"Collective name": "allreduce", "In msg nelems": 100, "dtype": "Float", "stream": 9}
+    events = [
+        event("user_annotation", "ProfilerStep#3", 0, 90, 1),
+        event("cpu_op", "aten::linear", 5, 9, 1, **{"External id": 1, "Sequence number": 8}),
+        event("kernel", "gemm", 10, 7, 7, **{"External id": 1, "stream": 7}),
+        event("cpu_op", backward + "AddmmBackward0", 20, 9, 2, **{"External id": 2, "Sequence number": 8}),
+        event("kernel", "gemm", 22, 15, 7, **{"External id": 2, "stream": 7}),
+        event("cpu_op", backward + "torch::autograd::AccumulateGrad", 30, 9, 2, **{"External id": 3}),
+        event("cpu_op", "record_param_comms", 32, 3, 2, **{"External id": 4}),
+        event("kernel", "ncclKernel", 38, 20, 9, **{"External id": 4}, **reduced),
+        event("user_annotation", "Optimizer.step#SGD.step", 60, 9, 1),
+        event("cpu_op", "aten::add_", 61, 5, 1, **{"External id": 5}),
+        event("kernel", "add", 66, 4, 7, **{"External id": 5, "stream": 7}),
+    ]
+    return json.dumps({"distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": events}).encode()
 
 
 def small_table(folder: Path) -> bytes:

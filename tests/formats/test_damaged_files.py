@@ -57,7 +57,16 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
 
 @pytest.mark.parametrize(
     "name",
-    ["msccl", "chakra", "chakra, short", "chakra program", "chakra program, short", "kineto", "parquet"],
+    [
+        "msccl",
+        "chakra",
+        "chakra, short",
+        "chakra program",
+        "chakra program, short",
+        "kineto",
+        "kineto buckets",
+        "parquet",
+    ],
 )
 def test_damaged_files_are_read_or_refused(name: str, known: dict[str, Subject], tmp_path: Path) -> None:
     """A damaged file would end in a traceback, or never end."""

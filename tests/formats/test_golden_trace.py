@@ -11,8 +11,8 @@ from hocket.artefacts.trace import FIELDS, Kind, Recording, RunInfo
 from tests.hostile.trace_files import HEADER, NO_PEER, RECORD
 
 GOLDEN = Path(__file__).parent / "golden" / "rank-0.hktrace"
-KINDS = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 33, 34, 35, 36)
-PEERS = (NO_PEER, *range(8_000_001, 8_000_014))
+KINDS = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 33, 34, 35, 36, 37)
+PEERS = (NO_PEER, *range(8_000_001, 8_000_015))
 ROWS = [
     (*(t * 10**12 + at for t in (1, 2, 3, 4)), *(n * 10**6 + at for n in (5, 6, 7)), peer, kind, 0, 9_000_000 + at, 0)
     for at, (peer, kind) in enumerate(zip(PEERS, KINDS, strict=True))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.learning import Learning, learning_of
 from hocket.artefacts.plan import Gathered, Plan, Schedule
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import EXACT, ROUNDED, Promise
 from hocket.artefacts.schedule_check import divided
-from hocket.planning import delays, search
+from hocket.errors import UsageError
+from hocket.planning import admission, delays, search
+from hocket.planning.guard import stability_limit
+from hocket.planning.walk import Rule
+from hocket.settings import Guard
 from hocket.training.buckets import check_runs
 from hocket.training.gradients import Gradient as Trained
 
@@ -40,13 +47,20 @@ def profile(compute_s: float) -> Profile:
     )
 
 
-def planned(compute_s: float, promise: Promise) -> tuple[Plan, Plan]:
+def planned(
+    compute_s: float,
+    promise: Promise,
+    learning: Learning | None = None,
+    *,
+    rate: Rule | None = "sqrt",
+    guard: Guard = "full",
+) -> tuple[Plan, Plan]:
     """On links of 1 Gbit/s: without, and with what the promise allows beyond."""
     hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd")
-    of = profile(compute_s)
+    of = msgspec.structs.replace(profile(compute_s), learning=learning)
     found = search.considered(Cluster(hosts=hosts), of, 4, promise=promise)
     plain = found.explained(found.best)
-    return plain, delays.scheduled(plain, found.question.graph, of, promise, "sqrt")
+    return plain, delays.scheduled(plain, found.question.graph, of, promise, rate, guard=guard)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +84,8 @@ def test_iterations_get_shorter_as_far_as_the_promise_goes(promise: Promise, mer
         plan, {name: Trained(name, (1_000_000,), "f32") for name in (f"layer.{at}" for at in range(8))}
     )
     assert "instead of" in plan.reason
+    # Where an epoch ends, late turns are merged, too.
+    assert plan.schedule.rate != "one"
     assert "updates per iteration" in plan.reason
 
 
@@ -126,3 +142,127 @@ def test_lesser_promises_have_no_schedules(promise: Promise) -> None:
     plain, plan = planned(0.15, promise)
     assert plan is plain
     assert plan.schedule in (Schedule(), Schedule(overlap="gates"))
+
+
+LATE = Promise("delayed", delay=1, merge=2)
+MOMENTUM = 0.9
+
+
+def sgd(curvature: float | None, rate: float = 0.1) -> Learning:
+    """Whose loss falls slowly."""
+    return Learning(
+        optimizer="SGD",
+        rate=rate,
+        momentum=MOMENTUM,
+        ranks=4,
+        drift=1e-3,
+        noise=1e-3,
+        losses=(2.3,),
+        curvature=curvature,
+    )
+
+
+def curvature_at(share: float) -> float:
+    """Of the largest one with which gradients that are an update late converge."""
+    return share * stability_limit(1, MOMENTUM) / 0.1
+
+
+@pytest.mark.parametrize("share", [1.2, 5.0, 30.0])
+def test_a_rate_between_the_limits_is_refused_when_a_plan_is_made(share: float) -> None:
+    """Broken: training would diverge with the plan, and not without (row R6)."""
+    plain, plan = planned(0.15, Promise("delayed", delay=1), sgd(curvature_at(share)), rate=None)
+    assert 0.1 * curvature_at(share) < stability_limit(0, MOMENTUM)
+    assert plan.schedule == plain.schedule
+    assert plan.buckets == plain.buckets
+    (refused,) = plan.evidence.refused
+    failed = [check for check in refused.checks if check.passed is False]
+    assert [check.name for check in failed] == ["stability"]
+    assert f"stability {failed[0].value:.4g}: limit {failed[0].limit:.4g}, exceeded" in plan.reason
+
+
+def test_the_next_safer_schedule_takes_the_place_of_a_refused_one() -> None:
+    """Broken: a job would wait for its network although a schedule in time would do, or late gradients would diverge."""
+    _, unguarded = planned(0.15, LATE, sgd(curvature_at(3)), rate=None, guard="off")
+    _, plan = planned(0.15, LATE, sgd(curvature_at(3)), rate=None)
+    assert unguarded.schedule.delay_max == 1
+    assert unguarded.evidence.checks == ()
+    assert plan.schedule.delay_max == 0
+    assert delays.merge_of(plan.schedule) == 2
+    assert plan.promise == "merged"
+    assert {check.passed for check in plan.evidence.checks} == {True}
+    assert "late" in plan.evidence.refused[0].label
+    assert "Refused by the guard" in plan.reason
+
+
+def test_a_schedule_that_passes_says_which_limit_is_closest() -> None:
+    """Broken: nobody could tell how near to a limit a training is."""
+    _, plan = planned(0.15, LATE, sgd(curvature_at(0.2)), rate=None)
+    assert plan.schedule.delay_max == 1
+    assert plan.evidence.refused == ()
+    near = admission.closest(plan.evidence.checks)
+    assert near is not None
+    assert near.name == "stability"
+    assert "stability is closest to its limit" in plan.reason
+    assert plan.schedule.rate in ("linear", "one")
+
+
+def test_safer_schedules_come_with_the_plan() -> None:
+    """Broken: a training that goes wrong would have nothing but synchronous updates to go back to."""
+    _, plan = planned(0.15, LATE, sgd(curvature_at(0.2)), rate=None)
+    check(plan)
+    assert plan.safer
+    risks = [admission.risk_of(each) for each in (plan.schedule, *plan.safer)]
+    assert all(after <= before / 2 for before, after in pairwise(risks))
+    assert all(delays.merge_of(each) > 1 or each.delay_max for each in plan.safer)
+
+
+@pytest.mark.parametrize("learning", [None, sgd(None)])
+def test_an_unknown_curvature_is_said_with_its_risk(learning: Learning | None) -> None:
+    """Broken: a check that nobody made would count as passed, in silence."""
+    _, plan = planned(0.15, Promise("delayed", delay=1), learning, rate=None)
+    assert plan.schedule.delay_max == 1
+    assert "Not known: " in plan.reason
+    assert "stability" in plan.reason
+    assert "38 times smaller" in plan.reason
+    unknown = {check.name: check.passed for check in plan.evidence.checks}
+    assert unknown["stability"] is None
+
+
+def test_an_adaptive_optimizer_takes_the_root_and_has_no_walk() -> None:
+    """Broken: Adam would be judged as if it were SGD, or step twice as far as a batch of twice the size should."""
+    learning = learning_of("adam,rate=0.001,loss=2.3,drift=1,noise=1")
+    assert learning.rate == pytest.approx(1e-4)
+    _, plan = planned(0.15, Promise("merged", merge=2), learning, rate=None)
+    assert plan.schedule.rate == "sqrt"
+    assert "is of SGD, not of adam" in plan.reason
+
+
+def test_the_papers_guard_enlarges_its_windows() -> None:
+    """Broken: `--guard paper` would not be DeFT's preserver."""
+    _, plan = planned(0.15, Promise("delayed", delay=8, merge=8), sgd(None), rate=None, guard="paper")
+    assert [check.name for check in plan.evidence.checks] == ["ratio"]
+    assert plan.evidence.checks[0].passed
+    steep = msgspec.structs.replace(sgd(None, rate=0.5), drift=3.0)
+    _, enlarged = planned(0.15, Promise("delayed", delay=8, merge=8), steep, rate="one", guard="paper")
+    # It does not look at how late gradients are.
+    assert delays.merge_of(enlarged.schedule) < delays.merge_of(plan.schedule)
+    assert enlarged.evidence.checks[0].passed
+    with pytest.raises(UsageError, match="the profile lacks"):
+        planned(0.15, LATE, None, guard="paper")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rmsprop,rate=1", "sgd or adam"),
+        ("sgd", "rate=… is missing"),
+        ("sgd,rate=fast", "is a number"),
+        ("sgd,rate=1,speed=2", "is not one of"),
+        ("sgd,rate=1,momentum=1", "< 1"),
+        ("sgd,rate=-1", ">= 0"),
+    ],
+)
+def test_what_is_no_learning_is_named(text: str, said: str) -> None:
+    """Broken: the guard would judge by numbers that nobody meant."""
+    with pytest.raises(UsageError, match=said):
+        learning_of(text)

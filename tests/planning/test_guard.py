@@ -15,7 +15,10 @@ from hocket.planning.guard import (
     accepted,
     checks,
     compatible,
+    described,
+    risk,
     stability_limit,
+    used,
 )
 from hocket.planning.walk import Walk
 
@@ -91,38 +94,54 @@ def test_a_rate_between_the_limits_is_refused():
     for share in (1.2, 5.0, 30.0):
         curvature = share * stability_limit(1, 0.9) / WALK.rate
         assert curvature * WALK.rate < stability_limit(0, 0.9)
-        found = checks(WALK, DELAYED, "one", momentum=0.9, curvature=curvature)
+        found = checks(WALK, DELAYED, "one", rate=WALK.rate, momentum=0.9, curvature=curvature)
         assert not accepted(found)
         assert [check.name for check in found if check.passed is False] == ["stability"]
-        assert accepted(checks(WALK, SYNCHRONOUS, "one", momentum=0.9, curvature=curvature))
+        assert accepted(checks(WALK, SYNCHRONOUS, "one", rate=WALK.rate, momentum=0.9, curvature=curvature))
     safe = 0.9 * MARGIN * stability_limit(1, 0.9) / WALK.rate
-    assert accepted(checks(WALK, DELAYED, "one", momentum=0.9, curvature=safe))
+    assert accepted(checks(WALK, DELAYED, "one", rate=WALK.rate, momentum=0.9, curvature=safe))
 
 
 def test_an_unknown_curvature_is_reported_as_unknown():
     """A check that nobody made would count as passed."""
-    stability = checks(WALK, DELAYED, "one", momentum=0.9, curvature=None)[-1]
+    stability = checks(WALK, DELAYED, "one", rate=WALK.rate, momentum=0.9, curvature=None)[-1]
     assert stability.passed is None
-    assert "unknown" in str(stability)
+    assert "unknown" in described(stability)
+    assert used(stability) == 0.0
+
+
+def test_risk_orders_schedules_by_what_they_leave_of_the_stable_range():
+    """A training that goes wrong would retreat to a schedule that is no safer."""
+    merged = Turns(2, ((0, 1, 1),))
+    both = Turns(2, ((0, 1, 3),))
+    risks = [risk(turns, "linear", 0.9) for turns in (SYNCHRONOUS, merged, DELAYED, both)]
+    assert risks == sorted(risks)
+    assert len(set(risks)) == 4
+    assert risks[2] == pytest.approx(38 * risks[0])
 
 
 def test_slow_learning_is_refused():
     """Merging eight iterations without raising the rate learns at an eighth of the speed."""
     late = WALK._replace(rate=1e-3, noise=0.0)
     merged = Turns(8, ((0, 7, 7),))
-    found = checks(late, merged, "one", momentum=0.0, curvature=1.0)
+    found = checks(late, merged, "one", rate=late.rate, momentum=0.0, curvature=1.0)
     assert [check.name for check in found if check.passed is False] == ["progress"]
-    assert accepted(checks(late, merged, "linear", momentum=0.0, curvature=1.0))
+    assert accepted(checks(late, merged, "linear", rate=late.rate, momentum=0.0, curvature=1.0))
 
 
 def test_the_worst_floor_counts():
     """A floor of 0 would make the check blind where the loss ends far above it."""
     walk = Walk(loss=2.3, floor=0.0, rate=1e-3, drift=1.0, noise=0.0, batch=64)
     merged = Turns(4, ((0, 3, 3),))
-    shares = [checks(walk, merged, "one", momentum=0, curvature=1.0, floors=f)[1].value for f in ((), (2.2,))]
-    alone = checks(walk._replace(floor=2.2), merged, "one", momentum=0, curvature=1.0)[1].value
+    shares = [
+        checks(walk, merged, "one", rate=walk.rate, momentum=0, curvature=1.0, floors=f)[1].value
+        for f in ((), (2.2,))
+    ]
+    alone = checks(walk._replace(floor=2.2), merged, "one", rate=walk.rate, momentum=0, curvature=1.0)[
+        1
+    ].value
     assert shares[1] == min(shares[0], alone)
-    noisy = checks(walk._replace(noise=1e6), merged, "one", momentum=0, curvature=1.0)[1]
+    noisy = checks(walk._replace(noise=1e6), merged, "one", rate=walk.rate, momentum=0, curvature=1.0)[1]
     assert noisy.passed is None
 
 

@@ -363,9 +363,10 @@ def test_what_no_session_runs_is_refused_by_name() -> None:
     """Broken: a plan would run as another one than it says."""
     whole = bucket(Part(variable="w"), Part(variable="b"), elements=110)
     half = bucket(Part(variable="h"), elements=4, dtype="f16")
+    served = msgspec.structs.replace(whole, route=Served(servers=(3,)))
     for plan, said in (
-        (mixed(buckets=(whole, half)), "ranks that do not compute"),
-        (mixed(world=3, buckets=(msgspec.structs.replace(whole, cards=(0,)), half)), "some cards"),
+        (mixed(buckets=(whole, half)), "ranks from 3 on neither train, nor own nor serve"),
+        (mixed(buckets=(msgspec.structs.replace(served, cards=(0,)), half)), "some cards"),
     ):
         with pytest.raises(UsageError, match=said):
             check_runs(plan, WEIGHTS)
@@ -389,10 +390,10 @@ def test_schedules_that_no_session_runs_are_refused_by_name() -> None:
         return mixed(world=3, buckets=buckets, promise="lossy", schedule=schedule)
 
     for refused, said in (
-        (plan(at_gates, late, buckets=(whole, half), overlap="gates"), "not at gates"),
         (plan(late, late, buckets=(whole, by_policy)), "bucket 1 does not reduce means"),
         (plan(late, on_time, late, buckets=(*parts, half)), "parts of `w` are in buckets 0 and 1"),
     ):
         with pytest.raises(UsageError, match=said):
             check_runs(refused, WEIGHTS)
     check_runs(plan(late, late, on_time, buckets=(*parts, half)), WEIGHTS)
+    check_runs(plan(at_gates, late, buckets=(whole, half), overlap="gates"), WEIGHTS)

@@ -16,7 +16,7 @@ from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import ROUNDED
 from hocket.cli.plan import command
-from hocket.errors import ArtefactError
+from hocket.errors import ArtefactError, UsageError
 from hocket.planning import search
 from tests.planning.planner_inputs import alternating, model
 
@@ -147,3 +147,22 @@ def test_output_that_cannot_be_written_is_said(files: Path) -> None:
     done = call(files, "-o", str(files / "no" / "plan.json"))
     assert done.exit_code == 2
     assert "cannot be written: there is no folder" in done.output
+
+
+def test_late_gradients_at_a_rate_that_is_too_high_are_refused(files: Path) -> None:
+    """Broken: `hocket plan` would write plans with which training diverges, or keep to itself why it did not."""
+    allowed = ["--promise", "delayed,delay=1"]
+    fast = [*allowed, "--learning", "sgd,rate=0.1,momentum=0.9,curvature=3"]
+    refused = call(files, *fast)
+    assert refused.exit_code == 0, refused.output
+    assert "exceeded" in refused.output
+    assert "The guard lets no schedule pass" in refused.output
+    slow = call(files, *allowed, "--learning", "sgd,rate=0.1,momentum=0.9,curvature=0.1")
+    assert "kept, closest to its limit" in slow.output
+    unguarded = call(files, *fast, "--guard", "off", "--json")
+    plan = msgspec.json.decode(unguarded.output, type=Plan)
+    assert plan.schedule.delay_max == 1
+    assert plan.evidence.checks == ()
+    wrong = call(files, *allowed, "--learning", "sgd")
+    assert isinstance(wrong.exception, UsageError)
+    assert "rate=… is missing" in str(wrong.exception)

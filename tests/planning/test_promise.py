@@ -35,7 +35,7 @@ def test_levels_contain_those_before() -> None:
         ("precise", "promise `precise`: known are exact, rounded"),
         ("rounded,codec=f8", "codec `f8`: known are f16, bf16"),
         ("rounded,bits=8", "`bits=8` is not one of codec="),
-        ("merged,merge=x", "`merge=x` is not one of codec="),
+        ("merged,merge=x", "`merge` is a whole number, not 'x'"),
         ("exact,codec=bf16", "`exact` has no codec, `rounded` has"),
         ("rounded,delay=1", "`rounded` has no delay, `delayed` has"),
         ("merged,merge=0", "merge is at least 1"),

@@ -112,8 +112,10 @@ def check_by_running(schedule: Schedule) -> bool:
         assert wrong == [], schedule
         assert within, schedule
     elif within and schedule.delay_max <= 2 * schedule.period:
-        # Slots are counted to the end of an iteration, though its gates come first; so a few that would run are refused.
-        assert wrong or all("turns are open" in each for each in found), (schedule, found)
+        # Slots are counted to the end of an iteration, though its gates come first; so a few that would run are refused. Nor does
+        # this session know of the optimizer's step, which applies what is due at the end and at the gates after it.
+        said = ("turns are open", "by the same step")
+        assert wrong or all(any(each in one for each in said) for one in found), (schedule, found)
     return not found
 
 
@@ -164,3 +166,11 @@ def test_a_schedule_for_another_job_is_refused():
     ):
         with pytest.raises(ArtefactError, match=expected):
             check_job(late, made_for, job)
+
+
+def test_one_step_applies_one_turn_of_a_bucket():
+    """Two means of one gradient would have to be applied by one step of the optimizer: one of them would wait for ever."""
+    first = Turn(first=0, last=0, due=Due(iteration=1))
+    second = Turn(first=1, last=1, due=Due(iteration=1, at="gate"))
+    both = Schedule(period=2, overlap="gates", turns=((first, second),), delay_max=1)
+    assert any("by the same step" in found for found in findings(both, 1))

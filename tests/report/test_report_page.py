@@ -110,6 +110,37 @@ def test_page_shows_what_the_job_changed(tmp_path: Path) -> None:
     ]
 
 
+def test_page_shows_what_a_search_tried(tmp_path: Path) -> None:
+    """Somebody who let a job search would not see what it tried, what came of it, and why it ended."""
+    directory = write_trace(tmp_path, SMALL)
+    tried = [
+        Change(what="searching", step=10, epoch=1, label="ring", why="", before_s=2.0),
+        Change(what="adopted", step=13, epoch=2, label="two-level", why="", predicted_s=1.5, before_s=2.0),
+        Change(
+            what="kept", step=20, epoch=2, label="two-level", why="", before_s=2.0, after_s=1.6, error_s=0.1
+        ),
+        # The machine has become half as fast.
+        Change(what="adopted", step=25, epoch=3, label="direct", why="", predicted_s=1.0, before_s=3.2),
+        Change(
+            what="left", step=31, epoch=4, label="two-level", why="", before_s=3.2, after_s=3.6, error_s=0.1
+        ),
+        Change(what="searched", step=33, epoch=4, label="two-level", why="its 20 minutes are over"),
+    ]
+    for each in tried:
+        append_change(directory, each)
+    page = page_of(directory)
+    assert f"two-level is the fastest: 1.60{NARROW_SPACE}s a step, 2.00{NARROW_SPACE}s before" in page.text
+    assert "It ended at step 33: its 20 minutes are over." in page.text
+    (search,) = numbers(directory)["search"]
+    assert [(each["label"], each["kept"]) for each in search["trials"]] == [
+        ("two-level", True),
+        ("direct", False),
+    ]
+    assert [each["measured_s"] for each in search["trials"]] == pytest.approx([1.6, 1.8])
+    assert [each["best_s"] for each in search["trials"]] == pytest.approx([1.6, 1.6])
+    assert search["hits"] == 1.0
+
+
 def test_page_says_what_was_gained(tmp_path: Path) -> None:
     """A reader would not see the gain, or a question of the page would be missing."""
     page = page_of(write_trace(tmp_path, SMALL))

@@ -9,7 +9,7 @@ TIMEOUT_S = 60
 ELEMENTS = 1_500_000
 
 RANK = f"""
-import json, subprocess
+import json, os, subprocess
 import numpy as np
 from hocket.artefacts.plan import AllReduce
 from hocket.launch.rendezvous import join
@@ -26,7 +26,8 @@ with join() as job:
     program = all_reduce_program(
         world=job.world, elements={ELEMENTS}, dtype="f32", op="sum", scale=1.0, route=AllReduce(algorithm="ring")
     )
-    number = engine.load(program, {{0: (memory, 0)}}, priority=0, label="bucket")
+    cards = json.loads(os.environ["TEST_CARDS"])
+    number = engine.load(program, {{0: (memory, 0)}}, priority=0, label="bucket", cards=cards)
     before = sent()
     for step in range(4):
         values[:] = np.arange({ELEMENTS}) % 64 + job.rank + step
@@ -42,8 +43,9 @@ with join() as job:
 """
 
 
-def ranks(bed, interfaces, *, store=None, **settings):
-    """By rank: the addresses of its wire, bytes sent by interface, what the kernel says of its connections."""
+def ranks(bed, interfaces, *, store=None, cards=None, **settings):
+    """By rank: the addresses of its wire, bytes sent by interface, what the kernel says of its connections. `cards`: those that the
+    program may use."""
     secret = secrets.token_hex(32)
     store = store or f"{bed.address('a')}:29400"
     made = [
@@ -56,7 +58,11 @@ def ranks(bed, interfaces, *, store=None, **settings):
                 f"HOCKET_STORE={store}",
                 f"HOCKET_SECRET={secret}",
             ]
-            + [f"HOCKET_HOST={host}", f"HOCKET_INTERFACE={interfaces[rank]}"]
+            + [
+                f"HOCKET_HOST={host}",
+                f"HOCKET_INTERFACE={interfaces[rank]}",
+                f"TEST_CARDS={json.dumps(cards)}",
+            ]
             + [f"{name}={value}" for name, value in settings.items()]
             + [sys.executable, "-c", RANK],
             stdout=subprocess.PIPE,

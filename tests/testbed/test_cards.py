@@ -31,6 +31,17 @@ def test_connections_are_spread_over_the_cards_by_their_rates(emulated):
         assert 0.2 < share < 0.45, sent
 
 
+@pytest.mark.parametrize(("card", "other"), [("eth0", "eth1"), ("eth1", "eth0")])
+def test_a_program_may_keep_to_a_card(emulated, card, other):
+    """A bucket would travel on another card than its plan says, and take longer than predicted."""
+    with emulated(two()) as bed:
+        found = ranks(bed, ["all", "all"], cards=[["eth0", "eth1"].index(card)], HOCKET_STREAMS=2)
+    for addresses, sent, _ in found:
+        assert len(addresses) == 2
+        # Announcements and probes go over the first card's connections.
+        assert sent[other] < 0.02 * sent[card], sent
+
+
 def test_one_interface_and_several_streams(emulated):
     """HOCKET_STREAMS would not be heeded, or traffic would go where the user did not say."""
     with emulated(two()) as bed:

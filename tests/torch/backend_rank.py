@@ -322,7 +322,9 @@ def power_sgd(rank, world):
     state = power.PowerSGDState(process_group=None, start_powerSGD_iter=2, min_compression_rate=1)
     model.register_comm_hook(state, power.powerSGD_hook)
     message = refusal(lambda: [model(torch.randn(8, 256)).sum().backward() for _ in range(6)])
-    assert "is called by a callback of another one's future" in message, message
+    # A callback runs inside `then` where the result was there already, and is no call of a callback: ranks are refused at
+    # different buckets, and who is refused first leaves the others.
+    assert "is called by a callback of another one's future" in message or "left the job while" in message, message
 
 
 def fsdp(rank, world):

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 import hocket.torch as hk
 import torch
-from hocket.artefacts.plan import AllReduce, Begun, Bucket, Due, Part, Plan, Schedule, Turn
+from hocket.artefacts.plan import AllReduce, Begun, Bucket, Due, Part, Plan, Schedule, Traced, Turn
 from hocket.artefacts.schedule_check import findings
-from hocket.errors import UsageError
+from hocket.errors import ArtefactError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.planning.walk import rate_factor
+from hocket.policies.top_k import TopK
 from hocket.torch.distribute import _of
+from hocket.torch.framework import Torch
 from hocket.training import choice
-from hocket.training.buckets import assumed_backward
-from tests.training.delayed_reference import train
+from hocket.training.buckets import assumed_backward, check_runs
+from hocket.training.gradients import gradients_of
+from tests.training.delayed_reference import RATE, Turns, merges, train
 from torch import nn
 
-ITERATIONS = 12
+ITERATIONS = 50
 WIDTHS = (5, 7, 3)
 
 Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 OPTIMIZERS: dict[str, Optimizer] = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.02),
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.8),
-    "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.8, nesterov=True),
-    "decay": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.5, weight_decay=0.1),
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.02, weight_decay=0.1),
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.1),
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=RATE),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=RATE, momentum=0.8),
+    "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=RATE, momentum=0.8, nesterov=True),
+    "decay": lambda parameters: torch.optim.SGD(parameters, lr=RATE, momentum=0.5, weight_decay=0.1),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=RATE, weight_decay=0.1),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.1),
 }
 
 
@@ -70,22 +75,86 @@ def plan_for(model: nn.Module, schedule: Schedule, groups: Sequence[Sequence[str
     return msgspec.structs.replace(made, schedule=schedule, promise="delayed")
 
 
-def schedule_of(lengths: Sequence[int], delay: int, buckets: int, rate: str) -> Schedule:
-    """All buckets together."""
+def turns_of(lengths: Sequence[int], delay: int, at: str) -> tuple[Turn, ...]:
+    """Of one bucket: turns of so many iterations each, one after the other."""
     first, turns = 0, []
     for length in lengths:
         last = first + length - 1
-        turns.append(Turn(first=first, last=last, due=Due(iteration=last + delay)))
+        turns.append(Turn(first=first, last=last, due=Due(iteration=last + delay, at=at)))
         first += length
-    return Schedule(period=first, turns=(tuple(turns),) * buckets, rate=rate, delay_max=delay)
+    return tuple(turns)
 
 
-def against_the_reference(kind: str) -> list[tuple[str, float, bool]]:
-    """By schedule: how far the parameters are from the reference's in the end, and whether a second run has the same bits."""
+def schedule_of(lengths: Sequence[int], delay: int, buckets: int, rate: str, at: str = "end") -> Schedule:
+    """All buckets together; `at` the end of backward, or at gates."""
+    turns = turns_of(lengths, delay, at)
+    overlap = "gates" if at == "gate" else "barrier"
+    return Schedule(
+        period=sum(lengths), overlap=overlap, turns=(turns,) * buckets, rate=rate, delay_max=delay
+    )
+
+
+class Case(NamedTuple):
+    """A training that is compared with the reference. `each`: buckets have different turns."""
+
+    lengths: tuple[int, ...]
+    delay: int
+    at: str
+    each: bool
+    kind: str
+    clip: float | None
+    decays: bool
+
+    def schedule(self) -> Schedule:
+        """Of two buckets, one by one or together."""
+        if not self.each:
+            return schedule_of(self.lengths, self.delay, 2, self.rule, self.at)
+        plain = schedule_of(self.lengths, self.delay, 1, self.rule, self.at)
+        other = turns_of(self.lengths[::-1], self.other_delay, self.at)
+        return msgspec.structs.replace(
+            plain,
+            together=False,
+            turns=(*plain.turns, other),
+            delay_max=max(self.delay, self.other_delay),
+        )
+
+    @property
+    def other_delay(self) -> int:
+        """Of the second bucket, where buckets have different turns."""
+        return (self.delay + 1) % 2
+
+    @property
+    def rule(self) -> str:
+        """How the rate follows the batch."""
+        return "sqrt" if self.kind.startswith("adam") else "linear"
+
+
+def cases() -> list[Case]:
+    """Every sequence of merged iterations of up to 6 in all, by every delay, `together` and `each`, as far as two slots do; at the
+    end of backward and at gates. Optimizers, clipping and a scheduler go through all of them. In random order."""
+    found = []
+    options = itertools.cycle(itertools.product([None, 0.5], [False, True], OPTIMIZERS))
+    for lengths, delay, each, at in itertools.product(merges(6), range(3), [False, True], ["end", "gate"]):
+        clip, decays, kind = next(options)
+        case = Case(lengths, delay, at, each, kind, clip, decays)
+        if not list(findings(case.schedule(), 2)):
+            found.append(case)
+    random.Random(6).shuffle(found)  # noqa: S311
+    return found
+
+
+def against_the_reference(count: str) -> list[tuple[str, float, bool]]:
+    """Of the first cases: how far parameters are from the reference's in the end, and whether a second run has the same bits."""
+    return [(repr(case), *compared(case)) for case in cases()[: int(count)]]
+
+
+def compared(case: Case) -> tuple[float, bool]:
+    """A training of one case, twice, and the reference's."""
     rank, world = here()
     plain = network()
     names = [name for name, _ in plain.named_parameters()]
     shapes = [each.shape for each in plain.parameters()]
+    first = sum(each.numel() for each in list(plain.parameters())[:2])
 
     def flat(parameters) -> np.ndarray:
         return torch.cat([each.detach().reshape(-1) for each in parameters]).numpy().copy()
@@ -99,45 +168,43 @@ def against_the_reference(kind: str) -> list[tuple[str, float, bool]]:
         loss_of(plain, iteration, worker).backward()
         return flat(each.grad for each in plain.parameters())
 
-    rule = "sqrt" if kind.startswith("adam") else "linear"
-    found = []
-    for lengths, delay in [
-        *(((length,), 0) for length in (1, 2, 3)),
-        *(((length,), 1) for length in (1, 2)),
-        ((1, 2), 0),
-        ((2, 1, 3), 1),
-        ((2,), 2),
-        ((4, 2), 2),
-    ]:
-        groups = [names[2:], names[:2]]
-        schedule = schedule_of(lengths, delay, len(groups), rule)
-        assert not list(findings(schedule, len(groups))), lengths
-        runs = []
-        for _ in range(2):
-            model = network()
-            start = flat(model.parameters())
-            model, optimizer = hk.distribute(
-                model, OPTIMIZERS[kind](list(model.parameters())), plan=plan_for(model, schedule, groups)
-            )
-            for iteration in range(ITERATIONS):
-                optimizer.zero_grad()
-                loss_of(model, iteration, rank).backward()
-                optimizer.step()
-            runs.append(flat(model.parameters()))
-            hk.flush(model)
-        expected = train(
-            kind,
-            start,
-            gradient,
-            workers=world,
-            lengths=lengths,
-            delay=delay,
-            iterations=ITERATIONS,
-            factor=lambda merged: rate_factor(rule, merged),
+    schedule = case.schedule()
+    runs = []
+    for _ in range(2):
+        model = network()
+        start = flat(model.parameters())
+        model, optimizer = hk.distribute(
+            model,
+            OPTIMIZERS[case.kind](list(model.parameters())),
+            plan=plan_for(model, schedule, [names[2:], names[:2]]),
         )
-        label = f"{lengths} late by {delay}"
-        found.append((label, float(np.abs(runs[0] - expected).max()), np.array_equal(*runs)))
-    return found
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97 if case.decays else 1.0)
+        for iteration in range(ITERATIONS):
+            optimizer.zero_grad()
+            loss_of(model, iteration, rank).backward()
+            if case.clip is not None:
+                hk.clip_grad_norm_(model, case.clip)
+            optimizer.step()
+            scheduler.step()
+        runs.append(flat(model.parameters()))
+        hk.flush(model)
+    expected = train(
+        case.kind,
+        start,
+        gradient,
+        workers=world,
+        turns=[
+            Turns(slice(first, None), case.lengths, case.delay),
+            Turns(slice(0, first), case.lengths[::-1], case.other_delay)
+            if case.each
+            else Turns(slice(0, first), case.lengths, case.delay),
+        ],
+        iterations=ITERATIONS,
+        factor=lambda merged: rate_factor(case.rule, merged),
+        rate=lambda iteration: RATE * (0.97 if case.decays else 1.0) ** iteration,
+        clip=case.clip,
+    )
+    return float(np.abs(runs[0] - expected).max()), bool(np.array_equal(*runs))
 
 
 class Integers(nn.Module):
@@ -156,7 +223,8 @@ class Integers(nn.Module):
 
 
 def random_schedule(draw: random.Random, buckets: int) -> Schedule:
-    """Sound, with turns of each bucket's own, sent at any point."""
+    """Sound, with turns of each bucket's own, sent at any point, some applied at gates."""
+    overlap = draw.choice(["barrier", "gates"])
     while True:
         period = draw.randint(1, 4)
         by_bucket = []
@@ -165,14 +233,23 @@ def random_schedule(draw: random.Random, buckets: int) -> Schedule:
             while first < period:
                 last = draw.randint(first, period - 1)
                 due = last + draw.randint(0, 2)
+                at = draw.choice(["end", "gate"]) if overlap == "gates" else "end"
                 sent = {}
                 if draw.random() < 0.5:
                     point = draw.choice(["begin", "backward_end"])
-                    sent = {"sent": Begun(iteration=draw.randint(last, due), point=point, place=len(turns))}
-                turns.append(Turn(first=first, last=last, due=Due(iteration=due), **sent))
+                    begun = draw.randint(last, due + (at == "gate"))
+                    sent = {"sent": Begun(iteration=begun, point=point, place=len(turns))}
+                turns.append(Turn(first=first, last=last, due=Due(iteration=due, at=at), **sent))
                 first = last + 1
             by_bucket.append(tuple(turns))
-        schedule = Schedule(period=period, together=False, turns=tuple(by_bucket), rate="linear", delay_max=2)
+        schedule = Schedule(
+            period=period,
+            overlap=overlap,
+            together=False,
+            turns=tuple(by_bucket),
+            rate="linear",
+            delay_max=2,
+        )
         if not list(findings(schedule, buckets)):
             return schedule
 
@@ -225,22 +302,25 @@ def once(seed: int) -> Found:
 
 
 def trivial(kind: str) -> bool:
-    """Whether a schedule that says what plain plans do has their bits."""
+    """Whether schedules that say what plain plans do have their bits."""
     rank, _ = here()
     results = []
-    for turns in (0, 1):
+    for schedule in (
+        Schedule(),
+        schedule_of((1,), 0, 2, "linear"),
+        Schedule(overlap="gates"),
+        schedule_of((1,), 0, 2, "linear", "gate"),
+    ):
         model = network()
         names = [name for name, _ in model.named_parameters()]
-        plan = plan_for(model, schedule_of((1,), 0, 2, "linear"), [names[2:], names[:2]])
-        if not turns:
-            plan = msgspec.structs.replace(plan, schedule=Schedule())
+        plan = plan_for(model, schedule, [names[2:], names[:2]])
         model, optimizer = hk.distribute(model, OPTIMIZERS[kind](list(model.parameters())), plan=plan)
         for iteration in range(ITERATIONS):
             optimizer.zero_grad()
             loss_of(model, iteration, rank).backward()
             optimizer.step()
         results.append([each.detach().clone() for each in model.parameters()])
-    return all(torch.equal(*pair) for pair in zip(*results, strict=True))
+    return all(torch.equal(first, other) for first, *others in zip(*results, strict=True) for other in others)
 
 
 def noisy(delay: str) -> list[float | int | None]:
@@ -315,6 +395,39 @@ def refused() -> dict[str, str]:
     attempt("scaler", lambda: scaler.step(optimizer))
     optimizer.step()
     attempt("join", lambda: hk.join(model))
+    return said | refused_at_the_start()
+
+
+def refused_at_the_start() -> dict[str, str]:
+    """The same of optimizers, policies and wrappers that late gradients do not go with."""
+    rank, _ = here()
+    said = {}
+
+    def attempt(name: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+            said[name] = "nothing"
+        except (ArtefactError, UsageError) as error:
+            said[name] = str(error)
+
+    model = network()
+    names = [name for name, _ in model.named_parameters()]
+    plan = plan_for(model, schedule_of((1,), 1, 2, "linear"), [names[2:], names[:2]])
+    model, optimizer = hk.distribute(model, torch.optim.LBFGS(model.parameters()), plan=plan)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model, 0, rank)
+        loss.backward()
+        return loss
+
+    attempt("LBFGS", lambda: optimizer.step(closure))
+    routed = plan_for(model, schedule_of((1,), 1, 1, "linear"), [names])
+    local = msgspec.structs.replace(routed.buckets[0], route=Traced(policy="local_sgd"))
+    routed = msgspec.structs.replace(routed, buckets=(local,))
+    attempt("local SGD", lambda: check_runs(routed, gradients_of(Torch(model, optimizer).parameters())))
+    os.environ["HOCKET_PROMISE"] = "delayed"
+    attempt("DDP's hook", lambda: hk.ddp_hook(TopK()))
     return said
 
 
@@ -359,3 +472,20 @@ def between(seed: int) -> Found:
         sums = [total + sum(own[at] for own in drawn) / world for at, total in enumerate(sums)]
     hk.flush(model)
     return found(seed, model, sums)
+
+
+def traced(flushes: str) -> None:
+    """Updates of two iterations, one late."""
+    rank, _ = here()
+    model = network()
+    names = [name for name, _ in model.named_parameters()]
+    plan = plan_for(model, schedule_of((2,), 1, 2, "linear"), [names[2:], names[:2]])
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=RATE), plan=plan)
+    for iteration in range(13):
+        optimizer.zero_grad()
+        loss_of(model, iteration, rank).backward()
+        optimizer.step()
+        if iteration == 4:
+            model.state_dict()
+    if flushes == "yes":
+        hk.flush(model)

@@ -45,12 +45,13 @@ def main():
     for step, (inputs,) in enumerate(DataLoader(data, batch_size=8, **workers)):
         if step == 5 and rank == STOPPED_RANK:
             pause()
+        # All ranks train still: when one has ended, the others' autopilots end, too.
+        drives = sum(thread.name == "hocket-autopilot" for thread in threading.enumerate())
         for model, optimizer in models:
             optimizer.zero_grad()
             model(inputs).square().mean().backward()
             optimizer.step()
     digest = [float(each.double().sum()) for model, _ in models for each in model.parameters()]
-    drives = sum(thread.name == "hocket-autopilot" for thread in threading.enumerate())
     (out / f"{rank}.json").write_text(json.dumps([digest, drives]))
 
 

@@ -10,7 +10,8 @@ import pytest
 
 import torch
 from benches.autopilot.jobs import changing
-from hocket.artefacts import trace
+from hocket.analysis.searches import searches
+from hocket.artefacts import experience, trace
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
@@ -24,6 +25,8 @@ RACKS = Cluster(
     hosts=tuple(Host(name=f"h{at}", rack="ab"[at % 2], bandwidth_bit_per_s=1e9) for at in range(4)),
     racks=tuple(Rack(name=name, uplink_bit_per_s=1e8) for name in "ab"),
 )
+SEARCHED = 120
+"""Steps of a job that searches."""
 STEPS, HALVED, AGAIN = 75, 42, 30
 """Steps, after how many of them the trunk is halved until the last ones, and how many later that is noticed at the latest."""
 
@@ -34,7 +37,7 @@ class Job:
     def __init__(self, out, kind, text):
         self.epochs = json.loads((out / f"{kind}-0.json").read_text())
         self.found = [torch.load(out / f"{kind}-{rank}.pt") for rank in range(4)]
-        self.text = text
+        self.text, self.out = text, out
         traced = (out / "run.json").exists()
         self.changes = trace.read(out).changes() if traced else ()
         self.plan = trace.read(out).run.plan if traced else None
@@ -87,6 +90,9 @@ def jobs(emulated, tmp_path_factory):
             directory = out / name
             kept = {"cache": cache} if kind == "blind" else {"cache_bytes": 0}
             found[name] = train(bed, directory, kind, steps, weather=weather, trace=str(directory), **kept)
+        directory = out / "search"
+        settings = {"trace": str(directory), "cache": str(out / "experience"), "search": "5m"}
+        found["search"] = train(bed, directory, "blind", SEARCHED, **settings)
         found["gloo"] = train(bed, out / "gloo", "gloo", COMPARED)
         found["compared"] = [
             torch.load(out / where / f"{kind}-0-compared.pt")
@@ -140,6 +146,25 @@ def test_a_plan_that_was_promised_to_be_fast_is_left(jobs):
     began = liar.epochs.index(adopted.epoch)
     assert adopted.epoch + 1 in liar.epochs[began : began + 16]
     assert all(torch.equal(each, liar.found[0]) for each in liar.found[1:])
+
+
+@pytest.mark.timing
+def test_a_job_searches_while_it_trains(jobs):
+    """A user who let a job search would get other parameters than DDP's, or nothing that the next job can use."""
+    job = jobs["search"]
+    (search,) = searches(job.changes)
+    # How many there is time for, the machine decides.
+    assert len(search.trials) >= 2, job.changes
+    assert "a search begins" in job.text
+    assert all(torch.equal(each, job.found[0]) for each in job.found[1:])
+    # Each trial was an epoch of its own, and what was left was followed by one more.
+    assert job.epochs[-1] >= len(search.trials)
+    (found,) = experience.read(trace.experience_file(job.out))
+    assert [each.measured_s for each in found.trials][-len(search.trials) :] == pytest.approx(
+        [each.measured_s for each in search.trials]
+    )
+    assert sum(host.slots for host in found.job.cluster.hosts) == 4
+    assert all(trial.measured_s < search.first_s for trial in search.trials if trial.kept)
 
 
 def test_what_changed_is_read_back(tmp_path):

@@ -27,6 +27,6 @@ def test_jobs_end_with_one_model_on_all_ranks(tmp_path, steps, models):
     outcome = launch(specs, settings=Settings(timeout_s=30, start_timeout_s=30), out=said, err=said)
     assert outcome.code == 0, said.getvalue().decode()
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(WORLD)]
-    assert all(each == found[0] for each in found)
+    assert found == [found[0]] * WORLD
     assert found[0][1] == models
     assert "Traceback" not in said.getvalue().decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,21 +16,18 @@ AT_ONCE = Settings(timeout_s=30, start_timeout_s=30, sentinel=False)
 """Schedules begin with the first iteration."""
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[tuple[str, float, bool]]]]:
-    """By optimizer, what each rank found."""
-    calls = [(f"{SCRIPTS}:against_the_reference", kind) for kind in OPTIMIZERS]
-    ended = ranks.in_turn(calls, 2, tmp_path_factory.mktemp("reference"), settings=AT_ONCE)
-    assert ended.outcome.code == 0, ended.output
-    return {kind: [each[at] for each in ended.returned] for at, kind in enumerate(OPTIMIZERS)}
+CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "36"))
+"""Of 400 or so: `HOCKET_FUZZ_CASES=1000` runs all."""
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_ranks_train_what_the_reference_does(kind: str, trained: dict) -> None:
+def test_ranks_train_what_the_reference_does(tmp_path: Path) -> None:
     """Broken: merged or late gradients would train another model than variable-batch training at earlier parameters, or one that
     depends on timing."""
-    for found in trained[kind]:
-        assert len(found) == 9
+    calls = [(f"{SCRIPTS}:against_the_reference", str(CASES))]
+    ended = ranks.in_turn(calls, 2, tmp_path, settings=AT_ONCE)
+    assert ended.outcome.code == 0, ended.output
+    for (found,) in ended.returned:
+        assert len(found) >= min(CASES, 300)
         assert [(label, far) for label, far, _ in found if not far < 1e-9] == []
         assert [label for label, _, same in found if not same] == []
 
@@ -77,6 +75,9 @@ def test_what_late_gradients_cannot_do_is_said(tmp_path: Path) -> None:
             "flush before the step": "optimizer.step() first",
             "scaler": "a GradScaler scales these gradients",
             "join": "a rank that has finished",
+            "LBFGS": "called with a closure",
+            "local SGD": "bucket 0 goes by policy local_sgd: `delayed` does not allow that",
+            "DDP's hook": "promise `delayed` under DDP's hook",
         }.items():
             assert expected in said[name], name
 

@@ -133,7 +133,7 @@ def test_hocket_run_takes_a_plan_with_servers(options: list[str], tmp_path: Path
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (plan(RING, RING), "only parameter servers are run"),
+        (plan(RING, RING), "ranks from 2 on neither train, nor own nor serve anything"),
         (plan(SERVED, Owned(owners=(Owner(rank=0),)), world=4, workers=3), "server 2 is a worker"),
         (
             msgspec.structs.replace(plan(SERVED, RING), workers=(0, 2)),

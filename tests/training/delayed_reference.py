@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 State = dict[str, Any]
 Step = Callable[[np.ndarray, np.ndarray, State, float], np.ndarray]
 
-RATE = 0.02
+RATE = 0.001
 
 
 def sgd(momentum: float = 0.0, decay: float = 0.0, *, nesterov: bool = False) -> Step:
@@ -54,34 +54,64 @@ OPTIMIZERS: dict[str, Step] = {
 }
 
 
+class Turns(NamedTuple):
+    """Of these elements: turns of `lengths` iterations, repeated, each applied `delay` iterations after its last."""
+
+    elements: slice
+    lengths: tuple[int, ...]
+    delay: int
+
+    def due(self, iterations: int) -> dict[int, tuple[int, int]]:
+        """By the iteration at whose end it is applied: from which iteration to which a turn is."""
+        counted = itertools.accumulate(itertools.cycle(self.lengths))
+        ends = list(itertools.takewhile(lambda end: end <= iterations, counted))
+        return {end - 1 + self.delay: (begin, end) for begin, end in itertools.pairwise([0, *ends])}
+
+
+def merges(most: int) -> list[tuple[int, ...]]:
+    """Every sequence of merged iterations of up to so many in all."""
+    lengths = range(1, most + 1)
+    all_of = (each for size in lengths for each in itertools.product(lengths, repeat=size))
+    return [each for each in all_of if sum(each) <= most]
+
+
 def train(
     kind: str,
     values: np.ndarray,
     gradient: Callable[[np.ndarray, int, int], np.ndarray],
     *,
     workers: int,
-    lengths: Sequence[int],
-    delay: int,
+    turns: Sequence[Turns],
     iterations: int,
     factor: Callable[[int], float],
+    rate: Callable[[int], float] = lambda _: RATE,
+    clip: float | None = None,
 ) -> np.ndarray:
-    """Values after some iterations of turns of `lengths`, repeated, each applied `delay` iterations after its last.
+    """Values after some iterations.
 
-    `gradient(values, iteration, worker)`; `factor(k)`: what the rate of an update of k iterations is multiplied with.
+    `gradient(values, iteration, worker)`; `factor(k)`: what the rate of an update of k iterations is multiplied with; `rate`: by
+    iteration; `clip`: the largest norm of all that is applied at once.
     """
-    state: State = {}
+    states: list[State] = [{} for _ in turns]
     history = []
-    ends = list(
-        itertools.takewhile(lambda end: end <= iterations, itertools.accumulate(itertools.cycle(lengths)))
-    )
-    due = {end - 1 + delay: (begin, end) for begin, end in itertools.pairwise([0, *ends])}
+    due = [each.due(iterations) for each in turns]
     for iteration in range(iterations):
         history.append(values)
-        if iteration in due:
-            begin, end = due[iteration]
-            mean = np.mean(
-                [gradient(history[at], at, worker) for at in range(begin, end) for worker in range(workers)],
-                axis=0,
-            )
-            values = OPTIMIZERS[kind](values, mean, state, RATE * factor(end - begin))
+        means = {}
+        for at, own in enumerate(turns):
+            if iteration in due[at]:
+                begin, end = due[at][iteration]
+                of = [
+                    gradient(history[at], at, worker)[own.elements]
+                    for at in range(begin, end)
+                    for worker in range(workers)
+                ]
+                means[at] = np.mean(of, axis=0), end - begin
+        norm = np.sqrt(sum(np.sum(mean**2) for mean, _ in means.values()))
+        scale = 1.0 if clip is None or not means else min(1.0, clip / (norm + 1e-6))
+        values = values.copy()
+        for at, (mean, merged) in means.items():
+            own = turns[at].elements
+            step = OPTIMIZERS[kind]
+            values[own] = step(values[own], scale * mean, states[at], rate(iteration) * factor(merged))
     return values

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import torch
-from tests.training.delayed_reference import OPTIMIZERS, train
+from tests.training.delayed_reference import OPTIMIZERS, RATE, Turns, merges, train
 
 SIZE, WORKERS, ITERATIONS = 7, 3, 50
 
 TORCH: dict[str, Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.02),
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.8),
-    "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.8, nesterov=True),
-    "decay": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.5, weight_decay=0.1),
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.02, weight_decay=0.1),
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.1),
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=RATE),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=RATE, momentum=0.8),
+    "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=RATE, momentum=0.8, nesterov=True),
+    "decay": lambda parameters: torch.optim.SGD(parameters, lr=RATE, momentum=0.5, weight_decay=0.1),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=RATE, weight_decay=0.1),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.1),
 }
 
 
@@ -25,12 +25,6 @@ def gradient(values: np.ndarray, iteration: int, worker: int) -> np.ndarray:
     """Of a quadratic whose centre moves with the sample."""
     random = np.random.default_rng((iteration, worker))
     return np.linspace(0.2, 1.5, SIZE) * (values - random.normal(0, 1, SIZE))
-
-
-def merges() -> list[tuple[int, ...]]:
-    """Every sequence of merged iterations of up to 4 in all."""
-    all_of = [each for size in range(1, 5) for each in itertools.product(range(1, 5), repeat=size)]
-    return [each for each in all_of if sum(each) <= 4]
 
 
 def with_torch(kind: str, lengths: Sequence[int], delay: int, factor: Callable[[int], float]) -> np.ndarray:
@@ -61,14 +55,14 @@ def test_the_reference_is_the_optimizers_own_step(kind, delay):
     """Sessions would be tested against another optimizer than the user's: decay and momentum move on due means alone."""
     assert set(OPTIMIZERS) == set(TORCH)
     factor = float if kind in ("sgd", "momentum", "nesterov", "decay") else np.sqrt
-    for lengths in merges():
+    assert len(merges(6)) == 63
+    for lengths in merges(4):
         found = train(
             kind,
             np.linspace(-1, 1, SIZE),
             gradient,
             workers=WORKERS,
-            lengths=lengths,
-            delay=delay,
+            turns=[Turns(slice(None), lengths, delay)],
             iterations=ITERATIONS,
             factor=factor,
         )
@@ -82,14 +76,13 @@ def test_a_trivial_schedule_is_plain_training():
     for iteration in range(ITERATIONS):
         mean = np.mean([gradient(values, iteration, worker) for worker in range(WORKERS)], axis=0)
         velocity = 0.8 * velocity + mean
-        values = values - 0.02 * velocity
+        values = values - RATE * velocity
     found = train(
         "momentum",
         np.linspace(-1, 1, SIZE),
         gradient,
         workers=WORKERS,
-        lengths=(1,),
-        delay=0,
+        turns=[Turns(slice(None), (1,), 0)],
         iterations=ITERATIONS,
         factor=float,
     )

@@ -60,7 +60,7 @@ class Ranks:
             memory = engine.allocate(gradient.bytes)
             rows = Rows(compiled, engine, rank, memory, array)
             program = engine.load(compiled.programs.gathered, rows.bound, priority=0, label="rows")
-            rows.load(priority=0, label="rows")
+            rows.load(priority=0, label="rows", cards=None)
             self.views[rank], self.rows[rank], self.programs[rank] = (
                 array(memory, 0, dtype, (TABLE, ROW)),
                 rows,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import UsageError
-from hocket.training.sentinel import Sentinel
+from hocket.training.sentinel import SETTLING, Sentinel, Watch
 
 
 def losses(random, count, *, begin=2.3, floor=0.3, fall=0.99, noise=0.1):
@@ -94,3 +94,35 @@ def test_a_window_that_says_nothing_is_refused():
         Sentinel("loss", [1.0, 2.0])
     with pytest.raises(UsageError, match="positive"):
         Sentinel("loss", [0.0] * 20)
+
+
+def test_after_a_retreat_only_what_grows_further_alarms():
+    """One alarm would end every safer schedule too, since norms are still large; or none would be watched any more."""
+    watch = Watch("norm")
+    for _ in range(10):
+        watch.see(1.0)
+    for step in range(20):
+        watch.see(1.5**step)
+        if watch.alarm:
+            break
+    assert watch.alarm is not None
+    reached = watch.alarm.value
+    watch.again()
+    assert watch.alarm is None
+    for step in range(SETTLING):
+        # What moves too far goes on for a while.
+        watch.see(reached * 1.5 ** min(step, 5))
+    for step in range(30):
+        watch.see(reached * 1.5**5 * 0.9**step)
+    assert watch.alarm is None
+    for step in range(20):
+        watch.see(reached * 1.5**step)
+    assert watch.alarm is not None
+
+
+def test_a_loss_below_zero_says_nothing():
+    """Log-likelihoods of densities may be of any sign: a band of their logarithms is none."""
+    watch = Watch("loss")
+    for value in [1.0] * 10 + [0.5, -0.1, 0.0, -3.0] * 10 + [1.0]:
+        watch.see(value)
+    assert watch.alarm is None

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hocket import _native
+from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.training.buckets import LoadedBucket
 from hocket.training.framework import Hints, Hooks, Remote
@@ -165,8 +166,14 @@ class Toy:
     def on_step(self, call: Callable[[], None]) -> None:
         self._stepped.append(call)
 
+    def on_save(self, call: Callable[[], None]) -> None:
+        """No script takes its state for a file."""
+
     def remote(self, names: Sequence[str]) -> Remote:
         raise UsageError(f"servers do not know the optimizer of {', '.join(names)}")
+
+    def learning(self) -> Learning:
+        return Learning(optimizer="Momentum", rate=self.optimizer.rate, momentum=self.optimizer.momentum)
 
     def optimizer_state(self) -> bytes:
         return pickle.dumps(self.optimizer.moments) if self.optimizer.moments else b""

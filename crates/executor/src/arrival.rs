@@ -167,7 +167,7 @@ impl Sink for Arrival<'_> {
         if sent.program == NO_PROGRAM {
             self.core.finish_message(sent.op);
         } else if let Some(loaded) = self.core.programs.get(sent.program)
-            && self.core.failure().is_none()
+            && !self.core.has_stopped()
         {
             self.core.complete(&loaded, sent.op);
         }
@@ -189,7 +189,7 @@ impl Sink for Arrival<'_> {
     }
 
     fn is_awaited(&mut self) -> bool {
-        self.core.failure().is_none() && self.core.awaited_of(self.peer.who.rank).is_some()
+        !self.core.has_stopped() && self.core.awaited_of(self.peer.who.rank).is_some()
     }
 
     fn ended(&mut self, ends: Option<&str>, error: &LinkError) {

@@ -1,14 +1,17 @@
 //! The state that all threads of a rank share: peers, programs, and the queues of ready work.
+//!
+//! It is of one epoch of members. The next epoch has a new one, so that nothing of an aborted step is left in it.
 
 use crate::completions::Completions;
 use crate::error::Error;
 use crate::external::Externals;
 use crate::failure::{Failure, Location, Who};
+use crate::halt::Halt;
 use crate::loaded::{Loaded, NonFinite};
 use crate::lock::lock;
 use crate::message_table::MessageTable;
 use crate::peer::{Peer, Peers};
-use crate::programs::Programs;
+use crate::programs::{Programs, first_program};
 use hocket_ids::Rank;
 use hocket_protocol::why::Why;
 use hocket_trace::Recorder;
@@ -27,8 +30,12 @@ use std::time::Duration;
 /// would walk over all chunks once per peer.
 type Task = Reverse<(u32, Reverse<u32>, u64, u32, u32)>;
 
-/// Shared state of one rank.
+/// Shared state of one rank in one epoch.
 pub struct Core {
+    /// The epoch.
+    pub epoch: u64,
+    /// Whether the job goes on without peers that are lost.
+    pub elastic: bool,
     /// Our rank and host.
     pub own: Who,
     /// The other ranks; empty until the mesh is up.
@@ -52,6 +59,11 @@ pub struct Core {
     pub bell: Arc<Bell>,
     /// Why the job failed.
     failure: OnceLock<Failure>,
+    /// The epoch's end before the job's.
+    pub halt: Halt,
+    /// Where a test has this rank die.
+    #[cfg(test)]
+    pub death: crate::death::Death,
     /// Signals completed instances and failure.
     changed: (Mutex<()>, Condvar),
     /// Callbacks on the end of launches.
@@ -61,9 +73,22 @@ pub struct Core {
     /// Set once, to stop the threads.
     pub closing: AtomicBool,
     /// Writes the trace.
-    pub recorder: Option<Recorder>,
+    pub recorder: Option<Arc<Recorder>>,
     /// Findings since the caller last fetched them.
     pub non_finite: Mutex<Vec<NonFinite>>,
+}
+
+/// What a rank keeps from epoch to epoch.
+#[derive(Clone)]
+pub struct Lasting {
+    /// Worker threads besides the I/O thread.
+    pub workers: usize,
+    /// Wakes the I/O thread.
+    pub bell: Arc<Bell>,
+    /// Writes the trace.
+    pub recorder: Option<Arc<Recorder>>,
+    /// Whether the job goes on without peers that are lost.
+    pub elastic: bool,
 }
 
 /// The fault of a peer whose announced bytes are not in its arena.
@@ -71,11 +96,14 @@ pub const OUTSIDE: &str = "offered memory outside its arena";
 
 impl Core {
     /// With neither peers nor programs.
-    pub fn new(own: Who, workers: usize, bell: Arc<Bell>, recorder: Option<Recorder>) -> Self {
+    pub fn new(own: Who, epoch: u64, lasting: Lasting) -> Self {
+        let Lasting { workers, bell, recorder, elastic } = lasting;
         Self {
+            epoch,
+            elastic,
             own,
             peers: OnceLock::new(),
-            programs: Programs::default(),
+            programs: Programs::numbered_from(first_program(epoch)),
             messages: Mutex::default(),
             launches: Mutex::default(),
             compute: Mutex::default(),
@@ -85,6 +113,9 @@ impl Core {
             workers,
             bell,
             failure: OnceLock::new(),
+            halt: Halt::new(workers + 1),
+            #[cfg(test)]
+            death: crate::death::Death::default(),
             changed: Default::default(),
             completions: Completions::default(),
             meetings: AtomicUsize::new(0),
@@ -92,6 +123,12 @@ impl Core {
             recorder,
             non_finite: Mutex::default(),
         }
+    }
+
+    /// What the next epoch's keeps of it.
+    pub fn lasting(&self) -> Lasting {
+        let (workers, elastic) = (self.workers, self.elastic);
+        Lasting { workers, bell: Arc::clone(&self.bell), recorder: self.recorder.clone(), elastic }
     }
 
     /// The peer of that rank; programs name only ranks of the world other than ours.
@@ -124,6 +161,10 @@ impl Core {
 
     /// Sends a post to a peer.
     pub fn post(&self, peer: &Peer, post: Post) {
+        #[cfg(test)]
+        if self.death.has_come() {
+            return;
+        }
         if let Err(error) = peer.link.post(post) {
             self.fail_here(None, format_args!("cannot tell {}: {error}", peer.who));
         }
@@ -140,7 +181,7 @@ impl Core {
     pub fn enqueue(&self, loaded: &Arc<Loaded>, op: u32) {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         lock(&self.compute).push(Reverse((
-            loaded.priority,
+            loaded.sending.priority,
             Reverse(loaded.depth(op)),
             sequence,
             loaded.number,
@@ -166,16 +207,27 @@ impl Core {
     /// Waits briefly for work: the time-out only bounds how late the end of the job is noticed.
     pub fn wait_for_work(&self) {
         let queue = lock(&self.compute);
-        if queue.is_empty() {
+        if queue.is_empty() && !self.is_interrupted() {
             let waited = self.work.wait_timeout(queue, Duration::from_millis(100));
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    /// Wakes all worker threads.
+    pub fn wake_workers(&self) {
+        drop(lock(&self.compute));
+        self.work.notify_all();
     }
 
     /// Wakes all waiters.
     pub fn note_change(&self) {
         drop(lock(&self.changed.0));
         self.changed.1.notify_all();
+    }
+
+    /// The loaded program of that number.
+    pub fn loaded(&self, program: u32) -> Result<Arc<Loaded>, Error> {
+        self.programs.get(program).ok_or_else(|| Error::Usage(format!("there is no program {program}")))
     }
 
     /// The program and instruction that a peer addresses.
@@ -191,15 +243,24 @@ impl Core {
 
     /// Waits for a change of any program, at most `timeout`.
     pub fn wait_for_change(&self, timeout: Duration, still: impl FnOnce() -> bool) {
+        self.wait_while(timeout, || still() && !self.has_stopped());
+    }
+
+    /// Waits for any change while `still`, at most `timeout`.
+    pub fn wait_while(&self, timeout: Duration, still: impl FnOnce() -> bool) {
         let guard = lock(&self.changed.0);
-        if still() && self.failure.get().is_none() {
+        if still() {
             let waited = self.changed.1.wait_timeout(guard, timeout);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Fails the job for the first reason that comes, and tells all peers.
+    /// Fails the job for the first reason that comes, and tells all peers. Where the job goes on without a peer at
+    /// fault, ends the epoch.
     pub fn fail(&self, failure: Failure) {
+        if self.elastic && failure.who.rank != self.own.rank {
+            return self.note_loss(failure);
+        }
         let (rank, why, what) = (failure.who.rank, failure.why, failure.what.clone());
         if self.failure.set(failure).is_err() {
             return;
@@ -218,8 +279,22 @@ impl Core {
         self.fail(Failure { who: self.own.clone(), why: Why::Failed, location, what });
     }
 
-    /// The failure, if the job failed.
+    /// Whether nothing more starts: the job failed, or the epoch was interrupted.
+    pub fn has_stopped(&self) -> bool {
+        self.failure.get().is_some() || self.is_interrupted()
+    }
+
+    /// The failure, if the job failed; otherwise the interruption, if the epoch was interrupted.
     pub fn failure(&self) -> Option<Error> {
-        self.failure.get().cloned().map(Error::Peer)
+        self.failure.get().cloned().map(Error::Peer).or_else(|| self.interruption())
+    }
+
+    /// The error for a launch or a message that needs a peer that has left.
+    pub fn refused(&self, gone: Failure) -> Error {
+        if !self.elastic {
+            return gone.into();
+        }
+        self.fail(gone.clone());
+        self.failure().unwrap_or_else(|| gone.into())
     }
 }

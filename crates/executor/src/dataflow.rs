@@ -29,8 +29,20 @@ const SCALED_BYTES: usize = 1 << 20;
 const NON_FINITE_MAX: usize = 1024;
 
 impl Core {
+    /// An edge of an op; whether the rank is dead.
+    #[cfg(test)]
+    pub fn dies(&self) -> bool {
+        if self.death.note_edge() {
+            self.interrupt("dead");
+        }
+        self.death.has_come()
+    }
+
     /// Starts a claimed launch.
     pub fn start(&self, loaded: &Arc<Loaded>) {
+        if self.is_interrupted() {
+            return;
+        }
         if loaded.is_scaled() { self.enqueue(loaded, SCALING) } else { self.start_roots(loaded) }
     }
 
@@ -52,6 +64,10 @@ impl Core {
 
     /// The dependencies of `op` are met: it may start.
     fn release(&self, loaded: &Arc<Loaded>, op: u32, now_ns: u64) {
+        #[cfg(test)]
+        if self.dies() {
+            return;
+        }
         let instance = loaded.instance();
         if self.recorder.is_some() {
             loaded.note_ready(op, now_ns);
@@ -109,7 +125,8 @@ impl Core {
             loaded.note_start(op, now_ns());
         }
         let message = Message {
-            priority: loaded.priority,
+            priority: loaded.sending.priority,
+            cards: loaded.sending.cards,
             program: loaded.number,
             instance,
             op,
@@ -132,11 +149,12 @@ impl Core {
 
     /// Runs instructions until the rank closes: the main loop of a worker thread.
     pub fn work_until_closed(&self) {
-        while !self.closing.load(Ordering::Acquire) {
+        while !self.closing.load(Ordering::Acquire) && !self.is_interrupted() {
             if !self.work_once() {
                 self.wait_for_work();
             }
         }
+        self.note_quiet();
     }
 
     fn run(&self, loaded: &Arc<Loaded>, op: u32) {
@@ -187,6 +205,10 @@ impl Core {
 
     /// `op` of the running instance is done: releases its dependents.
     pub fn complete(&self, loaded: &Arc<Loaded>, op: u32) {
+        #[cfg(test)]
+        if self.dies() {
+            return;
+        }
         let instance = loaded.instance();
         let instruction = &loaded.instructions()[op as usize];
         let end_ns = self.traced_now_ns();
@@ -231,6 +253,9 @@ impl Core {
 
     /// The library has executed the collective.
     pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
+        if let Some(interrupted) = self.interruption() {
+            return Err(interrupted);
+        }
         let (loaded, at) = self.addressed(program, op).map_err(Error::Usage)?;
         if !matches!(loaded.instructions()[at].action, Action::Library(..)) || loaded.is_complete() {
             return Err(Error::Usage(format!("op {op} of program {program} is no collective that waits")));

@@ -39,7 +39,8 @@ impl Engine {
         mut interrupted: impl FnMut() -> bool,
         is_complete: impl Fn(&Loaded) -> bool,
     ) -> Result<bool, Error> {
-        let loaded = self.loaded(program)?;
+        let core = self.core();
+        let loaded = core.loaded(program)?;
         if in_callback() {
             return Err(Error::Usage(format!("a completion callback waits for `{}`", loaded.label)));
         }
@@ -48,14 +49,14 @@ impl Engine {
             if is_complete(&loaded) {
                 return Ok(true);
             }
-            if let Some(failure) = self.core.failure() {
+            if let Some(failure) = core.failure() {
                 return Err(failure);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.core.timed_out(&loaded, timeout));
+                return Err(core.timed_out(&loaded, timeout));
             }
-            self.core.wait_for_change(left.min(WAKE), || !is_complete(&loaded));
+            core.wait_for_change(left.min(WAKE), || !is_complete(&loaded));
             if interrupted() {
                 return Ok(false);
             }
@@ -75,7 +76,8 @@ impl Engine {
         timeout: Duration,
         notify: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) -> Result<(), Error> {
-        self.core.on_complete(self.loaded(program)?, timeout, Box::new(notify));
+        let core = self.core();
+        core.on_complete(core.loaded(program)?, timeout, Box::new(notify));
         Ok(())
     }
 }

@@ -22,6 +22,15 @@ pub enum Error {
     /// The job failed: a peer died, gave up or broke the protocol. All later calls return the same error.
     #[error(transparent)]
     Peer(#[from] Failure),
+    /// The epoch of members has ended, and the job has not: a peer was lost, or another member asks for a new epoch. All
+    /// calls return this error until the next epoch begins (`Engine::resume`).
+    #[error("{what}")]
+    Interrupted {
+        /// The message for people.
+        what: String,
+        /// Peers that were lost, in that order.
+        lost: Vec<Failure>,
+    },
     /// A wait reached its deadline.
     #[error("{what}")]
     Timeout {

@@ -24,7 +24,10 @@ impl Core {
 
     /// Rank `from` reports that the job failed because of `rank`. The first cause is passed on, not the messenger.
     pub fn handle_abort(&self, from: &Peer, rank: Rank, why: Why, text: &str) -> Result<(), String> {
-        let who = if rank == self.own.rank {
+        let who = if self.elastic {
+            // It has failed by itself: the loss of another would not end it.
+            from.who.clone()
+        } else if rank == self.own.rank {
             self.own.clone()
         } else {
             let known = self.peers.get().and_then(|peers| peers.get(rank));

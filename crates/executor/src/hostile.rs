@@ -9,9 +9,9 @@
 
 use crate::arrival::{Arrival, add};
 use crate::compile::compile;
-use crate::core::Core;
+use crate::core::{Core, Lasting};
 use crate::failure::Who;
-use crate::loaded::{Begun, Launch, Loaded, Set};
+use crate::loaded::{Begun, Launch, Loaded, Sending, Set};
 use crate::peer::{Peer, Peers};
 use crate::peer_table::PeerTable;
 use hocket_hostile::frames::{Random, frame};
@@ -54,12 +54,13 @@ impl World {
         let arena = Arena::new(reserved_bytes(1)).unwrap();
         let who = |rank| Who { rank: Rank(rank), host: "h".into() };
         let bell = Arc::new(Bell::new(arena.mapping(), Waker::new().unwrap()));
-        let core = Core::new(who(0), 0, Arc::clone(&bell), None);
+        let lasting = Lasting { workers: 0, bell: Arc::clone(&bell), recorder: None, elastic: false };
+        let core = Core::new(who(0), 1, lasting);
         let address = Address { tcp: vec![([127, 0, 0, 1], 1).into()], host: "h".into(), streams: 2 };
         let members = (0..3).map(|member| (Member(member), address.clone())).collect();
         let table = PeerTable::before(Member(0)).next(members).unwrap();
-        let link = |rank| Arc::new(TcpLink::new(Rank(rank), 2, false, Arc::clone(&bell)));
-        let peer = |rank| Some(Peer { who: who(rank), link: link(rank) });
+        let link = |rank| Arc::new(TcpLink::new(Rank(rank), 2, 1, false, Arc::clone(&bell)));
+        let peer = |rank| Some(Peer { who: who(rank), link: link(rank), life: None });
         assert!(core.peers.set(Peers::new(table, vec![None, peer(1), peer(2)])).is_ok());
         let mut memory = Vec::new();
         for _ in 0..2 {
@@ -67,7 +68,10 @@ impl World {
             allocation.region().as_bytes_mut().fill(UNTOUCHED);
             let instructions = compile(&program(), Rank(0), &[allocation.region().clone()], &[]).unwrap();
             let sets = vec![Set { instructions, bound: Vec::new() }];
-            add(&core, None, |number| Loaded::new(number, "bucket".into(), 0, sets, 0, Vec::new())).unwrap();
+            add(&core, None, |number| {
+                Loaded::new(number, "bucket".into(), Sending::urgent(0), sets, 0, Vec::new())
+            })
+            .unwrap();
             memory.push(allocation);
         }
         let running = core.programs.get(0).unwrap();
@@ -135,7 +139,7 @@ fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
     let mut world = World::new();
     let mut grown_from = None;
     let checksums = |at: u64| at.is_multiple_of(3);
-    let mut receiver = Receiver::new(false);
+    let mut receiver = Receiver::new(false, 1);
     for at in 0..frames {
         frame(&mut random, MESSAGE_TAG, &mut bytes);
         theirs.write_all(&bytes).unwrap();
@@ -150,7 +154,7 @@ fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
         } else {
             refused += 1;
             while rest.read(&mut drained).is_ok_and(|have| have > 0) {}
-            receiver = Receiver::new(checksums(at));
+            receiver = Receiver::new(checksums(at), 1);
         }
         if (at + 1).is_multiple_of(FRAMES_OF_A_WORLD) {
             let idle = world.idle.region().as_bytes();
@@ -158,7 +162,7 @@ fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
                 idle.iter().all(|&byte| byte == UNTOUCHED),
                 "before frame {at} of seed {seed}: landed unasked"
             );
-            receiver = Receiver::new(checksums(at));
+            receiver = Receiver::new(checksums(at), 1);
             while rest.read(&mut drained).is_ok_and(|have| have > 0) {}
             world = World::new();
             let grown = resident_bytes();

@@ -101,7 +101,10 @@ impl Core {
         });
         let claimed = memory.and_then(|memory| Claims::new(memory, own.region.len(), own.members.len()));
         let Some(claimed) = claimed else { return outside(first) };
-        reduce_in_place(&buckets, claimed, own.op, own.dtype, own.factor);
+        let go_on = || !self.is_interrupted();
+        if !reduce_in_place(&buckets, claimed, own.op, own.dtype, own.factor, go_on) {
+            return false;
+        }
         self.post_all(own, |op| Post::Taken { program: loaded.number, instance, op });
         self.part_done(loaded, op, instance, own.own).expect("a part is done once, after all have come")
     }

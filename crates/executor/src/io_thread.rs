@@ -29,35 +29,83 @@ const LINGER: Duration = Duration::from_millis(500);
 /// The longest sleep in that time.
 const LINGER_STEP: Duration = Duration::from_millis(10);
 
-/// By link number: its rank.
-pub type Ports = Vec<(Rank, Box<dyn Port>)>;
+/// By link number: the rank and the port. None: of a rank that an epoch has shut out.
+pub type Ports = Vec<Option<(Rank, Box<dyn Port>)>>;
 
-/// The main loop of the I/O thread. The poller watches all ports.
-pub fn run(core: &Core, poller: &Poller, mut ports: Ports, listener: Listener) {
-    if let Err(error) = turns(core, poller, &mut ports) {
-        core.fail_here(None, format_args!("the I/O thread cannot go on: {error}"));
-        core.notify_ended();
-    }
-    drop(listener);
-    leave(core, poller, &mut ports);
+/// What the thread owns, and hands on to the next epoch's.
+pub struct Io {
+    /// Watches all ports.
+    pub poller: Poller,
+    /// Of all ranks.
+    pub ports: Ports,
+    /// Turns strangers away.
+    pub listener: Listener,
 }
 
-fn turns(core: &Core, poller: &Poller, ports: &mut Ports) -> io::Result<()> {
-    let sleep_max = ports.iter().map(|(_, port)| port.pause_max()).fold(SLEEP_MAX, Duration::min);
+/// Why the thread's turns end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The rank leaves.
+    Closing,
+    /// Another epoch begins.
+    Retired,
+    /// A test has the rank die.
+    #[cfg(test)]
+    Dead,
+}
+
+/// The main loop of the I/O thread; returns what it owns if another epoch begins.
+pub fn run(core: &Core, mut io: Io) -> Option<Io> {
+    match turns(core, &mut io) {
+        Ok(End::Retired) => return Some(io),
+        #[cfg(test)]
+        Ok(End::Dead) => return None,
+        Ok(End::Closing) => {}
+        Err(error) => {
+            core.fail_here(None, format_args!("the I/O thread cannot go on: {error}"));
+            core.notify_ended();
+        }
+    }
+    #[cfg(test)]
+    if core.death.has_come() {
+        return None;
+    }
+    let Io { poller, mut ports, listener } = io;
+    drop(listener);
+    leave(core, &poller, &mut ports);
+    None
+}
+
+fn turns(core: &Core, io: &mut Io) -> io::Result<End> {
+    let Io { poller, ports, .. } = io;
+    let sleep_max = ports.iter().flatten().map(|(_, port)| port.pause_max()).fold(SLEEP_MAX, Duration::min);
     let mut idle_since = now();
+    let mut halted = false;
     while !core.closing.load(Ordering::Acquire) {
+        #[cfg(test)]
+        if core.death.has_come() {
+            return Ok(End::Dead);
+        }
+        if core.is_interrupted() && !std::mem::replace(&mut halted, true) {
+            ports.iter_mut().flatten().for_each(|(_, port)| port.stop());
+            core.note_quiet();
+        }
+        if core.is_retired() {
+            core.notify_ended();
+            return Ok(End::Retired);
+        }
         let mut busy = launch(core);
         core.notify_ended();
         let mut timeout = sleep_max;
         let now = now();
-        for (rank, port) in ports.iter_mut() {
+        for (rank, port) in ports.iter_mut().flatten() {
             let turn = port.poll(&mut Arrival::new(core, core.peer(*rank)), now);
             busy |= turn.busy;
             timeout = turn.again.map_or(timeout, |again| again.min(timeout));
         }
         if core.workers == 0 {
             for _ in 0..TURN_TASKS {
-                if core.failure().is_some() || !core.work_once() {
+                if core.has_stopped() || !core.work_once() {
                     break;
                 }
                 busy = true;
@@ -73,7 +121,7 @@ fn turns(core: &Core, poller: &Poller, ports: &mut Ports) -> io::Result<()> {
         }
         sleep(core, poller, ports, timeout)?;
     }
-    Ok(())
+    Ok(End::Closing)
 }
 
 /// Starts the programs that were launched.
@@ -100,9 +148,9 @@ fn sleep(core: &Core, poller: &Poller, ports: &mut Ports, timeout: Duration) -> 
         // A thread that adds work after this sees the flag and wakes us; work added before, we see now.
         core.bell.sleeping().set();
         let idle = lock(&core.launches).is_empty()
-            && (core.workers > 0 || !core.has_work() || core.failure().is_some())
+            && (core.workers > 0 || !core.has_work() || core.has_stopped())
             && !core.closing.load(Ordering::Acquire)
-            && ports.iter().all(|(_, port)| port.is_idle());
+            && ports.iter().flatten().all(|(_, port)| port.is_idle());
         if !idle {
             timeout = Duration::ZERO;
         }
@@ -113,7 +161,11 @@ fn sleep(core: &Core, poller: &Poller, ports: &mut Ports, timeout: Duration) -> 
 }
 
 fn wait(core: &Core, poller: &Poller, ports: &mut Ports, timeout: Duration) -> io::Result<()> {
-    poller.wait(timeout, core.bell.waker(), |ready| ports[ready.link as usize].1.handle_ready(ready))
+    poller.wait(timeout, core.bell.waker(), |ready| {
+        if let Some(Some((_, port))) = ports.get_mut(ready.link as usize) {
+            port.handle_ready(ready);
+        }
+    })
 }
 
 /// Leaves in order, and waits briefly for the others to close their side.
@@ -121,7 +173,7 @@ fn leave(core: &Core, poller: &Poller, ports: &mut Ports) {
     let deadline = Instant::now() + LINGER;
     loop {
         let mut done = true;
-        for (rank, port) in ports.iter_mut() {
+        for (rank, port) in ports.iter_mut().flatten() {
             done &= port.close(&mut Arrival::new(core, core.peer(*rank)));
         }
         if done || Instant::now() >= deadline || wait(core, poller, ports, LINGER_STEP).is_err() {

@@ -4,23 +4,31 @@
 //! Knows programs, links and the event record. Knows no framework and no Python.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate self as hocket_executor;
+
 mod announcement;
 mod arrival;
 mod compile;
 mod completions;
 mod compute;
+mod connect;
 mod core;
 mod dataflow;
+#[cfg(test)]
+mod death;
 mod ending;
 mod engine;
 mod error;
 mod external;
 mod failing;
 mod failure;
+mod halt;
 #[cfg(test)]
 mod hostile;
 mod in_place;
 mod instruction;
+mod interruption;
 mod io_thread;
 mod landing;
 mod loaded;
@@ -29,12 +37,17 @@ mod loss;
 mod message_table;
 mod messages;
 
+#[cfg(test)]
+#[path = "../tests/mesh/mod.rs"]
+mod mesh;
 mod options;
 mod peer;
 mod peer_table;
 mod programs;
 pub mod readiness;
+mod resume;
 mod sets;
+mod threads;
 
 pub use engine::Engine;
 pub use error::Error;
@@ -44,8 +57,10 @@ pub use hocket_kernels::{Foreign, Function};
 pub use hocket_protocol::why::Why;
 pub use hocket_wire::clock::now_ns;
 pub use hocket_wire::identity::Address;
+pub use hocket_wire::life::Lifetime;
+pub use hocket_wire::link::Cards;
 pub use hocket_wire::memory::Allocation;
 pub use hocket_wire::memory::Region;
 pub use hocket_wire::shaper::EmulatedLinks;
-pub use loaded::NonFinite;
+pub use loaded::{NonFinite, Sending};
 pub use options::Options;

@@ -14,6 +14,7 @@ use hocket_sync::OutOfTurn;
 use hocket_sync::flow::Flow;
 use hocket_sync::gate::{ANNOUNCED, Gate, RELEASED};
 use hocket_sync::meeting::Meeting;
+use hocket_wire::link::Cards;
 use hocket_wire::memory::{Allocation, Region};
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -101,6 +102,22 @@ pub enum Begun {
     Refused,
 }
 
+/// How a program's messages travel to other hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending {
+    /// Lower values go first.
+    pub priority: u32,
+    /// Cards that they may use.
+    pub cards: Cards,
+}
+
+impl Sending {
+    /// On whichever card can send.
+    pub fn urgent(priority: u32) -> Self {
+        Self { priority, cards: Cards::ALL }
+    }
+}
+
 /// A loaded program.
 #[derive(Debug)]
 pub struct Loaded {
@@ -108,8 +125,8 @@ pub struct Loaded {
     pub number: u32,
     /// Its name, for messages and traces.
     pub label: String,
-    /// Lower values go first.
-    pub priority: u32,
+    /// How its messages travel.
+    pub sending: Sending,
     sets: Vec<Set>,
     /// Bytes of the program's bound buffers, of one set.
     pub bytes: u64,
@@ -140,7 +157,7 @@ impl Loaded {
     pub fn new(
         number: u32,
         label: String,
-        priority: u32,
+        sending: Sending,
         sets: Vec<Set>,
         bytes: u64,
         own: Vec<(String, Allocation)>,
@@ -153,7 +170,7 @@ impl Loaded {
         Self {
             number,
             label,
-            priority,
+            sending,
             sets,
             bytes,
             peers,

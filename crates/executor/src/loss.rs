@@ -58,6 +58,7 @@ impl Core {
             Frame::Offer { send, .. } | Frame::Accept { send, .. } => format!("the offer of message {send}"),
             Frame::Abort { .. } | Frame::Bye => "the peer's last words".into(),
             Frame::Ask | Frame::Alive => "a sign of life".into(),
+            Frame::Epoch { epoch } => format!("the beginning of epoch {epoch}"),
         };
         let Damage { wanted, found } = damage;
         let ends = ends.map_or_else(String::new, |ends| format!(", {ends}"));

@@ -10,7 +10,7 @@ use hocket_ids::Rank;
 use hocket_kernels::DType;
 use hocket_protocol::messages::Offer;
 use hocket_protocol::why::Why;
-use hocket_wire::link::{Land, Landing, Message, Post};
+use hocket_wire::link::{Cards, Land, Landing, Message, Post};
 use hocket_wire::memory::Region;
 
 /// In place of a program's number in frames.
@@ -63,6 +63,7 @@ impl Core {
         let region = lock(&self.messages).source(from, send)?;
         let message = Message {
             priority: PRIORITY,
+            cards: Cards::ALL,
             program: NO_PROGRAM,
             instance: receive,
             op: send,

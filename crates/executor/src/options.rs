@@ -1,6 +1,7 @@
 //! Options of a rank's executor.
 
 use hocket_ids::Rank;
+use hocket_wire::life::Lifetime;
 use hocket_wire::shaper::EmulatedLinks;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -31,6 +32,9 @@ pub struct Options {
     pub checksum: bool,
     /// Connections between hosts are encrypted; the same on all ranks.
     pub tls: bool,
+    /// Whether the job goes on without peers that are lost; the same on all ranks. Whose end neighbours then wait for
+    /// before they use memory again that this rank may write to.
+    pub elastic: Option<Lifetime>,
     /// How long a peer may be silent while this rank waits for it.
     pub silence_max: Duration,
 }

@@ -5,7 +5,8 @@ use crate::failure::{Failure, Location, Who};
 use crate::peer_table::PeerTable;
 use hocket_ids::Rank;
 use hocket_protocol::why::Why;
-use hocket_wire::link::Link;
+use hocket_wire::life::Watch;
+use hocket_wire::link::{Cards, Link};
 use hocket_wire::memory::Region;
 use std::fmt;
 use std::sync::Arc;
@@ -16,12 +17,25 @@ pub struct Peer {
     pub who: Who,
     /// The link to it.
     pub link: Arc<dyn Link>,
+    /// Tells when a neighbour that is watched has ended.
+    pub life: Option<Arc<Watch>>,
 }
 
 impl Peer {
     /// An error with this rank at fault: "rank 2 on b0" `what`.
     pub fn failed(&self, why: Why, location: Option<Location>, what: impl fmt::Display) -> Failure {
         Failure { who: self.who.clone(), why, location, what: format!("{} {what}", self.who) }
+    }
+
+    /// Whether messages to it may use these cards; the reason where there is one that the two hosts lack.
+    pub fn has_cards(&self, cards: Cards) -> Result<(), String> {
+        match (cards.highest(), self.link.cards()) {
+            (Some(highest), Some(count)) if highest as usize >= count => Err(format!(
+                "its messages use card {highest}, and there are {count} on the way to {}",
+                self.who
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Prepares `region` for moving its bytes between it and us.

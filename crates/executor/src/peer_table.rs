@@ -16,7 +16,7 @@ const STREAMS_MAX: usize = 64;
 /// The ranks of an epoch, from one member's side.
 #[derive(Clone, Debug)]
 pub struct PeerTable {
-    epoch: u32,
+    epoch: u64,
     own: Member,
     /// By rank.
     members: Vec<(Member, Address)>,
@@ -47,23 +47,41 @@ impl PeerTable {
             let what = format!("host {host}: {listeners} addresses, {streams} streams (1 to {STREAMS_MAX})");
             return Err(Error::Usage(what));
         }
-        let table = Self { epoch: self.epoch + 1, own: self.own, members };
-        let ranks = table.ranks();
-        if ranks.len() != table.world() {
+        Self { epoch: self.epoch + 1, own: self.own, members }.checked()
+    }
+
+    /// The later epoch `epoch`, in which `members[rank]` has that rank; all of them are in this one.
+    pub fn following(&self, epoch: u64, members: &[Member]) -> Result<Self, Error> {
+        if epoch <= self.epoch {
+            let what = format!("epoch {epoch} cannot follow epoch {}", self.epoch);
+            return Err(Error::Usage(what));
+        }
+        let known: HashMap<_, _> = self.members.iter().map(|(member, address)| (*member, address)).collect();
+        let find = |member: &Member| {
+            let address = known.get(member).map(|address| (*member, Address::clone(address)));
+            address.ok_or_else(|| Error::Usage(format!("there is no connection to member {member} yet")))
+        };
+        let members = members.iter().map(find).collect::<Result<_, Error>>()?;
+        Self { epoch, own: self.own, members }.checked()
+    }
+
+    fn checked(self) -> Result<Self, Error> {
+        let ranks = self.ranks();
+        if ranks.len() != self.world() {
             return Err(Error::Usage("a member has two ranks".into()));
         }
         if !ranks.contains_key(&self.own) {
             return Err(Error::Usage("this process is no member".into()));
         }
-        if table.position(table.world()) > LOCAL_WORLD_MAX {
-            let host = table.host();
+        if self.position(self.world()) > LOCAL_WORLD_MAX {
+            let host = self.host();
             return Err(Error::Usage(format!("more than {LOCAL_WORLD_MAX} ranks on host {host}")));
         }
-        Ok(table)
+        Ok(self)
     }
 
     /// Counts from 1; 0 before the first.
-    pub fn epoch(&self) -> u32 {
+    pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
@@ -79,6 +97,11 @@ impl PeerTable {
     pub fn own(&self) -> Rank {
         let place = self.members.iter().position(|(member, _)| *member == self.own);
         Rank::from_index(place.expect("a table of an epoch has its owner"))
+    }
+
+    /// The member of each rank.
+    pub fn members(&self) -> Vec<Member> {
+        self.members.iter().map(|(member, _)| *member).collect()
     }
 
     /// The address of each rank.
@@ -155,6 +178,22 @@ mod tests {
         let kept = vec![(Rank(1), Rank(0)), (Rank(3), Rank(2))];
         assert_eq!(first.change(&second), Change { dialled: vec![Rank(3)], kept, closed: vec![Rank(0)] });
         assert_eq!(second.change(&second).dialled, []);
+    }
+
+    /// A member that nobody has a connection to, or that has been shut out, would be waited for.
+    #[test]
+    fn an_epoch_follows_with_members_that_are_there() {
+        let first = PeerTable::before(Member(2)).next(members(&[0, 1, 2])).unwrap();
+        let later = first.following(7, &[Member(2), Member(0)]).unwrap();
+        assert_eq!((later.epoch(), later.own(), later.world(), later.host()), (7, Rank(0), 2, "h1"));
+        assert_eq!(later.members(), [Member(2), Member(0)]);
+        let refused = |epoch, members: &[u64]| {
+            let members: Vec<_> = members.iter().copied().map(Member).collect();
+            later.following(epoch, &members).unwrap_err().to_string()
+        };
+        assert!(refused(7, &[2]).contains("cannot follow"));
+        assert!(refused(8, &[2, 1]).contains("no connection to member 1"));
+        assert!(refused(8, &[0]).contains("no member"));
     }
 
     /// Positions in mailboxes must be the same on both sides of a pair.

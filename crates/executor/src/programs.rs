@@ -4,7 +4,7 @@
 //! whose loads the others do not share, choose numbers from [`CHOSEN`] up, by a rule that gives each group its own.
 
 use crate::announcement::Announcement;
-use crate::loaded::Loaded;
+use crate::loaded::{Loaded, Sending};
 use crate::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -12,8 +12,16 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// Numbers below are given in the order of loading; those from here on are the caller's choice.
 pub const CHOSEN: u32 = 1 << 31;
 
+/// How far apart the first numbers of two epochs of members are, so that a trace tells their programs apart.
+const EPOCH_APART: u32 = 1 << 16;
+
 /// Limit of announcements kept for programs that are not loaded yet: far more than one launch of each needs.
 const EARLY_MAX: usize = 1 << 20;
+
+/// The number of the first program that is loaded in `epoch`, which counts from 1; it recurs after 32,768 epochs.
+pub fn first_program(epoch: u64) -> u32 {
+    (epoch.saturating_sub(1) % u64::from(CHOSEN / EPOCH_APART)) as u32 * EPOCH_APART
+}
 
 /// The programs of one rank.
 #[derive(Debug, Default)]
@@ -24,6 +32,8 @@ pub struct Programs {
 
 #[derive(Debug, Default)]
 struct Table {
+    /// The number of the first of `ordered`.
+    first: u32,
     /// Programs numbered in order of loading.
     ordered: Vec<Arc<Loaded>>,
     chosen: BTreeMap<u32, Arc<Loaded>>,
@@ -31,11 +41,20 @@ struct Table {
 
 impl Table {
     fn get(&self, number: u32) -> Option<&Arc<Loaded>> {
-        if number < CHOSEN { self.ordered.get(number as usize) } else { self.chosen.get(&number) }
+        if number >= CHOSEN {
+            return self.chosen.get(&number);
+        }
+        self.ordered.get(number.checked_sub(self.first)? as usize)
     }
 }
 
 impl Programs {
+    /// None yet; `first` is the first number that is given in the order of loading.
+    pub fn numbered_from(first: u32) -> Self {
+        let table = RwLock::new(Table { first, ..Table::default() });
+        Self { table, early: Mutex::default() }
+    }
+
     /// Adds a program under the next number, or under `chosen`; returns the number, and peers' earlier announcements
     /// for it. `Err`: that number may not be chosen, or a loaded program has it.
     pub fn add(
@@ -44,7 +63,7 @@ impl Programs {
         make: impl FnOnce(u32) -> Loaded,
     ) -> Result<(u32, Vec<Announcement>), String> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let number = chosen.unwrap_or(table.ordered.len() as u32);
+        let number = chosen.unwrap_or(table.first + table.ordered.len() as u32);
         if let Some(chosen) = chosen {
             if chosen < CHOSEN {
                 return Err(format!(
@@ -67,9 +86,20 @@ impl Programs {
     /// stays taken.
     pub fn remove(&self, number: u32) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        table.chosen.remove(&number);
-        if let Some(place) = table.ordered.get_mut(number as usize) {
-            *place = Arc::new(Loaded::new(number, place.label.clone(), 0, Vec::new(), 0, Vec::new()));
+        if number >= CHOSEN {
+            table.chosen.remove(&number);
+            return;
+        }
+        let at = number.checked_sub(table.first).map(|at| at as usize);
+        if let Some(place) = at.and_then(|at| table.ordered.get_mut(at)) {
+            *place = Arc::new(Loaded::new(
+                number,
+                place.label.clone(),
+                Sending::urgent(0),
+                Vec::new(),
+                0,
+                Vec::new(),
+            ));
         }
     }
 
@@ -105,7 +135,20 @@ mod tests {
 
     fn named(label: &str) -> impl FnOnce(u32) -> Loaded {
         let label = label.to_owned();
-        move |number| Loaded::new(number, label, 0, vec![], 0, vec![])
+        move |number| Loaded::new(number, label, Sending::urgent(0), vec![], 0, vec![])
+    }
+
+    /// Programs of two epochs could not be told apart in a trace.
+    #[test]
+    fn each_epoch_has_numbers_of_its_own() {
+        assert_eq!([1, 2, 32_769].map(first_program), [0, EPOCH_APART, 0]);
+        let programs = Programs::numbered_from(first_program(3));
+        let number = programs.add(None, named("first")).unwrap().0;
+        assert_eq!(number, 2 * EPOCH_APART);
+        assert_eq!(programs.get(number).unwrap().label, "first");
+        assert!(programs.get(0).is_none() && programs.get(number + 1).is_none());
+        programs.remove(number);
+        assert_eq!(programs.add(None, named("second")).unwrap().0, number + 1);
     }
 
     /// Ranks of a group would load under numbers that the ranks outside rely on.

@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::float_cmp, reason = "a test; the sums are exact")]
 
-use hocket_executor::{Engine, Error, Location, Who, Why};
+use hocket_executor::{Cards, Engine, Error, Location, Sending, Who, Why};
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 mod mesh;
-use mesh::{TIMEOUT, each, mesh, mesh_of};
+use mesh::{TIMEOUT, each, mesh, mesh_of, mesh_on};
 
 /// Ring all-reduce of `len` elements, `wire` between ranks.
 fn ring(world: usize, len: usize, wire: DType) -> Program {
@@ -50,7 +50,8 @@ fn check_on(engines: &[Arc<Engine>], len: usize, wire: DType, launches: usize) {
     each(engines, |rank, engine| {
         let memory = engine.allocate(len * 4).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &[buffers], &HashMap::new(), 0, "bucket", None).unwrap();
+        let number =
+            engine.load(&program, &[buffers], &HashMap::new(), Sending::urgent(0), "bucket", None).unwrap();
         for launch in 0..launches {
             let value = |at: usize, rank: usize| ((at * 7 + rank * 3 + launch) % 64) as f32;
             for (at, cell) in memory.region().as_bytes_mut().chunks_exact_mut(4).enumerate() {
@@ -82,8 +83,47 @@ fn ring_over_tcp() {
 #[test]
 fn ring_over_several_connections() {
     for (streams, len, wire) in [(2, 1, DType::F32), (3, 700_001, DType::F32), (4, 600_000, DType::F16)] {
-        check_on(&mesh_of(&["a", "b", "c"], 1, streams), len, wire, 3);
+        check_on(&mesh_of(&["a", "b", "c"], 1, streams, None), len, wire, 3);
     }
+}
+
+/// Gradients on chosen cards would be wrong, or a message would wait for a card that it may not use.
+#[test]
+fn programs_on_cards_of_their_own() {
+    const LEN: usize = 400_001;
+    let engines = mesh_on(&["a", "b", "c"], 1, 2, &[1, 2], None);
+    let program = ring(3, LEN, DType::F32);
+    let chosen = [Cards::ALL, Cards::only(&[0]).unwrap(), Cards::only(&[1]).unwrap()];
+    each(&engines, |rank, engine| {
+        let load = |cards: Cards| {
+            let memory = engine.allocate(LEN * 4).unwrap();
+            let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
+            let sending = Sending { priority: 0, cards };
+            (memory, engine.load(&program, &[buffers], &HashMap::new(), sending, "bucket", None))
+        };
+        let loaded = chosen.map(load);
+        for launch in 0..3 {
+            for (memory, number) in &loaded {
+                let value = |at: usize| ((at + rank * 5 + launch) % 32) as f32;
+                let bytes = memory.region().as_bytes_mut().chunks_exact_mut(4);
+                bytes.enumerate().for_each(|(at, own)| own.copy_from_slice(&value(at).to_le_bytes()));
+                engine.launch(*number.as_ref().unwrap()).unwrap();
+            }
+            for (memory, number) in &loaded {
+                engine.wait(*number.as_ref().unwrap(), TIMEOUT, || false).unwrap();
+                let sum = |at: usize| (0..3).map(|rank| ((at + rank * 5 + launch) % 32) as f32).sum::<f32>();
+                assert!(
+                    floats(memory.region().as_bytes())
+                        .into_iter()
+                        .enumerate()
+                        .all(|(at, got)| got == sum(at))
+                );
+            }
+        }
+        let refused = load(Cards::only(&[2]).unwrap()).1.unwrap_err().to_string();
+        assert!(refused.contains("use card 2, and there are 2 on the way to"), "{refused}");
+        engine.close();
+    });
 }
 
 /// Gradients would be wrong within a host.
@@ -110,7 +150,8 @@ fn a_dead_rank_is_named() {
     each(&engines, |rank, engine| {
         let memory = engine.allocate(999 * 4).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &[buffers], &HashMap::new(), 0, "bucket", None).unwrap();
+        let number =
+            engine.load(&program, &[buffers], &HashMap::new(), Sending::urgent(0), "bucket", None).unwrap();
         if rank == 1 {
             engine.close();
             return;
@@ -130,7 +171,8 @@ fn a_time_out_names_the_rank() {
     each(&engines, |rank, engine| {
         let memory = engine.allocate(40).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &[buffers], &HashMap::new(), 0, "bucket", None).unwrap();
+        let number =
+            engine.load(&program, &[buffers], &HashMap::new(), Sending::urgent(0), "bucket", None).unwrap();
         if rank == 0 {
             engine.launch(number).unwrap();
             let outcome = engine.wait(number, Duration::from_millis(200), || false);
@@ -153,8 +195,9 @@ fn launches_alternate_between_sets_of_memory() {
         each(&engines, |rank, engine| {
             let memory: Vec<_> = (0..2).map(|_| engine.allocate(LEN * 4).unwrap()).collect();
             let set = |at: usize| HashMap::from([(BufferId(0), memory[at].region().clone())]);
-            let number =
-                engine.load(&program, &[set(0), set(1)], &HashMap::new(), 0, "bucket", None).unwrap();
+            let number = engine
+                .load(&program, &[set(0), set(1)], &HashMap::new(), Sending::urgent(0), "bucket", None)
+                .unwrap();
             let value = |at: usize, rank: usize, launch: usize| ((at * 7 + rank * 3 + launch) % 64) as f32;
             let fill = |launch: usize| {
                 let cells = memory[launch % 2].region().as_bytes_mut().chunks_exact_mut(4).enumerate();
@@ -189,11 +232,14 @@ fn a_set_that_is_in_use_is_not_launched() {
     each(&engines, |rank, engine| {
         let memory: Vec<_> = (0..2).map(|_| engine.allocate(40).unwrap()).collect();
         let set = |at: usize| HashMap::from([(BufferId(0), memory[at].region().clone())]);
-        let overlapping = engine.load(&program, &[set(0), set(0)], &HashMap::new(), 0, "bucket", None);
+        let overlapping =
+            engine.load(&program, &[set(0), set(0)], &HashMap::new(), Sending::urgent(0), "bucket", None);
         assert!(
             matches!(overlapping, Err(Error::Program { what, .. }) if what.contains("0 and 1 of its memory"))
         );
-        let number = engine.load(&program, &[set(0), set(1)], &HashMap::new(), 0, "bucket", None).unwrap();
+        let number = engine
+            .load(&program, &[set(0), set(1)], &HashMap::new(), Sending::urgent(0), "bucket", None)
+            .unwrap();
         if rank == 1 {
             thread::sleep(Duration::from_millis(100));
         }
@@ -217,7 +263,9 @@ fn a_rank_that_is_gone_when_a_waiting_launch_starts_is_named() {
     each(&engines, |rank, engine| {
         let memory: Vec<_> = (0..2).map(|_| engine.allocate(40).unwrap()).collect();
         let set = |at: usize| HashMap::from([(BufferId(0), memory[at].region().clone())]);
-        let number = engine.load(&program, &[set(0), set(1)], &HashMap::new(), 0, "bucket", None).unwrap();
+        let number = engine
+            .load(&program, &[set(0), set(1)], &HashMap::new(), Sending::urgent(0), "bucket", None)
+            .unwrap();
         if rank == 1 {
             // Rank 0 has asked for both by then, and only the first becomes complete.
             thread::sleep(Duration::from_millis(200));

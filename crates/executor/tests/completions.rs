@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use hocket_executor::{Engine, Error, Region, Why};
+use hocket_executor::{Engine, Error, Region, Sending, Why};
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ fn add() -> Program {
 fn load(engine: &Engine) -> (u32, Region) {
     let region = engine.allocate(8).unwrap().region().clone();
     let buffers = HashMap::from([(BufferId(0), region.clone())]);
-    (engine.load(&add(), &[buffers], &HashMap::new(), 0, "bucket", None).unwrap(), region)
+    (engine.load(&add(), &[buffers], &HashMap::new(), Sending::urgent(0), "bucket", None).unwrap(), region)
 }
 
 /// Two ranks on two hosts; rank 1's program is launched, rank 0's is not.

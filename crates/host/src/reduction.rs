@@ -149,7 +149,7 @@ impl Communicator {
             buckets.push(self.brought(at).1.ok_or_else(outside)?);
         }
         let claimed = self.claims(self.opened, buckets[0].len());
-        reduce_in_place(&buckets, claimed, op, dtype, 1.0);
+        reduce_in_place(&buckets, claimed, op, dtype, 1.0, || true);
         Ok(())
     }
 

@@ -21,6 +21,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Frame::Ask,
         Frame::Alive,
         Frame::Bye,
+        Frame::Epoch { epoch: 2 },
     ]
     .map(|frame| frame.encode().to_vec())
     .to_vec()

@@ -52,7 +52,9 @@ pub fn frame(random: &mut Random, message_tag: u64, bytes: &mut Vec<u8>) {
             Frame::Offer { send: op, tag: random.one_of(&[message_tag, 0]), bytes }.encode()
         }
         12 => Frame::Accept { send: random.below(6) as u32, receive: instance }.encode(),
-        _ => random.one_of(&[Frame::Ask, Frame::Alive]).encode(),
+        _ => random
+            .one_of(&[Frame::Ask, Frame::Alive, Frame::Epoch { epoch: 1 }, Frame::Epoch { epoch: 2 }])
+            .encode(),
     };
     let follows = (random.below(3) > 0).then_some(payload_bytes.min(random.one_of(&[400, 1000])));
     let payload: Vec<u8> = (0..follows.unwrap_or(0)).map(|at| at as u8).collect();

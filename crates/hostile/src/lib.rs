@@ -8,6 +8,7 @@ mod frame;
 pub mod frames;
 mod handshake;
 mod journal;
+mod membership;
 mod messages;
 mod program_bytes;
 mod program_text;
@@ -25,10 +26,11 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "frame", run: frame::run, seeds: frame::seeds },
     Target { name: "handshake", run: handshake::run, seeds: handshake::seeds },
     Target { name: "journal", run: journal::run, seeds: journal::seeds },
+    Target { name: "membership", run: membership::run, seeds: membership::seeds },
     Target { name: "messages", run: messages::run, seeds: messages::seeds },
     Target { name: "program_bytes", run: program_bytes::run, seeds: program_bytes::seeds },
     Target { name: "program_text", run: program_text::run, seeds: program_text::seeds },

@@ -64,7 +64,7 @@ pub fn run(bytes: &[u8]) {
     peer.shutdown(Shutdown::Write).unwrap();
     let mut stream = Stream::Unix(ours);
     stream.set_nonblocking().unwrap();
-    let mut receiver = Receiver::new(checksums % 2 == 1);
+    let mut receiver = Receiver::new(checksums % 2 == 1, 1);
     let end = loop {
         match receiver.receive(&mut stream, &mut taker, usize::MAX) {
             Ok(more) => assert!(more, "the peer has hung up, and the receiver waits"),

@@ -32,6 +32,8 @@ pub struct Launch {
 pub struct Cost {
     routes: Vec<Prepared>,
     links: usize,
+    /// Those that are evaluated: links, and from their number on the ranks' engines.
+    kept: Vec<usize>,
     /// By route: of the evaluated resources.
     loads: Vec<Columns>,
 }
@@ -61,13 +63,18 @@ impl Cost {
             routes.iter().map(|route| Prepared::new(route, network)).collect();
         let prepared = prepared?;
         let kept = not_covered(&prepared);
-        let loads = prepared.iter().map(|route| Columns::new(&kept, &route.loads));
-        Ok(Self { loads: loads.collect(), links: network.links(), routes: prepared })
+        let loads = prepared.iter().map(|route| Columns::new(&kept, &route.loads)).collect();
+        Ok(Self { loads, links: network.links(), kept, routes: prepared })
     }
 
     /// The evaluated links and engines.
     pub fn resources(&self) -> usize {
         self.loads.first().map_or(0, |route| route.element_s.len())
+    }
+
+    /// Which links and engines they are: of links their numbers; the engine of rank `r` is `r` after the last link.
+    pub fn kept(&self) -> &[usize] {
+        &self.kept
     }
 
     /// Seconds of one bucket with the network to itself.

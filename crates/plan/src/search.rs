@@ -58,7 +58,7 @@ pub struct Solution {
     pub step_s: f64,
     /// No plan's step takes less.
     pub bound_s: f64,
-    /// Whole plans that were scored.
+    /// Plans that were scored, whole ones and those that a greedy search had begun.
     pub evaluations: usize,
     /// Of one route for all buckets: proposal, index of the bucket size, step; simplest first.
     pub uniform: Vec<(usize, usize, f64)>,
@@ -96,10 +96,9 @@ pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> 
         random: fastrand::Rng::with_seed(budget.seed),
         splits: false,
     };
-    let Seeds { uniform, scored, built, mut evaluations } = seeded(problem, &bound, &mut search.timeline)?;
+    let Seeds { uniform, scored, built } = seeded(problem, &bound, &mut search.timeline)?;
     let simplest = simplest(&uniform).ok_or(PlanError::Model("gradients fit no route"))?;
     let whole = search.best(different(scored), budget.evaluations);
-    evaluations += budget.evaluations;
     let (one, uniform_s) = &uniform[simplest];
     let mut chosen = (&one.state, *uniform_s, Some(simplest));
     if let Some(found) = whole.as_ref().filter(|found| found.step_s < uniform_s * WORTH) {
@@ -109,11 +108,9 @@ pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> 
         Some(whole) if budget.splits && whole.step_s > bound.step_s / SPLIT_WORTH => {
             let mut starts = vec![Scored { state: whole.state.clone(), ..*whole }];
             for state in cut_by_shares(problem, &bound) {
-                evaluations += 1;
                 starts.extend(scored_state(problem, state, &mut search.timeline));
             }
             search.splits = true;
-            evaluations += budget.evaluations;
             search.best(different(starts), budget.evaluations)
         }
         _ => None,
@@ -128,7 +125,7 @@ pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> 
         step_s,
         // The bound of a plan that attains it may be above it by rounding.
         bound_s: bound.step_s.min(step_s),
-        evaluations,
+        evaluations: search.timeline.runs(),
         uniform: listed,
         chosen,
         bundlings: listed_bundlings(problem),
@@ -183,22 +180,19 @@ struct Seeds {
     /// All of them.
     scored: Vec<Scored>,
     built: Vec<Built>,
-    evaluations: usize,
 }
 
 fn seeded(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Result<Seeds, PlanError> {
-    let (mut listed, mut found, mut evaluations) = (Vec::new(), Vec::new(), 0);
+    let (mut listed, mut found) = (Vec::new(), Vec::new());
     let mut built: Vec<Built> = Vec::new();
     for each in uniform(problem) {
         let scored = scored_state(problem, each.state.clone(), timeline);
-        evaluations += 1;
         if let Some(scored) = scored {
             listed.push((each, scored.step_s));
             found.push(scored);
         }
     }
     for (builder, state) in mixed(problem, bound, timeline) {
-        evaluations += 1;
         let Some(scored) = scored_state(problem, state, timeline) else { continue };
         let made = Built { builder, step_s: scored.step_s, buckets: chosen_of(problem, &scored.state) };
         match built.iter_mut().find(|known| known.builder == builder) {
@@ -211,7 +205,7 @@ fn seeded(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Result<S
     if listed.is_empty() {
         return Err(PlanError::Model("gradients fit no route"));
     }
-    Ok(Seeds { uniform: listed, scored: found, built, evaluations })
+    Ok(Seeds { uniform: listed, scored: found, built })
 }
 
 fn scored_state(problem: &Problem, state: State, timeline: &mut Timeline) -> Option<Scored> {

@@ -52,17 +52,24 @@ pub struct Timeline {
     later_s: Vec<f64>,
     /// When each bucket so far starts, ascending, and which it is.
     started: Vec<(f64, usize)>,
+    runs: usize,
 }
 
 impl Timeline {
     /// For this many resources.
     pub fn new(resources: usize) -> Self {
         let zeros = vec![0.0; resources];
-        Self { done_s: zeros.clone(), work_s: zeros.clone(), later_s: zeros, started: Vec::new() }
+        Self { done_s: zeros.clone(), work_s: zeros.clone(), later_s: zeros, started: Vec::new(), runs: 0 }
+    }
+
+    /// How often it has run: what a search has evaluated.
+    pub fn runs(&self) -> usize {
+        self.runs
     }
 
     /// Evaluates buckets in order of priority. `None` as soon as one is late by more than `limit_s`.
     pub fn run<P: Borrow<Piece>>(&mut self, pieces: &[P], limit_s: f64) -> Option<Outcome> {
+        self.runs += 1;
         self.done_s.fill(0.0);
         self.work_s.fill(0.0);
         self.started.clear();

@@ -45,6 +45,8 @@ pub enum MarkerError {
 #[derive(Clone, Debug)]
 pub struct Drain {
     current: u64,
+    /// Nothing of the current epoch is taken any more.
+    stopped: bool,
     lanes: Vec<u64>,
     rules: Rules,
 }
@@ -52,7 +54,12 @@ pub struct Drain {
 impl Drain {
     /// `lanes` new connections to a peer; epoch `current` is in force here.
     pub fn new(lanes: usize, current: u64, rules: Rules) -> Self {
-        Self { current, lanes: vec![0; lanes], rules }
+        Self { current, stopped: false, lanes: vec![0; lanes], rules }
+    }
+
+    /// `lanes` connections that both ends open for epoch `current`: they begin in it, without markers.
+    pub fn opened(lanes: usize, current: u64, rules: Rules) -> Self {
+        Self { current, stopped: false, lanes: vec![current; lanes], rules }
     }
 
     /// The peer begins an epoch, on that lane.
@@ -72,13 +79,18 @@ impl Drain {
 
     /// An epoch is in force here.
     pub fn enter(&mut self, epoch: u64) {
-        self.current = epoch;
+        (self.current, self.stopped) = (epoch, false);
+    }
+
+    /// The epoch that was in force ends here, before the next has been decided.
+    pub fn stop(&mut self) {
+        self.stopped = true;
     }
 
     /// For what comes on that lane now.
     pub fn verdict(&self, lane: usize) -> Verdict {
         match self.lanes.get(lane) {
-            Some(&epoch) if epoch == self.current => Verdict::Take,
+            Some(&epoch) if epoch == self.current && !self.stopped => Verdict::Take,
             Some(&epoch) if epoch > self.current => Verdict::Keep,
             Some(_) | None => Verdict::Discard,
         }
@@ -103,6 +115,18 @@ mod tests {
         assert_eq!([drain.verdict(0), drain.verdict(1)], [Verdict::Take, Verdict::Discard]);
         drain.handle_marker(1, 5).unwrap();
         assert_eq!(drain.verdict(1), Verdict::Take);
+    }
+
+    /// A member that has reported would let a slower one's sums in, over what it restores.
+    #[test]
+    fn an_epoch_that_has_stopped_takes_nothing() {
+        let mut drain = Drain::opened(2, 4, Rules::default());
+        assert_eq!([drain.verdict(0), drain.verdict(1)], [Verdict::Take; 2]);
+        drain.stop();
+        drain.handle_marker(1, 5).unwrap();
+        assert_eq!([drain.verdict(0), drain.verdict(1)], [Verdict::Discard, Verdict::Keep]);
+        drain.enter(5);
+        assert_eq!([drain.verdict(0), drain.verdict(1)], [Verdict::Discard, Verdict::Take]);
     }
 
     /// A peer could replay an epoch, or name a lane beyond the table.

@@ -72,6 +72,11 @@ pub enum Frame {
     Ask,
     /// The reply to a probe.
     Alive,
+    /// An epoch of members begins on this lane: whatever follows is of it.
+    Epoch {
+        /// Its number.
+        epoch: u64,
+    },
 }
 
 /// Position of a data frame's payload.
@@ -128,6 +133,7 @@ const OFFER: u8 = 5;
 const ACCEPT: u8 = 6;
 const ASK: u8 = 7;
 const ALIVE: u8 = 8;
+const EPOCH: u8 = 9;
 
 impl Frame {
     /// Length of the payload that follows the header.
@@ -140,7 +146,8 @@ impl Frame {
             | Self::Accept { .. }
             | Self::Bye
             | Self::Ask
-            | Self::Alive => 0,
+            | Self::Alive
+            | Self::Epoch { .. } => 0,
         }
     }
 
@@ -157,6 +164,7 @@ impl Frame {
             Self::Bye => (BYE, 0, 0, 0, 0, 0),
             Self::Ask => (ASK, 0, 0, 0, 0, 0),
             Self::Alive => (ALIVE, 0, 0, 0, 0, 0),
+            Self::Epoch { epoch } => (EPOCH, 0, 0, 0, epoch, 0),
         };
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = kind;
@@ -192,6 +200,7 @@ impl Frame {
             ACCEPT => Self::Accept { send: instance, receive: op },
             ASK => Self::Ask,
             ALIVE => Self::Alive,
+            EPOCH => Self::Epoch { epoch: offset_bytes },
             kind => return Err(FrameError::UnknownKind(kind)),
         };
         let limit = match frame {
@@ -202,7 +211,8 @@ impl Frame {
             | Self::Accept { .. }
             | Self::Bye
             | Self::Ask
-            | Self::Alive => 0,
+            | Self::Alive
+            | Self::Epoch { .. } => 0,
         };
         if payload_bytes as usize > limit {
             return Err(FrameError::PayloadTooLarge { payload_bytes });
@@ -230,6 +240,13 @@ mod tests {
             for frame in [Frame::Offer { send, tag, bytes }, Frame::Accept { send, receive }] {
                 prop_assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
             }
+        }
+
+        /// A marker of another epoch would let the sums of an aborted step in.
+        #[test]
+        fn markers_survive_the_wire(epoch: u64) {
+            let frame = Frame::Epoch { epoch };
+            prop_assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
         }
 
         /// A hostile header must end in a frame within limits or an error, never a panic.

@@ -16,15 +16,15 @@ const KEPT: f64 = 0.75;
 const MEASURED_MIN: Duration = Duration::from_millis(1);
 
 /// How many of `left` bytes connection `own` takes, at most `max_bytes`. `rates` has those of all connections, in any
-/// unit; 0 marks an unknown rate, which counts like the fastest.
-pub fn piece_bytes(rates: &[f64], own: usize, left: usize, max_bytes: usize) -> usize {
+/// unit; 0 marks an unknown rate, which counts like the fastest. `sharing`: the connections that carry these bytes.
+pub fn piece_bytes(rates: &[f64], sharing: &[usize], own: usize, left: usize, max_bytes: usize) -> usize {
     let most = left.min(max_bytes);
-    if rates.len() == 1 || left <= PIECE_BYTES_MIN {
+    if sharing.len() == 1 || left <= PIECE_BYTES_MIN {
         return most;
     }
-    let fastest = rates.iter().copied().fold(0.0, f64::max);
+    let fastest = sharing.iter().map(|&each| rates[each]).fold(0.0, f64::max);
     let known = |rate: f64| if rate > 0.0 { rate } else { fastest.max(1.0) };
-    let all: f64 = rates.iter().map(|rate| known(*rate)).sum();
+    let all: f64 = sharing.iter().map(|&each| known(rates[each])).sum();
     let share = (left as f64 * known(rates[own]) / all) as usize;
     share.max(PIECE_BYTES_MIN).next_multiple_of(ALIGN_BYTES).min(most)
 }
@@ -87,7 +87,8 @@ mod tests {
         #[test]
         fn all_connections_end_at_about_the_same_time(rates in prop::collection::vec(1e7f64..1e9, 1..5), kib in 1usize..40_000) {
             let bytes = kib * 1024;
-            let piece = |own, left| piece_bytes(&rates, own, left, 256 * 1024);
+            let all: Vec<usize> = (0..rates.len()).collect();
+            let piece = |own, left| piece_bytes(&rates, &all, own, left, 256 * 1024);
             let ideal_s = bytes as f64 / rates.iter().sum::<f64>();
             let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
             let last_s = if rates.len() == 1 { 0.0 } else { 3.0 * PIECE_BYTES_MIN as f64 / slowest };
@@ -97,10 +98,20 @@ mod tests {
         /// An empty piece would send empty frames for ever; a piece beyond the end would read other memory.
         #[test]
         fn a_piece_is_some_of_what_is_left(rates in prop::collection::vec(0f64..1e9, 1..5), own in 0usize..5, left in 1usize..1 << 22) {
-            let piece = piece_bytes(&rates, own % rates.len(), left, 256 * 1024);
+            let all: Vec<usize> = (0..rates.len()).collect();
+            let piece = piece_bytes(&rates, &all, own % rates.len(), left, 256 * 1024);
             prop_assert!(0 < piece && piece <= left.min(256 * 1024));
             prop_assert!(piece == left || piece.is_multiple_of(ALIGN_BYTES));
         }
+    }
+
+    /// Connections on other cards would keep a card's last bytes for themselves, which they never send.
+    #[test]
+    fn connections_that_do_not_share_take_no_part() {
+        let rates = [3e8, 1e8, 1e8];
+        assert_eq!(piece_bytes(&rates, &[1], 1, 1 << 17, 1 << 18), 1 << 17);
+        assert_eq!(piece_bytes(&rates, &[1, 2], 1, 1 << 17, 1 << 18), 1 << 16);
+        assert!(piece_bytes(&rates, &[0, 1, 2], 1, 1 << 17, 1 << 18) < 1 << 15);
     }
 
     /// A rate that counted idle time would call every connection of a job that mostly computes slow.

@@ -4,9 +4,10 @@ use crate::exceptions::{error, raise};
 use crate::notifier::Notifier;
 use crate::program::Program;
 use hocket_executor::{
-    Address, Allocation, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Options, Region,
+    Address, Allocation, Cards, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Lifetime,
+    Options, Region, Sending,
 };
-use hocket_ids::{BufferId, Rank};
+use hocket_ids::{BufferId, Member, Rank};
 use hocket_trace::Kind;
 use hocket_wire::tcp::Info;
 use pyo3::exceptions::PyBufferError;
@@ -33,6 +34,13 @@ pub struct Memory {
     allocation: Allocation,
     /// Keeps the arena alive until the executor's threads have ended.
     _engine: Arc<Executor>,
+}
+
+impl Memory {
+    /// All of it.
+    pub fn region(&self) -> &Region {
+        self.allocation.region()
+    }
 }
 
 #[pymethods]
@@ -169,7 +177,7 @@ pub fn interruptible<T: Send>(
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         py: Python<'_>,
@@ -185,6 +193,7 @@ impl Engine {
         checksum: bool,
         tls: bool,
         heartbeat_timeout_s: f64,
+        elastic: bool,
     ) -> PyResult<Self> {
         let parse = |text: String| {
             text.parse::<IpAddr>().map_err(|_| {
@@ -214,6 +223,7 @@ impl Engine {
             emulated_links,
             checksum,
             tls,
+            elastic: elastic.then_some(Lifetime::Process),
             silence_max: duration(py, heartbeat_timeout_s)?,
         };
         let executor = Executor::new(options).map_err(|cause| raise(py, &cause.of(rank)))?;
@@ -253,13 +263,43 @@ impl Engine {
             .map_err(|cause| raise(py, &cause.of(self.executor.rank())))
     }
 
+    #[getter]
+    fn epoch(&self) -> u64 {
+        self.executor.epoch()
+    }
+
+    #[getter]
+    fn members(&self) -> Vec<u64> {
+        self.executor.members().into_iter().map(|member| member.0).collect()
+    }
+
+    #[getter]
+    fn lost(&self) -> Vec<u64> {
+        self.executor.lost().into_iter().map(|(member, _)| member.0).collect()
+    }
+
+    fn interrupt(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        self.executor.interrupt(reason).map_err(|cause| raise(py, &cause))
+    }
+
+    fn quiesce(&self, py: Python<'_>, reason: &str, timeout_s: f64) -> PyResult<()> {
+        let timeout = duration(py, timeout_s)?;
+        py.detach(|| self.executor.quiesce(reason, timeout)).map_err(|cause| raise(py, &cause))
+    }
+
+    fn resume(&self, py: Python<'_>, epoch: u64, members: Vec<u64>, timeout_s: f64) -> PyResult<()> {
+        let timeout = duration(py, timeout_s)?;
+        let members: Vec<Member> = members.into_iter().map(Member).collect();
+        py.detach(|| self.executor.resume(epoch, &members, timeout)).map_err(|cause| raise(py, &cause))
+    }
+
     fn allocate(&self, py: Python<'_>, size_bytes: usize) -> PyResult<Memory> {
         let allocation = self.executor.allocate(size_bytes).map_err(|cause| raise(py, &cause))?;
         Ok(Memory { allocation, _engine: Arc::clone(&self.executor) })
     }
 
     #[expect(clippy::too_many_arguments, reason = "Python's are keywords")]
-    #[pyo3(signature = (program, buffers, *, priority, label, kernels = HashMap::new(), number = None, others = Vec::new()))]
+    #[pyo3(signature = (program, buffers, *, priority, label, kernels = HashMap::new(), number = None, others = Vec::new(), cards = None))]
     fn load(
         &self,
         py: Python<'_>,
@@ -270,7 +310,15 @@ impl Engine {
         kernels: HashMap<String, usize>,
         number: Option<u32>,
         others: Vec<Buffers>,
+        cards: Option<Vec<u32>>,
     ) -> PyResult<u32> {
+        let cards = match cards {
+            None => Cards::ALL,
+            Some(numbers) => Cards::only(&numbers).ok_or_else(|| {
+                error(py, "UsageError", &format!("program `{label}`: cards {numbers:?}: some, from 0 to 63"))
+            })?,
+        };
+        let sending = Sending { priority, cards };
         let mut functions = HashMap::new();
         for (name, address) in kernels {
             // SAFETY: by the caller's contract in `_native.pyi`: the function has this signature and lives as long as
@@ -283,7 +331,7 @@ impl Engine {
         let sets = std::iter::once(buffers).chain(others).map(|set| regions(py, set));
         let sets = sets.collect::<PyResult<Vec<_>>>()?;
         let program = program.inner();
-        py.detach(|| self.executor.load(program, &sets, &functions, priority, label, number))
+        py.detach(|| self.executor.load(program, &sets, &functions, sending, label, number))
             .map_err(|cause| raise(py, &cause))
     }
 
@@ -406,6 +454,7 @@ impl Engine {
             "backward" => Kind::Backward,
             "wait" => Kind::Wait,
             "optimizer" => Kind::Optimizer,
+            "update" => Kind::Update,
             _ => return Err(error(py, "UsageError", &format!("there is no span of kind `{kind}`"))),
         };
         self.executor.mark(kind, iteration, start_ns, end_ns);

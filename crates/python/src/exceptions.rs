@@ -34,6 +34,9 @@ pub fn raise(py: Python<'_>, cause: &Error) -> PyErr {
             set_missing(attributes, missing)
         }),
         Error::Peer(failure) => failed(py, &message, failure),
+        Error::Interrupted { lost, .. } => error_with(py, "EpochError", &message, |attributes| {
+            attributes.set_item("lost", lost.iter().map(|loss| loss.who.rank.0).collect::<Vec<_>>())
+        }),
         Error::Timeout { location, missing, .. } => timed_out(py, &message, *location, missing),
         Error::Usage(_) => error(py, "UsageError", &message),
         Error::Program { .. } => error(py, "ProgramError", &message),

@@ -7,6 +7,7 @@ mod builder;
 mod dlc;
 mod engine;
 mod exceptions;
+mod group;
 mod host;
 mod kernels;
 mod notifier;
@@ -30,6 +31,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     dlc::register(module)?;
     program::register(module)?;
     engine::register(module)?;
+    group::register(module)?;
     host::register(module)?;
     kernels::register(module)?;
     order::register(module)?;

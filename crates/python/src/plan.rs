@@ -87,6 +87,11 @@ impl PlanCost {
         self.0.alone_s(route, elements).map_err(|cause| refuse(py, &cause))
     }
 
+    #[getter]
+    fn resources(&self) -> Vec<usize> {
+        self.0.kept().to_vec()
+    }
+
     fn piece(&self, py: Python<'_>, bucket: Bucket) -> PyResult<DescribedPiece> {
         let (route, elements, start_s, factor) = bucket;
         let piece = self.0.piece(&Launch { route, elements, start_s, due_s: 0.0, factor });

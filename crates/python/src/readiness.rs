@@ -5,7 +5,7 @@
 use crate::engine::{Engine, duration, interruptible};
 use crate::exceptions::{error, raise};
 use hocket_executor::Engine as Executor;
-use hocket_executor::readiness::{Arrival, Phase, Point, Readiness as Counters, Schedule, Turn};
+use hocket_executor::readiness::{Arrival, Phase, Place, Point, Readiness as Counters, Schedule, Turn};
 use pyo3::intern;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -16,6 +16,10 @@ type DescribedPhase = (Vec<String>, Vec<usize>, Vec<usize>);
 
 /// Slots by bucket, and the iterations of a period.
 type DescribedSchedule = (Vec<u32>, Vec<DescribedPhase>);
+
+/// An iteration of the period, and how far each bucket's turns are: its slot, iterations summed in it, turns that were reduced and not
+/// applied, and iterations of each that waits.
+type DescribedPlaces = (usize, Vec<(u32, u32, u32, Vec<u32>)>);
 
 fn turn(py: Python<'_>, name: &str) -> PyResult<Turn> {
     match name {
@@ -68,7 +72,7 @@ pub struct Readiness(Arc<Shared>);
 #[pymethods]
 impl Readiness {
     #[new]
-    #[pyo3(signature = (engine, buckets, on_first, adopt, twice, refused, schedule = None))]
+    #[pyo3(signature = (engine, buckets, on_first, adopt, twice, refused, schedule = None, places = None))]
     #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
     #[expect(clippy::too_many_arguments, reason = "one callback per event")]
     fn new(
@@ -80,10 +84,19 @@ impl Readiness {
         twice: Py<PyAny>,
         refused: Py<PyAny>,
         schedule: Option<DescribedSchedule>,
+        places: Option<DescribedPlaces>,
     ) -> PyResult<Self> {
         let table = schedule.map(|described| self::schedule(py, described)).transpose()?;
         let table = table.unwrap_or_else(|| Schedule::immediate(buckets.len()));
-        let counters = Counters::new(Arc::clone(engine.executor()), &buckets, table);
+        let launcher = Arc::clone(engine.executor());
+        let counters = match places {
+            None => Counters::new(launcher, &buckets, table),
+            Some((phase, described)) => {
+                let place = |(slot, summed, reduced, waiting)| Place { slot, summed, reduced, waiting };
+                let places: Vec<_> = described.into_iter().map(place).collect();
+                Counters::resumed(launcher, &buckets, table, phase, &places)
+            }
+        };
         let counters = counters.map_err(|cause| raise(py, &cause))?;
         Ok(Self(Arc::new(Shared { counters, on_first, adopt, twice, refused })))
     }

@@ -46,6 +46,10 @@ fn schedule((period, turns): DescribedSchedule) -> Schedule {
     Schedule { period, turns: turns.into_iter().map(|turns| turns.into_iter().map(turn).collect()).collect() }
 }
 
+fn piece((start_s, head_s, tail_s, alone_s, busy_s): DescribedPiece) -> Piece {
+    Piece { start_s, due_s: 0.0, head_s, tail_s, alone_s, busy_s }
+}
+
 /// See `_native.pyi`.
 #[pyfunction]
 #[pyo3(signature = (items, until, *, budget=knapsack::BUDGET))]
@@ -60,6 +64,23 @@ fn pack(
     let items: Vec<Item> = items.into_iter().map(item).collect();
     let packing = py.detach(|| knapsack::pack(&items, &until, budget)).map_err(|cause| refuse(py, &cause))?;
     Ok((packing.links, packing.profit, packing.bound))
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[pyo3(signature = (items, *, begins, until))]
+#[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
+fn algorithm_1(
+    py: Python<'_>,
+    items: Vec<DescribedItem>,
+    begins: Vec<u32>,
+    until: Vec<u32>,
+) -> PyResult<(Vec<Option<usize>>, u64)> {
+    let item = |(ready, busy, profit)| Item { ready, busy, profit };
+    let items: Vec<Item> = items.into_iter().map(item).collect();
+    let chosen = py.detach(|| knapsack::recursive(&items, &begins, &until));
+    let chosen = chosen.map_err(|cause| refuse(py, &cause))?;
+    Ok((chosen.links, chosen.profit))
 }
 
 /// See `_native.pyi`.
@@ -93,14 +114,6 @@ fn schedule_front(
     together: bool,
     others: Vec<DescribedSchedule>,
 ) -> PyResult<Vec<(DescribedSchedule, f64, f64)>> {
-    let piece = |(start_s, head_s, tail_s, alone_s, busy_s): DescribedPiece| Piece {
-        start_s,
-        due_s: 0.0,
-        head_s,
-        tail_s,
-        alone_s,
-        busy_s,
-    };
     let pieces: Vec<Piece> = pieces.into_iter().map(piece).collect();
     let others: Vec<Schedule> = others.into_iter().map(schedule).collect();
     let computation = Computation { needed_s, backward_end_s, step_s };
@@ -115,6 +128,24 @@ fn schedule_front(
 
 /// See `_native.pyi`.
 #[pyfunction]
+#[pyo3(signature = (pieces, chosen, *, needed_s, backward_end_s, step_s))]
+fn schedule_steady(
+    py: Python<'_>,
+    pieces: Vec<DescribedPiece>,
+    chosen: DescribedSchedule,
+    needed_s: Vec<f64>,
+    backward_end_s: f64,
+    step_s: f64,
+) -> PyResult<(f64, f64)> {
+    let pieces: Vec<Piece> = pieces.into_iter().map(piece).collect();
+    let computation = Computation { needed_s, backward_end_s, step_s };
+    let steady = py.detach(|| schedules::predicted(&computation, &pieces, &schedule(chosen)));
+    let steady = steady.map_err(|cause| refuse(py, &cause))?;
+    Ok((steady.iteration_s, steady.updates_per_iteration))
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
 #[pyo3(signature = (elements, *, fixed_s, each_s, gap_s))]
 fn partition(py: Python<'_>, elements: u64, fixed_s: f64, each_s: f64, gap_s: f64) -> PyResult<u64> {
     schedules::parts(elements, fixed_s, each_s, gap_s).map_err(|cause| refuse(py, &cause))
@@ -124,7 +155,9 @@ fn partition(py: Python<'_>, elements: u64, fixed_s: f64, each_s: f64, gap_s: f6
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("STEP_TICKS", knapsack::STEP_TICKS)?;
     module.add_function(wrap_pyfunction!(pack, module)?)?;
+    module.add_function(wrap_pyfunction!(algorithm_1, module)?)?;
     module.add_function(wrap_pyfunction!(staged_schedule, module)?)?;
     module.add_function(wrap_pyfunction!(schedule_front, module)?)?;
+    module.add_function(wrap_pyfunction!(schedule_steady, module)?)?;
     module.add_function(wrap_pyfunction!(partition, module)?)
 }

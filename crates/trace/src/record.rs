@@ -35,11 +35,13 @@ pub enum Kind {
     Wait = 35,
     /// The optimizer's update.
     Optimizer = 36,
+    /// The optimizer has applied gradients of a turn, or of the step; no time.
+    Update = 37,
 }
 
 impl Kind {
     /// All of them, ascending.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Copy,
         Self::Cast,
         Self::Reduce,
@@ -54,6 +56,7 @@ impl Kind {
         Self::Backward,
         Self::Wait,
         Self::Optimizer,
+        Self::Update,
     ];
 }
 

@@ -13,7 +13,7 @@ use hocket_ids::Rank;
 use hocket_kernels::DType;
 use hocket_protocol::frame::Data;
 use hocket_protocol::why::Why;
-use hocket_wire::link::{Arrivals, Land, Landing, Message, Post};
+use hocket_wire::link::{Arrivals, Cards, Land, Landing, Message, Post};
 use hocket_wire::memory::{Allocation, Arena};
 use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::tcp::tls::{Credentials, TlsStream};
@@ -75,13 +75,14 @@ fn pair(tls: bool) -> (Stream, Stream) {
 fn send(mut stream: Stream, checksums: bool) -> Stream {
     let memory = Arena::new(0).unwrap().allocate(MESSAGE_BYTES).unwrap();
     memory.region().as_bytes_mut().fill(7);
-    let outgoing = Mutex::new(Outgoing::new(checksums, 1));
+    let outgoing = Mutex::new(Outgoing::new(checksums, 1, 1));
     for _ in 0..MESSAGES {
         let (region, dtype) = (memory.region().clone(), DType::F32);
         let numbers = (0, 0, 0, 0, 0);
         let (priority, program, instance, op, peer_op) = numbers;
         let wire = dtype;
         outgoing.lock().unwrap().message(Message {
+            cards: Cards::ALL,
             priority,
             program,
             instance,
@@ -114,7 +115,7 @@ fn round(tls: bool, checksums: bool) -> (f64, f64) {
     let waker = Waker::new().unwrap();
     let poller = Poller::new(&waker).unwrap();
     poller.add(&theirs, 0, 0).unwrap();
-    let mut receiver = Receiver::new(checksums);
+    let mut receiver = Receiver::new(checksums, 1);
     let (started, before_s) = (Instant::now(), processor_s());
     let sending = thread::spawn(move || send(ours, checksums));
     while taker.landed_bytes < MESSAGES * MESSAGE_BYTES {

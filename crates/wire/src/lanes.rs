@@ -20,7 +20,12 @@ pub struct Towards {
 
 /// Connections between two ranks.
 pub fn lanes(own: &Address, peer: &Address) -> usize {
-    own.tcp.len().max(peer.tcp.len()) * peer.streams.max(1)
+    cards(own, peer) * peer.streams.max(1)
+}
+
+/// Cards that a message between two ranks may choose among; lane `n` is on card `n` modulo their number.
+pub fn cards(own: &Address, peer: &Address) -> usize {
+    own.tcp.len().max(peer.tcp.len())
 }
 
 /// The path of connection `at`, for the side that calls.

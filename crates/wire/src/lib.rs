@@ -9,8 +9,10 @@ mod callers;
 pub mod clock;
 #[cfg(test)]
 mod conformance;
+mod drained;
 pub mod identity;
 pub mod lanes;
+pub mod life;
 pub mod limits;
 pub mod link;
 pub mod memory;

@@ -54,6 +54,9 @@ pub trait Link: Send + Sync {
     /// Payload bytes pushed so far.
     fn sent_bytes(&self) -> u64;
 
+    /// Cards that its messages may choose among; `None` where they cross none.
+    fn cards(&self) -> Option<usize>;
+
     /// The port's latest statistics of the network; calling this makes it refresh them soon. `None` where there is no
     /// network.
     fn info(&self) -> Option<Info>;
@@ -76,6 +79,14 @@ pub trait Port: Send {
 
     /// The longest pause between two polls that still notices the other rank's silence in time.
     fn pause_max(&self) -> Duration;
+
+    /// The epoch in force ends: nothing of it lands any more, and nothing of it leaves but the rest of frames that have
+    /// begun. Goodbyes, aborts and signs of life still come and go.
+    fn stop(&mut self);
+
+    /// A later epoch begins: says so wherever the other rank receives, in order with everything else. What that rank has
+    /// posted of it already comes with the next poll. No other thread posts or sends meanwhile.
+    fn enter(&mut self, epoch: u64) -> io::Result<()>;
 
     /// One non-blocking step of an orderly shutdown: says goodbye, sends what is queued, and receives until the other
     /// rank's goodbye. Returns whether nothing more can come or go.
@@ -210,6 +221,34 @@ pub struct Message {
     pub dtype: DType,
     /// Element type on the wire.
     pub wire: DType,
+    /// The cards that may carry it.
+    pub cards: Cards,
+}
+
+/// Cards between two hosts that have several, by number: card `n` of one meets card `n` of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cards(u64);
+
+impl Cards {
+    /// Whichever can send.
+    pub const ALL: Self = Self(u64::MAX);
+
+    /// These alone. `None` if there is none, or one that is above the limit of 64.
+    pub fn only(numbers: &[u32]) -> Option<Self> {
+        let bit = |number: &u32| 1_u64.checked_shl(*number);
+        let bits = numbers.iter().map(bit).try_fold(0, |bits, bit| Some(bits | bit?))?;
+        (bits != 0).then_some(Self(bits))
+    }
+
+    /// Whether that card is one of them.
+    pub fn has(self, card: usize) -> bool {
+        card < 64 && self.0 >> card & 1 == 1
+    }
+
+    /// The highest number, if not all are meant.
+    pub fn highest(self) -> Option<u32> {
+        (self != Self::ALL).then(|| self.0.ilog2())
+    }
 }
 
 impl Message {

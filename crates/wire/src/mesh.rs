@@ -8,6 +8,7 @@
 use crate::callers::{DOOR_POLL, keep_listening, turn_away};
 use crate::identity::{Address, Identity};
 use crate::lanes::{self, Towards};
+use crate::life::{Life, Watch};
 use crate::limits::{explained, is_met, is_out_of_descriptors};
 use crate::memory::{Arena, Mapping, map_peer};
 use crate::poll::Waker;
@@ -17,7 +18,7 @@ use crate::tcp::{Stream, give_up};
 use hocket_ids::Rank;
 use hocket_protocol::handshake::LaneId;
 use hocket_protocol::why::Why;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
@@ -36,6 +37,19 @@ pub struct Neighbour {
     pub arena: Arc<Mapping>,
     /// Wakes its I/O thread.
     pub waker: Waker,
+    /// Its life, if ranks watch one another's.
+    pub life: Option<Watch>,
+}
+
+/// What this rank gives to ranks of its host.
+#[derive(Clone, Copy)]
+pub struct Own<'a> {
+    /// Its memory.
+    pub arena: &'a Arena,
+    /// Wakes its I/O thread.
+    pub waker: &'a Waker,
+    /// Its life, if ranks watch one another's: all or none.
+    pub life: Option<&'a Life>,
 }
 
 /// The open connections and memory of one rank, non-blocking.
@@ -44,6 +58,8 @@ pub enum Connections {
     Far {
         /// By lane.
         streams: Vec<Stream>,
+        /// Cards that the lanes are on, in turns.
+        cards: usize,
     },
     /// A rank of this host.
     Near {
@@ -154,8 +170,7 @@ impl Listener {
         identity: &Identity,
         peers: &[Address],
         dialled: &[Rank],
-        arena: &Arena,
-        waker: &Waker,
+        shared: Own<'_>,
         timeout: Duration,
     ) -> Result<Vec<Connections>, MeshError> {
         let own = identity.rank;
@@ -166,7 +181,7 @@ impl Listener {
             open[rank.index()].resize_with(lanes(&peers[rank.index()]), || None);
         }
         let opened = match &self.admitted {
-            Some(admitted) => self.open_all(admitted, &mut open, identity, peers, (arena, waker), timeout),
+            Some(admitted) => self.open_all(admitted, &mut open, identity, peers, shared, timeout),
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "connected already").into()),
         };
         for (id, stream) in self.admitted.take().iter().flat_map(mpsc::Receiver::try_iter) {
@@ -178,13 +193,13 @@ impl Listener {
             return Err(error);
         }
         let connections = |rank: &Rank| {
-            let lanes = std::mem::take(&mut open[rank.index()]);
-            let mut opened: Vec<Opened> = lanes.into_iter().flatten().collect();
+            let opened = std::mem::take(&mut open[rank.index()]);
+            let mut opened: Vec<Opened> = opened.into_iter().flatten().collect();
             match opened.pop() {
                 Some((stream, Some(neighbour))) => Connections::Near { stream, neighbour },
                 last => {
                     let streams = opened.into_iter().chain(last).map(|(stream, _)| stream).collect();
-                    Connections::Far { streams }
+                    Connections::Far { streams, cards: lanes::cards(here, &peers[rank.index()]) }
                 }
             }
         };
@@ -198,7 +213,7 @@ impl Listener {
         open: &mut [Vec<Option<Opened>>],
         identity: &Identity,
         peers: &[Address],
-        (arena, waker): (&Arena, &Waker),
+        shared: Own<'_>,
         timeout: Duration,
     ) -> Result<(), MeshError> {
         let own = identity.rank;
@@ -206,7 +221,7 @@ impl Listener {
         let deadline = Instant::now() + timeout;
         let mut failures = Vec::new();
         let finish = |rank: Rank, stream, exchange| {
-            finish(stream, arena, waker, exchange).map_err(|source| {
+            finish(stream, shared, exchange).map_err(|source| {
                 let host = peers[rank.index()].host.clone();
                 if is_met(&source) { source.into() } else { MeshError::Left { rank, host, source } }
             })
@@ -326,13 +341,32 @@ enum Exchange {
     ReceiveFirst,
 }
 
-fn finish(stream: Stream, arena: &Arena, waker: &Waker, exchange: Exchange) -> io::Result<Opened> {
+/// From the descriptors that a rank of this host passed.
+fn neighbour(theirs: Vec<OwnedFd>, watched: bool) -> io::Result<Neighbour> {
+    let (got, wanted) = (theirs.len(), 2 + usize::from(watched));
+    let mut theirs = theirs.into_iter();
+    match (theirs.next(), theirs.next(), theirs.next()) {
+        (Some(memory), Some(bell), life) if got == wanted => Ok(Neighbour {
+            arena: map_peer(memory.as_fd())?,
+            waker: Waker::from_fd(bell),
+            life: life.map(Watch::from_fd),
+        }),
+        _ => {
+            let what =
+                format!("it passed {got} descriptors, not {wanted}: all ranks are elastic, or none is");
+            Err(io::Error::new(io::ErrorKind::InvalidData, what))
+        }
+    }
+}
+
+fn finish(stream: Stream, own: Own<'_>, exchange: Exchange) -> io::Result<Opened> {
     stream.set_deadline(HANDSHAKE_TIMEOUT)?;
     let neighbour = match &stream {
         Stream::Tcp(_) | Stream::Tls(_) => None,
         Stream::Unix(unix) => {
-            let ours = [arena.fd(), waker.fd()];
-            let [memory, bell] = match exchange {
+            let mut ours = vec![own.arena.fd(), own.waker.fd()];
+            ours.extend(own.life.map(Life::fd));
+            let theirs = match exchange {
                 Exchange::SendFirst => {
                     pass_fd::send(unix, &ours)?;
                     pass_fd::receive(unix)?
@@ -343,7 +377,7 @@ fn finish(stream: Stream, arena: &Arena, waker: &Waker, exchange: Exchange) -> i
                     theirs
                 }
             };
-            Some(Neighbour { arena: map_peer(memory.as_fd())?, waker: Waker::from_fd(bell) })
+            Some(neighbour(theirs, own.life.is_some())?)
         }
     };
     stream.set_nonblocking()?;

@@ -2,6 +2,7 @@
 //! link promises in as little code as possible; pieces of messages arrive in any order.
 
 use crate::bell::Bell;
+use crate::drained::Drained;
 use crate::link::{Link, LinkError, Message, Port, Post, Sent, Sink, Turn};
 use crate::memory::{Mapping, Region};
 use crate::poll::{Poller, Readiness};
@@ -28,6 +29,7 @@ enum Word {
     Ask,
     Alive,
     Bye,
+    Epoch(u64),
 }
 
 /// One direction.
@@ -36,7 +38,9 @@ struct Direction {
     /// Queued and not in flight yet, the most urgent first.
     messages: VecDeque<(Message, usize)>,
     words: VecDeque<Word>,
-    pieces: VecDeque<(Data, Vec<u8>)>,
+    /// Each with its epoch: pieces keep no order, not even with words.
+    pieces: VecDeque<(u64, Data, Vec<u8>)>,
+    epoch: u64,
     sent_bytes: u64,
     /// The sender has said goodbye; nothing follows.
     left: bool,
@@ -66,7 +70,7 @@ impl Direction {
                 offset_bytes: *taken as u64,
                 payload_bytes: bytes as u32,
             };
-            self.pieces.push_back((data, payload));
+            self.pieces.push_back((self.epoch, data, payload));
             *taken += bytes;
             busy = true;
             if *taken == message.wire_bytes() {
@@ -108,13 +112,22 @@ pub struct ReferenceLink {
 pub fn pair(
     seed: u64,
     silence_max: Duration,
+    epoch: u64,
     bells: &[Arc<Bell>; 2],
 ) -> [(Arc<ReferenceLink>, ReferencePort); 2] {
-    let pair = Arc::new(Mutex::new(Pair { directions: Default::default(), random: seed | 1 }));
+    let directions = [0, 1].map(|_| Direction { epoch, ..Direction::default() });
+    let pair = Arc::new(Mutex::new(Pair { directions, random: seed | 1 }));
     [0, 1].map(|own| {
         let link = Arc::new(ReferenceLink { own, pair: Arc::clone(&pair), bells: bells.clone() });
         let liveness = Liveness::new(silence_max, Duration::ZERO);
-        let port = ReferencePort { link: Arc::clone(&link), liveness, ended: false, heard_left: false };
+        let port = ReferencePort {
+            link: Arc::clone(&link),
+            liveness,
+            drained: Drained::new(epoch),
+            current: Some(epoch),
+            ended: false,
+            heard_left: false,
+        };
         (link, port)
     })
 }
@@ -177,6 +190,10 @@ impl Link for ReferenceLink {
         self.pair().directions[self.own].sent_bytes
     }
 
+    fn cards(&self) -> Option<usize> {
+        None
+    }
+
     fn info(&self) -> Option<Info> {
         None
     }
@@ -186,6 +203,9 @@ impl Link for ReferenceLink {
 pub struct ReferencePort {
     link: Arc<ReferenceLink>,
     liveness: Liveness,
+    drained: Drained,
+    /// The epoch whose pieces land.
+    current: Option<u64>,
     /// No more is received.
     ended: bool,
     heard_left: bool,
@@ -213,7 +233,8 @@ impl ReferencePort {
         if let Some(word) = pair.directions[from].words.pop_front() {
             drop(pair);
             match word {
-                Word::Post(post) => sink.posted(post).map_err(LinkError::Violation)?,
+                Word::Post(post) => self.drained.handle_post(post, sink).map_err(LinkError::Violation)?,
+                Word::Epoch(epoch) => self.drained.handle_marker(epoch).map_err(LinkError::Violation)?,
                 Word::Abort(rank, why, text) => {
                     sink.aborted(rank, why, &text).map_err(LinkError::Violation)?;
                 }
@@ -232,7 +253,10 @@ impl ReferencePort {
             let any = pair.below(waiting);
             let piece = pair.directions[from].pieces.swap_remove_back(any);
             drop(pair);
-            let Some((data, bytes)) = piece else { return Ok(false) };
+            let Some((epoch, data, bytes)) = piece else { return Ok(false) };
+            if self.current != Some(epoch) {
+                return Ok(true);
+            }
             let landing = sink.landing(&data).map_err(LinkError::Violation)?;
             landing.land.apply(&landing.region, &bytes);
             sink.landed(&data);
@@ -250,7 +274,10 @@ impl Port for ReferencePort {
     fn handle_ready(&mut self, _: Readiness) {}
 
     fn poll(&mut self, sink: &mut dyn Sink, now: Duration) -> Turn {
-        let mut busy = false;
+        let mut busy = self.drained.has_kept();
+        if let Err(what) = self.drained.deliver(sink) {
+            self.end(sink, &LinkError::Violation(what));
+        }
         for _ in 0..DIRECTION_PIECES {
             if self.ended {
                 break;
@@ -278,11 +305,28 @@ impl Port for ReferencePort {
         let [ours, theirs] = [&pair.directions[self.link.own], &pair.directions[1 - self.link.own]];
         let nothing_comes =
             self.ended || (theirs.words.is_empty() && theirs.pieces.is_empty() && !theirs.closed);
-        nothing_comes && (ours.messages.is_empty() || ours.pieces.len() >= DIRECTION_PIECES)
+        nothing_comes
+            && !self.drained.has_kept()
+            && (ours.messages.is_empty() || ours.pieces.len() >= DIRECTION_PIECES)
     }
 
     fn pause_max(&self) -> Duration {
         self.liveness.ask_after() / 2
+    }
+
+    fn stop(&mut self) {
+        self.link.pair().directions[self.link.own].messages.clear();
+        self.drained.stop();
+        self.current = None;
+    }
+
+    fn enter(&mut self, epoch: u64) -> io::Result<()> {
+        self.stop();
+        self.drained.enter(epoch);
+        self.current = Some(epoch);
+        self.link.pair().directions[self.link.own].epoch = epoch;
+        self.link.say(Word::Epoch(epoch));
+        self.link.bells.iter().try_for_each(|bell| bell.ring())
     }
 
     fn close(&mut self, sink: &mut dyn Sink) -> bool {

@@ -1,15 +1,15 @@
 //! Chooses the transport between two ranks from the connections and memory that were opened between them.
 
 use crate::bell::Bell;
+use crate::life::Watch;
 use crate::link::{Link, Port};
 use crate::memory::Arena;
 use crate::mesh::Connections;
 use crate::shaper::Shaper;
 use crate::shm::link::{ShmLink, ShmPort};
-use crate::tcp::{Pace, TcpLink, TcpPort};
+use crate::tcp::{Pace, TcpLink, TcpPort, Terms};
 use hocket_ids::Rank;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The local rank's side of its links.
 pub struct Local<'a> {
@@ -19,16 +19,14 @@ pub struct Local<'a> {
     pub bell: &'a Arc<Bell>,
     /// Its position among the ranks of its host.
     pub position: usize,
-    /// Frames between hosts carry checksums.
-    pub checksums: bool,
-    /// How long a rank may be silent while this rank waits for it.
-    pub silence_max: Duration,
+    /// What it agrees about with all ranks.
+    pub terms: Terms,
     /// The emulated network, if there is one.
     pub shaper: Option<&'a Arc<Shaper>>,
 }
 
-/// Both halves of a link.
-pub type Ends = (Arc<dyn Link>, Box<dyn Port>);
+/// Both halves of a link, and the life of a neighbour that is watched.
+pub type Ends = (Arc<dyn Link>, Box<dyn Port>, Option<Arc<Watch>>);
 
 /// The link to `rank`; `position` is that rank's place among those of our host, if it is one of them.
 pub fn link(rank: Rank, connections: Connections, position: usize, local: &Local<'_>) -> Ends {
@@ -38,16 +36,18 @@ pub fn link(rank: Rank, connections: Connections, position: usize, local: &Local
             let theirs = (neighbour.arena, bell);
             let link = ShmLink::new(rank, local.arena, theirs, local.position, Arc::clone(local.bell));
             let link = Arc::new(link);
-            let port = ShmPort::new(Arc::clone(&link), stream, position, local.silence_max);
-            (link, Box::new(port))
+            let life = neighbour.life.map(Arc::new);
+            let port = ShmPort::new(Arc::clone(&link), stream, position, local.terms, life.clone());
+            (link, Box::new(port), life)
         }
-        Connections::Far { streams } => {
-            let (checksums, bell) = (local.checksums, Arc::clone(local.bell));
-            let link = Arc::new(TcpLink::new(rank, streams.len(), checksums, bell));
+        Connections::Far { streams, cards } => {
+            let bell = Arc::clone(local.bell);
+            let link = TcpLink::new(rank, streams.len(), cards, local.terms.checksums, bell);
+            let link = Arc::new(link);
             let pace =
                 local.shaper.map(|shaper| Pace { shaper: Arc::clone(shaper), destination: rank.index() });
-            let port = TcpPort::new(Arc::clone(&link), streams, checksums, local.silence_max, pace.as_ref());
-            (link, Box::new(port))
+            let port = TcpPort::new(Arc::clone(&link), streams, local.terms, pace.as_ref());
+            (link, Box::new(port), None)
         }
     }
 }

@@ -6,7 +6,7 @@ use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES};
 use hocket_protocol::why::Why;
-use hocket_wire::link::{Arrivals, Land, Landing, LinkError, Message, Post};
+use hocket_wire::link::{Arrivals, Cards, Land, Landing, LinkError, Message, Post};
 use hocket_wire::memory::{Allocation, Arena};
 use hocket_wire::tcp::{Outcome, Outgoing, Receiver, Stream, Transmitter};
 use std::io::{Read, Write};
@@ -62,9 +62,10 @@ fn sent(checksums: bool, wire: DType) -> Vec<u8> {
     for (at, bytes) in memory.region().as_bytes_mut().chunks_exact_mut(4).enumerate() {
         bytes.copy_from_slice(&(at as f32).to_le_bytes());
     }
-    let outgoing = Mutex::new(Outgoing::new(checksums, 1));
+    let outgoing = Mutex::new(Outgoing::new(checksums, 1, 1));
     outgoing.lock().unwrap().control(Frame::ClearToSend { program: 5, instance: 6, op: 7 }, &[]);
     outgoing.lock().unwrap().message(Message {
+        cards: Cards::ALL,
         priority: 0,
         program: 1,
         instance: 2,
@@ -98,7 +99,7 @@ fn receive(bytes: &[u8], cut: usize, taker: &mut Taker) -> LinkError {
     let (mut theirs, ours) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     let mut stream = Stream::Unix(ours);
-    let mut receiver = Receiver::new(true);
+    let mut receiver = Receiver::new(true, 1);
     theirs.write_all(&bytes[..cut]).unwrap();
     if let Err(error) = receiver.receive(&mut stream, taker, 1 << 20) {
         return error;

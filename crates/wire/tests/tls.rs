@@ -6,7 +6,7 @@
 use hocket_ids::Rank;
 use hocket_wire::identity::{Address, Identity};
 use hocket_wire::memory::Arena;
-use hocket_wire::mesh::{Connections, Listener, MeshError};
+use hocket_wire::mesh::{Connections, Listener, MeshError, Own};
 use hocket_wire::poll::Waker;
 use hocket_wire::tcp::Stream;
 use hocket_wire::tcp::tls::{Credentials, TlsStream};
@@ -34,7 +34,8 @@ fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2]
     let peers = [address(between(lower.addresses()[0]), "a"), address(higher.addresses()[0], "b")];
     let connect = |mut listener: Listener, own: &Identity| {
         let (arena, waker) = (Arena::new(0).unwrap(), Waker::new().unwrap());
-        listener.connect(own, &peers, &[Rank(1 - own.rank.0)], &arena, &waker, TIMEOUT)
+        let shared = Own { arena: &arena, waker: &waker, life: None };
+        listener.connect(own, &peers, &[Rank(1 - own.rank.0)], shared, TIMEOUT)
     };
     thread::scope(|scope| {
         let other = scope.spawn(|| connect(higher, &identities[1]));
@@ -96,7 +97,7 @@ fn open_and_pass_on(caller: TcpStream, listener: TcpStream) {
 fn ranks_meet_through_a_carrier() {
     let [zero, one] = meet([true; 2], |listener| relay(listener, carry));
     let stream = |mesh: Mesh| match mesh.unwrap().remove(0) {
-        Connections::Far { mut streams } => streams.remove(0),
+        Connections::Far { mut streams, .. } => streams.remove(0),
         Connections::Near { .. } => panic!("two hosts share memory"),
     };
     let mut ends = [stream(zero), stream(one)];

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from hocket.artefacts.trace import Kind
 from hocket.formats import dlc
+from hocket.formats.launches import numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,11 +66,12 @@ def of_dlc(batch: pa.RecordBatch) -> Rows:
 
 def of_records(rank: int, records: Records) -> Rows:
     """The messages of a rank: sends as pushes, at their start, receives as pulls, at their end."""
-    messages = records[np.isin(records["kind"], (Kind.SEND, Kind.RECV))]
+    chosen = np.isin(records["kind"], (Kind.SEND, Kind.RECV))
+    messages = records[chosen]
     received = messages["kind"] == Kind.RECV
     rows = np.zeros(len(messages), list(FIELDS))
     rows["code"] = np.where(received, dlc.PULL | dlc.RECV, 0)
-    rows["iteration"], rows["node"], rows["key"] = messages["instance"], rank, messages["program"]
+    rows["iteration"], rows["node"], rows["key"] = numbers(records)[chosen], rank, messages["program"]
     rows["length"], rows["peer"] = messages["bytes"], messages["peer"]
     rows["src"] = np.where(received, messages["peer"], rank)
     rows["dst"] = np.where(received, rank, messages["peer"])

@@ -6,10 +6,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-What = Literal["drifted", "looked", "planned", "adopted", "kept", "left"]
+What = Literal[
+    "drifted", "looked", "planned", "adopted", "kept", "left", "searching", "searched", "refused", "retreated"
+]
 """`drifted`: steps are no longer what they were, or not what was predicted. `looked`: the network was measured again.
 `planned`: the planner was asked, and its best was not worth a change. `adopted`: another plan is in force, on trial.
-`kept`: it has proved itself. `left`: it has not, and the plan before is in force again."""
+`kept`: it has proved itself. `left`: it has not, and the plan before is in force again. `searching`: a search begins,
+whose trials follow as `adopted`, then `kept` or `left`; `searched`: it has ended, and why. `refused`: the guard did not let a
+schedule of the plan pass. `retreated`: training no longer went as before, and a safer schedule is in force."""
 
 
 class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,7 +21,8 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `step` is the number of steps that were trained before, `epoch` the one in force afterwards. `label` is the plan that the
     change is about, `why` a sentence for people. `predicted_s` is what that plan was predicted to take; `before_s` what steps took
-    before, and `after_s` what they took with it, as far as these are known.
+    before, and `after_s` what they took with it, as far as these are known. `error_s`: the standard error of
+    that, in a search.
     """
 
     what: What
@@ -28,3 +33,4 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     predicted_s: float | None = None
     before_s: float | None = None
     after_s: float | None = None
+    error_s: float | None = None

@@ -124,6 +124,25 @@ def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
     )
 
 
+def cards(cluster: Cluster) -> int:
+    """Cards that every host has; 1 where a host has but one."""
+    return max(1, min(len(host.cards_bit_per_s) for host in cluster.hosts))
+
+
+def of_card(cluster: Cluster, card: int) -> Cluster:
+    """The cluster with one of the cards that all hosts have: the first is behind racks, others are on networks of their own."""
+    hosts = (
+        msgspec.structs.replace(host, bandwidth_bit_per_s=host.cards_bit_per_s[card], cards_bit_per_s=())
+        for host in cluster.hosts
+    )
+    racks = (
+        cluster.racks
+        if card == 0
+        else tuple(msgspec.structs.replace(rack, uplink_bit_per_s=None) for rack in cluster.racks)
+    )
+    return msgspec.structs.replace(cluster, hosts=tuple(hosts), racks=racks)
+
+
 def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
     """The cluster with the rates of hosts' links and trunks raised to at least these, by link name; rates count payload.
 

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from hocket.artefacts.chunks import CHUNK_BYTES
+from hocket.artefacts.learning import Check
 from hocket.artefacts.promise import Level
 
 Codec = Literal["none", "f16", "bf16"]
@@ -189,9 +190,18 @@ class Sensitivity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     best: str
 
 
+class Refused(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule that would have been faster, and the guard's checks of it, of which one at least failed."""
+
+    label: str
+    predicted_step_s: float
+    checks: tuple[Check, ...]
+
+
 class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why this plan: seconds of a step as predicted, and what no plan of the considered routes can beat; digests of what it was
-    made from, by kind (`cluster`, `profile`, `tuning`); what else was scored; what it costs if rates are off.
+    made from, by kind (`cluster`, `profile`, `tuning`); what else was scored; what it costs if rates are off; the guard's checks of
+    its schedule, and the schedules that failed them.
     """
 
     predicted_step_s: float | None = None
@@ -200,6 +210,8 @@ class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     digests: dict[str, str] = {}
     candidates: tuple[Candidate, ...] = ()
     sensitivity: tuple[Sensitivity, ...] = ()
+    checks: tuple[Check, ...] = ()
+    refused: tuple[Refused, ...] = ()
 
     @property
     def gap(self) -> float | None:
@@ -212,8 +224,9 @@ class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every rank of the job compiles to the same programs.
 
-    `workers` are the ranks that compute; the others of the `world` only own or serve. `label` names the choice, `reason` says in a
-    sentence why.
+    `workers` are the ranks that compute; the others of the `world` only own or serve. `safer`: schedules to which a training that
+    goes wrong retreats, one after the other, before it goes on synchronously. `label` names the choice, `reason` says in a sentence
+    why.
     """
 
     version: int = 2
@@ -221,6 +234,7 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workers: tuple[int, ...]
     buckets: tuple[Bucket, ...]
     schedule: Schedule = Schedule()
+    safer: tuple[Schedule, ...] = ()
     promise: Level
     evidence: Evidence = Evidence()
     label: str

@@ -49,8 +49,9 @@ def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Fi
     for index, bucket in enumerate(plan.buckets):
         yield from _bucket(f"bucket {index}", bucket, plan)
     yield from _overlaps(plan)
-    for message in schedule_check.findings(plan.schedule, len(plan.buckets)):
-        yield Finding("schedule", message)
+    for schedule in (plan.schedule, *plan.safer):
+        for message in schedule_check.findings(schedule, len(plan.buckets)):
+            yield Finding("schedule", message)
     yield from _promise(plan)
     if model is not None:
         yield from _model(plan, model)
@@ -190,7 +191,8 @@ def _by_variable(plan: Plan) -> dict[str, list[tuple[int, Part]]]:
 
 
 def _promise(plan: Plan) -> Iterator[Finding]:
-    turns = [turn for each in plan.schedule.turns for turn in each]
+    schedules = (plan.schedule, *plan.safer)
+    turns = [turn for schedule in schedules for each in schedule.turns for turn in each]
     for index, bucket in enumerate(plan.buckets):
         where = f"bucket {index}"
         if bucket.codec != "none" and not allows(plan.promise, "rounded"):
@@ -215,7 +217,9 @@ def _promise(plan: Plan) -> Iterator[Finding]:
             yield Finding("promise", f"{where} is served with staleness: `{plan.promise}` delays nothing")
     if any(turn.last > turn.first for turn in turns) and not allows(plan.promise, "merged"):
         yield Finding("promise", f"iterations are merged: `{plan.promise}` does not allow that")
-    late = plan.schedule.delay_max or any(turn.due.iteration > turn.last for turn in turns)
+    late = any(schedule.delay_max for schedule in schedules) or any(
+        turn.due.iteration > turn.last for turn in turns
+    )
     if late and not allows(plan.promise, "delayed"):
         yield Finding("promise", f"gradients are applied late: `{plan.promise}` does not allow that")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from hocket.artefacts import gradient
+from hocket.artefacts.learning import Learning
 
 
 class Gradient(gradient.Gradient, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,7 +22,7 @@ class Gradient(gradient.Gradient, frozen=True, kw_only=True, forbid_unknown_fiel
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training step without communication, under the load of all ranks of a host together.
 
-    `gradients` are in the order of `model.named_parameters()`.
+    `gradients` are in the order of `model.named_parameters()`. `learning`: what was seen of how the model learns; None: nothing.
     """
 
     version: int = 1
@@ -33,3 +34,4 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     optimizer_s: float
     step_s: float
     gradients: tuple[Gradient, ...]
+    learning: Learning | None = None

@@ -118,10 +118,13 @@ def _parsed(text: str) -> Promise:
     numbers = {}
     for each in given:
         name, _, value = each.partition("=")
-        try:
-            numbers[name] = kinds[name](value)
-        except (KeyError, ValueError):
+        if name not in kinds:
             raise UsageError(
                 f"promise `{text}`: `{each}` is not one of {', '.join(f'{known}=…' for known in kinds)}"
-            ) from None
+            )
+        try:
+            numbers[name] = kinds[name](value)
+        except ValueError:
+            wanted = "a whole number" if kinds[name] is int else "a number"
+            raise UsageError(f"promise `{text}`: `{name}` is {wanted}, not {value!r}") from None
     return Promise(level, **numbers)  # type: ignore[arg-type]  # checked there

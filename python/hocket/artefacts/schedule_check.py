@@ -137,8 +137,12 @@ def _sequence(turns: Sequence[Turn], period: int) -> Iterator[str]:
             else (_later(_sent(first), period), _later(_due(first), period))
         )
         next_first = after.first if after else first.first + period
-        if before is not None and not (_sent(before) < sent and _due(before) < due):
+        if before is None:
+            continue
+        if not (_sent(before) < sent and _due(before) < due):
             yield f"the turn of iteration {next_first} is sent or applied before the one before it"
+        elif before.due.iteration == due[0] - (due[1] == GATE):
+            yield f"the turn of iteration {next_first} is applied by the same step as the one before it"
     alive = slots_needed(turns, period)
     if alive > SLOTS_MAX:
         yield f"{alive} turns are open at the same time: at most {SLOTS_MAX}"

@@ -1,4 +1,5 @@
-"""What a run leaves behind: a directory with `run.json`, `changes.jsonl`, `rank-N.hktrace`, `metrics-N.jsonl`, `clock-N.jsonl`.
+"""What a run leaves behind: a directory with `run.json`, `changes.jsonl`, `rank-N.hktrace`, `metrics-N.jsonl`,
+`clock-N.jsonl`, `turns-N.json`.
 
 Record files are written by the executors (`crates/trace`, whose `layout.rs` says what lies where): a header, then records of one
 size, little-endian. A file that a crash cut off is read as far as it goes. NumPy is loaded when records are read.
@@ -75,6 +76,7 @@ class Kind(IntEnum):
     BACKWARD = 34
     WAIT = 35
     OPTIMIZER = 36
+    UPDATE = 37
 
 
 class LoadedProgram(Struct, frozen=True, kw_only=True):
@@ -295,6 +297,11 @@ def metrics_file(directory: Path, rank: int) -> Path:
 def changes_file(directory: Path) -> Path:
     """Where rank 0 writes what the job did to its plan, one `Change` a line."""
     return directory / "changes.jsonl"
+
+
+def experience_file(directory: Path) -> Path:
+    """Where rank 0 writes what trials of plans have shown (`hocket.artefacts.experience`)."""
+    return directory / "experience.jsonl"
 
 
 def clock_file(directory: Path, rank: int) -> Path:

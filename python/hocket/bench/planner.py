@@ -7,11 +7,12 @@ import time
 
 from msgspec import Struct
 
+from hocket._native import PlanSolution
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT
 from hocket.bench.layered import layered
-from hocket.planning.question import question_of
+from hocket.planning.question import Question, question_of
 from hocket.planning.search import EVALUATIONS
 
 RACKS = 4
@@ -25,14 +26,18 @@ LONGER = 20
 
 class PlannerCost(Struct, frozen=True, kw_only=True):
     """One job: seconds until the plan is there, evaluations a second of the search alone, and by how much of the bound the step is
-    above it; `longer`: the step over that of a search LONGER times as long, None where none was made.
+    above it.
+
+    Attributes:
+        evaluations_per_s: of a search LONGER times as long; None where none was made.
+        longer: the step over that of this search; None where none was made.
     """
 
     world: int
     variables: int
     routes: int
     total_s: float
-    evaluations_per_s: float
+    evaluations_per_s: float | None
     gap: float
     longer: float | None = None
 
@@ -40,24 +45,26 @@ class PlannerCost(Struct, frozen=True, kw_only=True):
 def measure(*, world: int = 64, variables: int = 200, longer: bool = True) -> PlannerCost:
     """Plan for ranks on hosts of their own in RACKS racks; gradients of 4 kB to 16 MB, drawn by a seed."""
     question = question_of(_cluster(world), _profile(variables), world, EXACT, None)
-    began_s = time.perf_counter()
-    seeds = question.solved(0)
-    without_s = time.perf_counter() - began_s
-    began_s = time.perf_counter()
-    found = question.solved(EVALUATIONS)
-    total_s = time.perf_counter() - began_s
-    best = question.solved(EVALUATIONS * LONGER) if longer else None
-    searched = found.solution.evaluations - seeds.solution.evaluations
-    step_s = found.solution.step_s
+    seeds, without_s = _timed(question, 0)
+    found, total_s = _timed(question, EVALUATIONS)
+    best, longer_s = _timed(question, EVALUATIONS * LONGER) if longer else (None, 0.0)
     return PlannerCost(
         world=world,
         variables=variables,
-        routes=len(found.solution.proposals),
+        routes=len(found.proposals),
         total_s=total_s,
-        evaluations_per_s=searched / (total_s - without_s),
-        gap=step_s / found.solution.bound_s - 1,
-        longer=None if best is None else step_s / best.solution.step_s,
+        evaluations_per_s=None
+        if best is None
+        else (best.evaluations - seeds.evaluations) / (longer_s - without_s),
+        gap=found.step_s / found.bound_s - 1,
+        longer=None if best is None else found.step_s / best.step_s,
     )
+
+
+def _timed(question: Question, evaluations: int) -> tuple[PlanSolution, float]:
+    began_s = time.perf_counter()
+    solution = question.solved(evaluations).solution
+    return solution, time.perf_counter() - began_s
 
 
 def _cluster(world: int) -> Cluster:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
 import click
+import msgspec
 from rich.table import Table
 
-from hocket.artefacts import files
+from hocket.artefacts import experience, files
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.learning import Learning, learning_of
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, Promise
@@ -25,11 +27,15 @@ from hocket.cli.shared.options import (
     world_option,
 )
 from hocket.cli.shared.output import publish
+from hocket.cli.shared.values import One
 from hocket.errors import UsageError
-from hocket.planning import delays, search
+from hocket.planning import delays, search, transfer, ways
+from hocket.planning.admission import closest
+from hocket.planning.builders import BUILDERS
 from hocket.planning.search import Option
 from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
+from hocket.settings import Guard, Settings
 from hocket.simulation import shortlist
 
 
@@ -42,8 +48,23 @@ from hocket.simulation import shortlist
 @click.option(
     "--builder",
     metavar="NAME",
-    help="Take the plan of this builder instead of the fastest: bound-shares, greedy, ps-load-balancing, parallax, or an "
-    "algorithm for all buckets, such as ring.",
+    help=f"Take the plan of this builder instead of the fastest: {', '.join(BUILDERS)}; bound-shares or greedy; or an algorithm "
+    "for all buckets, such as ring.",
+)
+@click.option(
+    "--from",
+    "from_path",
+    type=click.Path(path_type=Path),
+    metavar="PLAN",
+    help="Take this plan's choices, made by the same rules for this cluster, instead of the fastest.",
+)
+@click.option(
+    "--experience",
+    "experience_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What jobs found out while they trained (a trace's experience.jsonl): their best plans are candidates, too, and "
+    "predictions are corrected by what trials have shown.",
 )
 @click.option(
     "--explain",
@@ -60,10 +81,27 @@ from hocket.simulation import shortlist
 @click.option(
     "--rate",
     type=click.Choice(get_args(Rule)),
-    default="linear",
-    show_default=True,
-    help="Of promises from `merged` on: what the learning rate is multiplied with for an update of k iterations: k (for SGD), its "
-    "root (for Adam), or one.",
+    help="Of promises from `merged` on: what the learning rate is multiplied with for an update of k iterations: k, its root, or "
+    "one.  [default: linear for SGD, sqrt for an Adam in the profile]",
+)
+@click.option(
+    "--learning",
+    type=One("learning", "an optimizer", learning_of),
+    metavar="WORDS",
+    help="What the guard of merged and late gradients knows of the training, such as `sgd,rate=0.1,momentum=0.9,curvature=3`; also "
+    "loss, floor, drift and noise.  [default: as the profile says]",
+)
+@click.option(
+    "--guard",
+    type=click.Choice(get_args(Guard)),
+    help="What merged and late gradients must pass: all checks, DeFT's ratio, or nothing.  [default: full, or HOCKET_GUARD]",
+)
+@click.option(
+    "--helpers",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Ranks besides those of -n, on the slots after them, that train nothing and may own parts of buckets.",
 )
 @output_option("Write the plan here (JSON).")
 @json_option
@@ -75,9 +113,14 @@ def command(
     promise: Promise | None,
     tuning_path: Path | None,
     builder: str | None,
+    from_path: Path | None,
+    experience_path: Path | None,
     explain: str | None,
     update: str,
-    rate: Rule,
+    rate: Rule | None,
+    learning: Learning | None,
+    guard: Guard | None,
+    helpers: int,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -87,19 +130,36 @@ def command(
     Example: hocket plan --cluster cluster.toml --profile profile.json -o plan.json
     """
     cluster = files.read(cluster_path, Cluster)
-    profile = files.read(profile_path, Profile) if profile_path else search.neutral_profile()
+    given = None if from_path is None else files.read(from_path, Plan)
+    experiences = () if experience_path is None else experience.read(experience_path)
+    _check_choice({"--builder": builder, "--from": given, "--experience": experience_path})
+    _check_promise(given, promise)
+    _check_helpers(helpers, update, promise)
+    profile = _profile(profile_path, given)
+    if learning is not None:
+        profile = msgspec.structs.replace(profile, learning=learning)
     slots = sum(host.slots for host in cluster.hosts)
     considered = search.considered(
         cluster,
         profile,
-        world or (profile.world if profile_path else slots),
+        (world or (profile.world if profile_path else slots - helpers)) + helpers,
         promise=promise or EXACT,
         tuning=None if tuning_path is None else files.read(tuning_path, Tuning),
+        helpers=helpers,
     )
-    if builder is None:
+    ranks = len(considered.question.graph.hosts)
+    refused: tuple[str, ...] = ()
+    if given is not None:
+        plan = considered.rescored(transfer.brought(given, None, cluster, ranks, profile))
+    elif builder is None:
         plan = shortlist.chosen(considered, cluster, profile)
     else:
         plan = shortlist.with_sensitivity(considered.explained(considered.of_builder(builder)), considered)
+    if experiences:
+        found = transfer.transferred(experiences, cluster, considered.question, promise or EXACT)
+        refused = tuple(f"Not of use here: {why}" for why in found.refused)
+        fastest = transfer.with_experience(plan, found, considered.question)
+        plan = plan if fastest is plan else considered.rescored(fastest)
     if update == "owners" and promise is not None and promise.allows("merged"):
         raise UsageError(
             f"--update owners with the promise `{promise.level}`: no rank has the whole mean, which turns need\n"
@@ -108,16 +168,62 @@ def command(
     if update == "owners":
         plan = considered.rescored(by_owners(plan))
     elif profile_path is not None:
-        plan = delays.scheduled(plan, considered.question.graph, profile, promise or EXACT, rate)
+        plan = ways.chosen(plan, considered.question.graph, profile)
+        plan = delays.scheduled(
+            plan,
+            considered.question.graph,
+            profile,
+            promise or EXACT,
+            rate,
+            guard=guard or Settings.from_environment().guard,
+        )
     options = [] if explain is None else considered.options(plan, explain)
     if output:
         files.write(output, plan)
     written = (f"Plan written to {output}",) if output else ()
-    shown = [_table(plan)]
+    shown = [_table(plan), *_checks(plan)]
     if explain is not None:
         shown.append(_options(explain, options))
     result = plan if explain is None else {"plan": plan, "options": options}
-    publish((*shown, plan.reason, *written), result, as_json=as_json)
+    publish((*shown, plan.reason, *refused, *written), result, as_json=as_json)
+
+
+def _check_choice(options: Mapping[str, object]) -> None:
+    """UsageError: several options say which plan to take."""
+    named = [option for option, value in options.items() if value is not None]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)}: each says which plan to take\nhint: leave all but one out")
+
+
+def _check_promise(given: Plan | None, promise: Promise | None) -> None:
+    """UsageError: a plan that was given promises less than is asked for."""
+    if given is not None and promise is not None and not promise.allows(given.promise):
+        raise UsageError(
+            f"plan `{given.label}` promises `{given.promise}`, which is less than `{promise.level}`\n"
+            "hint: leave out --promise, or --from"
+        )
+
+
+def _check_helpers(helpers: int, update: str, promise: Promise | None) -> None:
+    """UsageError: ranks that do not train cannot do what is asked of owners."""
+    if not helpers:
+        return
+    if update == "owners":
+        raise UsageError(
+            "--helpers and --update owners: helpers have no optimizer\nhint: leave one of them out"
+        )
+    if promise is not None and promise.allows("merged"):
+        raise UsageError(
+            f"--helpers with the promise `{promise.level}`: helpers take part in each iteration\n"
+            "hint: leave out --helpers, or promise `rounded`"
+        )
+
+
+def _profile(path: Path | None, plan: Plan | None) -> Profile:
+    """What is given; else of the plan's own variables, else a neutral one."""
+    if path is not None:
+        return files.read(path, Profile)
+    return search.neutral_profile() if plan is None else transfer.model_of(plan)
 
 
 def _table(plan: Plan) -> Table:
@@ -131,6 +237,26 @@ def _table(plan: Plan) -> Table:
             times.append("" if each.simulated_step_s is None else _milliseconds(each.simulated_step_s))
         table.add_row(each.label, *times, "chosen" if each.label == plan.label else "")
     return table
+
+
+def _checks(plan: Plan) -> list[Table]:
+    """What the guard found of the schedule, and of those that it refused."""
+    evidence = plan.evidence
+    found = [
+        *([(plan.label, evidence.checks)] if evidence.checks else ()),
+        *((each.label, each.checks) for each in evidence.refused),
+    ]
+    if not found:
+        return []
+    near = closest(evidence.checks)
+    table = Table("schedule", "check", "value", "limit", "", title="The guard of merged and late gradients")
+    for at, (label, checks) in enumerate(found):
+        for check in checks:
+            value = "" if check.value is None else f"{check.value:.4g}"
+            words = {True: "kept", False: "exceeded", None: "unknown"}[check.passed]
+            mark = ", closest to its limit" if at == 0 and check is near else ""
+            table.add_row(label, check.name, value, f"{check.limit:.4g}", words + mark)
+    return [table]
 
 
 def _options(variable: str, options: Sequence[Option]) -> Table:

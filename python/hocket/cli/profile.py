@@ -1,4 +1,7 @@
-"""`hocket profile`: measure a training step of a script, without communication, and write it as a profile file."""
+"""`hocket profile`: measure a training step of a script, without communication, and write it as a profile file.
+
+Or take it from a trace of PyTorch's profiler, where the job has run elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from hocket.artefacts import files
 from hocket.artefacts.profile import Profile
 from hocket.cli.shared.options import json_option, output_option, remote_options, world_option
 from hocket.cli.shared.output import publish
+from hocket.cli.shared.refuse import refuse
 from hocket.errors import Error, UsageError
+from hocket.formats import kineto_buckets
+from hocket.formats.kineto_buckets import Profiled
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.remote import processes_over, store_for
@@ -28,7 +34,13 @@ GRADIENTS_SHOWN = 10
 @output_option("Write the profile here (JSON).", default="profile.json", show_default=True)
 @json_option
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
-@click.argument("script")
+@click.option(
+    "--from-trace",
+    "trace",
+    type=click.Path(path_type=Path),
+    help="Instead of running a script: a DDP job's trace of PyTorch's profiler, or a directory with every rank's.",
+)
+@click.argument("script", required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
     *,
@@ -40,7 +52,8 @@ def command(
     output: Path,
     as_json: bool,
     as_module: bool,
-    script: str,
+    trace: Path | None,
+    script: str | None,
     arguments: tuple[str, ...],
 ) -> None:
     """Run SCRIPT for some steps, time its parts and each gradient, and stop it.
@@ -48,8 +61,45 @@ def command(
     The script must call hk.distribute; its gradients are not synchronised meanwhile. With --hosts, rank 0 writes the file, on
     the first host.
 
+    A trace has no names of parameters: its profile's gradients are DDP's buckets.
+
     Example: hocket profile -n 4 -o profile.json train.py --batch 32
     """
+    if trace is not None:
+        given = {"-n": world, "--hosts": hosts, "--store": store, "-m": as_module or None, "SCRIPT": script}
+        refuse(given, list(given), "--from-trace runs nothing")
+        found = kineto_buckets.profiled(trace)
+        files.write(output, found.profile)
+        return publish(_shown_trace(found, output), found, as_json=as_json)
+    if script is None:
+        raise UsageError("there is nothing to profile\nhint: name a script, or a trace with --from-trace")
+    return _run(
+        script,
+        arguments,
+        world=world,
+        hosts=hosts,
+        ssh=ssh,
+        interpreter=interpreter,
+        store=store,
+        output=output,
+        as_json=as_json,
+        as_module=as_module,
+    )
+
+
+def _run(
+    script: str,
+    arguments: tuple[str, ...],
+    *,
+    world: int | None,
+    hosts: Path | None,
+    ssh: str,
+    interpreter: str,
+    store: str | None,
+    output: Path,
+    as_json: bool,
+    as_module: bool,
+) -> None:
     argv = argv_of(
         script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
     )
@@ -84,6 +134,31 @@ def _shown(profile: Profile, output: Path) -> list[Table | str]:
     return [
         parts,
         f"{profile.model}: {len(profile.gradients)} gradients, {total:,} elements; the first ones to be ready:",
+        table,
+        f"Profile written to {output}",
+    ]
+
+
+def _shown_trace(found: Profiled, output: Path) -> list[Table | str]:
+    profile = found.profile
+    table = Table(
+        "bucket", "elements", "type", "forward", "backward", "transfer", "ready after", "needed after"
+    )
+    for bucket, gradient in zip(found.buckets, reversed(profile.gradients), strict=True):
+        table.add_row(
+            gradient.name,
+            f"{bucket.elements:,}",
+            bucket.dtype,
+            f"{bucket.forward_s * 1e3:.2f} ms",
+            f"{bucket.backward_s * 1e3:.2f} ms",
+            f"{'≤ ' if bucket.upper_bound else ''}{bucket.transfer_s * 1e3:.2f} ms",
+            f"{gradient.ready_s * 1e3:.1f} ms",
+            f"{gradient.needed_s * 1e3:.1f} ms",
+        )
+    return [
+        *(f"note: {remark}" for remark in found.remarks),
+        f"{profile.model}: {profile.steps} steps of {profile.step_s * 1e3:.1f} ms without communication, {profile.world} ranks; "
+        "forward, backward and transfer are times of kernels:",
         table,
         f"Profile written to {output}",
     ]

@@ -29,7 +29,10 @@ from hocket.launch.remote import processes_over, store_for
 from hocket.launch.run import launch
 from hocket.launch.script import argv_of
 from hocket.parameter_server.choice import ParameterServer
-from hocket.settings import Settings
+from hocket.settings import Settings, seconds_of
+
+HELP = ("-m", "hocket.training.helper_rank")
+"""The program of a helper, in place of the script."""
 
 SERVE = ("-m", "hocket.torch.server_rank")
 """The program of a parameter server, in place of the script."""
@@ -44,10 +47,21 @@ SERVE = ("-m", "hocket.torch.server_rank")
     "--policy", metavar="POLICY", help="Policy to run: a ready-made one's name, or FILE.py[:CLASS]."
 )
 @click.option(
+    "--search",
+    metavar="TIME",
+    help="Try plans while training for so long, such as 20m, 90s or 1h, and keep the fastest.",
+)
+@click.option(
     "--servers",
     type=click.IntRange(0),
     metavar="N",
     help="Parameter servers besides the workers; -n counts the workers alone.",
+)
+@click.option(
+    "--helpers",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Ranks besides the workers that train nothing and own what the plan gives them; -n counts the workers alone.",
 )
 @click.option(
     "--staleness",
@@ -85,7 +99,9 @@ def command(
     plan_path: Path | None,
     promise: Promise | None,
     policy: str | None,
+    search: str | None,
     servers: int | None,
+    helpers: int | None,
     staleness: str | None,
     cluster_path: Path | None,
     tuning_path: Path | None,
@@ -110,7 +126,9 @@ def command(
         "plan": _absolute(plan_path, must_exist=True),
         "promise": promise and str(promise),
         "policy": _policy(policy),
+        "search": search,
         "servers": servers,
+        "helpers": helpers,
         "staleness": staleness,
         "cluster": _absolute(cluster_path, must_exist=True),
         "tuning": _absolute(tuning_path, must_exist=True),
@@ -120,20 +138,26 @@ def command(
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
+    if settings.search is not None:
+        seconds_of(settings.search)
+    if settings.servers and settings.helpers:
+        raise UsageError(
+            "--servers and --helpers: ranks that do not train are one or the other\nhint: leave one of them out"
+        )
     serving = ParameterServer.of(settings)
     if serving:
         extras.need("torch", "--servers")
-    serve = [interpreter, *SERVE]
+    beside = [interpreter, *(SERVE if serving else HELP)]
     if hosts is None:
         processes = [ProcessSpec(argv=argv)] * (world or 1)
-        processes += [ProcessSpec(argv=serve)] * (serving.servers if serving else 0)
+        processes += [ProcessSpec(argv=beside)] * settings.besides
     else:
         slots = hosts_file.read(hosts)
         names = hosts_file.place(slots, world)
-        others = hosts_file.place_servers(slots, len(names), serving.servers) if serving else []
+        others = hosts_file.place_servers(slots, len(names), settings.besides)
         processes = [
             *processes_over(ssh, names, argv, interpreter),
-            *processes_over(ssh, others, serve, interpreter),
+            *processes_over(ssh, others, beside, interpreter),
         ]
         store = store_for(names, store)
     _say_threads(processes)

@@ -23,6 +23,8 @@ USES = {
     "pyarrow": "traces in Parquet",
     "google": "traces of Chakra (protobuf)",
     "sklearn": "`hocket demo --model digits`",
+    "jax": "training: hocket.jax",
+    "optax": "`hocket.jax.all_reduce_gradients`",
 }
 """By module name, like `extras.EXTRAS`."""
 
@@ -51,14 +53,13 @@ def findings() -> Iterable[Finding]:
         yield _missing("SimGrid", f"{why}: `hocket simulate --fidelity simgrid`", hint)
     else:
         yield _works("SimGrid", "importable")
-    for name in ("tensorflow", "jax"):
-        there = "installed" if _is_there(name) else "not installed"
-        yield Finding(
-            section=SECTION,
-            name=name,
-            state="unsupported",
-            detail=f"{there}; this version trains PyTorch models only",
-        )
+    there = "installed" if _is_there("tensorflow") else "not installed"
+    yield Finding(
+        section=SECTION,
+        name="tensorflow",
+        state="unsupported",
+        detail=f"{there}; this version trains PyTorch and JAX models only",
+    )
 
 
 def _imported(name: str, extra: str) -> Finding:

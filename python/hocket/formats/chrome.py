@@ -25,7 +25,7 @@ Row = dict[str, int]
 
 LANES = (
     ("step", (Kind.STEP,)),
-    ("parts of the step", (Kind.FORWARD, Kind.BACKWARD, Kind.WAIT, Kind.OPTIMIZER)),
+    ("parts of the step", (Kind.FORWARD, Kind.BACKWARD, Kind.WAIT, Kind.OPTIMIZER, Kind.UPDATE)),
     ("programs", (Kind.INSTANCE,)),
     ("compute", (Kind.COPY, Kind.CAST, Kind.REDUCE, Kind.APPLY, Kind.RECORD)),
     ("libraries", (Kind.LIBRARY,)),

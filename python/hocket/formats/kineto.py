@@ -42,11 +42,15 @@ NUMBER_MAX = (1 << 32) - 1
 
 ELEMENTS_MAX = 1 << 56
 
+IDENTITY_MAX = (1 << 63) - 1
+"""Limit of numbers of threads, operators and sequences: some are addresses, and some count for as long as training lasts."""
+
 EVENTS = re.compile(r',?\s*"traceEvents"\s*:\s*\[\s*')
 
 SEPARATOR = re.compile(r"\s*,?\s*")
 STEP = re.compile(r"ProfilerStep#(\d+)")
 NCCL = re.compile(r"^nccl")
+UPDATE = "Optimizer.step#"
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Collective:
     end_ns: int
     stream: int
     step: int | None
+    operator: int | None = None
+    """The external id of the operator that launched it."""
     elements: int | None = None
     dtype: str | None = None
     group: str | None = None
@@ -72,6 +78,19 @@ class Collective:
         return None if size is None or self.elements is None else size * self.elements
 
 
+@dataclass(frozen=True)
+class Operator:
+    """A call of PyTorch's on a thread of the CPU. `sequence`: the number that an operator and its backward function share."""
+
+    name: str
+    thread: int
+    start_ns: int
+    end_ns: int
+    number: int | None
+    """Its external id, which what it launches carries, too."""
+    sequence: int | None
+
+
 @dataclass
 class RankProfile:
     """One rank's file."""
@@ -82,8 +101,12 @@ class RankProfile:
     collectives: list[Collective] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
     """Number, start and end, nanoseconds."""
-    kernels: list[tuple[int, int, int]] = field(default_factory=list)
-    """Other kernels: start, end, stream."""
+    kernels: list[tuple[int, int, int, int | None]] = field(default_factory=list)
+    """Other kernels: start, end, stream, the external id of the operator that launched it."""
+    operators: list[Operator] = field(default_factory=list)
+    """By start."""
+    updates: list[tuple[int, int]] = field(default_factory=list)
+    """Steps of optimizers: start and end, nanoseconds."""
     negative: int = 0
     """Number of events with a negative duration; they are taken to end where they begin."""
     damage: str = ""
@@ -161,19 +184,40 @@ def _profile(path: Path) -> RankProfile:
         step = STEP.match(name)
         if step and kind == "user_annotation" and int(step[1]) <= NUMBER_MAX:
             profile.steps.append((int(step[1]), start_ns, end_ns))
+        elif kind == "user_annotation" and name.startswith(UPDATE):
+            profile.updates.append((start_ns, end_ns))
         elif kind == "kernel":
-            kernels.append((name, start_ns, end_ns, event))
+            kernels.append((name, start_ns, end_ns, _args(event)))
+        elif kind == "cpu_op":
+            profile.operators.append(_operator(name, start_ns, end_ns, event))
     profile.steps.sort(key=lambda step: step[1])
-    for name, start_ns, end_ns, event in kernels:
-        given = event.get("args")
-        args: dict[str, Any] = given if isinstance(given, dict) else {}
+    profile.operators.sort(key=lambda operator: operator.start_ns)
+    for name, start_ns, end_ns, args in kernels:
         stream = _whole(args.get("stream"), NUMBER_MAX) or 0
         if NCCL.match(name):
             profile.collectives.append(_collective(name, (start_ns, end_ns), stream, args, profile.steps))
         else:
-            profile.kernels.append((start_ns, end_ns, stream))
+            launched_by = _whole(args.get("External id"), IDENTITY_MAX)
+            profile.kernels.append((start_ns, end_ns, stream, launched_by))
     profile.collectives.sort(key=lambda each: each.start_ns)
     return profile
+
+
+def _args(event: dict[str, Any]) -> dict[str, Any]:
+    given = event.get("args")
+    return given if isinstance(given, dict) else {}
+
+
+def _operator(name: str, start_ns: int, end_ns: int, event: dict[str, Any]) -> Operator:
+    args = _args(event)
+    return Operator(
+        name=name,
+        thread=_whole(event.get("tid"), IDENTITY_MAX) or 0,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        number=_whole(args.get("External id"), IDENTITY_MAX),
+        sequence=_whole(args.get("Sequence number"), IDENTITY_MAX),
+    )
 
 
 def _load(path: Path) -> tuple[dict[str, Any], str]:
@@ -235,6 +279,7 @@ def _collective(
         end_ns=span[1],
         stream=stream,
         step=inside[0] if inside else None,
+        operator=_whole(args.get("External id"), IDENTITY_MAX),
         elements=_whole(args.get("In msg nelems"), ELEMENTS_MAX),
         dtype=dtype if isinstance(dtype, str) else None,
         group=group if isinstance(group, str) else None,
@@ -308,7 +353,7 @@ def _records(profile: RankProfile, programs: dict[tuple[Any, ...], int], sizes: 
         start_ns = each.start_ns if each.transfer_ns is None else each.end_ns - each.transfer_ns
         head = (each.start_ns, start_ns, each.end_ns, each.bytes or 0, program, each.step or 0)
         rows.append((*head, 0, NO_PEER, Kind.INSTANCE, 0, each.stream, 0))
-    for start, end, stream in profile.kernels:
+    for start, end, stream, _ in profile.kernels:
         rows.append((start, start, end, 0, 0, 0, 0, NO_PEER, Kind.APPLY, 0, stream, 0))
     for number, start, end in profile.steps:
         rows.append((start, start, end, 0, 0, number, 0, NO_PEER, Kind.STEP, 0, 0, 0))

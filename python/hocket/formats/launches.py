@@ -1,7 +1,9 @@
 """A rank's records as iterations: start of computation, launch and end of each program, end of the step.
 
 Formats that describe a run as computation and collectives keep these. An iteration begins where its step does, or,
-without spans of the step, where the previous iteration's programs were done.
+without spans of the step, where the previous iteration's programs were done. A launch is of the iteration in which it
+was launched: which launch of its program it is says nothing, where gradients of several iterations travel together or
+another epoch has loaded other programs. It may end iterations later.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from hocket.artefacts.trace import Kind
 
@@ -50,16 +53,55 @@ def iterations(records: Records) -> list[Iteration]:
     }
     by_number: dict[int, list[Launch]] = {}
     names = ("program", "instance", "ready_ns", "end_ns", "bytes")
-    for values in zip(*(spans[name].tolist() for name in names), strict=True):
-        launch = Launch(*values)
-        by_number.setdefault(launch.instance, []).append(launch)
+    columns = (spans[name].tolist() for name in names)
+    for number, values in zip(_steps_at(records, spans).tolist(), zip(*columns, strict=True), strict=True):
+        by_number.setdefault(number, []).append(Launch(*values))
     found: list[Iteration] = []
     for number, launches in sorted(by_number.items()):
         launches.sort(key=lambda launch: (launch.ready_ns, launch.program))
         last_ns = max(launch.end_ns for launch in launches)
         before_ns = found[-1].end_ns if found else launches[0].ready_ns
         start_ns, end_ns = known.get(number, (min(before_ns, launches[0].ready_ns), last_ns))
-        found.append(Iteration(number, start_ns, max(end_ns, last_ns), tuple(launches)))
+        # A launch that is late ends after its step, which does not wait for it.
+        ends_ns = end_ns if number in known else max(end_ns, last_ns)
+        found.append(Iteration(number, start_ns, ends_ns, tuple(launches)))
+    return found
+
+
+def numbers(records: Records) -> npt.NDArray[np.int64]:
+    """By record: its iteration. Messages and ops are of the one in which their program was launched."""
+    found = records["instance"].astype(np.int64)
+    steps = records["kind"] == Kind.STEP
+    if not steps.any():
+        return found
+    launches = records[records["kind"] == Kind.INSTANCE]
+    keys, first = np.unique(_keys(launches), return_index=True)
+    of_launch = _steps_at(records, launches)[first]
+    parts = records["kind"] < Kind.STEP
+    own = _keys(records[parts])
+    at = np.minimum(np.searchsorted(keys, own), max(len(keys) - 1, 0))
+    known = (keys[at] == own) if len(keys) else np.zeros(len(own), bool)
+    of_part = _steps_at(records, records[parts])
+    of_part[known] = of_launch[at[known]]
+    found[parts] = of_part
+    return found
+
+
+def _keys(records: Records) -> npt.NDArray[np.uint64]:
+    found: npt.NDArray[np.uint64] = (
+        records["program"].astype(np.uint64) << np.uint64(32) | records["instance"]
+    )
+    return found
+
+
+def _steps_at(records: Records, launches: Records) -> npt.NDArray[np.int64]:
+    """The step in which each was ready, or the first one after which it was; without steps, its own number."""
+    steps = records[records["kind"] == Kind.STEP]
+    if not len(steps):
+        return launches["instance"].astype(np.int64)
+    steps = steps[np.argsort(steps["start_ns"], kind="stable")]
+    at = np.searchsorted(steps["start_ns"], launches["ready_ns"], side="right") - 1
+    found: npt.NDArray[np.int64] = steps["instance"].astype(np.int64)[np.maximum(at, 0)]
     return found
 
 
@@ -79,9 +121,7 @@ def without_messages(records: Records) -> tuple[int, int]:
     """Number of launches, and how many of them recorded no message: ranks of one host may reduce in shared memory."""
     launches = records[records["kind"] == Kind.INSTANCE]
     messages = records[np.isin(records["kind"], (Kind.SEND, Kind.RECV))]
-    own, sent = (
-        each["program"].astype(np.uint64) << np.uint64(32) | each["instance"] for each in (launches, messages)
-    )
+    own, sent = _keys(launches), _keys(messages)
     return len(own), int((~np.isin(own, sent)).sum())
 
 

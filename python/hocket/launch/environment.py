@@ -168,7 +168,7 @@ def _refuse_nested(environment: Mapping[str, str], source: _Source | None) -> No
     if source is not SOURCES[0] or not {"RANK", "WORLD_SIZE"} <= environment.keys():
         return
     rank, world, _, _ = _numbers(environment, source)
-    workers = world - Settings.from_environment(environment).servers
+    workers = world - Settings.from_environment(environment).besides
     variables = (environment["RANK"], environment["WORLD_SIZE"])
     if variables != (str(rank), str(workers)):
         raise UsageError(

@@ -62,7 +62,7 @@ def place(hosts: Sequence[Slots], world: int | None) -> list[str]:
 
 
 def place_servers(hosts: Sequence[Slots], workers: int, servers: int) -> list[str]:
-    """Each parameter server's host: slots left free by the workers, then beside the workers, host after host.
+    """The host of each rank that does not train: slots left free by the workers, then beside the workers, host after host.
 
     >>> place_servers([Slots(name="a"), Slots(name="b"), Slots(name="c")], workers=2, servers=2)
     ['c', 'a']

@@ -1,4 +1,5 @@
-"""What jobs found out about hosts and models, kept for the next job on the same ones: cluster, profile, tuning and plan.
+"""What jobs found out about hosts and models, kept for the next job on the same ones: cluster, profile, tuning and
+plan; and what trials of plans have shown, for jobs on any.
 
 Rank 0 reads and writes them in the user's cache (`cache.py`); all ranks get what it read. What is recalled is where a job starts,
 not what it believes: hosts may share their network with others now, and the model's batches may be of another size. So every
@@ -23,6 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.experience import Experience
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
@@ -33,9 +35,10 @@ from hocket.launch.cache import Cache
 from hocket.launch.host import Host
 from hocket.launch.rendezvous import Job
 
-Kind = Literal["cluster", "profile", "tuning", "plan"]
+Kind = Literal["cluster", "profile", "tuning", "plan", "experience"]
 
 KINDS: dict[Kind, type] = {"cluster": Cluster, "profile": Profile, "tuning": Tuning, "plan": Plan}
+"""Of what a job begins with; experience is of all jobs, and rank 0's alone."""
 
 PREFIX = "known-"
 """Of these entries' names in the cache."""
@@ -115,13 +118,36 @@ class Memory:
             return
         for kind, value in parts.items():
             assert isinstance(value, KINDS[kind]), (kind, value)  # noqa: S101  # the caller's mistake
-            entry = Entry(
-                kind=kind,
-                about=self._about(kind, gradients, promise),
-                kept_at=datetime.now(UTC),
-                value=msgspec.Raw(msgspec.json.encode(value)),
-            )
-            self._cache.put(self._name(kind, gradients, promise), msgspec.json.encode(entry))
+            self._put(kind, gradients, promise, msgspec.json.encode(value))
+
+    def learn(self, gradients: Sequence[Gradient], promise: Promise, experience: Experience) -> None:
+        """Keep what this job's trials have shown, for any other job of this user, in place of what the last such job did; on other
+        ranks than 0, and without a cache, nothing happens."""
+        if self._job.rank == 0:
+            self._put("experience", gradients, promise, msgspec.json.encode(experience))
+
+    def experiences(self) -> list[Experience]:
+        """What trials of all jobs of this user have shown, the latest at the end; none on other ranks than 0.
+
+        Entries that cannot be used are left out, with a sentence in the log.
+        """
+        found = []
+        for each in kept(self._cache) if self._job.rank == 0 else ():
+            if each.entry is not None and each.entry.kind == "experience":
+                try:
+                    found.append((each.entry.kept_at, msgspec.json.decode(each.entry.value, type=Experience)))
+                except msgspec.MsgspecError as error:
+                    log.warning("experience that was kept is left out: %s", error)
+        return [experience for _, experience in sorted(found, key=lambda entry: entry[0])]
+
+    def _put(self, kind: Kind, gradients: Sequence[Gradient], promise: Promise, value: bytes) -> None:
+        entry = Entry(
+            kind=kind,
+            about=self._about(kind, gradients, promise),
+            kept_at=datetime.now(UTC),
+            value=msgspec.Raw(value),
+        )
+        self._cache.put(self._name(kind, gradients, promise), msgspec.json.encode(entry))
 
     def _read(self, gradients: Sequence[Gradient], promise: Promise) -> Known:
         parts: dict[str, Any] = {}
@@ -145,21 +171,21 @@ class Memory:
 
     def _name(self, kind: Kind, gradients: Sequence[Gradient], promise: Promise) -> str:
         of: list[object] = [kind, self._hosts]
-        if kind in ("profile", "plan"):
+        if kind in ("profile", "plan", "experience"):
             of += [self._job.hosts, gradients]
-        if kind == "plan":
+        if kind in ("plan", "experience"):
             of.append(str(promise))
         return PREFIX + cache.key(msgspec.json.encode(of))
 
     def _about(self, kind: Kind, gradients: Sequence[Gradient], promise: Promise) -> str:
         names = list(self._hosts)
         text = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        if kind in ("profile", "plan"):
+        if kind in ("profile", "plan", "experience"):
             elements = sum(each.elements for each in gradients)
             text += (
                 f": {self._job.world} ranks, {len(gradients)} gradients of {elements / 1e6:.3g} M elements"
             )
-        return f"{text}, {promise}" if kind == "plan" else text
+        return f"{text}, {promise}" if kind in ("plan", "experience") else text
 
 
 def kept(where: Cache) -> Iterator[Kept]:

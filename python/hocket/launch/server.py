@@ -282,14 +282,17 @@ class Server:
 
     def _drop(self, connection: _Connection, reason: str, *, misbehaved: bool = False) -> None:
         self._selector.unregister(connection.socket)
-        connection.socket.close()
         del self._connections[connection.number]
         self._ledger.disconnect(connection.number)
-        if connection.proven and not misbehaved:
-            return
+        if misbehaved or not connection.proven:
+            self._log_stranger(connection.peer, reason)
+        # Last: who sees that it is closed finds the reason in the log.
+        connection.socket.close()
+
+    def _log_stranger(self, peer: str, reason: str) -> None:
         self._strangers_logged += 1
         if self._strangers_logged <= STRANGERS_LOGGED_MAX:
-            log.warning("store: dropped %s: %s", connection.peer, reason)
+            log.warning("store: dropped %s: %s", peer, reason)
         elif self._strangers_logged == STRANGERS_LOGGED_MAX + 1:
             log.warning("store: further dropped connections are not logged")
 

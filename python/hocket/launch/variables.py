@@ -30,13 +30,13 @@ OF_A_RANK = (
 def variables(
     processes: Sequence[ProcessSpec], settings: Settings, *, store: str, served: bool, secret: str
 ) -> list[dict[str, str]]:
-    """The variables by rank. The last `settings.servers` processes are parameter servers, and no ranks of torch.
+    """The variables by rank. The last `settings.besides` processes do not train, and are no ranks of torch.
 
     >>> two = variables([ProcessSpec(argv=["a.out"])] * 2, Settings(), store="127.0.0.1:1", served=True, secret="")
     >>> [(each["RANK"], each["WORLD_SIZE"], each["LOCAL_RANK"]) for each in two]
     [('0', '2', '0'), ('1', '2', '1')]
     """
-    workers = len(processes) - settings.servers
+    workers = len(processes) - settings.besides
     common = {"PYTHONUNBUFFERED": "1", **settings.to_environment(), "HOCKET_STORE_SERVED": str(int(served))}
     ours = zip(processes, _places(processes), strict=True)
     torchs = [*_torchrun(processes[:workers]), *({} for _ in processes[workers:])]

@@ -9,6 +9,7 @@ import msgspec
 from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Bucket, Codec, Evidence, Part, Plan, Route, Rule
+from hocket.artefacts.profile import Gradient as Profiled
 from hocket.planning.traffic import pairs
 
 
@@ -34,6 +35,34 @@ def buckets(
         )
         for priority, own in enumerate(gradients)
     )
+
+
+Piece = tuple[Gradient, int, int]
+"""A gradient, and its elements from which to which."""
+
+
+def bucket_of(pieces: Sequence[Piece], template: Bucket, priority: int) -> Bucket:
+    """A bucket of these pieces, of one element type, which travels as the template does.
+
+    >>> from hocket.artefacts.plan import AllReduce
+    >>> ring = Bucket(parts=(), elements=0, dtype="f32", route=AllReduce(algorithm="ring"), order=(0, 1), priority=0)
+    >>> bucket_of([(Gradient("w", (10,), "f16"), 4, 10)], ring, 3).elements
+    6
+    """
+    return msgspec.structs.replace(
+        template,
+        parts=tuple(Part(variable=each.name, start=start, stop=stop) for each, start, stop in pieces),
+        elements=sum(stop - start for _, start, stop in pieces),
+        dtype=pieces[0][0].dtype,
+        priority=priority,
+    )
+
+
+def backward_order(gradients: Sequence[Profiled]) -> list[Profiled]:
+    """As backward makes them; of those that are made at once, the last of the model first."""
+    found = list(reversed(gradients))
+    found.sort(key=lambda each: each.ready_s)
+    return found
 
 
 def plan_of(

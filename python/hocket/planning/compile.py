@@ -37,6 +37,7 @@ def bucket_program(
 
     Raises ProgramError, with the ops at fault; UsageError: a bucket in several pieces cannot keep its contract.
     """
+    plan = _of_its_ranks(plan, index)
     logical = _logical(plan, index)
     if len(lengths) > 1:
         logical = packed(logical, lengths)
@@ -62,6 +63,7 @@ def proven(index: int, plan: Plan) -> Program:
 
 def unverified(index: int, plan: Plan) -> Program:
     """The same without verification, for predictions. Of a bucket that its owners update, both halves in one."""
+    plan = _of_its_ranks(plan, index)
     bucket = plan.buckets[index]
     if _owners_update(bucket):
         route = msgspec.structs.replace(bucket.route, update="replicas")
@@ -166,6 +168,7 @@ def _gathered(plan: Plan, index: int, route: Gathered, *, table: bool) -> Progra
 def stages(plan: Plan, index: int) -> dict[str, Program]:
     """The program of bucket `index` after each pass, by the pass's name, in order; where owners update, `to_owners.` or
     `from_owners.` and that name."""
+    plan = _of_its_ranks(plan, index)
     if _owners_update(plan.buckets[index]):
         return {
             f"{direction}.{name}": program
@@ -227,6 +230,14 @@ def broadcast_program(world: int, size_bytes: int, root: int = 0, chunk_bytes: i
     """The bytes of `root`'s bound buffer to all ranks."""
     logical = Program.broadcast(world=world, size_bytes=size_bytes, root=root, algorithm="halving_doubling")
     return _proven(logical, PassOptions(chunk_bytes=chunk_bytes))
+
+
+def _of_its_ranks(plan: Plan, index: int) -> Plan:
+    """The plan as ranks see it that have a part in a bucket: where those beyond the workers have none, they are no ranks of it."""
+    workers = len(plan.workers)
+    if plan.workers != tuple(range(workers)) or max(plan.buckets[index].order, default=0) >= workers:
+        return plan
+    return msgspec.structs.replace(plan, world=workers)
 
 
 def _owners_update(bucket: Bucket) -> bool:

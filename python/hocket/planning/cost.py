@@ -24,11 +24,16 @@ from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planning import rows
+from hocket.planning.cards import Demand, Resource, over_cards
 from hocket.planning.links import LinkGraph, link_graph
 from hocket.planning.routes import members
 
 Factor = Callable[[Bucket], float]
 """Ratio of measured to predicted time of a bucket alone."""
+
+
+Launch = tuple[int, float, float, float]
+"""A bucket's route, elements, earliest start and factor."""
 
 
 def as_modelled(_: Bucket) -> float:
@@ -88,6 +93,8 @@ def predict_on(
     `factor` corrects the predicted time of a bucket alone by measurements.
     """
     urgent = sorted(buckets, key=lambda bucket: bucket.priority)
+    if any(bucket.cards is not None for bucket in urgent):
+        return _predicted_on_cards(urgent, graph, profile, factor, workers)
     cost, launches = _launches(urgent, graph, profile, factor, workers)
     done_s, carried = cost.step(launches)
     exposed_s = max(0.0, done_s - profile.forward_s - profile.backward_s)
@@ -99,6 +106,82 @@ def predict_on(
     )
 
 
+class Steps:
+    """Plans of one model, predicted together on one network after the other: a route that several have is prepared once for each
+    network.
+
+    Raises UsageError for a plan that names a gradient that the profile lacks.
+    """
+
+    def __init__(self, plans: Sequence[Plan], profile: Profile, factor: Factor = as_modelled) -> None:
+        """`factor`: as for `predict_on`."""
+        ready_s, touched = _of_gradients(profile)
+        kinds: dict[_Kind, int] = {}
+        self._profile = profile
+        self.launches = [
+            [
+                (
+                    kinds.setdefault(_kind(each, plan.workers, touched), len(kinds)),
+                    each.elements,
+                    _native.BUCKET_S + _ready(each, ready_s),
+                    factor(each),
+                )
+                for each in sorted(plan.buckets, key=lambda bucket: bucket.priority)
+            ]
+            for plan in plans
+        ]
+        self._routes = _described(kinds)
+
+    def on(self, graph: LinkGraph) -> list[float]:
+        """Seconds of a step of each plan."""
+        cost = self.cost(graph)
+        return [self.step_s(cost, launches) for launches in self.launches]
+
+    def cost(self, graph: LinkGraph) -> _native.PlanCost:
+        """All routes on a network; `launches` has what it knows of the buckets of each plan, in order of priority."""
+        return _native.PlanCost(graph.native, self._routes)
+
+    def step_s(self, cost: _native.PlanCost, launches: Sequence[Launch]) -> float:
+        """Seconds of a step with these buckets."""
+        end_s = self._profile.forward_s + self._profile.backward_s
+        return self._profile.step_s + max(0.0, cost.step(launches)[0] - end_s)
+
+
+def _predicted_on_cards(
+    buckets: Sequence[Bucket],
+    graph: LinkGraph,
+    profile: Profile,
+    factor: Factor,
+    workers: Collection[int] | None,
+) -> Prediction:
+    """Of buckets in order of priority."""
+    described, resources = _on_cards(buckets, graph, profile, factor, workers)
+    every = (1, [[(0, 0, None, 0, False)]] * len(described))
+    backward_end_s = profile.forward_s + profile.backward_s
+    iteration_s, _ = _native.schedule_steady(
+        described,
+        every,
+        needed_s=[0.0] * len(described),
+        backward_end_s=backward_end_s,
+        step_s=profile.step_s,
+    )
+    exposed_s = iteration_s - profile.step_s
+    loads = []
+    for at, (card, number) in enumerate(resources):
+        link = graph.cards[card].links[number]
+        busy_s = sum(piece[4][at] for piece in described)
+        if busy_s:
+            loads.append(
+                Load(f"card {card}: {link.name}", link.bit_per_s, busy_s * link.bit_per_s / 8, busy_s)
+            )
+    return Prediction(
+        step_s=iteration_s,
+        exposed_s=exposed_s,
+        communication_s=backward_end_s + exposed_s,
+        loads=tuple(sorted(loads, key=lambda load: -load.busy_s)),
+    )
+
+
 def pieces(
     buckets: Sequence[Bucket],
     graph: LinkGraph,
@@ -106,9 +189,38 @@ def pieces(
     factor: Factor = as_modelled,
     workers: Collection[int] | None = None,
 ) -> list[_native.Piece]:
-    """The demand of each bucket on links and engines, and its start."""
+    """The demand of each bucket on links and engines, and its start.
+
+    Where a bucket uses some cards alone, links are those of each card, one card's after the other's. UsageError: there is no such
+    card.
+    """
+    if any(bucket.cards is not None for bucket in buckets):
+        return _on_cards(buckets, graph, profile, factor, workers)[0]
+    return list(demand(buckets, graph, profile, factor, workers).pieces)
+
+
+def demand(
+    buckets: Sequence[Bucket],
+    graph: LinkGraph,
+    profile: Profile,
+    factor: Factor = as_modelled,
+    workers: Collection[int] | None = None,
+) -> Demand:
+    """The same on all cards as one link, with which links and engines it is on."""
     cost, launches = _launches(buckets, graph, profile, factor, workers)
-    return [cost.piece(launch) for launch in launches]
+    return Demand([cost.piece(launch) for launch in launches], cost.resources)
+
+
+def _on_cards(
+    buckets: Sequence[Bucket],
+    graph: LinkGraph,
+    profile: Profile,
+    factor: Factor,
+    workers: Collection[int] | None,
+) -> tuple[list[_native.Piece], list[Resource]]:
+    whole = demand(buckets, graph, profile, factor, workers)
+    alone = [demand(buckets, card, profile, factor, workers) for card in graph.cards]
+    return over_cards(buckets, graph, whole, alone)
 
 
 def _launches(
@@ -117,9 +229,8 @@ def _launches(
     profile: Profile,
     factor: Factor,
     workers: Collection[int] | None,
-) -> tuple[_native.PlanCost, list[tuple[int, float, float, float]]]:
-    ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    touched = {gradient.name: gradient.touched for gradient in profile.gradients}
+) -> tuple[_native.PlanCost, list[Launch]]:
+    ready_s, touched = _of_gradients(profile)
     cost, routes = _prepared(buckets, graph, workers, touched)
     return cost, [
         (
@@ -134,8 +245,24 @@ def _launches(
 
 _Touched = Mapping[str, int | None]
 
+
+def _of_gradients(profile: Profile) -> tuple[dict[str, float], dict[str, int | None]]:
+    """When each is ready, and the rows that are touched of it."""
+    ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
+    return ready_s, {gradient.name: gradient.touched for gradient in profile.gradients}
+
+
 _Kind = tuple[rows.Exchange, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
 """All that determines how a bucket travels, except its size and priority."""
+
+_Described = tuple[
+    tuple[str, tuple[int, ...]] | _native.Owned | tuple[str, float, float],
+    tuple[int, ...],
+    int,
+    int,
+    tuple[int, tuple[tuple[int, int], ...]] | None,
+]
+"""The same as `PlanCost` takes it."""
 
 
 def _kind(bucket: Bucket, workers: Collection[int] | None, touched: _Touched) -> _Kind:
@@ -153,7 +280,11 @@ def _prepared(
     buckets: Iterable[Bucket], graph: LinkGraph, workers: Collection[int] | None, touched: _Touched
 ) -> tuple[_native.PlanCost, dict[_Kind, int]]:
     kinds = list(dict.fromkeys(_kind(bucket, workers, touched) for bucket in buckets))
-    described = [
+    return _native.PlanCost(graph.native, _described(kinds)), {kind: at for at, kind in enumerate(kinds)}
+
+
+def _described(kinds: Iterable[_Kind]) -> list[_Described]:
+    return [
         (
             (route.algorithm, route.sizes) if isinstance(route, AllReduce) else route,
             order,
@@ -163,7 +294,6 @@ def _prepared(
         )
         for route, order, dtype, chunk_bytes, codec, codec_links in kinds
     ]
-    return _native.PlanCost(graph.native, described), {kind: at for at, kind in enumerate(kinds)}
 
 
 def _loads(carried: list[float], graph: LinkGraph) -> tuple[Load, ...]:

@@ -1,18 +1,27 @@
-"""Whether merged or late gradients pay for a plan: its schedule, where the promise allows one, and what is said of it."""
+"""Whether merged or late gradients pay for a plan: its schedule, where the promise allows one and the guard lets it pass, and what
+is said of it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from hocket.artefacts.plan import Plan, Schedule
+from hocket.artefacts.learning import Check, Learning
+from hocket.artefacts.plan import Candidate, Due, Plan, Refused, Schedule, Turn
+from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import LEVELS, Promise
 from hocket.artefacts.schedule_check import divided
+from hocket.errors import UsageError
+from hocket.planning import admission
+from hocket.planning.guard import accepted, compatible, described, used
 from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
 from hocket.planning.routes import reduces_means
-from hocket.planning.schedules import Choice, front
+from hocket.planning.schedules import Choice, deft, front, turns
 from hocket.planning.walk import Rule
+from hocket.settings import Guard
 
 FASTER = 0.97
 """What an iteration must take of the synchronous one: for less, nobody should train otherwise than synchronously."""
@@ -20,40 +29,107 @@ FASTER = 0.97
 ALIKE = 1.02
 """Iterations that are as short as the shortest one: of these, the schedule that keeps most updates and is least late."""
 
+SAFER_MAX = 2
+"""Schedules that a training retreats to before it goes on synchronously."""
 
-def scheduled(plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, rate: Rule) -> Plan:
-    """The plan with the schedule that gains most, if one does, and with a sentence on it; else the plan as it is.
 
-    Raises UsageError for a gradient that the profile lacks.
+def scheduled(
+    plan: Plan,
+    graph: LinkGraph,
+    profile: Profile,
+    promise: Promise,
+    rate: Rule | None = None,
+    *,
+    guard: Guard = "full",
+) -> Plan:
+    """The plan with the schedule that gains most among those that the guard lets pass, if one does gain, and with a sentence on it;
+    else the plan as it is. The guard knows what the profile's `learning` says. `rate`: None: as the profile's optimizer needs it.
+
+    Raises UsageError for a gradient that the profile lacks, and for the guard `paper` without what its ratio is made of.
     """
     if not promise.allows("merged"):
         return plan
     if not all(reduces_means(bucket) for bucket in plan.buckets):
-        said = " Gradients are neither merged nor late where not all of them are reduced to a mean for all ranks."
-        return msgspec.structs.replace(plan, reason=plan.reason + said)
+        return _saying(
+            plan,
+            " Gradients are neither merged nor late where not all of them are reduced to a mean for all ranks.",
+        )
+    learning = profile.learning
+    rule = rate or admission.rule_of(learning)
+    if guard == "paper":
+        found = _deft(plan, graph, profile, promise, rule)
+    else:
+        found = [*front(plan, graph, profile, promise, gates=False, rate=rule)]
     variables = [bucket.variables for bucket in plan.buckets]
-    choices = front(plan, graph, profile, promise, gates=False, rate=rate)
+    synchronous_s = plan.predicted_step_s
     # Turns of one iteration that are applied in it are what the plan does anyway, maybe at gates.
-    changing = [
+    gaining = [
         each
-        for each in choices
+        for each in found
         if (merge_of(each.schedule) > 1 or each.schedule.delay_max)
         and divided(each.schedule, variables) is None
+        and each.iteration_s <= FASTER * synchronous_s
     ]
-    synchronous_s = plan.predicted_step_s
-    best = _best(changing)
-    if best is None or best.iteration_s > FASTER * synchronous_s:
-        said = " Merged or late gradients would gain nothing: none are used."
-        return msgspec.structs.replace(plan, reason=plan.reason + said)
-    evidence = msgspec.structs.replace(plan.evidence, predicted_step_s=best.iteration_s, bound_step_s=None)
+    if not gaining:
+        return _saying(plan, " Merged or late gradients would gain nothing: none are used.")
+    checked = [
+        (each, admission.judged(each.schedule, learning, epsilon=promise.epsilon, guard=guard))
+        for each in gaining
+    ]
+    passed = [each for each, checks in checked if accepted(checks)]
+    best = _best(passed)
+    refused = _refused(checked, best)
+    if best is None:
+        evidence = msgspec.structs.replace(plan.evidence, refused=refused)
+        return _saying(msgspec.structs.replace(plan, evidence=evidence), _said_of_none(refused))
+    label = f"{plan.label}, {name(best.schedule)}"
+    own = next(checks for each, checks in checked if each is best)
+    evidence = msgspec.structs.replace(
+        plan.evidence,
+        predicted_step_s=best.iteration_s,
+        bound_step_s=None,
+        candidates=(Candidate(label=label, predicted_step_s=best.iteration_s), *plan.evidence.candidates),
+        checks=own,
+        refused=refused,
+    )
+    safer = _safer(best, passed, learning)
+    late = any(each.delay_max for each in (best.schedule, *safer))
     return msgspec.structs.replace(
         plan,
         schedule=best.schedule,
-        promise=max((plan.promise, "delayed" if best.schedule.delay_max else "merged"), key=LEVELS.index),
+        safer=safer,
+        promise=max((plan.promise, "delayed" if late else "merged"), key=LEVELS.index),
         evidence=evidence,
-        label=f"{plan.label}, {_name(best.schedule)}",
-        reason=plan.reason + _said(best, synchronous_s),
+        label=label,
+        reason=plan.reason
+        + _said(best, synchronous_s)
+        + admission.said(own, best.schedule, learning)
+        + _said_of_refused(refused),
     )
+
+
+def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
+    """The plan with turns of as many iterations as the promise allows at most, applied as late as it allows, whether that pays
+    or not.
+
+    Raises ArtefactError where so many turns would be on their way at the same time that two slots do not suffice.
+    """
+    merged, late = promise.merge, promise.delay
+    turn = Turn(first=0, last=merged - 1, due=Due(iteration=merged - 1 + late))
+    schedule = Schedule(
+        period=merged,
+        turns=((turn,),) * len(plan.buckets),
+        rate=rule if merged > 1 or late else "one",
+        delay_max=late,
+    )
+    made = msgspec.structs.replace(
+        plan,
+        schedule=schedule,
+        promise=max((plan.promise, "delayed" if late else "merged"), key=LEVELS.index),
+        label=f"{plan.label}, {name(schedule)}",
+    )
+    check(made)
+    return made
 
 
 def merge_of(schedule: Schedule) -> int:
@@ -61,7 +137,11 @@ def merge_of(schedule: Schedule) -> int:
     return max((turn.last - turn.first + 1 for each in schedule.turns for turn in each), default=1)
 
 
-def _best(choices: list[Choice]) -> Choice | None:
+def _saying(plan: Plan, words: str) -> Plan:
+    return msgspec.structs.replace(plan, reason=plan.reason + words)
+
+
+def _best(choices: Sequence[Choice]) -> Choice | None:
     if not choices:
         return None
     shortest_s = min(each.iteration_s for each in choices)
@@ -69,7 +149,52 @@ def _best(choices: list[Choice]) -> Choice | None:
     return max(alike, key=lambda each: (round(each.updates_per_iteration, 6), -each.schedule.delay_max))
 
 
-def _name(schedule: Schedule) -> str:
+def _deft(plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, rule: Rule) -> list[Choice]:
+    """DeFT's schedule, with windows that are enlarged until its ratio is kept; none where no round keeps it."""
+    walk = admission.walk_of(profile.learning)
+    if walk is None:
+        raise UsageError(
+            "the guard `paper` is a ratio of losses, and the profile lacks an optimizer of SGD's kind, its noise or a loss\n"
+            "hint: `hocket profile` on two ranks or more of a script that calls hk.log(model, loss=…), or --guard full"
+        )
+    enlarged = compatible(
+        lambda factor: turns(deft(plan, graph, profile, rate=rule, capacity_factor=factor), 0),
+        walk,
+        rule,
+        promise.epsilon,
+    )
+    if enlarged is None:
+        return []
+    factor = enlarged.capacity_factor
+    return [*front(plan, graph, profile, promise, gates=False, rate=rule, deft_factor=factor)]
+
+
+def _safer(best: Choice, passed: Sequence[Choice], learning: Learning | None) -> tuple[Schedule, ...]:
+    """Of schedules that pass, those that take away at most half of what the one before does of the stable range."""
+    found: list[Schedule] = []
+    least = admission.risk_of(best.schedule, learning)
+    while len(found) < SAFER_MAX:
+        following = _best(
+            [each for each in passed if admission.risk_of(each.schedule, learning) <= least / 2]
+        )
+        if following is None:
+            break
+        found.append(following.schedule)
+        least = admission.risk_of(following.schedule, learning)
+    return tuple(found)
+
+
+def _refused(checked: Sequence[tuple[Choice, tuple[Check, ...]]], best: Choice | None) -> tuple[Refused, ...]:
+    """What would have been faster, the fastest first."""
+    return tuple(
+        Refused(label=name(each.schedule), predicted_step_s=each.iteration_s, checks=checks)
+        for each, checks in sorted(checked, key=lambda pair: pair[0].iteration_s)
+        if not accepted(checks) and (best is None or each.iteration_s < best.iteration_s)
+    )
+
+
+def name(schedule: Schedule) -> str:
+    """In a few words; none for a synchronous one."""
     words = []
     if (merged := merge_of(schedule)) > 1:
         words.append(f"merged up to {merged}")
@@ -83,5 +208,25 @@ def _said(choice: Choice, synchronous_s: float) -> str:
     late = f"applied up to {schedule.delay_max} late" if schedule.delay_max else "applied in time"
     return (
         f" With gradients {late}, and {choice.updates_per_iteration:.2f} updates per iteration, an iteration is predicted to take "
-        f"{seconds(choice.iteration_s)} instead of {seconds(synchronous_s)}. How well that learns is not known here."
+        f"{seconds(choice.iteration_s)} instead of {seconds(synchronous_s)}."
     )
+
+
+def _said_of_refused(refused: Sequence[Refused]) -> str:
+    if not refused:
+        return ""
+    first = refused[0]
+    others = "" if len(refused) == 1 else f", and {len(refused) - 1} more that would be faster"
+    return f" Refused by the guard: {first.label} ({_why(first)}){others}."
+
+
+def _said_of_none(refused: Sequence[Refused]) -> str:
+    first = refused[0]
+    return (
+        " The guard lets no schedule pass that would gain anything, so gradients are neither merged nor late: "
+        f"{first.label} would take {seconds(first.predicted_step_s)} ({_why(first)})."
+    )
+
+
+def _why(refused: Refused) -> str:
+    return described(max((check for check in refused.checks if check.passed is False), key=used))

@@ -9,14 +9,15 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.network import raised
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import Plan, Schedule
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
-from hocket.planning import search
+from hocket.planning import delays, schedules, search
 from hocket.planning.cost import Prediction, predict
 from hocket.planning.default import of_job, on_ranks
 from hocket.planning.links import link_graph
 from hocket.planning.reordered import in_fastest_orders
+from hocket.settings import Guard
 
 
 @dataclass(frozen=True)
@@ -31,26 +32,44 @@ class ForJob:
         """`hosts[rank]`: the host of each rank. UsageError: the cluster lacks one of them."""
         return cls(*of_job(cluster, hosts))
 
-    def plan(self, profile: Profile, promise: Promise) -> Plan:
-        """The fastest plan that the search finds, for the job's ranks."""
-        return _renamed(search.plan(self.cluster, profile, len(self.ranks), promise=promise), self.ranks)
+    def plan(self, profile: Profile, promise: Promise, guard: Guard = "full") -> Plan:
+        """The fastest plan that the search finds, for the job's ranks, with the schedule that gains most of those that the promise
+        allows and the guard lets pass."""
+        found = search.considered(self.cluster, profile, len(self.ranks), promise=promise)
+        plan = found.explained(found.best)
+        return self.renamed(delays.scheduled(plan, found.question.graph, profile, promise, guard=guard))
+
+    def renamed(self, plan: Plan) -> Plan:
+        """A planner's plan, for the job's ranks."""
+        return _renamed(plan, self.ranks)
+
+    def placed(self, plan: Plan) -> Plan:
+        """A plan for the job's ranks, as planners number them."""
+        return _renamed(plan, self._places)
 
     def reordered(self, plan: Plan, profile: Profile) -> Plan:
         """A plan for the job's ranks, with nothing but their orders changed, to the fastest ones that are found."""
-        return _renamed(in_fastest_orders(_renamed(plan, self._places), self.cluster, profile), self.ranks)
+        return self.renamed(in_fastest_orders(self.placed(plan), self.cluster, profile))
 
     def predicted_s(self, plan: Plan, profile: Profile) -> float:
-        """Predicted seconds of a step with a plan for the job's ranks."""
-        return self._predicted(plan, profile).step_s
+        """Predicted seconds of a step with a plan for the job's ranks; where its schedule has turns, the mean of steps."""
+        if not plan.schedule.turns:
+            return self._predicted(plan, profile).step_s
+        graph = link_graph(self.cluster, len(self.ranks))
+        return schedules.steady(self.placed(plan), graph, profile).iteration_s
 
     def at_least(self, plan: Plan, profile: Profile, step_s: float) -> ForJob:
         """The same job with the rates of links raised to what a measured step proves: with `plan` a step took `step_s`, so each
-        link carried its bytes in the time after backward had begun."""
-        window_s = step_s - profile.optimizer_s - profile.forward_s
+        link carried its bytes in the time after backward had begun, or where its schedule has turns, at any time."""
+        window_s = step_s if plan.schedule.turns else step_s - profile.optimizer_s - profile.forward_s
         if window_s <= 0:
             return self
-        loads = self._predicted(plan, profile).loads
-        least = {load.link: load.busy_s * load.bit_per_s / window_s for load in loads}
+        least: dict[str, float] = {}
+        for bucket, per_step in zip(plan.buckets, updates_per_step(plan), strict=True):
+            alone = msgspec.structs.replace(plan, buckets=(bucket,), schedule=Schedule(), safer=())
+            for load in self._predicted(alone, profile).loads:
+                carried_bit = per_step * load.busy_s * load.bit_per_s
+                least[load.link] = least.get(load.link, 0.0) + carried_bit / window_s
         return ForJob(raised(self.cluster, least), self.ranks)
 
     def carrying(self, least_bit_per_s: Mapping[tuple[int, int], float]) -> ForJob:
@@ -69,7 +88,18 @@ class ForJob:
         return tuple(self.ranks.index(rank) for rank in range(len(self.ranks)))
 
     def _predicted(self, plan: Plan, profile: Profile) -> Prediction:
-        return predict(_renamed(plan, self._places), self.cluster, profile)
+        return predict(self.placed(plan), self.cluster, profile)
+
+
+def updates_per_step(plan: Plan) -> list[float]:
+    """Of each bucket.
+
+    >>> from hocket.planning.buckets import plan_of
+    >>> updates_per_step(plan_of([], 2, label="empty"))
+    []
+    """
+    schedule = plan.schedule
+    return [len(turns) / schedule.period for turns in schedule.turns] or [1.0] * len(plan.buckets)
 
 
 def _renamed(plan: Plan, names: Sequence[int]) -> Plan:

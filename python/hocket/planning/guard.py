@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from hocket.artefacts.learning import Check
 from hocket.errors import UsageError
 from hocket.planning.walk import Rule, Walk, paper_ratio, progress, rate_factor
 
@@ -20,6 +21,9 @@ PROGRESS_LOST_MAX = 0.15
 
 MARGIN = 0.5
 """Of the largest stable step, what a schedule may use: curvature is measured once and moves (Cohen et al. 2021)."""
+
+LOST = -1e6
+"""Of what synchronous training gains: a loss that grows without bound is said to be this far behind."""
 
 ROUNDS = 10
 """DeFT's: how often the windows are enlarged before it gives up."""
@@ -64,22 +68,31 @@ class Turns(NamedTuple):
         return max(due for _, _, due in self.turns) // self.period
 
 
-class Check(NamedTuple):
-    """What was found, and the limit that it must not pass; `passed` is None where it is not known."""
+def described(check: Check) -> str:
+    """A sentence with both numbers.
 
-    name: Literal["ratio", "progress", "stability"]
-    value: float
-    limit: float
-    passed: bool | None
+    >>> described(Check(name="stability", value=0.3, limit=0.05, passed=False))
+    'stability 0.3: limit 0.05, exceeded'
+    """
+    outcome = {True: "kept", False: "exceeded", None: "unknown"}[check.passed]
+    value = "" if check.value is None else f" {check.value:.4g}"
+    return f"{check.name}{value}: limit {check.limit:.4g}, {outcome}"
 
-    def __str__(self) -> str:
-        """A sentence with both numbers.
 
-        >>> str(Check("stability", 0.3, 0.05, False))
-        'stability 0.3: limit 0.05, exceeded'
-        """
-        outcome = {True: "kept", False: "exceeded", None: "unknown"}[self.passed]
-        return f"{self.name} {self.value:.4g}: limit {self.limit:.4g}, {outcome}"
+def used(check: Check) -> float:
+    """Of what the limit allows, the share that is used up: 1 at the limit, 0 where nothing is known.
+
+    >>> used(Check(name="progress", value=0.94, limit=0.85, passed=True)).__round__(6)
+    0.4
+    """
+    if check.value is None:
+        return 0.0
+    if check.name == "stability":
+        return check.value / check.limit if check.limit else math.inf
+    # Both are 1 where nothing is lost.
+    if check.limit == 1:
+        return 0.0 if check.value == 1 else math.inf
+    return (1 - check.value) / (1 - check.limit)
 
 
 def stability_limit(delay: int, momentum: float) -> float:
@@ -107,38 +120,69 @@ def stability_limit(delay: int, momentum: float) -> float:
 
 
 def checks(
-    walk: Walk,
+    walk: Walk | None,
     turns: Turns,
     rule: Rule,
     *,
+    rate: float,
     momentum: float,
     curvature: float | None,
     floors: Sequence[float] = (),
     epsilon: float = EPSILON,
     progress_lost_max: float = PROGRESS_LOST_MAX,
 ) -> tuple[Check, ...]:
-    """All checks of a schedule. `curvature`: the largest eigenvalue of the Hessian, None where nobody measured it.
+    """All checks of a schedule. `walk`: None where nobody knows how the loss moves; `curvature`: the largest eigenvalue of the
+    Hessian, None where nobody measured it.
 
     `floors` are others than the walk's that the loss may have (fitted, 0, the user's); the worst progress counts, of
     those with which synchronous training gains something.
     """
     merges = turns.merges
-    ratio = paper_ratio(walk, merges, rule)
-    all_floors = {walk.floor, *(floor for floor in floors if floor < walk.loss)}
-    each = [progress(walk._replace(floor=floor), merges, rule, delay=turns.staleness) for floor in all_floors]
-    kept = min((share for share in each if share is not None), default=math.nan)
+    ratio = None if walk is None else paper_ratio(walk, merges, rule)
+    kept = None if walk is None else _kept(walk, turns, rule, floors)
     least = 1 - progress_lost_max
     limit = MARGIN * stability_limit(turns.staleness, momentum)
-    step = walk.rate * max(rate_factor(rule, merged) for merged in merges)
-    steepest = math.nan if curvature is None else step * curvature
+    factor = max(rate_factor(rule, merged) for merged in merges)
+    steepest = None if curvature is None else rate * factor * curvature
     # Synchronous training may run at the edge of its own limit: a schedule that changes nothing is no danger.
     trivial = turns.staleness == 0 and max(merges) == 1
-    stable = True if trivial else None if curvature is None else steepest <= limit
+    above = ratio is not None and ratio >= 1
     return (
-        Check("ratio", ratio, 1 - epsilon if ratio < 1 else 1 + epsilon, abs(ratio - 1) <= epsilon),
-        Check("progress", kept, least, None if math.isnan(kept) else kept >= least),
-        Check("stability", steepest, limit, stable),
+        Check(
+            name="ratio",
+            value=ratio,
+            limit=1 + epsilon if above else 1 - epsilon,
+            passed=None if ratio is None else abs(ratio - 1) <= epsilon,
+        ),
+        Check(name="progress", value=kept, limit=least, passed=None if kept is None else kept >= least),
+        Check(
+            name="stability",
+            value=steepest,
+            limit=limit,
+            passed=True if trivial else None if steepest is None else steepest <= limit,
+        ),
     )
+
+
+def _kept(walk: Walk, turns: Turns, rule: Rule, floors: Sequence[float]) -> float | None:
+    all_floors = {walk.floor, *(floor for floor in floors if floor < walk.loss)}
+    each = [
+        progress(walk._replace(floor=floor), turns.merges, rule, delay=turns.staleness)
+        for floor in all_floors
+    ]
+    # A loss that grows without bound has lost everything.
+    return min((max(share, LOST) for share in each if share is not None), default=None)
+
+
+def risk(turns: Turns, rule: Rule, momentum: float) -> float:
+    """What of the rate's stable range a schedule takes away: a step's factor over the largest stable step.
+
+    >>> synchronous, late = Turns(1, ((0, 0, 0),)), Turns(1, ((0, 0, 1),))
+    >>> round(risk(late, "one", 0.9) / risk(synchronous, "one", 0.9))
+    38
+    """
+    factor = max(rate_factor(rule, merged) for merged in turns.merges)
+    return factor / stability_limit(turns.staleness, momentum)
 
 
 def accepted(found: Sequence[Check]) -> bool:

@@ -6,13 +6,14 @@ The links are those of `hocket.artefacts.network`; here ranks are placed on its 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.network import Network, check, network
+from hocket.artefacts.network import Network, cards, check, network, of_card
 from hocket.planning.order import placement
 
 SLOW_SHARE = 0.5
@@ -21,9 +22,13 @@ SLOW_SHARE = 0.5
 
 @dataclass(frozen=True)
 class LinkGraph(Network):
-    """A network whose ordered pairs are of different ranks; `hosts[rank]` is the host of each."""
+    """A network whose ordered pairs are of different ranks; `hosts[rank]` is the host of each.
+
+    `cards`: the same over each of the hosts' cards alone, where all hosts have several, and no flow between them was measured.
+    """
 
     hosts: tuple[int, ...]
+    cards: tuple[LinkGraph, ...] = ()
 
     @cached_property
     def native(self) -> _native.PlanNetwork:
@@ -39,10 +44,18 @@ class LinkGraph(Network):
             latency_s=[self.latencies_s.get(pair, 0.0) for pair in pairs],
         )
 
-    @property
+    @cached_property
     def slowest_bit_per_s(self) -> float:
         """Rate of the narrowest link between hosts; infinite with one host."""
         return min((self.bit_per_s(*pair) for pair in self.remote_pairs()), default=math.inf)
+
+    def slowed(self, by: Mapping[int, float]) -> LinkGraph:
+        """The same with links, by index, so many times as slow."""
+        links = tuple(
+            replace(link, bit_per_s=link.bit_per_s / by[at]) if at in by else link
+            for at, link in enumerate(self.links)
+        )
+        return replace(self, links=links)
 
     def slow_pairs(self) -> tuple[tuple[int, int], ...]:
         """Ordered pairs of ranks on different hosts whose path is slower than half the fastest such path."""
@@ -80,4 +93,13 @@ def link_graph(cluster: Cluster, world: int) -> LinkGraph:
         links=between.links,
         paths={ranks: between.paths[pair] for ranks, pair in pairs.items()},
         latencies_s={ranks: between.latencies_s[pair] for ranks, pair in pairs.items()},
+        cards=_cards(cluster, world),
     )
+
+
+def _cards(cluster: Cluster, world: int) -> tuple[LinkGraph, ...]:
+    count = cards(cluster)
+    # A measured flow went over all of them.
+    if count == 1 or cluster.bandwidth_bit_per_s:
+        return ()
+    return tuple(link_graph(of_card(cluster, card), world) for card in range(count))

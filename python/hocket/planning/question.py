@@ -36,7 +36,7 @@ from hocket.artefacts.promise import Promise
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
 from hocket.planning import rows
-from hocket.planning.buckets import plan_of
+from hocket.planning.buckets import plan_of, sizes_of
 from hocket.planning.cost import Prediction, alone_s, as_modelled, predict_on
 from hocket.planning.links import LinkGraph, link_graph
 from hocket.planning.measured import Correction, correction_of
@@ -45,6 +45,9 @@ from hocket.planning.routes import name
 from hocket.planning.solved import solved_orders
 
 SEED = 1
+
+PART_ELEMENTS_MIN = 16_384
+"""Of a part of a variable: as in `crates/plan/src/moves.rs`."""
 
 _Slice = tuple[int, int, int]
 """A variable, and its elements from which to which."""
@@ -89,11 +92,23 @@ class Question:
     links: LinksRule
     admitted: frozenset[str]
     correction: Correction | None
+    workers: int
+    """The first ranks train; the others only own."""
 
     def predicted(self, plan: Plan) -> Prediction:
         """What it is predicted to take, with the links."""
         factor = as_modelled if self.correction is None else self.correction.factor
-        return predict_on(plan.buckets, self.graph, self.profile, factor)
+        return predict_on(plan.buckets, self.graph, self.profile, factor, plan.workers)
+
+    def admits(self, plan: Plan) -> bool:
+        """Whether all its routes and parts are among those that may be chosen from: others are predicted too well."""
+        elements = {each.name: each.elements for each in self.profile.gradients}
+        for bucket in plan.buckets:
+            if isinstance(bucket.route, Owned) and "owned" not in self.admitted:
+                return False
+            if any(size < min(PART_ELEMENTS_MIN, elements[own]) for own, size in sizes_of(bucket)):
+                return False
+        return True
 
     def gradient(self, name: str) -> Gradient:
         """Of the profile, by its name."""
@@ -105,15 +120,16 @@ class Question:
             1.0 if self.correction is None else self.correction.factor(bucket)
         )
 
-    def solved(self, evaluations: int) -> Solved:
-        """The best plan that is found by scoring so many, beside those that a search begins with."""
+    def solved(self, evaluations: int, *, splits: bool = True) -> Solved:
+        """The best plan that is found by scoring so many, beside those that a search begins with. `splits`: whether it may cut
+        variables."""
         gradients = self.profile.gradients
-        classes, own = rows.classes(gradients, len(self.graph.hosts))
+        classes, own = rows.classes(gradients, self.workers)
         chunk = chunk_bytes(self.graph.slowest_bit_per_s)
         solution = _native.solve_plan(
             self.graph.native,
             racks=self.racks,
-            workers=len(self.graph.hosts),
+            workers=self.workers,
             orders=[(each.title, each.algorithm, each.ranks) for each in self.orders],
             codecs=[(ITEM_BYTES[name], links) for name, links in self.codecs if name != "none"],
             chunk_bytes=chunk,
@@ -131,7 +147,7 @@ class Question:
             seed=SEED,
             evaluations=evaluations,
             # A factor is of a whole bucket alone: nobody measured what parts of a variable take at once.
-            splits=self.correction is None,
+            splits=splits and self.correction is None,
         )
         return Solved(self, solution)
 
@@ -183,7 +199,7 @@ class Solved:
         """Whether these are a whole variable that may travel as rows."""
         own = self.question.gradient(parts[0].variable)
         whole = len(parts) == 1 and parts[0].start == 0 and parts[0].stop in (None, own.elements)
-        return whole and rows.may(own, len(self.question.graph.hosts))
+        return whole and rows.may(own, self.question.workers)
 
     def _whole(self, bundle: list[int]) -> list[_Slice]:
         gradients = self.question.profile.gradients
@@ -198,7 +214,10 @@ class Solved:
             )
             elements = sum(stop - start for _, start, stop in slices)
             buckets.append(self._bucket(parts, elements, gradients[slices[0][0]].dtype, priority, proposal))
-        return self._with_rows(plan_of(buckets, len(self.question.graph.hosts), label=label, step_s=step_s))
+        workers, world = self.question.workers, len(self.question.graph.hosts)
+        helped = any(max(bucket.order) >= workers for bucket in buckets)
+        made = plan_of(buckets, world if helped else workers, label=label, step_s=step_s)
+        return self._with_rows(msgspec.structs.replace(made, workers=tuple(range(workers))))
 
     def _with_rows(self, plan: Plan) -> Plan:
         """Sparse gradients travel as rows whatever else is fastest, and are predicted as such."""
@@ -245,7 +264,8 @@ class Solved:
 
     def _order(self, route: _native.PlanProposal) -> Order:
         """Of several rules that end with the same ranks, the first."""
-        return next(each for each in self.question.orders if each.ranks == tuple(route.order))
+        ranks = tuple(rank for rank in route.order if rank < self.question.workers)
+        return next(each for each in self.question.orders if each.ranks == ranks)
 
     def _codec(self, route: _native.PlanProposal) -> Codec:
         shorter = [name for name, _ in self.question.codecs if name != "none"]
@@ -287,9 +307,20 @@ class Solved:
 
 
 def question_of(
-    cluster: Cluster, profile: Profile, world: int, promise: Promise, tuning: Tuning | None
+    cluster: Cluster,
+    profile: Profile,
+    world: int,
+    promise: Promise,
+    tuning: Tuning | None,
+    *,
+    helpers: int = 0,
 ) -> Question:
-    """What may be chosen from. Raises UsageError and ArtefactError as `hocket.planning.search.plan`."""
+    """What may be chosen from. `helpers`: how many ranks of the world, the last ones, train nothing and may own.
+
+    Raises UsageError and ArtefactError as `hocket.planning.search.plan`.
+    """
+    if not 0 <= helpers < world:
+        raise UsageError(f"{helpers} of {world} ranks are to help, so none would train")
     if not profile.gradients:
         raise UsageError("profile: it has no gradients\nhint: has the model parameters that need them?")
     graph = link_graph(cluster, world)
@@ -300,22 +331,23 @@ def question_of(
     )
     places = placement(cluster, world)
     names = [cluster.hosts[at].rack for at in places]
-    if len({cluster.hosts[at].bandwidth_bit_per_s for at in places}) > 1:
+    if helpers or len({cluster.hosts[at].bandwidth_bit_per_s for at in places}) > 1:
         admitted |= {"owned"}
     return Question(
         graph=graph,
         profile=profile,
         racks=tuple(names.index(name) for name in names),
-        orders=tuple(_orders(cluster, graph, admitted)),
+        orders=tuple(_orders(cluster, graph, admitted, world - helpers)),
         codecs=tuple(_codecs(graph, promise)),
         links="slow links" if graph.slow_pairs() else "links between hosts",
         admitted=admitted,
         correction=correction,
+        workers=world - helpers,
     )
 
 
-def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str]) -> Iterator[Order]:
-    world = len(graph.hosts)
+def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str], world: int) -> Iterator[Order]:
+    """Of the ranks that train."""
     given, contiguous = given_order(world), contiguous_order(cluster, world)
     simple = [
         Order("given", "given", given),
@@ -327,7 +359,7 @@ def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str]) -> Ite
         if order.ranks not in seen:
             seen.append(order.ranks)
             yield order
-    if cluster.latency_s:
+    if cluster.latency_s and world == len(graph.hosts):
         for algorithm, ranks in solved_orders(cluster, graph, admitted, (given, contiguous)):
             yield Order("solved", "solved", ranks, algorithm)
 

@@ -1,8 +1,9 @@
-"""A plan for another number of workers: the same buckets and algorithms, with the planner's own rules applied again.
+"""A plan for other hosts, or another number of workers: the same buckets and algorithms, with the planner's own rules asked again.
 
-Order, groups and codec links name single ranks. Each is recognised as the outcome of a rule on the plan's own cluster
-(ranks as listed, or rack by rack; groups by racks or by hosts; a codec on slow links, or on all between hosts), and the
-rule is applied to the new cluster. Anything else, such as an order solved for measured latencies, is refused.
+Order, groups, owners and codec links name single ranks. The plan says by which rule each came about (`Rule`). Where it does not,
+they are recognised as the outcome of a rule on the plan's own cluster, if that is known (ranks as listed, or rack by rack; groups
+by racks or by hosts; a codec on slow links, or on all between hosts). The rule is applied to the new cluster. Whatever came about
+otherwise, or has no meaning there, is refused by name.
 """
 
 from __future__ import annotations
@@ -13,12 +14,31 @@ from dataclasses import dataclass
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Owned, Owner, Plan, Route
+from hocket.artefacts.plan import (
+    AllReduce,
+    Bucket,
+    Evidence,
+    LinksRule,
+    OrderRule,
+    Owned,
+    Owner,
+    Plan,
+    Route,
+)
 from hocket.errors import UsageError
 from hocket.planning.buckets import with_codec
 from hocket.planning.links import link_graph
-from hocket.planning.order import contiguous_order, given_order, level_sizes, placement
+from hocket.planning.order import (
+    contiguous_order,
+    fast_first_order,
+    given_order,
+    level_sizes,
+    placement,
+    rack_blocks,
+)
+from hocket.planning.owners import owners_by
 from hocket.planning.routes import name
+from hocket.planning.solved import solved_orders
 from hocket.policy.algorithms import blocks
 
 HINT = "hint: make a plan for that many with `hocket plan`, and simulate it"
@@ -26,20 +46,26 @@ HINT = "hint: make a plan for that many with `hocket plan`, and simulate it"
 
 @dataclass(frozen=True)
 class _Place:
-    """Input of the rules: `hosts[rank]`, and the cluster if it is known."""
+    """Input of the rules: how many ranks, `hosts[rank]` if they are known, and the cluster if it is."""
 
+    world: int
     hosts: Sequence[str]
     cluster: Cluster | None
 
-    @property
-    def world(self) -> int:
-        return len(self.hosts)
-
-    def contiguous(self) -> tuple[int, ...] | None:
-        return None if self.cluster is None else contiguous_order(self.cluster, self.world)
+    def order(self, rule: OrderRule) -> tuple[int, ...] | None:
+        """None where the cluster is not known, or the order was searched for."""
+        if rule == "given":
+            return given_order(self.world)
+        if self.cluster is None or rule == "solved":
+            return None
+        return (contiguous_order if rule == "rack by rack" else fast_first_order)(self.cluster, self.world)
 
     def levels(self) -> tuple[int, ...]:
         return () if self.cluster is None else level_sizes(self.cluster, self.world)
+
+    def rack_levels(self) -> tuple[int, ...]:
+        several = self.cluster is not None and len(rack_blocks(self.cluster, self.world)) > 1
+        return self.levels() if several else ()
 
     def host_levels(self) -> tuple[int, ...]:
         sizes = blocks(range(self.world), self.hosts)
@@ -47,11 +73,16 @@ class _Place:
 
 
 def rescaled(
-    plan: Plan, workers: int, cluster: Cluster, *, made_for: Cluster | None, hosts: Sequence[str]
+    plan: Plan,
+    workers: int,
+    cluster: Cluster,
+    *,
+    made_for: Cluster | None = None,
+    hosts: Sequence[str] | None = None,
 ) -> Plan:
     """The plan for the first `workers` slots of `cluster`.
 
-    `made_for` is its own cluster, `hosts[rank]` the host of each of its ranks.
+    `made_for` is its own cluster, `hosts[rank]` the host of each of its ranks, as far as they are known.
 
     Raises UsageError: the cluster has too few slots, or a part of the plan is specific to its ranks.
 
@@ -61,14 +92,15 @@ def rescaled(
     >>> from hocket.artefacts.gradient import Gradient
     >>> made = buckets([[Gradient("w", (8,), "f32")]], AllReduce(algorithm="ring"), (0, 1))
     >>> ring = plan_of(made, 2, label="ring")
-    >>> rescaled(ring, 4, wide, made_for=None, hosts=["a", "b"]).buckets[0].order
+    >>> rescaled(ring, 4, wide).buckets[0].order
     (0, 1, 2, 3)
     """
     if plan.workers != tuple(range(plan.world)):
         raise UsageError(f"the plan has ranks that do not compute: nobody knows those of {workers}\n{HINT}")
     fits = made_for is not None and sum(host.slots for host in made_for.hosts) >= plan.world
-    old = _Place(hosts, made_for if fits else None)
-    new = _Place([cluster.hosts[at].name for at in placement(cluster, workers)], cluster)
+    old = _Place(plan.world, hosts or (), made_for if fits else None)
+    places = [cluster.hosts[at].name for at in placement(cluster, workers)]
+    new = _Place(workers, places, cluster)
     return msgspec.structs.replace(
         plan,
         world=workers,
@@ -80,53 +112,84 @@ def rescaled(
 
 
 def _bucket(bucket: Bucket, old: _Place, new: _Place) -> Bucket:
-    order = _order(bucket.order, old, new)
+    order = _order(bucket, old, new)
     route = _route(bucket, order, old, new)
     moved = msgspec.structs.replace(bucket, order=order, route=route, codec="none", codec_links=())
     return _with_links(bucket, moved, old, new)
 
 
-def _order(order: tuple[int, ...], old: _Place, new: _Place) -> tuple[int, ...]:
+def _order(bucket: Bucket, old: _Place, new: _Place) -> tuple[int, ...]:
+    rule = _order_rule(bucket, old)
+    if rule is None:
+        raise UsageError(
+            f"the plan's order {list(bucket.order)} is neither as hosts are listed nor rack by rack: nobody knows that of "
+            f"{new.world}\n{HINT}"
+        )
+    order = _solved(bucket, new) if rule == "solved" else new.order(rule)
+    assert order is not None  # noqa: S101  # the new cluster is known
+    return order
+
+
+def _order_rule(bucket: Bucket, old: _Place) -> OrderRule | None:
+    """The rule that the order came from: what the plan says, unless its own cluster contradicts it."""
     # Ranks listed rack by rack stay next to those of their rack on a cluster that lists them otherwise.
-    contiguous = new.contiguous()
-    if contiguous is not None and order == old.contiguous():
-        return contiguous
-    if order == given_order(old.world):
-        return given_order(new.world)
-    raise UsageError(
-        f"the plan's order {list(order)} is neither as hosts are listed nor rack by rack: nobody knows that of {new.world}\n{HINT}"
-    )
+    if old.order("rack by rack") == bucket.order:
+        return "rack by rack"
+    said = bucket.rule.order
+    if said is not None and old.order(said) in (None, bucket.order):
+        return said
+    return "given" if old.order("given") == bucket.order else None
+
+
+def _solved(bucket: Bucket, new: _Place) -> tuple[int, ...]:
+    """The order that the same search finds on the new cluster; a simpler one where it finds none that is faster."""
+    cluster, route = new.cluster, bucket.route
+    if cluster is None or not cluster.latency_s or not isinstance(route, AllReduce):
+        raise UsageError(
+            f"the plan's order {list(bucket.order)} is `solved` for measured latencies, which the cluster does not have\n"
+            "hint: `hocket probe` measures them"
+        )
+    simpler = given_order(new.world), contiguous_order(cluster, new.world)
+    found = solved_orders(cluster, link_graph(cluster, new.world), frozenset({route.algorithm}), simpler)
+    return next((order for _, order in found), simpler[1])
 
 
 def _route(bucket: Bucket, order: tuple[int, ...], old: _Place, new: _Place) -> Route:
     route = bucket.route
     if isinstance(route, Owned):
-        return _owned(bucket, route, order)
+        return _owned(bucket, route, order, new)
     if not isinstance(route, AllReduce):
         raise UsageError(f"a bucket of the plan is `{name(route)}`: nobody knows that of {new.world}\n{HINT}")
     if route.algorithm == "parameter_server" and route.sizes[0] > new.world:
         raise _too_many(route.sizes[0], new.world)
     if route.algorithm != "two_level":
         return route
-    sizes = route.sizes
-    if sizes == old.levels():
-        found = new.levels()
-    elif sizes == old.host_levels():
+    sizes, groups = route.sizes, bucket.rule.groups
+    if groups == "racks":
+        found = new.rack_levels()
+    elif groups == "hosts" or sizes == old.host_levels() != old.levels():
         found = new.host_levels()
+    elif sizes == old.levels():
+        found = new.levels()
     else:
         raise UsageError(
             f"the plan's groups of {', '.join(map(str, sizes))} ranks are neither the racks nor the hosts that it was made for: "
             f"nobody knows those of {new.world}\n{HINT}"
         )
     if not found:
+        where = f"by `{groups}`" if groups else "on two levels"
         raise UsageError(
-            f"the plan reduces on two levels: {new.world} ranks of the cluster are not in several racks or hosts of several\n{HINT}"
+            f"the plan reduces {where}: {new.world} ranks of the cluster are not in several racks or hosts of several\n{HINT}"
         )
     return AllReduce(algorithm="two_level", sizes=found)
 
 
-def _owned(bucket: Bucket, route: Owned, order: tuple[int, ...]) -> Owned:
-    """The owners at the same places of the new order."""
+def _owned(bucket: Bucket, route: Owned, order: tuple[int, ...], new: _Place) -> Owned:
+    """The owners by the same rule; where there is none, or it names single ranks, those at the same places of the new order."""
+    rule = bucket.rule.owners
+    if rule is not None and rule != "one":
+        assert new.cluster is not None  # noqa: S101  # the new cluster is known
+        return owners_by(rule, route, len(bucket.order), new.cluster, new.world)
     places = [bucket.order.index(owner.rank) for owner in route.owners]
     if max(places) >= len(order):
         raise _too_many(len(places), len(order))
@@ -145,24 +208,29 @@ def _with_links(bucket: Bucket, moved: Bucket, old: _Place, new: _Place) -> Buck
     codec = bucket.codec
     if codec == "none":
         return moved
-    if old.cluster is None or new.cluster is None:
+    rule = bucket.rule.links or _links_rule(bucket, old)
+    assert new.cluster is not None  # noqa: S101  # the new cluster is known
+    graph = link_graph(new.cluster, new.world)
+    found = with_codec(moved, codec, graph.slow_pairs() if rule == "slow links" else graph.remote_pairs())
+    if not found.codec_links:
+        raise UsageError(f"the plan has {codec} on {rule}: {new.world} ranks of the cluster use none\n{HINT}")
+    return found
+
+
+def _links_rule(bucket: Bucket, old: _Place) -> LinksRule:
+    """Recognised by the plan's own cluster."""
+    if old.cluster is None:
         raise UsageError(
-            f"the plan has {codec} on some links, and the cluster that it was made for is not known\n{HINT}"
+            f"the plan has {bucket.codec} on some links, and the cluster that it was made for is not known\n{HINT}"
         )
-    was, graph = link_graph(old.cluster, old.world), link_graph(new.cluster, new.world)
-    for title, chosen, pairs in (
-        ("slow links", was.slow_pairs(), graph.slow_pairs()),
-        ("links between hosts", was.remote_pairs(), graph.remote_pairs()),
-    ):
-        known = with_codec(bucket, codec, chosen).codec_links
-        if set(known) != set(bucket.codec_links):
-            continue
-        found = with_codec(moved, codec, pairs)
-        if not found.codec_links:
-            raise UsageError(
-                f"the plan has {codec} on {title}: {new.world} ranks of the cluster use none\n{HINT}"
-            )
-        return found
+    graph = link_graph(old.cluster, old.world)
+    pairs: dict[LinksRule, tuple[tuple[int, int], ...]] = {
+        "slow links": graph.slow_pairs(),
+        "links between hosts": graph.remote_pairs(),
+    }
+    for rule, chosen in pairs.items():
+        if set(with_codec(bucket, bucket.codec, chosen).codec_links) == set(bucket.codec_links):
+            return rule
     raise UsageError(
-        f"the plan's links with {codec} are neither the slow ones of its cluster nor all between hosts\n{HINT}"
+        f"the plan's links with {bucket.codec} are neither the slow ones of its cluster nor all between hosts\n{HINT}"
     )

@@ -32,12 +32,20 @@ class Choice(NamedTuple):
 
 
 def front(
-    plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, *, gates: bool, rate: Rule
+    plan: Plan,
+    graph: LinkGraph,
+    profile: Profile,
+    promise: Promise,
+    *,
+    gates: bool,
+    rate: Rule,
+    deft_factor: float | None = None,
 ) -> tuple[Choice, ...]:
     """What a promise allows, the shortest iterations first: no other choice is better in iteration, updates and delay together.
 
     The plan's own schedule is not looked at. DeFT's is a candidate where it keeps the promise's numbers. `gates`: whether forward
-    can wait for each bucket alone. `rate`: of the schedules.
+    can wait for each bucket alone. `rate`: of the schedules. `deft_factor`: DeFT's alone beside the synchronous one, with
+    windows that are so many times computation.
 
     Raises ArtefactError for a plan that is not sound, UsageError for a gradient that the profile lacks.
     """
@@ -47,15 +55,16 @@ def front(
     merge = promise.merge if promise.allows("merged") else 1
     delay = promise.delay if promise.allows("delayed") else 0
     described = pieces(urgent, graph, profile, workers=plan.workers)
-    own = _deft(urgent, profile, described, 1.0)
+    # DeFT applies no gradient in its own iteration.
+    own = _deft(urgent, profile, described, deft_factor or 1.0) if delay else None
     kept = own is not None and _kept(own, merge, delay)
     found = _native.schedule_front(
         described,
         needed_s=_needed_s(urgent, profile),
         backward_end_s=profile.forward_s + profile.backward_s,
         step_s=profile.step_s,
-        delay_max=delay,
-        merge_max=merge,
+        delay_max=delay if deft_factor is None else 0,
+        merge_max=merge if deft_factor is None else 1,
         gates=gates,
         # Parts of a gradient in different buckets have the same turns.
         together=any(count > 1 for count in Counter(chain(*(each.variables for each in urgent))).values()),
@@ -82,6 +91,25 @@ def deft(
     )
     order = _input_first(plan.buckets, profile)
     return _artefact(_in_places(staged, order), places, rate)
+
+
+def steady(plan: Plan, graph: LinkGraph, profile: Profile) -> Choice:
+    """What the plan's own schedule comes to.
+
+    Raises ArtefactError for a plan that is not sound, UsageError for a gradient that the profile lacks, and for turns that are sent
+    when backward has ended.
+    """
+    check(plan)
+    places = sorted(range(len(plan.buckets)), key=lambda at: plan.buckets[at].priority)
+    urgent = tuple(plan.buckets[at] for at in places)
+    iteration_s, updates = _native.schedule_steady(
+        pieces(urgent, graph, profile, workers=plan.workers),
+        _described(plan.schedule, places),
+        needed_s=_needed_s(urgent, profile),
+        backward_end_s=profile.forward_s + profile.backward_s,
+        step_s=profile.step_s,
+    )
+    return Choice(plan.schedule, iteration_s, updates)
 
 
 def turns(schedule: Schedule, bucket: int) -> Turns:
@@ -154,9 +182,29 @@ def _artefact(described: _native.DescribedSchedule, places: Sequence[int], rate:
         overlap=overlap,
         together=together,
         turns=turns,
-        rate=rate if merged else "one",
+        # Where an epoch ends, late turns are merged with what follows them.
+        rate=rate if merged or late else "one",
         delay_max=late,
     )
+
+
+def _described(schedule: Schedule, places: Sequence[int]) -> _native.DescribedSchedule:
+    """Turns of buckets listed in `places`; of a schedule without turns, every gradient in its own iteration."""
+    own = (Turn(first=0, last=0, due=Due(iteration=0, at="gate" if schedule.overlap == "gates" else "end")),)
+    listed = [schedule.turns[at] if schedule.turns else own for at in places]
+    return schedule.period, [[_described_turn(turn) for turn in each] for each in listed]
+
+
+def _described_turn(turn: Turn) -> _native.Turn:
+    sent = None
+    if isinstance(turn.sent, Begun):
+        if turn.sent.point != "begin":
+            raise UsageError(
+                "turns that are sent when backward has ended are not predicted\n"
+                "hint: the flow engine simulates them: hocket simulate --fidelity flow"
+            )
+        sent = turn.sent.iteration, turn.sent.place
+    return turn.first, turn.last, sent, turn.due.iteration, turn.due.at == "gate"
 
 
 def _turn(described: _native.Turn) -> Turn:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -27,8 +27,13 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import EXACT, Promise
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
-from hocket.planning import reason
+from hocket.planning import builders, reason
 from hocket.planning.question import Alternative, Question, Solved, builder_of, question_of
+
+SPLIT_WORTH = 0.98
+"""As in `crates/plan/src/search.rs`."""
+EQUAL_S = 1e-6
+"""Predictions that differ by less are equal."""
 
 EVALUATIONS = 20_000
 """Budget beyond the plans that a search starts from, and as much again where cutting variables could pay."""
@@ -73,17 +78,23 @@ def considered(
     *,
     promise: Promise = EXACT,
     tuning: Tuning | None = None,
+    helpers: int = 0,
 ) -> Considered:
-    """All results of the search. Arguments and exceptions as for `plan`."""
-    question = question_of(cluster, profile or neutral_profile(), world, promise, tuning)
+    """All results of the search. Arguments and exceptions as for `plan`; `helpers`: how many ranks of the world, the last ones,
+    train nothing and may own."""
+    question = question_of(cluster, profile or neutral_profile(), world, promise, tuning, helpers=helpers)
     solved = question.solved(EVALUATIONS)
+    found = solved.plan()
+    ruled = builders.built(question)
+    # The search begins with plans like some builders'; of those, the builders' own are listed.
+    built = (*ruled, *((name, plan) for name, plan in solved.built() if name not in builders.BUILDERS))
     made_from = {"cluster": cluster, "profile": profile, "tuning": tuning}
     return Considered(
         question=question,
         solved=solved,
         uniform=tuple(solved.uniform()),
-        built=tuple(solved.built()),
-        best=solved.plan(),
+        built=built,
+        best=_better(found, [plan for _, plan in ruled if question.admits(plan)]),
         digests={kind: digest(each) for kind, each in made_from.items() if each is not None},
         by=reason.by(tuning, question.correction),
     )
@@ -228,6 +239,24 @@ class Considered:
                 )
             )
         return sorted(found, key=lambda each: (round(each.step_s, 6), not each.chosen, each.alone_s))
+
+
+def _better(found: Plan, others: Sequence[Plan]) -> Plan:
+    """The fastest of others where it is predicted to be faster than what a search found; one that cuts variables must gain as much
+    as a search asks of it."""
+    whole = [each for each in others if not _cuts(each)]
+    for each, least_s in (
+        (min(whole, key=_predicted_s, default=found), found.predicted_step_s - EQUAL_S),
+        (min(others, key=_predicted_s, default=found), SPLIT_WORTH * found.predicted_step_s),
+    ):
+        if each.predicted_step_s < least_s:
+            return each
+    return found
+
+
+def _cuts(plan: Plan) -> bool:
+    names = [part.variable for bucket in plan.buckets for part in bucket.parts]
+    return len(set(names)) < len(names)
 
 
 def _predicted_s(plan: Plan) -> float:

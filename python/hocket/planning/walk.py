@@ -128,19 +128,26 @@ class Noise(NamedTuple):
 
 
 def noise_of(
-    *, norm2_by_rank: Sequence[float], norm2_of_sum: float, dots: Sequence[float], batch: float
+    *,
+    norm2_by_rank: Sequence[float],
+    norm2_of_sum: float,
+    dots: Sequence[float],
+    batch: float,
+    world: int | None = None,
 ) -> Noise:
     """Estimates from local gradients of W ranks: their squared norms, that of their sum, and of each its product with the mean.
 
     All are sums over buckets. ‖g‖² = (‖Σg_w‖² - Σ‖g_w‖²) / (W(W-1)) has no bias; it may be negative where noise outweighs the
     gradient. `batch` is that of all ranks: a local gradient is the mean of batch / W samples, so σ² = batch / W · Var_w(ḡ·g_w).
+    `world`: W, where only some of the ranks are given, which then stand for all.
 
     Raises UsageError for fewer than two ranks.
     """
-    world = len(norm2_by_rank)
-    if world < 2 or len(dots) != world:
-        raise UsageError(f"guard: gradients of {world} ranks: noise is the difference between at least two")
-    drift = (norm2_of_sum - sum(norm2_by_rank)) / (world * (world - 1))
-    mean = sum(dots) / world
-    variance = sum((dot - mean) ** 2 for dot in dots) / (world - 1)
+    given = len(norm2_by_rank)
+    world = given if world is None else world
+    if given < 2 or len(dots) != given:
+        raise UsageError(f"guard: gradients of {given} ranks: noise is the difference between at least two")
+    drift = (norm2_of_sum - world / given * sum(norm2_by_rank)) / (world * (world - 1))
+    mean = sum(dots) / given
+    variance = sum((dot - mean) ** 2 for dot in dots) / (given - 1)
     return Noise(drift, math.sqrt(batch / world * variance))

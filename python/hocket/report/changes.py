@@ -19,6 +19,10 @@ DONE = {
     "adopted": "changed its plan",
     "kept": "kept the new plan",
     "left": "went back",
+    "searching": "began to search",
+    "searched": "ended the search",
+    "refused": "did not use a schedule",
+    "retreated": "retreated to a safer schedule",
 }
 
 
@@ -79,6 +83,8 @@ def _words(changes: tuple[Change, ...]) -> str:
             f"Since step {last.step}, {last.label} has proved itself: {quantity.seconds(last.after_s)} a step, "
             f"{quantity.seconds(last.before_s)} before ({quantity.ratio(gain)})."
         )
+    if retreats := sum(each.what == "retreated" for each in changes):
+        words += f" {'Once' if retreats == 1 else f'{retreats} times'}, training retreated to a safer schedule of its plan."
     if left:
         words += (
             f" {left} plan{'s' if left > 1 else ''} did not prove {'themselves' if left > 1 else 'itself'}."

@@ -27,7 +27,7 @@ Records = npt.NDArray[np.void]
 # Limit of ranks: their pairs' traffic takes 134 MB then; beyond it a single page answers nothing.
 WORLD_MAX = 4_096
 SEND, INSTANCE = 5, 16
-STEP, FORWARD, BACKWARD, WAIT, OPTIMIZER = 32, 33, 34, 35, 36
+STEP, FORWARD, BACKWARD, WAIT, OPTIMIZER, UPDATE = 32, 33, 34, 35, 36, 37
 
 
 class Strategy(Struct, frozen=True, kw_only=True):

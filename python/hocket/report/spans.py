@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 
 from hocket.report.markup import NAME_CHARACTERS_MAX, clipped
-from hocket.report.material import BACKWARD, FORWARD, INSTANCE, OPTIMIZER, SEND, STEP, WAIT, Material, Records
+from hocket.report.material import (
+    BACKWARD,
+    FORWARD,
+    INSTANCE,
+    OPTIMIZER,
+    SEND,
+    STEP,
+    UPDATE,
+    WAIT,
+    Material,
+    Records,
+)
 
 # A span is about 45 bytes of JSON: together they take 1 MB, half of the page's limit, and draw in one frame.
 SPANS_MAX = 20_000
@@ -20,7 +31,9 @@ SPANS_MAX = 20_000
 STEPS_MAX = 6
 # Ranks shown, chosen evenly: a screen of lanes each.
 RANKS_MAX = 16
-KINDS = {FORWARD: 0, BACKWARD: 1, WAIT: 2, OPTIMIZER: 3, INSTANCE: 4, SEND: 5}
+KINDS = {FORWARD: 0, BACKWARD: 1, WAIT: 2, OPTIMIZER: 3, INSTANCE: 4, SEND: 5, UPDATE: 6}
+ON_LINK = 7
+"""A send, where each link has a lane of its own."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,14 @@ def island(material: Material, choice: Choice) -> dict[str, Any]:
             if p.program in programs
         },
         "hosts": {str(peer): material.host(peer) for peer in sorted(peers)},
+        "generations": generations_of(material),
     }
+
+
+def generations_of(material: Material) -> bool:
+    """Whether launches are of generations of gradients, several of which travel at the same time."""
+    plan = material.run.plan
+    return plan is not None and bool(plan.schedule.turns)
 
 
 def _middle(material: Material) -> tuple[tuple[int, int, int], ...]:
@@ -93,9 +113,14 @@ def _inside(material: Material, rank: int, choice: Choice) -> Records:
 
 
 def _lanes(material: Material, rank: int, choice: Choice) -> dict[str, Any]:
-    """One rank's spans as [lane, kind, program, peer, bytes, ready, start, end]; lane 0 is compute."""
+    """One rank's spans as [lane, kind, program, peer, bytes, ready, start, end, generation]; lane 0 is compute. Where several
+    generations travel at the same time, each link has a lane, below those of buckets."""
     records = _inside(material, rank, choice)
     lane_of, count = _bucket_lanes(records[records["kind"] == INSTANCE])
+    links: dict[int, int] = {}
+    if generations_of(material):
+        peers = np.unique(records["peer"][records["kind"] == SEND]).tolist()
+        links = {peer: 1 + max(1, count) + at for at, peer in enumerate(peers)}
     origin = choice.steps[0][1]
     spans = []
     names = ("kind", "program", "instance", "peer", "bytes", "ready_ns", "start_ns", "end_ns")
@@ -103,17 +128,19 @@ def _lanes(material: Material, rank: int, choice: Choice) -> dict[str, Any]:
         *(records[n].tolist() for n in names), strict=True
     ):
         at = [_us(time - origin) for time in times]
-        if kind in (INSTANCE, SEND):
+        if kind == SEND and peer in links:
+            spans.append([links[peer], ON_LINK, program, peer, size, *at, instance])
+        elif kind in (INSTANCE, SEND):
             lane = lane_of.get((program, instance), 1)
-            spans.append([lane, KINDS[kind], program, peer if kind == SEND else -1, size, *at])
+            spans.append([lane, KINDS[kind], program, peer if kind == SEND else -1, size, *at, instance])
         else:
-            spans.append([0, KINDS[kind], -1, -1, 0, *at])
+            spans.append([0, KINDS[kind], -1, -1, 0, *at, -1])
     rack = material.rack(rank)
     return {
         "rank": rank,
         "host": material.host(rank),
         "rack": None if rack is None else clipped(rack, NAME_CHARACTERS_MAX),
-        "lanes": 1 + max(1, count),
+        "lanes": 1 + max(1, count) + len(links),
         "spans": spans,
     }
 

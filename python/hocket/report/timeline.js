@@ -1,5 +1,5 @@
 // The timeline: a canvas of lanes per rank (compute, then buckets on the wire), moved and zoomed by pointer and keyboard.
-// A span is [lane, kind, program, peer, bytes, ready, start, end], times in µs since the first step shown.
+// A span is [lane, kind, program, peer, bytes, ready, start, end, generation], times in µs since the first step shown.
 "use strict";
 
 (() => {
@@ -8,10 +8,11 @@
   if (!view || !told) return;
   const canvas = view.querySelector("canvas"), tip = view.querySelector(".tip");
   const spoken = document.getElementById("timeline-spoken"), picker = document.getElementById("timeline-step");
-  const KINDS = ["forward", "backward", "wait", "optimizer", "bucket", "send"];
+  const KINDS = ["forward", "backward", "wait", "optimizer", "bucket", "send", "update", "link"], GENERATIONS = 6;
   const AXIS = 28, HEAD = 26, LANE = 18, GAP = 3, BELOW = 12, INSET = 12;
-  const [LANE_OF, KIND, PROGRAM, PEER, BYTES, READY, START, END] = [0, 1, 2, 3, 4, 5, 6, 7];
+  const [LANE_OF, KIND, PROGRAM, PEER, BYTES, READY, START, END, GENERATION] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
   const whole = { from: told.steps[0][1], to: Math.max(...told.steps.map((s) => s[2])) };
+  const GENERATION_COLOURS = Array.from({ length: GENERATIONS }, (_, each) => `s${each}`);
   let from, to, width, picked = null;
 
   let height = AXIS;
@@ -33,7 +34,7 @@
     canvas.height = Math.round(height * scale);
     canvas.style.height = `${height}px`;
     const pen = canvas.getContext("2d");
-    const colours = Object.fromEntries([...KINDS, "ink", "soft", "line", "surface", "accent"].map((n) => [n, hocket.colour(n)]));
+    const colours = Object.fromEntries([...KINDS, "ink", "soft", "line", "surface", "accent", ...GENERATION_COLOURS].map((n) => [n, hocket.colour(n)]));
     pen.scale(scale, scale);
     pen.clearRect(0, 0, width, height);
     pen.textBaseline = "middle";
@@ -86,6 +87,7 @@
 
   function box({ rank, span }) {
     const left = px(span[START]), right = px(span[END]);
+    if (span[KIND] === 6) return { left: left - 1, wide: 2, y: rank.top - 3, high: rank.lanes * (LANE + GAP) + 3 };
     const thin = span[KIND] === 5;
     const y = top({ rank, span });
     return { left, wide: Math.max(right - left, 0.75), y: thin ? y + LANE - 4 : y, high: thin ? 4 : LANE };
@@ -95,15 +97,17 @@
     const { left, wide, y, high } = box(one);
     if (left > width || left + wide < 0) return;
     const kind = KINDS[one.span[KIND]];
-    pen.fillStyle = colours[kind];
+    const coloured = told.generations && one.span[GENERATION] >= 0;
+    pen.fillStyle = coloured ? colours[`s${one.span[GENERATION] % GENERATIONS}`] : colours[kind];
     pen.fillRect(left, y, wide > 3 && kind !== "send" ? wide - 1 : wide, high);
+    if (kind === "update" || kind === "link") return;
     const label = kind === "bucket" ? told.buckets[one.span[PROGRAM]] ?? `program ${one.span[PROGRAM]}` : kind;
     if (kind === "send" || wide < 30) return;
     pen.font = "11px system-ui, sans-serif";
     const shown = Math.max(left, INSET);
     if (pen.measureText(label).width > left + wide - shown - 8) return;
     pen.fillStyle = kind === "backward" ? colours.surface : "#101316";
-    if (kind === "bucket") pen.fillStyle = colours.ink;
+    if (kind === "bucket") pen.fillStyle = coloured ? colours.surface : colours.ink;
     pen.fillText(label, shown + 5, y + (kind === "bucket" ? LANE / 2 - 1 : LANE / 2));
   }
 
@@ -121,14 +125,16 @@
     const bucket = told.buckets[span[PROGRAM]] ?? `program ${span[PROGRAM]}`;
     const at = (t) => hocket.time(t - step[1]);
     const took = `took ${hocket.time(span[END] - span[START])}: ${at(span[START])} to ${at(span[END])} of step ${step[0]}`;
+    const generation = told.generations ? `, generation ${span[GENERATION]}` : "";
     if (kind === "bucket") {
       const rate = span[END] > span[START] ? `, ${hocket.size((span[BYTES] * 1e6) / (span[END] - span[START]))}/s` : "";
-      return [`${bucket}, rank ${rank.rank}`, [`${hocket.size(span[BYTES])}${rate}`, `ready ${at(span[READY])}`, took]];
+      return [`${bucket}${generation}, rank ${rank.rank}`, [`${hocket.size(span[BYTES])}${rate}`, `ready ${at(span[READY])}`, took]];
     }
-    if (kind === "send") {
+    if (kind === "update") return [`update, rank ${rank.rank}`, [`${at(span[START])} of step ${step[0]}`]];
+    if (kind === "send" || kind === "link") {
       const rate = span[END] > span[START] ? ` at ${((span[BYTES] * 8) / (span[END] - span[START])).toPrecision(3)} Mbit/s` : "";
       const peer = `rank ${span[PEER]} (${told.hosts[span[PEER]] ?? "?"})`;
-      return [`${bucket}: send to ${peer}`, [`${hocket.size(span[BYTES])}${rate}`, `ready ${at(span[READY])}`, took]];
+      return [`${bucket}${generation}: send to ${peer}`, [`${hocket.size(span[BYTES])}${rate}`, `ready ${at(span[READY])}`, took]];
     }
     return [`${kind}, rank ${rank.rank}`, [took]];
   }

@@ -6,7 +6,7 @@ from hocket.report.breakdown import phase_keys
 from hocket.report.markup import Html, data, joined, tag
 from hocket.report.material import STEP, Material
 from hocket.report.section import Section, absent
-from hocket.report.spans import SPANS_MAX, Choice, choose, island
+from hocket.report.spans import SPANS_MAX, Choice, choose, generations_of, island
 
 MINUS = "\u2212"
 NAME, QUESTION = "timeline", "What does each rank do, and when?"
@@ -29,7 +29,9 @@ def section(material: Material, spans_max: int = SPANS_MAX) -> Section:
         return absent(NAME, QUESTION, why)
     parts = (
         tag("p", _caption(material, choice)),
-        tag("ul", *phase_keys(), *_bucket_keys(choice), class_="legend"),
+        tag(
+            "ul", *phase_keys(), *_bucket_keys(choice, generations=generations_of(material)), class_="legend"
+        ),
         _controls(choice),
         _canvas(choice),
         tag("p", "", class_="spoken", id="timeline-spoken", aria_live="polite"),
@@ -53,7 +55,17 @@ def _caption(material: Material, choice: Choice) -> str:
     return words
 
 
-def _bucket_keys(choice: Choice) -> list[Html]:
+def _bucket_keys(choice: Choice, *, generations: bool) -> list[Html]:
+    if generations:
+        return [
+            tag("li", tag("i", class_="key generations"), "a bucket's all-reduce, coloured by generation"),
+            *(
+                [tag("li", tag("i", class_="key generations"), "a link's sends, below")]
+                if choice.sends
+                else ()
+            ),
+            tag("li", tag("i", class_="key update"), "an update"),
+        ]
     keys = [tag("li", tag("i", class_="key bucket"), "a bucket's all-reduce, launch to done")]
     if choice.sends:
         keys.append(tag("li", tag("i", class_="key send"), "one of its sends on the wire"))

@@ -73,6 +73,11 @@ def predict(
     conditions = conditions or Conditions()
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
+    if any(bucket.cards is not None for bucket in plan.buckets):
+        raise UsageError(
+            "the flow engine sees a host's cards as one link, and buckets of the plan use some of them alone\n"
+            "hint: the closed form tells cards apart: --fidelity closed-form"
+        )
     prepared = prepared or Prepared.of(as_touched(plan, profile))
     native, compiled = prepared.on(network, costs)
     slow = dict(conditions.slow)
@@ -196,7 +201,8 @@ def loads(network: Network, link_bytes: Sequence[float], end_s: float) -> tuple[
 def _outcome(
     plan: Plan, network: Network, profile: Profile, steps: int, simulation: _native.Simulation
 ) -> Outcome:
-    end_s = simulation.end_s
+    # Ranks end before what they launched last and never wait for.
+    end_s = max([simulation.end_s, *(done_s for _, done_s in simulation.launches_s)])
     step_s = timelines.steady_s(simulation.phase_ends_s, plan.schedule)
     spans = simulation.launches_s[: len(plan.buckets)]
     return Outcome(

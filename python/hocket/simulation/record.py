@@ -18,6 +18,7 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import Kind, LoadedProgram, Recording, RunInfo
 from hocket.errors import ArtefactError
 from hocket.simulation.networks import Network
+from hocket.simulation.timelines import launches
 
 NS = 1e9
 
@@ -51,12 +52,15 @@ def write(
         ),
     )
     ends_s = simulation.phase_ends_s
+    launched = launches(plan.schedule, len(plan.buckets), len(ends_s))
+    buckets = np.array([each.bucket for each in launched])
+    instances = np.array([each.before for each in launched])
     ranks = []
     for rank in range(plan.world):
         ops = np.frombuffer(simulation.records(rank), list(trace.FIELDS)).copy()
-        # Launches are numbered through all steps: a program is a bucket, an instance a step.
-        ops["instance"] = ops["program"] // max(1, len(plan.buckets))
-        ops["program"] %= max(1, len(plan.buckets))
+        # Launches are numbered through all steps: a program is a bucket, an instance a launch of it.
+        launch = ops["program"].copy()
+        ops["program"], ops["instance"] = buckets[launch], instances[launch]
         own = np.concatenate([ops, _instances(ops, plan), _spans(rank, ends_s, profile)])
         ranks.append(own[np.argsort(own["end_ns"], kind="stable")])
     trace.write(directory, Recording(info, tuple(ranks)))

@@ -43,7 +43,10 @@ def chosen(considered: Considered, cluster: Cluster, profile: Profile) -> Plan:
     """
     simple = _simple(considered)
     plans = _near(considered, simple)
-    simulated = [] if considered.question.correction is not None else _simulated(plans, cluster, profile)
+    # Virtual time knows no ranks that do not compute.
+    helped = considered.question.workers < len(considered.question.graph.hosts)
+    measured = considered.question.correction is not None
+    simulated = [] if measured or helped else _simulated(plans, cluster, profile)
     best = plans[0]
     if simulated:
         fastest = min(range(len(simulated)), key=lambda at: round(simulated[at], 6))
@@ -89,11 +92,10 @@ def _simple(considered: Considered) -> Plan:
 
 def _near(considered: Considered, simple: Plan) -> list[Plan]:
     """The best one, the simple one, and those that are predicted to be nearly as fast as the best."""
-    best, *others = considered.fastest
-    near = [each for each in others if each.predicted_step_s <= WITHIN * best.predicted_step_s]
-    return [best, *([] if best == simple else [simple]), *(each for each in near if each != simple)][
-        :PLANS_MAX
-    ]
+    best = considered.best
+    near = [each for each in considered.fastest if each.predicted_step_s <= WITHIN * best.predicted_step_s]
+    first = [best] if best == simple else [best, simple]
+    return [*first, *(each for each in near if each not in first)][:PLANS_MAX]
 
 
 def _simulated(plans: Sequence[Plan], cluster: Cluster, profile: Profile) -> list[float]:
@@ -120,19 +122,11 @@ def _networks(graph: LinkGraph) -> list[tuple[str, float, LinkGraph]]:
     trunks = {at for at, link in enumerate(graph.links) if link.name.startswith("trunk")}
     kinds = {"links of hosts": set(range(len(graph.links))) - trunks, "trunks": trunks}
     return [
-        (what, factor, _scaled(graph, at, factor))
+        (what, factor, graph.slowed(dict.fromkeys(at, 1 / factor)))
         for what, at in kinds.items()
         if at
         for factor in (1 - OFF, 1 + OFF)
     ]
-
-
-def _scaled(graph: LinkGraph, which: set[int], factor: float) -> LinkGraph:
-    links = tuple(
-        dataclasses.replace(link, bit_per_s=link.bit_per_s * factor) if at in which else link
-        for at, link in enumerate(graph.links)
-    )
-    return dataclasses.replace(graph, links=links)
 
 
 def _said(found: Sequence[Sensitivity]) -> str:

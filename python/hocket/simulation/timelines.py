@@ -10,9 +10,6 @@ from hocket._native import BUCKET_S
 from hocket.artefacts.plan import Begun, Due, Schedule, Turn
 from hocket.errors import UsageError
 
-TRIVIAL = (Turn(first=0, last=0, due=Due(iteration=0)),)
-"""Every gradient in its own iteration, as a schedule without turns has it."""
-
 PERIODS = 6
 """How often a period is run at least: the first ones fill the links."""
 
@@ -27,11 +24,12 @@ class Computation(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A turn of a bucket in a period, counted from the first one."""
+    """A turn of a bucket, in the period `number` counted from the first one; how many of the bucket were launched before it."""
 
     number: int
     bucket: int
     turn: Turn
+    before: int
 
 
 def refuse_turns(schedule: Schedule, what: str) -> None:
@@ -43,19 +41,28 @@ def refuse_turns(schedule: Schedule, what: str) -> None:
         )
 
 
+def outlasts(schedule: Schedule) -> bool:
+    """Whether launches may go on when their iteration has ended: until a later one, or until the gates of the next forward.
+
+    >>> outlasts(Schedule()), outlasts(Schedule(overlap="gates"))
+    (False, True)
+    """
+    return bool(schedule.turns) or schedule.overlap == "gates"
+
+
 def iterations(schedule: Schedule, steps: int) -> int:
     """How many to run, so that a schedule comes to the pace that it keeps."""
-    return steps if not schedule.turns else max(steps, PERIODS * schedule.period)
+    return max(steps, PERIODS * schedule.period) if outlasts(schedule) else steps
 
 
 def steady_s(ends_s: Sequence[Sequence[float]], schedule: Schedule) -> float:
-    """Mean seconds of an iteration, from the ends of iterations by rank; of a schedule with turns, over the second half.
+    """Mean seconds of an iteration, from the ends of iterations by rank; where launches outlast theirs, over the second half.
 
     >>> steady_s([[1.0], [2.0]], Schedule())
     1.0
     """
     last = [max(ends) for ends in ends_s]
-    if not schedule.turns:
+    if not outlasts(schedule):
         return last[-1] / len(last)
     half = len(last) // 2 // schedule.period * schedule.period
     return (last[-1] - last[half - 1]) / (len(last) - half)
@@ -75,29 +82,34 @@ def job(
 
     Launches are in the order of turns, then of buckets. What is due earlier goes first, and then by priority.
     """
-    launches = _launches(schedule, len(places), count)
+    launched = launches(schedule, len(places), count)
     started = [
         (places[launch.bucket], _due(launch, schedule) * len(places) + priorities[launch.bucket])
-        for launch in launches
+        for launch in launched
     ]
-    acts = _acts(schedule, launches, computation, count)
+    acts = _acts(schedule, launched, computation, count)
     timelines = [
         [(name, number * each if name == "compute" else number) for name, number in acts] for each in pace
     ]
     return _native.SimulatedJob.timelines(world, started, timelines)
 
 
-def _launches(schedule: Schedule, buckets: int, count: int) -> list[Launch]:
-    """All that start in so many iterations."""
-    each = schedule.turns or (TRIVIAL,) * buckets
+def launches(schedule: Schedule, buckets: int, count: int) -> list[Launch]:
+    """All that start in so many iterations, as a job of `job` numbers them."""
+    each = schedule.turns or (_own(schedule),) * buckets
     made = [
-        (number * len(turns) + at, Launch(number, bucket, turn))
+        Launch(number, bucket, turn, number * len(turns) + at)
         for bucket, turns in enumerate(each)
         for number in range(-(-count // schedule.period))
         for at, turn in enumerate(turns)
         if _sent(turn) + number * schedule.period < count
     ]
-    return [launch for _, launch in sorted(made, key=lambda entry: (entry[0], entry[1].bucket))]
+    return sorted(made, key=lambda launch: (launch.before, launch.bucket))
+
+
+def _own(schedule: Schedule) -> tuple[Turn, ...]:
+    """Every gradient in its own iteration, as a schedule without turns has it."""
+    return (Turn(first=0, last=0, due=Due(iteration=0, at="gate" if schedule.overlap == "gates" else "end")),)
 
 
 def _sent(turn: Turn) -> int:
@@ -109,13 +121,13 @@ def _due(launch: Launch, schedule: Schedule) -> int:
 
 
 def _acts(
-    schedule: Schedule, launches: Sequence[Launch], computation: Computation, count: int
+    schedule: Schedule, launched: Sequence[Launch], computation: Computation, count: int
 ) -> list[tuple[str, float]]:
     # By iteration: (seconds, order at equal times, place, act, launch).
     points: list[list[tuple[float, int, int, str, int]]] = [[] for _ in range(count)]
     ready_s = [each + BUCKET_S for each in computation.ready_s]
     end_s = max([computation.backward_end_s, *ready_s])
-    for number, (period, bucket, turn) in enumerate(launches):
+    for number, (period, bucket, turn, _) in enumerate(launched):
         begun = period * schedule.period
         if not isinstance(turn.sent, Begun):
             start = (ready_s[bucket], 2, bucket)

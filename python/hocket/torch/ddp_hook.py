@@ -28,6 +28,7 @@ from hocket.torch.framework import array
 from hocket.torch.rendezvous import publish
 from hocket.training import buckets
 from hocket.training.buckets import CompiledBucket, LoadedBucket
+from hocket.training.choice import promise_asked
 from hocket.training.process import Process, joined
 
 Hook = Callable[[object, GradBucket], Future[torch.Tensor]]
@@ -39,7 +40,7 @@ def ddp_hook(policy: Policy) -> Hook:
     Raises:
         PolicyError: the policy needs something that DDP lacks (a timer, gates, statistics), or is refused, with its
             line.
-        UsageError: the ranks of DDP are not those of the job.
+        UsageError: the ranks of DDP are not those of the job, or a promise is set that DDP's optimizer does not know.
     """
     for handler in ("on_timer", "on_worker_added", "on_worker_removed"):
         if getattr(type(policy), handler) is not getattr(Policy, handler):
@@ -52,8 +53,15 @@ def ddp_hook(policy: Policy) -> Hook:
             f"{type(policy).__name__} leaves gradients for later, which DDP's optimizer does not wait for\n"
             "hint: hocket.torch.distribute"
         )
+    settings = Settings.from_environment()
+    promise = promise_asked(None, settings)
+    if promise is not None and promise.level in ("merged", "delayed"):
+        raise UsageError(
+            f"promise `{promise.level}` under DDP's hook: its optimizer steps after each backward, with that backward's gradients\n"
+            "hint: hocket.torch.distribute, or promise `exact`"
+        )
     # A method, not a callable object: DDP reads its `__name__`.
-    return _Buckets(policy, joined(Settings.from_environment(), publish)).reduce
+    return _Buckets(policy, joined(settings, publish)).reduce
 
 
 class _Buckets:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -18,6 +19,7 @@ from hocket.parameter_server.choice import ParameterServer
 from hocket.policy.policy import Policy, Value
 from hocket.settings import Settings
 from hocket.torch import join as joining
+from hocket.torch.curvature import largest_curvature
 from hocket.torch.division import clip_divided
 from hocket.torch.framework import Torch
 from hocket.torch.module_buffers import BeforeForward, Buffers, Keep
@@ -27,9 +29,11 @@ from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
 from hocket.training.choice import check_settings, policy_of, promise_asked, spans_of
 from hocket.training.gradients import agree, gradients_of
+from hocket.training.helping import help_training
 from hocket.training.process import Process, joined
 from hocket.training.reducing import ReducingSession
-from hocket.training.roles import plan_with, workers_of
+from hocket.training.roles import helping, plan_with, plan_with_helpers, workers_of
+from hocket.training.saved import plain, read_back
 from hocket.training.serve import serve
 from hocket.training.session import Session
 from hocket.training.spans import Spans
@@ -59,6 +63,7 @@ def distribute(
     plan: Plan | None = None,
     policy: Policy | None = None,
     promise: Promise | str | None = None,
+    search: str | None = None,
     parameter_server: ParameterServer | None = None,
     buffers: Keep | None = None,
     settings: Settings | None = None,
@@ -80,9 +85,11 @@ def distribute(
         promise: how far results may be from DDP's: `"exact"` (up to the order of summation), `"rounded"` (gradients in f16 on slow
             links, where that is faster), or a `Promise` with its numbers; default: from `settings`, else what a given plan or
             policy does, else exact.
+        search: how long the job tries plans while it trains, such as `"20m"`, to keep the fastest. Each is on trial for a few
+            steps, in turn with the best so far, and no step is lost. Default: from `settings`, else there is no search.
         parameter_server: the job's last ranks are servers; default: from `settings`, else those of the plan. They hold what the
             plan says, or without one all parameters. On a rank that serves, this call does not return: it serves, then ends the
-            process (SystemExit).
+            process (SystemExit). So it does on a rank that only owns parts of the plan's buckets.
         buffers: how the model's buffers are kept equal: `"after_step"` (default), `"before_forward"` or `"none"`.
         settings: default: from the environment.
 
@@ -114,7 +121,10 @@ def distribute(
         process, plan=plan, parameter_server=parameter_server, gradients=gradients, settings=settings
     )
     if workers is not None and process.job.rank >= workers:
-        serve(process, workers, Shard)
+        if helping(plan, parameter_server):
+            help_training(process, workers)
+        else:
+            serve(process, workers, Shard)
         sys.exit(0)
     try:
         if workers is not None:
@@ -123,6 +133,8 @@ def distribute(
             plan = plan_with(
                 parameter_server, process, plan=plan, policy=policy, gradients=gradients, settings=settings
             )
+        elif settings.helpers:
+            plan = plan_with_helpers(process, plan=plan, settings=settings)
         if settings.profile_out is not None:
             agree(framework.parameters(), process.job)
             made = Distributed(Profiler(framework, process.job, Path(settings.profile_out)), framework)
@@ -132,6 +144,7 @@ def distribute(
                 plan=plan,
                 policy=policy,
                 promise=promise,
+                search=search,
                 process=process,
                 settings=settings,
                 keep=buffers,
@@ -140,6 +153,8 @@ def distribute(
         process.abort(f"{type(error).__name__}: {error}")
         raise
     _distributed[model] = made
+    if settings.steps_max is not None and settings.profile_out is None:
+        _end_after(settings.steps_max, framework, made.session)
     process.also_close(made.session.close)
     made.session.start()
     # A partial of a module's function: the model stays picklable and copyable.
@@ -153,13 +168,22 @@ def _trained(
     plan: Plan | None,
     policy: Policy | None,
     promise: Promise | None,
+    search: str | None,
     process: Process,
     settings: Settings,
     keep: Keep | None,
 ) -> Distributed:
     """Whose gradients are reduced or pushed, or whose parameters are exchanged."""
     model = framework.model
-    source = prepare(framework, plan=plan, policy=policy, promise=promise, process=process, settings=settings)
+    source = prepare(
+        framework,
+        plan=plan,
+        policy=policy,
+        promise=promise,
+        search=search,
+        process=process,
+        settings=settings,
+    )
     if not source.in_step and keep not in (None, "none"):
         raise UsageError(
             f"buffers={keep!r} with parameter servers alone: workers do not step together, each keeps its own buffers\n"
@@ -173,6 +197,20 @@ def _trained(
     if buffers.kept and keep == "before_forward":
         before_forward = BeforeForward(model, buffers, session.communicates)
     return Distributed(session, framework, buffers, before_forward)
+
+
+def _end_after(steps: int, framework: Torch, session: Session) -> None:
+    """What was made until then is applied."""
+    count = 0
+
+    def stepped() -> None:
+        nonlocal count
+        count += 1
+        if count == steps:
+            session.flush()
+            raise SystemExit(0)
+
+    framework.on_step(stepped)
 
 
 def _spans(framework: Torch, process: Process, settings: Settings) -> Spans | None:
@@ -237,10 +275,44 @@ def flush(model: torch.nn.Module) -> None:
 
 
 def log(model: torch.nn.Module, **values: Any) -> None:
-    """Add values of this step (`step=3, loss=2.5`) to the trace. Without a trace, this does nothing."""
-    spans = _of(model).session.spans
-    if spans is not None:
-        spans.log(**values)
+    """Add values of this step (`step=3, loss=2.5`) to the trace, if one is written.
+
+    `loss` is also watched, where updates are merged or late: when it grows out of what it was, all ranks go back to a safer
+    schedule. It is this rank's own, a number or a tensor of one; a value in each step is best.
+
+    Raises UsageError for a loss that is no number.
+    """
+    session = _of(model).session
+    if "loss" in values:
+        values["loss"] = _number("loss", values["loss"])
+        session.observe(loss=values["loss"])
+    if session.spans is not None:
+        session.spans.log(**values)
+
+
+def curvature(model: torch.nn.Module, loss: Callable[[], torch.Tensor], *, iterations: int = 20) -> float:
+    """How curved the loss is at the model's parameters: the largest eigenvalue of its Hessian, by power iteration on finite
+    differences.
+
+    It decides how late gradients may be at a learning rate, so a job that may use late gradients judges them by it. Call it
+    before the loop, on all ranks or on some; nothing is sent.
+
+    Args:
+        model: distributed. Parameters, buffers, gradients and the state of torch's random numbers are as before afterwards.
+        loss: a forward on a fixed batch, which returns its loss; it is called twice an iteration.
+        iterations: at most; it ends when the value moves by less than 1 %.
+
+    Raises UsageError for a loss that is no finite scalar of the parameters.
+
+    >>> model = torch.nn.Linear(2, 1, bias=False)
+    >>> model, _ = distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    >>> round(curvature(model, lambda: 2 * model.weight.square().sum()), 3)
+    4.0
+    """
+    found = _of(model)
+    value = largest_curvature(model, found.framework.optimizer, loss, iterations)
+    found.session.observe(curvature=value)
+    return value
 
 
 def record(model: torch.nn.Module, **values: float) -> None:
@@ -276,6 +348,44 @@ def optimizer_state(model: torch.nn.Module) -> dict[str, Any]:
     return found.framework.optimizer.state_dict()
 
 
+def state_dict(model: torch.nn.Module) -> dict[str, Any]:
+    """What a checkpoint needs beside the model's and the optimizer's state, so that training goes on with equal bits.
+
+    Each rank has its own: state of policies (residuals of error feedback, PowerSGD's factors), gradients that are merged or on
+    their way, and the place in a schedule. All ranks call it at the same place, after a step, and each keeps its own file. It waits
+    for gradients that are on their way and applies nothing. Tensors and plain data: `torch.load(file, weights_only=True)` reads it.
+
+        torch.save({"model": model.state_dict(), "optimizer": hk.optimizer_state(model), "hocket": hk.state_dict(model)}, file)
+
+    What parameter servers hold, and values that a policy's timers agreed on, are not in it.
+
+    Raises UsageError when the last backward's gradients wait for a step, or when another plan is about to begin.
+    """
+    return plain(_of(model).session.saved(), torch.from_numpy)  # type: ignore[no-any-return]
+
+
+def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any], *, strict: bool = True) -> None:
+    """Go on from what `state_dict` returned on this rank, after the model's and the optimizer's own state. All ranks call it.
+
+    State of policies is by parameter: it goes on with other buckets and with another number of ranks. A rank without a file gives
+    rank 0's: it gets what all ranks have in common, and its own residuals begin at zero. Gradients that were made and not applied
+    go on with the same plan and ranks alone; `hk.flush(model)` before `state_dict` leaves none.
+
+    Args:
+        model: a distributed one, before its first backward.
+        state: what `state_dict` returned.
+        strict: raise if state of a parameter is missing, or nobody uses it; False: what is missing starts anew.
+
+    Raises UsageError when the state is of another moment on some rank, of another plan with gradients that are not applied, or
+    nothing that `state_dict` returned.
+    """
+
+    def array(leaf: Any) -> Any:
+        return leaf.numpy() if isinstance(leaf, torch.Tensor) else leaf
+
+    _of(model).session.restore(read_back(state, array), strict=strict)
+
+
 def agreed(model: torch.nn.Module) -> dict[str, Value]:
     """The values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
     return dict(_of(model).session.agreed())
@@ -289,6 +399,13 @@ def rank(model: torch.nn.Module) -> int:
 def world(model: torch.nn.Module) -> int:
     """Number of ranks in the job of a distributed model."""
     return _of(model).session.job.world
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(f"log: {name}={value!r} is no number") from error
 
 
 def _of(model: torch.nn.Module) -> Distributed:

@@ -10,11 +10,13 @@ import numpy as np
 
 import torch
 from hocket import _native
+from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.torch import optimizers
 from hocket.torch.division import DividedGradient, Division
 from hocket.torch.dtypes import DTYPES, TORCH_DTYPES
 from hocket.torch.gates import Gates
+from hocket.torch.hyperparameters import learning_of
 from hocket.torch.remote import Remote
 from hocket.training.buckets import LoadedBucket
 from hocket.training.framework import Hints, Hooks, Values
@@ -112,6 +114,10 @@ class Torch:
         stepped.reads_nothing = True  # type: ignore[attr-defined]
         self.optimizer.register_step_post_hook(stepped)
 
+    def on_save(self, call: Callable[[], None]) -> None:
+        """Before `model.state_dict()`."""
+        self.model.register_state_dict_pre_hook(lambda *_: call())
+
     def remote(self, names: Sequence[str]) -> Remote:
         """Of `torch.optim`."""
         return Remote({name: self.trained[name] for name in names}, self.optimizer)
@@ -125,6 +131,10 @@ class Torch:
     def step(self) -> None:
         """With its hooks."""
         self.optimizer.step()
+
+    def learning(self) -> Learning | None:
+        """Of its groups, the one with the largest rate."""
+        return learning_of(self.optimizer)
 
     def optimizer_state(self) -> bytes:
         """In the form of `torch.save`."""

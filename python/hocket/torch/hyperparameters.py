@@ -1,4 +1,5 @@
-"""An optimizer's description for a parameter server, which runs the same one: its class, and each group's options.
+"""An optimizer's description for a parameter server, which runs the same one: its class, and each group's options. And for the
+guard of merged and late updates: its rate and its momentum.
 
 Numbers (learning rates, betas) may change from step to step, as with schedulers, and travel with every step; other
 options are constant.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.parameter_server.description import Group
 
@@ -97,3 +99,29 @@ def _group(options: dict[str, Any], at: int) -> Group:
                 f"option `{name}` of parameter group {at} is a {type(value).__name__}, which parameter servers cannot be told"
             )
     return Group(fixed=fixed, numbers=numbers)
+
+
+def learning_of(optimizer: torch.optim.Optimizer) -> Learning | None:
+    """Of its groups, the one with the largest rate; None for an optimizer without learning rates.
+
+    Adam's moment is a mean of gradients, so a new one counts with 1 - β₁ of the rate; so does SGD's with its dampening.
+    """
+    steps = [_of_group(group) for group in optimizer.param_groups if "lr" in group]
+    if not steps:
+        return None
+    rate, momentum = max(steps)
+    return Learning(
+        optimizer=type(optimizer).__name__,
+        rate=rate,
+        momentum=momentum,
+        adaptive=not isinstance(optimizer, torch.optim.SGD),
+    )
+
+
+def _of_group(group: dict[str, Any]) -> tuple[float, float]:
+    """What a step multiplies a new gradient with, and its last move."""
+    rate = float(group["lr"])
+    if "betas" in group:
+        momentum = float(group["betas"][0])
+        return rate * (1 - momentum), momentum
+    return rate * (1 - float(group.get("dampening", 0.0))), float(group.get("momentum", 0.0))

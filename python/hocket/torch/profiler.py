@@ -6,6 +6,7 @@ steps rank 0 writes the medians, averaged over ranks, and every rank ends its sc
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import math
 import statistics
@@ -13,13 +14,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+
 import torch
 from hocket.artefacts import files
+from hocket.artefacts.learning import Learning
 from hocket.artefacts.profile import Gradient, Profile
+from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.policy.policy import Value
 from hocket.torch.dtypes import DTYPES
 from hocket.torch.framework import Torch
+from hocket.torch.sketch import sketch
+from hocket.training.gauge import Gauge, Norms, Report, learning_of
+from hocket.training.saved import SavedSession
 from hocket.training.spans import Spans
 
 WARM_UP_STEPS = 2
@@ -47,6 +56,8 @@ class Profiler:
         self._steps: list[dict[str, float]] = []
         self._now: dict[str, float] = {}
         self._began_s = 0.0
+        self._gauge = Gauge()
+        self._sketches: list[bytes] = []
         model.register_forward_pre_hook(self._on_forward)
         model.register_forward_hook(self._on_forward_end)
         names = {id(parameter): name for name, parameter in parameters.items()}
@@ -77,6 +88,10 @@ class Profiler:
     def record(self, name: str, value: float) -> None:
         """Statistics are not used."""
 
+    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
+        """For the guard of merged and late gradients."""
+        self._gauge.observe(loss=loss, curvature=curvature)
+
     def agreed(self) -> dict[str, Value]:
         """Only the epoch, which is the only one."""
         return {"epoch": 0}
@@ -86,6 +101,13 @@ class Profiler:
 
     def flush(self) -> None:
         """Each step was applied."""
+
+    def saved(self) -> SavedSession:
+        """UsageError: nothing is trained."""
+        raise UsageError("state_dict: this run measures a profile, and nothing of it goes on")
+
+    def restore(self, saved: SavedSession, *, strict: bool) -> None:
+        """A profile depends on none of it."""
 
     def joinable(self) -> None:
         """No rank waits for another."""
@@ -121,6 +143,9 @@ class Profiler:
         for name, parameter in self._parameters.items():
             if parameter.dim() > 1:
                 self._now[f"rows {name}"] = len(self._framework.rows(name, 1.0)[0])
+        if len(self._steps) < WARM_UP_STEPS:
+            # Their times do not count.
+            self._sketches.append(sketch(self._parameters.values(), seed=len(self._steps)))
         self._steps.append(self._now)
         self._now = {}
         if len(self._steps) == WARM_UP_STEPS + STEPS:
@@ -132,15 +157,19 @@ class Profiler:
         mine = {key: statistics.median(step[key] for step in measured) for key in keys}
         timeout_s = self.job.settings.timeout_s
         everyone = self.job.store.gather("profile", self.job.rank, self.job.world, mine, timeout_s)
+        report = self._gauge.report(self._framework.learning())
+        seen = [base64.b64encode(each).decode() for each in self._sketches], msgspec.to_builtins(report)
+        all_seen = self.job.store.gather("profile/learning", self.job.rank, self.job.world, seen, timeout_s)
         if self.job.rank == 0:
             self._write(
                 {key: statistics.fmean(each[key] for each in everyone if key in each) for key in mine},
                 {key: max(each.get(key, 0) for each in everyone) for key in mine if key.startswith("rows ")},
+                _learning(all_seen),
             )
         self.job.close()
         raise SystemExit(0)
 
-    def _write(self, times_s: dict[str, float], rows: dict[str, float]) -> None:
+    def _write(self, times_s: dict[str, float], rows: dict[str, float], learning: Learning | None) -> None:
         forward_s, backward_s = times_s["forward"], times_s["backward"] - times_s["forward"]
         gradients = tuple(
             Gradient(
@@ -164,5 +193,19 @@ class Profiler:
             optimizer_s=times_s["step"] - times_s["optimizer"],
             step_s=times_s["step"],
             gradients=gradients,
+            learning=learning,
         )
         files.write(self._out, profile)
+
+
+def _learning(all_seen: list[Any]) -> Learning | None:
+    """From what all ranks saw: products of sketches are those of gradients, nearly."""
+    sketches = [[np.frombuffer(base64.b64decode(each), np.float64) for each in seen[0]] for seen in all_seen]
+    reports = []
+    for own, (_, report) in zip(sketches, all_seen, strict=True):
+        norms = []
+        for at, each in enumerate(own):
+            mean = np.mean([of_rank[at] for of_rank in sketches], axis=0)
+            norms.append(Norms(own=float(each @ each), product=float(each @ mean), mean=float(mean @ mean)))
+        reports.append(msgspec.structs.replace(msgspec.convert(report, Report), norms=tuple(norms)))
+    return learning_of(reports, len(reports))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace as replaced
 
 from hocket import _native
@@ -24,7 +23,7 @@ from hocket.planning.compile import bucket_program, halves, packed
 from hocket.planning.routes import reduces_means
 from hocket.policy import bucketing
 from hocket.policy.trace import Traced
-from hocket.training import host_programs
+from hocket.training import helpers, host_programs
 from hocket.training.arenas import Arena, Run, arenas_of, arranged
 from hocket.training.gathered import CompiledRows, MakeArray, Rows, compile_rows
 
@@ -55,8 +54,12 @@ class CompiledBucket:
     """Where owners update; else all ranks do."""
     number: int | None = None
     """Of the program, where not all ranks that train load it: parameter servers hold the bucket."""
+    helped: bool = False
+    """Whether ranks that do not train own some of it: they load the program, too."""
     rows: CompiledRows | None = None
     """Of a gradient that travels as rows."""
+    cards: tuple[int, ...] | None = None
+    """Of the hosts: those that its messages may use; None: all."""
 
     @classmethod
     def traced(cls, bucket: bucketing.Bucket, traced: Traced) -> CompiledBucket:
@@ -169,7 +172,8 @@ def of_plan(
 ) -> list[CompiledBucket]:
     """The buckets of a plan; `ready`: those that go by policies or that servers hold, by number, of the plan as `arranged`. Ranks
     of a host share what the others' programs cost, if it is for a `job`. ProgramError: a program may not run."""
-    plan = among_workers(arranged(plan, gradients))
+    whole = arranged(plan, gradients)
+    plan = among_workers(whole)
     made: dict[int, CompiledBucket] = {}
     untraced: dict[int, list[int]] = {}
     for arena in arenas_of([bucket.parts for bucket in plan.buckets], gradients):
@@ -181,7 +185,10 @@ def of_plan(
                 made[at] = _gathered(at, plan, arena.gradients[0])
                 continue
             if own is None:
-                if _owners_update(bucket):
+                if helpers.shared(whole, at):
+                    program = bucket_program(at, whole, runs)
+                    made[at] = CompiledBucket((), bucket.priority, program, helped=True)
+                elif _owners_update(bucket):
                     made[at] = _halved(at, plan, runs)
                 else:
                     untraced[at] = runs
@@ -197,6 +204,7 @@ def of_plan(
             made[at],
             gradients=tuple(gradients[part.variable] for part in bucket.parts),
             parts=bucket.parts,
+            cards=bucket.cards,
         )
         for at, bucket in enumerate(plan.buckets)
     ]
@@ -213,7 +221,8 @@ def _programs(plan: Plan, lengths: Mapping[int, Sequence[int]], job: Job | None)
         return make()
     buckets = [(at, own, plan.buckets[at]) for at, own in lengths.items()]
     anonymous = [
-        (at, own, replaced(bucket, parts=(), rule=Rule(), priority=0)) for at, own, bucket in buckets
+        (at, own, replaced(bucket, parts=(), rule=Rule(), priority=0, cards=None))
+        for at, own, bucket in buckets
     ]
     return host_programs.compiled(job, msgspec.json.encode((plan.world, plan.workers, anonymous)), make)
 
@@ -238,25 +247,21 @@ def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
     check(plan, tuple(gradients.values()))
     hint = "\nhint: `hocket plan` makes plans that jobs run"
     check_roles(plan, gradients)
-    _check_turns(plan, hint)
+    for schedule in (plan.schedule, *plan.safer):
+        _check_turns(replaced(plan, schedule=schedule), hint)
     for index, bucket in enumerate(plan.buckets):
-        if bucket.cards is not None:
-            raise UsageError(f"plan: bucket {index} uses some cards alone, and all are used{hint}")
+        if bucket.cards is not None and isinstance(bucket.route, Served):
+            raise UsageError(
+                f"plan: bucket {index} uses some cards alone, and messages of parameter servers use all{hint}"
+            )
 
 
 def check_roles(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
-    """UsageError names ranks that neither train nor serve, and a variable of which servers hold a part alone."""
+    """UsageError names ranks that neither train nor help nor serve, and a variable of which servers hold a part alone."""
     workers = len(plan.workers)
     if plan.workers != tuple(range(workers)):
         raise UsageError("plan: ranks that do not compute come after all that do")
-    servers = {rank for each in plan.buckets if isinstance(each.route, Served) for rank in each.route.servers}
-    if workers != plan.world and not servers:
-        raise UsageError("plan: of ranks that do not compute, only parameter servers are run")
-    for index, bucket in enumerate(plan.buckets):
-        if not isinstance(bucket.route, Served) and max(bucket.order, default=0) >= workers:
-            raise UsageError(
-                f"plan: owners of bucket {index} do not compute, and only parameter servers are run"
-            )
+    helpers.check_helpers(plan)
     arenas = arenas_of([bucket.parts for bucket in arranged(plan, gradients).buckets], gradients)
     for arena in arenas:
         kinds = {isinstance(plan.buckets[at].route, Served) for at in arena.numbers}
@@ -272,10 +277,6 @@ def _check_turns(plan: Plan, hint: str) -> None:
     schedule = plan.schedule
     if not schedule.turns:
         return
-    if schedule.overlap == "gates":
-        raise UsageError(
-            f"plan: merged or late gradients are applied at the end of backward, not at gates{hint}"
-        )
     index = next((at for at, bucket in enumerate(plan.buckets) if not reduces_means(bucket)), None)
     if index is not None:
         raise UsageError(
@@ -367,17 +368,19 @@ def _loaded(
         label = f"bucket {number}" if epoch == 0 else f"bucket {number} of epoch {epoch}"
         launch = Launch(bucket, 0, number, arena.runs(_parts(bucket)) or ((0, 0),))
         rows = None if bucket.rows is None else Rows(bucket.rows, engine, rank, memory, array)
+        chosen = helpers.number(number, epoch) if bucket.helped else bucket.number
         program = engine.load(
             bucket.program,
             launch.bound(memory) if rows is None else rows.bound,
             priority=bucket.priority,
             label=label,
             kernels=bucket.kernels,
-            number=bucket.number,
+            number=chosen,
             others=[launch.bound(each) for each in more],
+            cards=bucket.cards,
         )
         if rows is not None:
-            rows.load(priority=bucket.priority, label=label)
+            rows.load(priority=bucket.priority, label=label, cards=bucket.cards)
         back = None
         if bucket.values is not None and values is not None:
             back = engine.load(
@@ -385,6 +388,7 @@ def _loaded(
                 launch.bound(values.memory),
                 priority=bucket.priority,
                 label=f"values of {label}",
+                cards=bucket.cards,
             )
         launches.append(replace(launch, program=program, values=back, rows=rows))
     first, *others = (
@@ -432,47 +436,3 @@ def start_states(buckets: Sequence[LoadedBucket], engine: _native.Engine) -> Non
                 window = engine.state(launch.program, name)
                 if window is not None and len(window):
                     memoryview(window)[:] = memoryview(each.memory)[start * item : stop * item]
-
-
-def carry_states(
-    before: Sequence[LoadedBucket], after: Sequence[LoadedBucket], engine: _native.Engine, rank: int
-) -> None:
-    """State goes on into a new epoch: what has an element per element of its bucket by parameter, wherever that lies now;
-    other state where the bucket has the same elements. The rest starts anew."""
-    elements: dict[tuple[str, str], list[tuple[int, int, np.ndarray[Any, Any]]]] = {}
-    whole: dict[tuple[str, tuple[tuple[str, int, int], ...]], np.ndarray[Any, Any]] = {}
-    for launch in launches_of(before):
-        for name, held in _states(launch, engine, rank):
-            whole[name, launch.compiled.ranges] = held
-            if len(held) == launch.compiled.elements:
-                for variable, start, stop, part in _by_range(launch, held):
-                    elements.setdefault((name, variable), []).append((start, stop, part))
-    for launch in launches_of(after):
-        for name, held in _states(launch, engine, rank):
-            if len(held) == launch.compiled.elements:
-                for variable, start, stop, part in _by_range(launch, held):
-                    for begin, end, known in elements.get((name, variable), []):
-                        first, last = max(start, begin), min(stop, end)
-                        if first < last:
-                            part[first - start : last - start] = known[first - begin : last - begin]
-            elif len(whole.get((name, launch.compiled.ranges), ())) == len(held):
-                held[:] = whole[name, launch.compiled.ranges]
-
-
-def _by_range(
-    launch: Launch, held: np.ndarray[Any, Any]
-) -> Iterator[tuple[str, int, int, np.ndarray[Any, Any]]]:
-    at = 0
-    for name, start, stop in launch.compiled.ranges:
-        yield name, start, stop, held[at : at + stop - start]
-        at += stop - start
-
-
-def _states(launch: Launch, engine: _native.Engine, rank: int) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    """By name: a row of bytes for each element."""
-    for name, dtype, elements, kind, _ in launch.compiled.program.buffers(rank):
-        window = (
-            engine.state(launch.program, name) if kind in ("state", "shared_state") and elements else None
-        )
-        if window is not None:
-            yield name, np.frombuffer(memoryview(window), np.uint8).reshape(-1, ITEM_BYTES[dtype])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,11 +23,13 @@ from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.settings import Settings
+from hocket.settings import Settings, seconds_of
 from hocket.training import buckets as bucket_memory
 from hocket.training.autopilot.beside import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.framework import Remote
+from hocket.training.helpers import helps
+from hocket.training.helping import Helpers
 from hocket.training.process import Process
 from hocket.training.scopes import Scope, scopes_of
 from hocket.training.served import ServedBuckets
@@ -34,6 +37,8 @@ from hocket.training.source import Planned, ProgramSource, driven, of_plan, of_p
 from hocket.training.spans import Spans
 from hocket.training.timer import Timer
 from hocket.training.traced import TracedBuckets
+
+log = logging.getLogger("hocket.choice")
 
 DECIDES = "a policy decides for itself"
 
@@ -53,6 +58,27 @@ def check_settings(policy: Policy | None, settings: Settings) -> None:
         raise UsageError(
             "HOCKET_REORDER=1 and HOCKET_AUTOPILOT=0: the autopilot is what changes orders\nhint: leave one of them unset"
         )
+
+
+def search_asked(
+    search: str | None, settings: Settings, *, plan: Plan | None, policy: Policy | None
+) -> float | None:
+    """Seconds that a search in training may take, given or as the settings say; None: there is none.
+
+    UsageError: it is no time, or nothing may be searched for.
+    """
+    text = settings.search if search is None else search
+    if text is None:
+        return None
+    budget_s = seconds_of(text)
+    if plan is not None or policy is not None:
+        given = f"plan `{plan.label}`" if plan is not None else f"policy {type(policy).__name__}"
+        raise UsageError(f"a search for a plan, and {given} was given\nhint: leave one of them out")
+    if not settings.autopilot:
+        raise UsageError(
+            "HOCKET_AUTOPILOT=0, and a search: the autopilot is what tries plans\nhint: leave one of them unset"
+        )
+    return budget_s
 
 
 def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise | None:
@@ -76,15 +102,18 @@ def source_of(
     plan: Plan | None,
     policy: Policy | None,
     promise: Promise | None,
+    search: str | None,
     process: Process,
     settings: Settings,
     remote: Callable[[Sequence[str]], Remote],
 ) -> ProgramSource:
-    """Where the programs of these gradients come from; the same on all ranks. `remote`: as `Framework.remote`.
+    """Where the programs of these gradients come from; the same on all ranks. `remote`: as `Framework.remote`; `search`: how long
+    the job tries plans, as in the settings.
 
-    Raises UsageError when the plan is for another job, or plan or policy promise less than `promise`.
+    Raises UsageError when the plan is for another job, plan or policy promise less than `promise`, or there is nothing to search.
     """
     job = process.job
+    search_s = search_asked(search, settings, plan=plan, policy=policy)
     if plan is not None:
         check_world(plan, process)
     if plan is not None:
@@ -93,29 +122,44 @@ def source_of(
         # Nobody knows what a policy's code rounds, merges or leaves out.
         check_promise(promise, "lossy", f"policy {type(policy).__name__}")
     scopes = _scopes(plan, policy)
-    served = None
-    if plan is not None and serves(plan):
-        if settings.reorder:
-            raise UsageError(
-                "HOCKET_REORDER is for plans without parameter servers, which have no order\nhint: leave it unset"
-            )
-        bucket_memory.check_runs(plan, gradients)
-        held = [each for each in plan.buckets if isinstance(each.route, Served)]
-        names = dict.fromkeys(name for each in held for name in each.variables)
-        served = ServedBuckets(plan, gradients, remote(list(names)), process)
+    served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, settings, remote)
     if scopes and settings.reorder:
         raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
     if scopes:
         traced, timer = _of_policies(scopes, gradients, process)
         if plan is None:
             return of_policy(scopes[0], gradients, traced=traced, timer=timer)
-        return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served)
+        return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served, helpers=helpers)
     if plan is None and useful(job):
-        return _driven(gradients, process, promise or EXACT)
+        return _driven(gradients, process, promise or EXACT, search_s)
+    if search_s is not None and job.rank == 0:
+        log.warning("nothing is searched: a job on one host, or on too many to measure, has no plans to try")
     if plan is not None and settings.reorder and useful(job) and matters(plan):
         return _reordered(plan, gradients, process)
     planned = plan or _default_plan(gradients, job, process.network, promise or EXACT)
-    return of_plan(planned, gradients, job=job, served=served)
+    return of_plan(planned, gradients, job=job, served=served, helpers=helpers)
+
+
+def _besides(
+    plan: Plan,
+    gradients: Mapping[str, Gradient],
+    process: Process,
+    settings: Settings,
+    remote: Callable[[Sequence[str]], Remote],
+) -> tuple[ServedBuckets | None, Helpers | None]:
+    """What ranks that do not train have of a plan: as parameter servers, or as helpers."""
+    if not serves(plan) and not helps(plan):
+        return None, None
+    if settings.reorder:
+        raise UsageError(
+            "HOCKET_REORDER is for plans whose ranks all train: others have no order\nhint: leave it unset"
+        )
+    bucket_memory.check_runs(plan, gradients)
+    if helps(plan):
+        return None, Helpers(process)
+    held = [each for each in plan.buckets if isinstance(each.route, Served)]
+    names = dict.fromkeys(name for each in held for name in each.variables)
+    return ServedBuckets(plan, gradients, remote(list(names)), process), None
 
 
 def check_world(plan: Plan, process: Process) -> None:
@@ -128,7 +172,7 @@ def check_world(plan: Plan, process: Process) -> None:
     if len(plan.workers) != process.job.world:
         raise UsageError(
             f"{len(plan.workers)} ranks of the plan train, and {process.job.world} of the job\n"
-            "hint: as many parameter servers as the plan has"
+            "hint: as many parameter servers, or helpers, as the plan has"
         )
 
 
@@ -141,7 +185,9 @@ def _reordered(plan: Plan, gradients: Mapping[str, Gradient], process: Process) 
     return driven(Autopilot(job, process.engine, knowledge, lambda _: plan), planned, gradients, job)
 
 
-def _driven(gradients: Mapping[str, Gradient], process: Process, promise: Promise) -> ProgramSource:
+def _driven(
+    gradients: Mapping[str, Gradient], process: Process, promise: Promise, search_s: float | None
+) -> ProgramSource:
     """Of a job that drives itself. It begins with what the last one on the same hosts and model ended with, if there was one."""
     job = process.job
     memory = Memory(job)
@@ -162,7 +208,15 @@ def _driven(gradients: Mapping[str, Gradient], process: Process, promise: Promis
     def default(epoch: Epoch) -> Plan:
         return planned_of(planned, epoch, gradients)
 
-    knowledge = Knowledge(job.hosts, tuple(gradients.values()), cluster, promise, memory=memory)
+    knowledge = Knowledge(
+        job.hosts,
+        tuple(gradients.values()),
+        cluster,
+        promise,
+        memory=memory,
+        search_s=search_s,
+        guard=job.settings.guard,
+    )
     return driven(Autopilot(job, process.engine, knowledge, default), planned, gradients, job)
 
 

@@ -1,12 +1,12 @@
 """A model whose updates are of several iterations, or of earlier ones, as a plan's schedule says.
 
 A turn sums the gradients of its iterations in one slot of its buckets' memory, by backward itself. While it travels, the next turn
-fills the other slot. At the end of each backward, what is due is awaited: those gradients are the turn's mean, all others are None,
-so that the optimizer leaves their parameters alone. Which turn is applied when follows from the plan alone, so that two runs give
-the same bits.
+fills the other slot. At the end of each backward, what is due then is awaited: those gradients are the turn's mean, all others are
+None, so that the optimizer leaves their parameters alone. What is due at gates is awaited there. Which turn is applied when follows
+from the plan alone, so that two runs give the same bits.
 
-A session begins with synchronous updates, from which a sentinel learns how large they are. When later ones grow out of that, the
-session goes on synchronously, from the same iteration on all ranks.
+Which of the plan's schedules is in force is `oversight`'s to say: a session begins with synchronous updates, and retreats to
+safer ones when training no longer goes as it did, from the same iteration on all ranks.
 
 Votes are counted at the end of the next backward, before the next ones are cast; in the same backward only where a turn is due that
 ends with it. So ranks wait for nothing but what is due.
@@ -15,27 +15,30 @@ ends with it. So ranks wait for nothing but what is due.
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as replaced
 
 from hocket import _native
 from hocket.artefacts.plan import Schedule
+from hocket.artefacts.schedule_check import findings
 from hocket.errors import PeerError, UsageError
 from hocket.planning.walk import rate_factor
 from hocket.training import buckets as bucket_memory
+from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.buckets import CompiledBucket, LoadedBucket
 from hocket.training.framework import Framework
+from hocket.training.oversight import Oversight
 from hocket.training.reducing import ReducingSession
-from hocket.training.sentinel import Watch
+from hocket.training.saved import SavedDelays, SavedSession
+from hocket.training.saves import Saves
+from hocket.training.slots import fill, layout_of, places_of, slots_of
 from hocket.training.turns import Table, Turn, Turns, is_synchronous, table
 from hocket.training.values import squared_norm
-
-log = logging.getLogger("hocket.delays")
 
 
 class DelayedSession(ReducingSession):
@@ -46,17 +49,17 @@ class DelayedSession(ReducingSession):
     def __init__(self, framework: Framework, **given: Any) -> None:
         """As `ReducingSession`."""
         self._shown: dict[int, LoadedBucket] = {}
+        # By arena: due at its gate, which has not opened.
+        self._pending: dict[int, Turn] = {}
         self._made = self._applied = 0
         # Means were shown, and the optimizer has not stepped since.
         self._awaits_step = False
         self._ends = self._retreats = False
         self._norms2: dict[int, float] = {}
-        # Nothing that the plan's schedule changes, nothing to watch.
-        planned = given["source"].plan(given["source"].epochs.current).schedule
-        watches = given["job"].settings.sentinel and not is_synchronous(planned)
-        self.sentinel = Watch("the norm of applied gradients") if watches else None
+        self.sentinel: Oversight | None = None
         super().__init__(framework, **given)
         framework.rates({})
+        self.saves = Saves(framework, lambda: self.counts)
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -64,17 +67,31 @@ class DelayedSession(ReducingSession):
         return self._made + self.turns.made, self._applied + self.turns.applied
 
     @property
+    def schedule(self) -> Schedule:
+        """In force."""
+        return self._schedule
+
+    @property
     def retreated(self) -> bool:
-        """Whether the sentinel has ended merged and late updates."""
-        return self._retreats
+        """Whether the sentinel has ended a schedule."""
+        return self.sentinel is not None and self.sentinel.retreated
 
     def zero_grad(self) -> None:
         """What was applied becomes zero; what is summed goes on."""
-        for bucket in self._shown.values():
-            self.framework.zero(bucket)
-        self._shown = {}
-        for bucket in self._open():
-            self.framework.show(bucket)
+        for at in range(len(self.buckets)):
+            self._zero_bucket(at)
+
+    def _zero_bucket(self, bucket: int) -> None:
+        shown = self._shown.pop(bucket, None)
+        if shown is not None:
+            self.framework.zero(shown)
+        self.framework.show(self._open_slot(bucket))
+
+    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
+        """Also to the sentinel."""
+        super().observe(loss=loss, curvature=curvature)
+        if loss is not None and self.sentinel is not None:
+            self.sentinel.logged(loss)
 
     def flush(self) -> None:
         """All that was made and not applied is reduced, awaited and applied; the optimizer steps once for each update."""
@@ -82,6 +99,8 @@ class DelayedSession(ReducingSession):
             raise UsageError(
                 "flush: the last backward's gradients were not applied\nhint: optimizer.step() first"
             )
+        self.finish_step()
+        self.saves.settled()
         if self.turns.counts:
             self._count()
         # What the last step applied may still be there.
@@ -106,6 +125,7 @@ class DelayedSession(ReducingSession):
         """Wait for what is on its way, as others need our part of it; say what is not applied."""
         # Where the job has failed, that was said already.
         with contextlib.suppress(PeerError):
+            self.finish_step()
             if self.turns.counts:
                 self._votes.count(self.job.settings.timeout_s)
             for number in range(len(self.launches)):
@@ -113,7 +133,10 @@ class DelayedSession(ReducingSession):
                 for _ in range(applied, launched):
                     self.readiness.wait(number, self.job.settings.timeout_s)
                     self.readiness.applied(number)
+        self.saves.training()
         made, applied = self.counts
+        if self.spans is not None:
+            self.saves.write(self.spans.directory, self.job.rank, self.buckets)
         if applied < made and self.job.rank == 0:
             warnings.warn(
                 f"gradients of the last {made - applied} of {made} iterations were made and not applied\n"
@@ -124,8 +147,9 @@ class DelayedSession(ReducingSession):
         super().close()
 
     def _placed(self, buckets: Sequence[CompiledBucket], epoch: int) -> list[LoadedBucket]:
-        planned = self.source.plan(self.source.epochs.current).schedule
-        slots, _ = table(planned, len(buckets))
+        planned = self.source.plan(self.source.epochs.current)
+        tables = [table(each, len(buckets)) for each in (planned.schedule, *planned.safer)]
+        slots = [max(each) for each in zip(*(slots for slots, _ in tables), strict=True)]
         array = self.framework.array
         placed = bucket_memory.load(buckets, self.engine, array, epoch=epoch, rank=self.job.rank, slots=slots)
         # What an arena's gradients are while they are due: other arrays than those that backward adds to.
@@ -139,17 +163,35 @@ class DelayedSession(ReducingSession):
         self._begin_turns(placed)
         return placed
 
-    def _begin_turns(self, placed: Sequence[LoadedBucket]) -> None:
-        """Of the plan's schedule, or of none; what was due before lies in the first slots now."""
+    def _begin_turns(self, placed: Sequence[LoadedBucket], schedule: Schedule | None = None) -> None:
+        """Of a schedule; None: of the one that is to be used now. What was due before lies in the first slots now."""
         if self.buckets:
             self._made, self._applied = self.counts
-        synchronous = self.sentinel is not None and (self.sentinel.learns or self._retreats)
-        planned = self.source.plan(self.source.epochs.current).schedule
-        self._schedule = Schedule() if synchronous else planned
+        self._schedule = self._next_schedule() if schedule is None else schedule
         self._described = table(self._schedule, len(self._arena_of))
         self.turns = Turns(self._schedule, [bucket.launches[0].number for bucket in placed])
-        self._ends = self._reschedules = False
+        self._ends = self._reschedules = self._retreats = False
         self._shown = dict(enumerate(placed)) if self.buckets else {}
+        if self.source.autopilot is not None:
+            self._tell_autopilot(self.source.autopilot.watch)
+
+    def _tell_autopilot(self, watch: Stopwatch) -> None:
+        """Which schedule its steps are of, and whether that is the plan's."""
+        late = not is_synchronous(self.source.plan(self.source.epochs.current).schedule)
+        learns = late and self.sentinel is not None and self.sentinel.learns
+        ended = late and self.retreated and is_synchronous(self._schedule)
+        watch.scheduled(self._schedule, counts=not learns, retreated=ended)
+
+    def _next_schedule(self) -> Schedule:
+        epoch = self.source.epochs.current
+        plan = self.source.plan(epoch)
+        # Nothing that the plan's schedule changes, nothing to watch.
+        if self.sentinel is None and self.job.settings.sentinel and not is_synchronous(plan.schedule):
+            trace = None if self.spans is None else self.spans.directory
+            self.sentinel = Oversight(self.framework, self.job, self.gauge, trace)
+        if self.sentinel is None:
+            return plan.schedule
+        return self.sentinel.schedule(plan, self.iteration, epoch.number)
 
     def _reschedule(self) -> None:
         """Another schedule of the same programs: nothing is open or on its way."""
@@ -162,8 +204,10 @@ class DelayedSession(ReducingSession):
 
     def _open(self) -> list[LoadedBucket]:
         """In the slots that gradients are summed in."""
-        both = zip(self.buckets, self.turns.open, strict=True)
-        return [bucket.slots[turn.slot] for bucket, turn in both]
+        return [self._open_slot(at) for at in range(len(self.buckets))]
+
+    def _open_slot(self, at: int) -> LoadedBucket:
+        return self.buckets[at].slots[self.turns.open[at].slot]
 
     def _adopt(self, launch: int, index: int, parameter: Any) -> None:
         """A gradient that lies elsewhere moves into its turn's slot, or is added to what is there."""
@@ -199,21 +243,27 @@ class DelayedSession(ReducingSession):
             )
         for at, bucket in self._shown.items():
             # The script took the gradients away instead of zeroing them. In a slot that is open they are replaced one by one.
-            if bucket is not self.buckets[at].slots[self.turns.open[at].slot]:
+            if bucket is not self._open_slot(at):
                 np.frombuffer(memoryview(bucket.memory), np.uint8)[:] = 0
         self._shown = {}
+        self.saves.training()
         super()._begin()
 
     def _stepped(self) -> None:
+        if self._awaits_step and self.spans is not None:
+            self.spans.updated()
         self._awaits_step = False
 
-    def _end(self, *, barrier: bool) -> None:  # noqa: ARG002  # what is due is awaited
+    def _end(self, *, barrier: bool) -> None:
         began_ns = _native.now_ns()
         if self._watch is not None:
-            self._watch.computed({}, {})
+            self._watch.computed(self._arrivals() if self._watch.profiles else {}, {})
         self.framework.check_in_place(self._open())
         seen = self.readiness.order() if self.source.observes else None
         unmade = self._adopt_missing()
+        gauged = self.sentinel is not None and self.sentinel.gauges(self.turns.made)
+        if gauged:
+            self.gauge.made(self._open())
         with self._naming_the_finished():
             meet = self.companion.end()
             if self.turns.counts:
@@ -224,12 +274,20 @@ class DelayedSession(ReducingSession):
             due = self.turns.ended()
             self.readiness.finish()
             self.companion.launched(waits=True)
-        if self.companion.meets or any(turn.due == turn.last for turn in due):
+        later = [] if barrier else [turn for turn in due if turn.at == "gate"]
+        now = [turn for turn in due if turn not in later]
+        if self.companion.meets or any(turn.due == turn.last for turn in now):
             self._count()
-        self._show(due)
+        # Without gates, what is due at them is applied now; it may be sent as late as when the next iteration begins.
+        begun = any(turn.at == "gate" for turn in now)
+        if begun:
+            self._begin_next()
+        self._show(now, later)
+        if gauged:
+            self._gauge(due)
         self._drain(due)
-        with self._naming_the_finished():
-            self.readiness.begin()
+        if not begun:
+            self._begin_next()
         if seen is not None:
             self._agree_on_order(seen)
         ended_ns = _native.now_ns()
@@ -243,6 +301,10 @@ class DelayedSession(ReducingSession):
         if self.source.autopilot is not None:
             self.source.autopilot.step_ended()
 
+    def _begin_next(self) -> None:
+        with self._naming_the_finished():
+            self.readiness.begin()
+
     def _count(self) -> None:
         """The votes of the last iteration that ended: the same iteration on all ranks."""
         with self._naming_the_finished():
@@ -251,17 +313,19 @@ class DelayedSession(ReducingSession):
             self.companion.arrive()
             if self._votes.meet:
                 self.companion.meet()
-            if self._votes.retreat and not self._retreats:
+            if self._votes.retreat and self.sentinel is not None and not self._retreats:
                 self._retreats = self._reschedules = True
-                self._say_why()
+                epoch = self.source.epochs.current
+                plan = self.source.plan(epoch)
+                self.sentinel.retreat(self._schedule, plan, self.iteration + 1, epoch.number)
         self._ends = self._ends or begins
 
-    def _say_why(self) -> None:
-        if self.job.rank == 0 and self.sentinel is not None:
-            seen = self.sentinel.alarm or "another rank's updates"
-            log.warning(
-                "gradients are neither merged nor late from iteration %d on: %s", self.iteration + 1, seen
-            )
+    def _gauge(self, due: Sequence[Turn]) -> None:
+        """The means of the gradients that were copied, unless other iterations are in them."""
+        if len(due) == len(self.buckets) and all(turn.iterations == 1 for turn in due):
+            self.gauge.reduced([self._means[turn.arena][turn.slot] for turn in due])
+        else:
+            self.gauge.forget()
 
     def _drain(self, due: Sequence[Turn]) -> None:
         """Before another epoch begins, turns end: those on their way when they are due, then what is open, as a turn of its own."""
@@ -284,48 +348,146 @@ class DelayedSession(ReducingSession):
     def _begin_anew(self) -> None:
         if self._ends:
             self._load()
+            if self.gates is not None:
+                self.gates = self._gate()
         elif self._reschedules:
             self._reschedule()
 
-    def _show(self, due: Iterable[Turn]) -> None:
-        """Gradients are the means that are due, and None where nothing is."""
-        turns = {turn.arena: turn for turn in due}
+    def _show(self, due: Sequence[Turn], later: Sequence[Turn] = ()) -> None:
+        """Gradients are the means that are due, and None where nothing is; those of `later`, when their gates open."""
+        self._pending = {turn.arena: turn for turn in later}
         factors: dict[str, float] = {}
+        for turn in (*due, *later):
+            factor = rate_factor(self._schedule.rate, turn.iterations)
+            factors |= dict.fromkeys(self.buckets[turn.arena].names, factor)
+        now = {turn.arena: turn for turn in due}
         for at, bucket in enumerate(self.buckets):
-            turn = turns.get(at)
-            if turn is None:
+            if at in now:
+                self._show_one(now[at])
+            else:
                 for name in bucket.names:
                     self.framework.drop(name)
-                continue
-            with self._naming_the_finished():
-                for launch in bucket.launches:
-                    self.readiness.wait(launch.number, self.job.settings.timeout_s)
-            for launch in bucket.launches:
-                self.readiness.applied(launch.number)
-            mean = self._means[at][turn.slot]
-            self.companion.reduced(mean)
-            self.framework.show(mean)
-            for name in turn.unmade or ():
-                if name in self._due_views and name in bucket.names:
-                    self.framework.drop(name)
-            self._shown[at] = bucket.slots[turn.slot]
-            factors |= dict.fromkeys(bucket.names, rate_factor(self._schedule.rate, turn.iterations))
         self.framework.rates(factors)
-        self._awaits_step = bool(turns)
-        if turns and self.sentinel is not None and not self._retreats:
-            self._watch_norm(turns)
-        if turns and not self._warned:
+        self._awaits_step = bool(factors)
+        if now and not later:
+            self._shown_all()
+
+    def _wait_bucket(self, bucket: int) -> None:
+        """Its gate opens."""
+        turn = self._pending.get(bucket)
+        if turn is None:
+            return
+        if turn.due == turn.last and self.turns.counts:
+            self._count()
+        self._show_one(turn)
+        del self._pending[bucket]
+        if not self._pending:
+            self._shown_all()
+
+    def _show_one(self, turn: Turn) -> None:
+        at = turn.arena
+        bucket = self.buckets[at]
+        with self._naming_the_finished():
+            for launch in bucket.launches:
+                self.readiness.wait(launch.number, self.job.settings.timeout_s)
+        for launch in bucket.launches:
+            self.readiness.applied(launch.number)
+        mean = self._means[at][turn.slot]
+        self.companion.reduced(mean)
+        self.framework.show(mean)
+        for name in turn.unmade or ():
+            if name in self._due_views and name in bucket.names:
+                self.framework.drop(name)
+        self._shown[at] = bucket.slots[turn.slot]
+        if self._looks:
+            self._norms2[at] = squared_norm(mean, self.framework)
+
+    def _shown_all(self) -> None:
+        """All that was due is here."""
+        if self.sentinel is not None and self._looks:
+            self._watch_norm(self.sentinel)
+        if not self._warned:
             self._warn_of_non_finite()
 
-    def _watch_norm(self, turns: Mapping[int, Turn]) -> None:
+    @property
+    def _looks(self) -> bool:
+        """Whether a sentinel wants to see what is applied."""
+        return self.sentinel is not None and self.sentinel.looks and not self._retreats
+
+    def _watch_norm(self, sentinel: Oversight) -> None:
         """Of all gradients as they were applied last: those of a bucket that is not due now are as they were."""
-        sentinel = self.sentinel
-        if sentinel is None:
-            return
         learned = sentinel.learns
-        for at, turn in turns.items():
-            self._norms2[at] = squared_norm(self._means[at][turn.slot], self.framework)
         if len(self._norms2) == len(self.buckets):
             sentinel.see(math.sqrt(sum(self._norms2.values())))
         # The same values on all ranks, so all have seen enough of them now.
         self._reschedules = self._reschedules or (learned and not sentinel.learns)
+
+    def saved(self) -> SavedSession:
+        """With the gradients that were made and are not applied. UsageError: a step is missing, or another plan begins."""
+        if self._awaits_step:
+            raise UsageError(
+                "state_dict: the last backward's gradients were not applied\nhint: optimizer.step() first"
+            )
+        self.finish_step()
+        if self.turns.counts:
+            self._count()
+        if self._ends:
+            raise UsageError(
+                "state_dict: another plan begins with one of the next iterations, and open turns go on in the same alone\n"
+                "hint: hk.flush(model) first"
+            )
+        with self._naming_the_finished():
+            for launch in self.launches:
+                self.engine.wait(launch.program, self.job.settings.timeout_s)
+        self.saves.settled()
+        progress = [self.readiness.progress(launch.number) for launch in self.launches]
+        delays = SavedDelays(
+            layout=self._layout(),
+            turns=self.turns.saved(),
+            reduced=tuple(launched - applied for _, launched, applied in progress),
+            slots=slots_of(self.buckets, self.turns.saved(), self._shown),
+            schedule=self._schedule,
+            retreats=self._retreats,
+            reschedules=self._reschedules,
+            oversight=None if self.sentinel is None else self.sentinel.saved(),
+            norms2=tuple(self._norms2.items()),
+        )
+        return replaced(super().saved(), delays=delays)
+
+    def restore(self, saved: SavedSession, *, strict: bool) -> None:
+        """Also turns. UsageError: a backward has begun, or turns are open and of another plan or job."""
+        if self.turns.made or self._under_way:
+            raise UsageError("load_state_dict: a backward has begun\nhint: load before the first one")
+        super().restore(saved, strict=strict)
+        delays = saved.delays
+        if delays is None:
+            return
+        if delays.layout != self._layout() or saved.rank != self.job.rank:
+            if delays.open:
+                raise UsageError(
+                    f"load_state_dict: gradients of {delays.open} iterations are made and not applied, by rank {saved.rank} of "
+                    f"{saved.world}, with another plan or for another job than this rank {self.job.rank} of {self.job.world}\n"
+                    "hint: go on with the same plan and ranks, or call hk.flush(model) before hk.state_dict(model)"
+                )
+            return
+        if self.sentinel is not None and delays.oversight is not None:
+            self.sentinel.restore(delays.oversight)
+        if wrong := list(findings(delays.schedule, len(self.launches))):
+            raise UsageError(f"load_state_dict: the schedule in this state is damaged: {wrong[0]}")
+        self._begin_turns(self.buckets, delays.schedule)
+        self._made = self._applied = 0
+        self._shown = {}
+        self.turns.restore(delays.turns)
+        self._retreats, self._reschedules = delays.retreats, delays.reschedules
+        self._norms2 = dict(delays.norms2)
+        for name in self._due_views:
+            self.framework.drop(name)
+        self._count_gradients((self.turns.phase, places_of(self.launches, self._arena_of, delays)))
+        if self.turns.held:
+            self.readiness.hold()
+        fill(self.buckets, delays.slots)
+        self.zero_grad()
+
+    def _layout(self) -> str:
+        plan = self.source.plan(self.source.epochs.current)
+        return layout_of(plan, self.launches, self.job, watched=self.sentinel is not None)

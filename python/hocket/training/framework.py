@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hocket import _native
+from hocket.artefacts.learning import Learning
 from hocket.parameter_server.description import Group
 from hocket.training.buckets import LoadedBucket
 from hocket.training.gathered import HasRows
@@ -102,15 +103,37 @@ class Hints:
     made_twice: str = "let each backward make each gradient once"
 
 
-class Framework(HasRows, Protocol):
-    """A model and its optimizer."""
-
-    hints: Hints
-
-    # Parameters.
+class Model(Protocol):
+    """What every framework supplies, also one whose gradients come out of compiled functions: parameters, and the state that
+    all ranks start from."""
 
     def parameters(self) -> Sequence[Parameter]:
         """Parameters in the order of registration, then buffers; the same on all ranks."""
+
+    def remote(self, names: Sequence[str]) -> Remote:
+        """The optimizer of these parameters, which servers hold from now on: the optimizer's step passes them over. UsageError:
+        servers cannot run it."""
+
+    def optimizer_state(self) -> bytes:
+        """The optimizer's state, serialised; empty if there is none."""
+
+    def load_optimizer_state(self, saved: bytes) -> None:
+        """Load what `optimizer_state` returned on another rank."""
+
+    def state_bytes(self) -> int:
+        """Size of the state in bytes: all parameters and buffers."""
+
+    def write_state(self, into: memoryview) -> None:
+        """Write the bytes of all parameters and buffers, one after the other."""
+
+    def read_state(self, saved: memoryview) -> None:
+        """Load what `write_state` wrote on another rank, bit for bit."""
+
+
+class Framework(Model, HasRows, Protocol):
+    """A model and its optimizer."""
+
+    hints: Hints
 
     # Hook.
 
@@ -148,9 +171,8 @@ class Framework(HasRows, Protocol):
     def on_step(self, call: Callable[[], None]) -> None:
         """Call `call()` after each step of the optimizer; of a step that gates put off, as it is put off."""
 
-    def remote(self, names: Sequence[str]) -> Remote:
-        """The optimizer of these parameters, which servers hold from now on: the optimizer's step passes them over. UsageError:
-        servers cannot run it."""
+    def on_save(self, call: Callable[[], None]) -> None:
+        """Call `call()` when a script is about to take the model's state, for a file."""
 
     def rates(self, factors: Mapping[str, float]) -> None:
         """The optimizer's next step, and it alone, multiplies its learning rate by a factor for each of these parameters.
@@ -161,11 +183,8 @@ class Framework(HasRows, Protocol):
     def step(self) -> None:
         """The optimizer's step, as a script calls it."""
 
-    def optimizer_state(self) -> bytes:
-        """The optimizer's state, serialised; empty if there is none."""
-
-    def load_optimizer_state(self, saved: bytes) -> None:
-        """Load what `optimizer_state` returned on another rank."""
+    def learning(self) -> Learning | None:
+        """What the optimizer multiplies gradients and its last move with; None: not known. Without what nobody has measured yet."""
 
     # Steps of parts.
 
@@ -213,12 +232,3 @@ class Framework(HasRows, Protocol):
 
     def hold_parameters(self, buckets: Sequence[LoadedBucket]) -> None:
         """Move the parameters themselves, with their values, into the buckets; they are the views from now on."""
-
-    def state_bytes(self) -> int:
-        """Size of the state in bytes: all parameters and buffers."""
-
-    def write_state(self, into: memoryview) -> None:
-        """Write the bytes of all parameters and buffers, one after the other."""
-
-    def read_state(self, saved: memoryview) -> None:
-        """Load what `write_state` wrote on another rank, bit for bit."""

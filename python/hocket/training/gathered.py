@@ -124,11 +124,11 @@ class Rows:
         self._dense = _bytes(memory)[: own.bytes].reshape(own.rows, compiled.row_bytes)
         self._program = -1
 
-    def load(self, *, priority: int, label: str) -> None:
+    def load(self, *, priority: int, label: str, cards: Sequence[int] | None) -> None:
         """The dense program, after that which gathers."""
         program = self.compiled.programs.dense
         self._program = self._engine.load(
-            program, {0: (self._memory, 0)}, priority=priority, label=f"{label}, dense"
+            program, {0: (self._memory, 0)}, priority=priority, label=f"{label}, dense", cards=cards
         )
 
     def unload(self) -> None:

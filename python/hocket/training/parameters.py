@@ -11,10 +11,13 @@ from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.policy.policy import Value
 from hocket.training import buckets as bucket_memory
+from hocket.training import states
 from hocket.training.buckets import LoadedBucket
 from hocket.training.companion import Companion
 from hocket.training.framework import Framework
 from hocket.training.gradients import gradients_of
+from hocket.training.resume import resume
+from hocket.training.saved import SavedSession
 from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.votes import Votes
@@ -71,6 +74,9 @@ class ParameterSession:
         """Record a statistic for the policy."""
         self.source.record(name, value)
 
+    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
+        """Nothing is merged or late."""
+
     def agreed(self) -> Mapping[str, Value]:
         """As `Session`."""
         return self.source.agreed()
@@ -80,6 +86,22 @@ class ParameterSession:
 
     def flush(self) -> None:
         """Each step was applied."""
+
+    def saved(self) -> SavedSession:
+        """As `Session`: also how many steps ago parameters were exchanged."""
+        held = states.held(self.buckets, self.engine, self.job.rank)
+        return SavedSession(
+            rank=self.job.rank,
+            world=self.job.world,
+            steps=self._steps,
+            parameters=tuple(held.parameters),
+            buckets=tuple(held.buckets),
+        )
+
+    def restore(self, saved: SavedSession, *, strict: bool) -> None:
+        """As `Session`."""
+        resume(saved, self.buckets, self.engine, self.job, strict=strict)
+        self._steps = saved.steps
 
     def joinable(self) -> None:
         """UsageError: `join` is not possible."""
@@ -101,7 +123,7 @@ class ParameterSession:
         )
         self._framework.hold_parameters(self.buckets)
         bucket_memory.start_states(self.buckets, self.engine)
-        bucket_memory.carry_states(old, self.buckets, self.engine, self.job.rank)
+        states.put(states.held(old, self.engine, self.job.rank), self.buckets, self.engine, self.job.rank)
         for each in self.buckets:
             self._libraries.learn(each.program, each.launches[0].compiled.program)
         for each in old:

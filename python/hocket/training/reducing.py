@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hocket import _native
@@ -20,17 +18,22 @@ from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.policy.policy import Value
 from hocket.training import buckets as bucket_memory
+from hocket.training import states
 from hocket.training.buckets import CompiledBucket, Launch, LoadedBucket, launches_of
 from hocket.training.companion import Companion
 from hocket.training.framework import Framework, Gates
 from hocket.training.gathered import Rows, dense_names
+from hocket.training.gauge import Gauge
 from hocket.training.gradients import gradients_of
 from hocket.training.owners import Owners, check_joins
 from hocket.training.places import Hooks, InPlace
+from hocket.training.resume import resume
+from hocket.training.saved import SavedSession
 from hocket.training.served import PATIENCE_S
 from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
-from hocket.training.turns import Table
+from hocket.training.statistics import Steps, warn_of_non_finite
+from hocket.training.turns import Places, Table
 from hocket.training.values import squared_norm
 from hocket.training.votes import Ballot, OutOfStep, Votes
 
@@ -62,6 +65,7 @@ class ReducingSession(InPlace):
         self.companion = companion
         self._libraries = libraries
         self._loaded = loaded
+        self.gauge = Gauge()
         self.iteration = 0
         self._gradients = gradients_of(framework.parameters())
         self._owner = os.getpid()
@@ -74,8 +78,7 @@ class ReducingSession(InPlace):
         self._begins = False
         self._unmade: set[str] = set()
         self._waited: set[int] = set()
-        self._ended_s: float | None = None
-        self._sent = engine.bytes_sent()
+        self._steps = Steps(engine, source)
         self.buckets: list[LoadedBucket] = []
         self.launches: list[Launch] = []
         self.owners = Owners(framework, engine, job, self._naming_the_finished)
@@ -86,6 +89,7 @@ class ReducingSession(InPlace):
         self._watch = None if source.autopilot is None else source.autopilot.watch
         if self._watch is not None:
             framework.on_step(self._watch.stepped)
+            self._watch.seen = lambda: self.gauge.report(framework.learning())
         self.gates: Gates | None = None
         if source.gates:
             self.gates = self._gate()
@@ -107,6 +111,10 @@ class ReducingSession(InPlace):
         """A statistic, for the policy."""
         self.source.record(name, value)
 
+    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
+        """As `Session`."""
+        self.gauge.observe(loss=loss, curvature=curvature)
+
     def agreed(self) -> Mapping[str, Value]:
         """As `Session`."""
         return self.source.agreed()
@@ -123,6 +131,22 @@ class ReducingSession(InPlace):
     def flush(self) -> None:
         """As `Session`: the last step is all there is."""
         self.finish_step()
+
+    def saved(self) -> SavedSession:
+        """As `Session`."""
+        self.finish_step()
+        held = states.held(self.buckets, self.engine, self.job.rank)
+        return SavedSession(
+            rank=self.job.rank,
+            world=self.job.world,
+            parameters=tuple(held.parameters),
+            buckets=tuple(held.buckets),
+        )
+
+    def restore(self, saved: SavedSession, *, strict: bool) -> None:
+        """As `Session`."""
+        self.finish_step()
+        resume(saved, self.buckets, self.engine, self.job, strict=strict)
 
     def finish_step(self) -> None:
         """Open all gates: what they put off is applied."""
@@ -156,6 +180,9 @@ class ReducingSession(InPlace):
         if self.source.served is not None:
             with contextlib.suppress(PeerError):
                 self.source.served.leave()
+        if self.source.helpers is not None:
+            with contextlib.suppress(PeerError):
+                self.source.helpers.leave()
         self.source.stop()
 
     def _load(self) -> None:
@@ -165,7 +192,7 @@ class ReducingSession(InPlace):
         buckets = self.source.buckets()
         number = self.source.epochs.current.number
         self.buckets = self._placed(buckets, number)
-        bucket_memory.carry_states(old, self.buckets, self.engine, self.job.rank)
+        states.put(states.held(old, self.engine, self.job.rank), self.buckets, self.engine, self.job.rank)
         before, self.launches = self.launches, launches_of(self.buckets)
         self._rows = [each.rows for each in self.launches if each.rows is not None]
         for each in self.launches:
@@ -173,6 +200,13 @@ class ReducingSession(InPlace):
                 self._libraries.learn(each.program, each.compiled.program)
         if not old and self.source.served is not None:
             self.source.served.start(self.buckets)
+        if self.source.helpers is not None:
+            lengths = {
+                each.number: [stop - start for start, stop in each.runs]
+                for each in self.launches
+                if each.compiled.helped
+            }
+            self.source.helpers.loaded(self.source.plan(self.source.epochs.current), lengths, number)
         if not old:
             self.zero_grad()
         self._count_gradients()
@@ -185,7 +219,7 @@ class ReducingSession(InPlace):
         bucket_memory.unload(ended, self.engine)
         self._loaded(self.buckets)
 
-    def _count_gradients(self) -> None:
+    def _count_gradients(self, places: Places | None = None) -> None:
         self.readiness = _native.Readiness(
             self.engine,
             [(launch.program, len(launch.compiled.ranges)) for launch in self.launches],
@@ -194,6 +228,7 @@ class ReducingSession(InPlace):
             self._twice,
             self._on_refused,
             self._table(),
+            places,
         )
         self.hooks = Hooks(self.buckets, self.readiness)
         self.framework.hook(self.buckets, self.hooks)
@@ -230,6 +265,8 @@ class ReducingSession(InPlace):
         self._libraries.expect(self.programs)
         if self.source.served is not None:
             self.source.served.begin(self.iteration)
+        if self.source.helpers is not None:
+            self.source.helpers.begin(self.source.epochs.current.number)
         with self._naming_the_finished():
             self.companion.begin()
 
@@ -380,17 +417,7 @@ class ReducingSession(InPlace):
         """Statistics of the step that ends."""
         if self.source.timer is None:
             return
-        now_s, before_s = time.perf_counter(), self._ended_s
-        self._ended_s = now_s
-        sent = self.engine.bytes_sent()
-        if before_s is not None:
-            step_s = now_s - before_s
-            self.source.record("step_time", step_s)
-            self.source.record("bytes", sum(sent) - sum(self._sent))
-            for rank, (now, before) in enumerate(zip(sent, self._sent, strict=True)):
-                if now > before:
-                    self.source.record(f"throughput.{rank}", 8 * (now - before) / step_s)
-        self._sent = sent
+        self._steps.note()
         # Of gradients that have owners, no rank has the norm.
         if self.gates is None and not self.owners and self.source.timer.wants_norm():
             squares = sum(squared_norm(bucket, self.framework) for bucket in self.buckets)
@@ -423,15 +450,10 @@ class ReducingSession(InPlace):
             ) from None
 
     def _warn_of_non_finite(self) -> None:
-        programs = self.programs
-        for program, iteration, element in self.engine.non_finite():
-            if program in programs:
-                name = self.launches[programs.index(program)].compiled.name_of(element)
-                warnings.warn(
-                    f"rank {self.job.rank} on {self.job.host}: the gradient of `{name}` has NaN or infinity in "
-                    f"{self.counted_in} {iteration}; said once.{self.framework.hints.non_finite}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-                self._warned = True
-                return
+        self._warned = warn_of_non_finite(
+            self.engine,
+            self.launches,
+            who=f"rank {self.job.rank} on {self.job.host}",
+            counted_in=self.counted_in,
+            hint=self.framework.hints.non_finite,
+        )

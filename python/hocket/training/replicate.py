@@ -5,10 +5,10 @@ from __future__ import annotations
 from hocket import _native
 from hocket.launch.rendezvous import Job
 from hocket.planning.compile import broadcast_program
-from hocket.training.framework import Framework
+from hocket.training.framework import Model
 
 
-def replicate(framework: Framework, job: Job, engine: _native.Engine, source: int = 0) -> None:
+def replicate(framework: Model, job: Job, engine: _native.Engine, source: int = 0) -> None:
     """Copy the state of rank `source` to all ranks, bit for bit."""
     if job.world == 1:
         return
@@ -24,7 +24,7 @@ def replicate(framework: Framework, job: Job, engine: _native.Engine, source: in
     _optimizer_state(framework, job, engine, source)
 
 
-def _optimizer_state(framework: Framework, job: Job, engine: _native.Engine, source: int) -> None:
+def _optimizer_state(framework: Model, job: Job, engine: _native.Engine, source: int) -> None:
     saved = framework.optimizer_state() if job.rank == source else b""
     size_bytes = job.store.gather("optimizer", job.rank, job.world, len(saved), job.settings.start_timeout_s)[
         source

@@ -13,6 +13,7 @@ from hocket.parameter_server.plan import served_plan, serves
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.training.buckets import check_roles
+from hocket.training.helpers import helps
 from hocket.training.process import Process
 
 
@@ -24,17 +25,24 @@ def workers_of(
     gradients: Mapping[str, Gradient],
     settings: Settings,
 ) -> tuple[int | None, Plan | None]:
-    """How many ranks train, the first ones, where the others serve; the plan, if one is given. Every rank of the job calls this, or
-    where there is a `parameter_server` every rank that knows the model.
+    """How many ranks train, the first ones, where the others serve or help; the plan, if one is given. Every rank of the job calls
+    this, or where a `parameter_server` or helpers are asked for, every rank that knows the model.
 
     Raises UsageError: the process has such a model already, or no rank would train.
     """
     world = process.everyone.world
     if parameter_server is not None:
         workers = parameter_server.workers(world)
+    elif settings.helpers:
+        if settings.helpers >= world:
+            raise UsageError(
+                f"{settings.helpers} of {world} ranks are to help, so none would train\n"
+                "hint: `hocket run -n WORKERS --helpers HELPERS` starts both; other launchers must start the sum of the two"
+            )
+        workers = world - settings.helpers
     else:
         plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
-        if plan is None or not serves(plan):
+        if plan is None or len(plan.workers) == plan.world:
             return None, plan
         check_roles(plan, gradients)
         workers = len(plan.workers)
@@ -44,8 +52,28 @@ def workers_of(
             )
     if process.serves:
         # The job goes on: this call alone is refused.
-        raise UsageError("parameter servers serve one model of a process, and have one already")
+        raise UsageError("ranks that do not train serve or help one model of a process, and have one already")
     return workers, plan
+
+
+def helping(plan: Plan | None, parameter_server: ParameterServer | None) -> bool:
+    """Whether ranks that do not train are helpers, and no parameter servers. `plan`: as `workers_of` returns it."""
+    return parameter_server is None and (plan is None or helps(plan))
+
+
+def plan_with_helpers(process: Process, *, plan: Plan | None, settings: Settings) -> Plan:
+    """The plan of a job that was started with helpers: the given one. UsageError: there is none, or it has none for them."""
+    plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
+    if plan is None:
+        raise UsageError(
+            f"{settings.helpers} helpers, and no plan says what they own\n"
+            f"hint: `hocket plan --helpers {settings.helpers}` makes one"
+        )
+    if not helps(plan):
+        raise UsageError(
+            f"plan `{plan.label}` has nothing for helpers\nhint: `hocket plan --helpers`, or no helpers"
+        )
+    return plan
 
 
 def plan_with(

@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from hocket.errors import UsageError
 
 SLACK = 1.0
@@ -33,6 +35,10 @@ WINDOW_MIN = 10
 """Values of the synchronous window at least."""
 
 
+SETTLING = 10
+"""Values after a retreat that only move the band: with a momentum of 0.9, moves that were too large go on for so long."""
+
+
 class Alarm(NamedTuple):
     """The value that set it off, the centre of the band then, and how often it was updated since the synchronous window."""
 
@@ -46,6 +52,18 @@ class Alarm(NamedTuple):
         return (
             f"{self.name} of {self.value:.4g} after {self.updates} updates, against {self.centre:.4g} before"
         )
+
+
+Band = tuple[float, float, float, int, int]
+"""A sentinel's centre and spread, of logarithms, the sum of what was above, how many values it has seen and how many it follows."""
+
+
+class SavedWatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A `Watch` between two updates; `band`: of its sentinel, once it has one."""
+
+    synchronous: tuple[float, ...]
+    band: Band | None = None
+    alarm: tuple[str, float, float, int] | None = None
 
 
 class Watch:
@@ -68,14 +86,38 @@ class Watch:
         """As above."""
         return self._sentinel is None
 
+    def again(self) -> None:
+        """Updates are others from now on: what grows further alarms again."""
+        self.alarm = None
+        if self._sentinel is not None:
+            self._sentinel.again()
+
+    def saved(self) -> SavedWatch:
+        """What it has learned and seen."""
+        band = None if self._sentinel is None else self._sentinel.band
+        seen = self.alarm
+        alarm = None if seen is None else (seen.name, seen.value, seen.centre, seen.updates)
+        return SavedWatch(synchronous=tuple(self._synchronous), band=band, alarm=alarm)
+
+    def restore(self, saved: SavedWatch) -> None:
+        """Go on from what was saved."""
+        self._synchronous = list(saved.synchronous)
+        self.alarm = None if saved.alarm is None else Alarm(*saved.alarm)
+        self._sentinel = None
+        if saved.band is not None:
+            self._sentinel = Sentinel(self._name, self._synchronous)
+            self._sentinel.band = saved.band
+
     def see(self, value: float) -> None:
-        """The next update's value."""
+        """The next update's value. One that is not positive says nothing."""
         if self.alarm is not None:
+            return
+        if value <= 0:
             return
         if self._sentinel is not None:
             self.alarm = self._sentinel.see(value)
-        elif 0 < value < math.inf:
-            # An update by nothing, or by no number, says nothing about the band.
+        elif value < math.inf:
+            # An update by no number says nothing about the band.
             self._synchronous.append(value)
             if len(self._synchronous) == WINDOW_MIN:
                 self._sentinel = Sentinel(self._name, self._synchronous)
@@ -105,6 +147,20 @@ class Sentinel:
         self._spread = max(math.sqrt(sum(steps) / len(steps) / 2), SPREAD_MIN)
         self._sum = 0.0
         self._updates = 0
+        self._settles = 0
+
+    def again(self) -> None:
+        """The band follows the next values, then it is around the last of them."""
+        self._sum, self._updates, self._settles = 0.0, 0, SETTLING
+
+    @property
+    def band(self) -> Band:
+        """As above."""
+        return self._centre, self._spread, self._sum, self._updates, self._settles
+
+    @band.setter
+    def band(self, band: Band) -> None:
+        self._centre, self._spread, self._sum, self._updates, self._settles = band
 
     def see(self, value: float) -> Alarm | None:
         """The next value; an alarm when training no longer goes as before."""
@@ -113,6 +169,10 @@ class Sentinel:
         if not math.isfinite(value):
             return Alarm(self._name, value, centre, self._updates)
         log = math.log(max(value, 1e-300))
+        if self._settles:
+            self._settles -= 1
+            self._centre = log
+            return None
         above = (log - self._centre) / self._spread
         self._sum = max(0.0, self._sum + min(above, CLIPPED) - SLACK)
         self._centre += FOLLOWED * self._spread * min(above, CLIPPED)

@@ -9,6 +9,7 @@ from typing import Protocol
 from hocket.launch.rendezvous import Job
 from hocket.policy.policy import Value
 from hocket.training.reducing import ReducingSession
+from hocket.training.saved import SavedSession
 from hocket.training.spans import Spans
 
 
@@ -38,6 +39,9 @@ class Session(Protocol):
     def record(self, name: str, value: float) -> None:
         """Record a statistic of this rank, for a policy."""
 
+    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
+        """What the script knows of how its model learns, for what guards merged and late gradients."""
+
     def agreed(self) -> Mapping[str, Value]:
         """The values on which all ranks agree in the current epoch, and its number as `epoch`."""
 
@@ -49,6 +53,18 @@ class Session(Protocol):
 
     def flush(self) -> None:
         """Apply what was made and is not applied yet, a step of the optimizer for each update; all ranks call it."""
+
+    def saved(self) -> SavedSession:
+        """What this rank needs beside the model's and the optimizer's state to go on with equal bits. All call it, after a step.
+
+        UsageError: there is no such state now.
+        """
+
+    def restore(self, saved: SavedSession, *, strict: bool) -> None:
+        """Go on from it, before the first backward. All ranks call it. `strict`: no state is missing, none is left over.
+
+        UsageError: it is of something else.
+        """
 
     def joinable(self) -> ReducingSession | None:
         """The session whose reductions a rank without batches joins with zeros; None: ranks do not wait for one another.

@@ -19,6 +19,7 @@ from hocket.training import buckets as bucket_memory
 from hocket.training.arenas import arranged
 from hocket.training.autopilot.beside import Autopilot
 from hocket.training.buckets import CompiledBucket
+from hocket.training.helping import Helpers
 from hocket.training.scopes import Scope
 from hocket.training.served import ServedBuckets
 from hocket.training.timer import Timer
@@ -28,7 +29,7 @@ from hocket.training.traced import TracedBuckets
 @dataclass
 class ProgramSource:
     """The programs of the current epoch, and what runs beside training: `timer` for policies, `autopilot` for plans that change;
-    `served` where parameter servers hold buckets."""
+    `served` where parameter servers hold buckets, `helpers` where ranks that do not train own some."""
 
     epochs: Epochs
     make: Callable[[Epoch], list[CompiledBucket]]
@@ -39,6 +40,7 @@ class ProgramSource:
     timer: Timer | None = None
     autopilot: Autopilot | None = None
     served: ServedBuckets | None = None
+    helpers: Helpers | None = None
 
     @property
     def in_step(self) -> bool:
@@ -113,9 +115,11 @@ def of_plan(
     traced: TracedBuckets | None = None,
     timer: Callable[[Epochs], Timer] | None = None,
     served: ServedBuckets | None = None,
+    helpers: Helpers | None = None,
 ) -> ProgramSource:
     """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with a
-    `timer`, one for what policies agree on. `traced`: the buckets that go by policies; `served`: those that parameter servers hold.
+    `timer`, one for what policies agree on. `traced`: the buckets that go by policies; `served`: those that parameter servers hold;
+    `helpers`: ranks that do not train and own parts of others.
 
     Raises ArtefactError: the plan is not sound, or for another model. UsageError: it has what sessions do not run.
     """
@@ -140,7 +144,7 @@ def of_plan(
     epochs = Epochs(Epoch(0, _initial(scopes)), observes=not isinstance(plan, Plan))
     policies = tuple(scope.policy for scope in scopes)
     beside = None if timer is None else timer(epochs)
-    return ProgramSource(epochs, make, current, layout, policies, beside, served=served)
+    return ProgramSource(epochs, make, current, layout, policies, beside, served=served, helpers=helpers)
 
 
 def driven(

@@ -12,7 +12,7 @@ from hocket.artefacts.trace import metrics_file
 
 
 class Spans:
-    """Marks forward, backward, wait, optimizer and step of each iteration; a framework reports when they begin and end."""
+    """Marks forward, backward, wait, optimizer, updates and step of each iteration; a framework reports when they begin and end."""
 
     def __init__(self, engine: _native.Engine, directory: Path, rank: int) -> None:
         """With nothing begun."""
@@ -40,6 +40,11 @@ class Spans:
         self._engine.mark("backward", iteration, self._backward_ns, began_ns)
         self._engine.mark("wait", iteration, began_ns, ended_ns)
 
+    def updated(self) -> None:
+        """The optimizer has applied merged or late gradients in this step."""
+        now_ns = _native.now_ns()
+        self._engine.mark("update", self._iteration, now_ns, now_ns)
+
     def optimizer_began(self) -> None:
         """The optimizer steps."""
         self._optimizer_ns = _native.now_ns()
@@ -48,6 +53,9 @@ class Spans:
         """The step is over, and the iteration."""
         ended_ns = _native.now_ns()
         self._engine.mark("optimizer", self._iteration, self._optimizer_ns, ended_ns)
+        if self._step_ns == 0:
+            # The step of a flush is of no iteration.
+            return
         self._engine.mark("step", self._iteration, self._step_ns, ended_ns)
         self._step_ns = 0
         self._iteration += 1

@@ -1,4 +1,4 @@
-"""Turns a framework's model into a session, in two steps: `prepare`, then `session_of`."""
+"""Turns a framework's model into a session, in two steps: `prepare`, then `session_of` or `compiled_session_of`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.training.choice import source_of
 from hocket.training.companion import Companion
+from hocket.training.compiled import CompiledSession
 from hocket.training.delayed import DelayedSession
-from hocket.training.framework import Framework
+from hocket.training.framework import Framework, Model
 from hocket.training.gradients import agree, gradients_of
 from hocket.training.parameters import ParameterSession
 from hocket.training.process import Process
@@ -21,13 +22,14 @@ from hocket.training.spans import Spans
 
 
 def prepare(
-    framework: Framework,
+    framework: Model,
     *,
     plan: Plan | None,
     policy: Policy | None,
     promise: Promise | None,
     process: Process,
     settings: Settings,
+    search: str | None = None,
 ) -> ProgramSource:
     """The source of programs. Meets all ranks, and gives them rank 0's state; every rank must call it.
 
@@ -38,6 +40,7 @@ def prepare(
         promise: allowed distance of results from DDP's; default: exact, or the promise of a given plan.
         process: joined.
         settings: of this rank.
+        search: how long the job tries plans while it trains; default: as the settings say.
 
     Raises:
         RendezvousError: the models differ.
@@ -52,6 +55,7 @@ def prepare(
         plan=plan,
         policy=policy,
         promise=promise,
+        search=search,
         process=process,
         settings=settings,
         remote=framework.remote,
@@ -73,7 +77,7 @@ def session_of(
     kind: type[ParameterSession | ReducingSession]
     if "parameters" in exchanged:
         kind = ParameterSession
-    elif source.plan(source.epochs.current).schedule.turns:
+    elif source.plan(source.epochs.current).schedule.turns or (source.autopilot and source.autopilot.delays):
         kind = DelayedSession
     else:
         kind = ReducingSession
@@ -88,3 +92,18 @@ def session_of(
         loaded=RunFile(spans, process.everyone, source, process.cluster).loaded,
     )
     return session
+
+
+def compiled_session_of(
+    model: Model, source: ProgramSource, *, process: Process, spans: Spans | None
+) -> CompiledSession:
+    """The same for a model whose gradients come out of compiled functions."""
+    return CompiledSession(
+        gradients_of(model.parameters()),
+        source=source,
+        job=process.job,
+        engine=process.engine,
+        libraries=process.libraries,
+        spans=spans,
+        loaded=RunFile(spans, process.everyone, source, process.cluster).loaded,
+    )

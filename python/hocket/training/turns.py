@@ -11,9 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
+
 from hocket.artefacts import plan as artefact
 from hocket.artefacts.plan import Begun, Due, Schedule
 from hocket.artefacts.schedule_check import slots_needed
+from hocket.errors import UsageError
 
 Action = Literal["continues", "leaves", "waits"]
 
@@ -23,12 +26,22 @@ Phase = tuple[list[Action], list[int], list[int]]
 Table = tuple[list[int], list[Phase]]
 """Slots by bucket, and the iterations of a period."""
 
+Place = tuple[int, int, int, list[int]]
+"""Of a bucket: its open slot, the iterations summed there, turns that were reduced and not applied, and the iterations of each turn
+that waits."""
+
+Places = tuple[int, list[Place]]
+"""The iteration of the period, and how far the turns of each bucket are, as `_native.Readiness` takes it."""
+
 IMMEDIATE = (artefact.Turn(first=0, last=0, due=Due(iteration=0)),)
+AT_GATES = (artefact.Turn(first=0, last=0, due=Due(iteration=0, at="gate")),)
 
 
 def turns_of(schedule: Schedule, bucket: int) -> tuple[artefact.Turn, ...]:
     """A bucket's turns over a period."""
-    return schedule.turns[bucket] if schedule.turns else IMMEDIATE
+    if schedule.turns:
+        return schedule.turns[bucket]
+    return AT_GATES if schedule.overlap == "gates" else IMMEDIATE
 
 
 def is_synchronous(schedule: Schedule) -> bool:
@@ -76,7 +89,8 @@ class Turn:
 
     Attributes:
         last: its last iteration; None: it is open.
-        due: the iteration at whose end it is applied.
+        due: the iteration at whose end it is applied, or at the gates of the forward after it.
+        at: which of the two.
         iterations: how many it has summed.
         unmade: parameters whose gradient no rank has made in any of them, as far as votes are counted.
     """
@@ -86,7 +100,48 @@ class Turn:
     iterations: int = 0
     last: int | None = None
     due: int | None = None
+    at: Literal["end", "gate"] = "end"
     unmade: frozenset[str] | None = None
+
+
+class SavedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A `Turn` of an arena."""
+
+    slot: int
+    iterations: int
+    last: int | None = None
+    due: int | None = None
+    at: Literal["end", "gate"] = "end"
+    unmade: tuple[str, ...] | None = None
+
+
+class Saved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`Turns` between two iterations; `turns`: by arena, those that wait from the oldest on, and the open one."""
+
+    made: int
+    applied: tuple[int, ...]
+    held: bool
+    turns: tuple[tuple[SavedTurn, ...], ...]
+
+
+def _saved(turn: Turn) -> SavedTurn:
+    unmade = None if turn.unmade is None else tuple(sorted(turn.unmade))
+    return SavedTurn(
+        slot=turn.slot, iterations=turn.iterations, last=turn.last, due=turn.due, at=turn.at, unmade=unmade
+    )
+
+
+def _restored(arena: int, saved: SavedTurn) -> Turn:
+    unmade = None if saved.unmade is None else frozenset(saved.unmade)
+    return Turn(
+        arena,
+        saved.slot,
+        iterations=saved.iterations,
+        last=saved.last,
+        due=saved.due,
+        at=saved.at,
+        unmade=unmade,
+    )
 
 
 class Turns:
@@ -101,7 +156,7 @@ class Turns:
         """`arenas`: a bucket of each."""
         self._period = schedule.period
         self._turns = [
-            {turn.last: turn.due.iteration - turn.last for turn in turns_of(schedule, bucket)}
+            {turn.last: (turn.due.iteration - turn.last, turn.due.at) for turn in turns_of(schedule, bucket)}
             for bucket in arenas
         ]
         self._slots = [slots_needed(turns_of(schedule, bucket), schedule.period) for bucket in arenas]
@@ -118,6 +173,16 @@ class Turns:
         return min(self._applied, default=self.made)
 
     @property
+    def phase(self) -> int:
+        """The iteration of the period that comes next."""
+        return self.made % self._period
+
+    @property
+    def held(self) -> bool:
+        """Whether no turn ends."""
+        return self._held
+
+    @property
     def drained(self) -> bool:
         """Nothing is on its way: what is left is open."""
         return not any(self._waiting)
@@ -130,9 +195,10 @@ class Turns:
         due = []
         for arena, turn in enumerate(self._summed):
             turn.iterations += 1
-            late = self._turns[arena].get(phase)
-            if late is not None and not self._held:
-                self._close(turn, iteration + late)
+            ends = self._turns[arena].get(phase)
+            if ends is not None and not self._held:
+                late, at = ends
+                self._close(turn, iteration + late, at)
             if self._waiting[arena] and self._waiting[arena][0].due == iteration:
                 due.append(self._apply(arena))
         return due
@@ -165,8 +231,35 @@ class Turns:
             rounds.append([self._apply(arena) for arena in left])
         return rounds
 
-    def _close(self, turn: Turn, due: int) -> None:
-        turn.last, turn.due = self.made - 1, due
+    def saved(self) -> Saved:
+        """All of it, once votes are counted. UsageError: they are not."""
+        if self.counts:
+            raise UsageError("turns are saved when the votes of the last iteration are counted")
+        turns = [[*waiting, turn] for waiting, turn in zip(self._waiting, self.open, strict=True)]
+        return Saved(
+            made=self.made,
+            applied=tuple(self._applied),
+            held=self._held,
+            turns=tuple(tuple(_saved(turn) for turn in own) for own in turns),
+        )
+
+    def restore(self, saved: Saved) -> None:
+        """Go on where `saved` was. UsageError: it is not of so many arenas, or of turns that cannot be."""
+        if not len(saved.turns) == len(saved.applied) == len(self.open) or saved.made < 0:
+            raise UsageError(f"saved turns of {len(saved.turns)} arenas, and there are {len(self.open)}")
+        self.made, self._applied, self._held = saved.made, list(saved.applied), saved.held
+        for arena, own in enumerate(saved.turns):
+            slots = self._slots[arena]
+            if not 1 <= len(own) <= slots + 1 or any(not 0 <= turn.slot < slots for turn in own):
+                raise UsageError(f"saved turns of arena {arena} do not fit its {slots} slots")
+            if sum(turn.iterations for turn in own) + saved.applied[arena] != saved.made:
+                raise UsageError(f"saved turns of arena {arena} are not of all iterations")
+            *waiting, last = (_restored(arena, turn) for turn in own)
+            self._waiting[arena], self.open[arena] = deque(waiting), last
+        self._summed = []
+
+    def _close(self, turn: Turn, due: int, at: Literal["end", "gate"] = "end") -> None:
+        turn.last, turn.due, turn.at = self.made - 1, due, at
         self._waiting[turn.arena].append(turn)
         self.open[turn.arena] = Turn(turn.arena, (turn.slot + 1) % self._slots[turn.arena])
 

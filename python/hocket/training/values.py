@@ -17,14 +17,23 @@ def squared_norm(bucket: LoadedBucket, framework: HasRows) -> float:
     return squares(memoryview(bucket.memory), bucket.dtype)
 
 
+def elements(bucket: LoadedBucket) -> np.ndarray:
+    """A bucket's elements in double precision; a view where they are that already."""
+    return numbers(memoryview(bucket.memory), bucket.dtype).astype(np.float64, copy=False)
+
+
 def squares(memory: memoryview | RowBytes, dtype: str) -> float:
     """Sum of the squares of the elements in a piece of memory."""
     if not len(memory):
         return 0.0
+    values = numbers(memory, dtype)
+    return float(np.dot(values, values))
+
+
+def numbers(memory: memoryview | RowBytes, dtype: str) -> np.ndarray:
+    """The elements in a piece of memory, in single precision at least."""
     if dtype == "bf16":
         # The upper half of an f32.
-        values = (np.frombuffer(memory, np.uint16).astype(np.uint32) << 16).view(np.float32)
-    else:
-        values = np.frombuffer(memory, NUMPY[dtype])
-        values = values.astype(np.float32) if dtype == "f16" else values
-    return float(np.dot(values, values))
+        return (np.frombuffer(memory, np.uint16).astype(np.uint32) << 16).view(np.float32)
+    values = np.frombuffer(memory, NUMPY[dtype])
+    return values.astype(np.float32) if dtype == "f16" else values

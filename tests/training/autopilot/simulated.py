@@ -1,6 +1,6 @@
 """A job in virtual time that a pilot drives: plans whose steps take what the network lets them, and noise."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -28,6 +28,8 @@ class World:
     knows_network: bool = True
     moved: Callable[[int], bool] = lambda _: False
     """Whether connections then carry other rates than when the network was looked at last."""
+    candidates: Iterator[str] | None = None
+    """Of a search, in turn; None: there is no search."""
     changes: list[Change] = field(default_factory=list)
     in_force: list[str] = field(default_factory=list)
     """By step."""
@@ -39,7 +41,10 @@ class World:
         draws = np.random.default_rng(self.seed)
         known = self.network(0)
         pilot = Pilot(
-            Candidate(self.first, self.first), knows_network=self.knows_network, say=self.changes.append
+            Candidate(self.first, self.first),
+            knows_network=self.knows_network,
+            say=self.changes.append,
+            searches=self.candidates is not None,
         )
         epoch = began = 0
         now, coming, waits, action = self.first, "", 0, None
@@ -77,6 +82,12 @@ class World:
                 said = self.predicts(known)
                 best = min(said, key=lambda plan: said[plan])
                 asked = pilot.planned(Candidate(best, best, said[best]), said[pilot.current.key])
+            if asked is Action.PROPOSE and self.candidates is not None:
+                following = next(self.candidates, None)
+                if following is None:
+                    asked = pilot.searched("nothing is left")
+                else:
+                    asked = pilot.proposed(Candidate(following, following, self.predicts(known)[following]))
             if asked is not None:
                 action = asked
                 waits = {

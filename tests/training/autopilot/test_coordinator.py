@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from hocket.artefacts.plan import Schedule
 from hocket.artefacts.promise import EXACT
 from hocket.training.autopilot.coordinator import Coordinator
 from hocket.training.autopilot.knowledge import Knowledge
@@ -22,6 +23,7 @@ class Watch:
 
     def __init__(self):
         self.step = self.epoch_began = 0
+        self.schedule = Schedule()
         self._steps = deque()
 
     def train(self, *steps_s):

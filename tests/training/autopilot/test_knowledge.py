@@ -4,7 +4,9 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.promise import EXACT
+from hocket.artefacts.plan_check import check
+from hocket.artefacts.promise import EXACT, ROUNDED, Promise
+from hocket.planning import delays
 from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.for_job import ForJob
 from hocket.planning.ordering.classes import reordered
@@ -85,6 +87,64 @@ def test_of_a_plan_that_was_given_nothing_but_orders_changes():
     assert [(each.route, each.parts) for each in plan.buckets] == [
         (each.route, each.parts) for each in given.buckets
     ]
+
+
+def test_turns_are_proposed_as_far_as_the_promise_goes():
+    """A job that was told that gradients may be late would wait for them all the same, or they would be later than allowed."""
+    promise = Promise("delayed", merge=3, delay=1)
+    knowledge = Knowledge(HOSTS, MODEL, racks(), promise, times={0: TIMES})
+    plan, _ = knowledge.proposal(ring(), 3.6, {})
+    assert delays.merge_of(plan.schedule) in (2, 3)
+    assert plan.schedule.delay_max == 1
+    check(plan)
+    synchronous, _ = Knowledge(HOSTS, MODEL, racks(), ROUNDED, times={0: TIMES}).proposal(ring(), 3.6, {})
+    assert plan.predicted_step_s < 0.6 * synchronous.predicted_step_s
+    # What is predicted of it once it is in force is what was promised.
+    again, now_s = knowledge.proposal(plan, plan.predicted_step_s, {})
+    assert now_s == pytest.approx(plan.predicted_step_s, rel=0.02)
+    assert key_of(again) == key_of(plan)
+    assert [rack.uplink_bit_per_s for rack in knowledge.cluster.racks] == pytest.approx([1e8, 1e8], rel=0.02)
+
+
+def test_links_are_no_slower_than_merged_gradients_have_shown():
+    """A look that shares a trunk with late gradients would decide for a network that is not there."""
+    promise = Promise("delayed", merge=3, delay=1)
+    true = Knowledge(HOSTS, MODEL, racks(), promise, times={0: TIMES})
+    plan, _ = true.proposal(ring(), 1e9, {})
+    mistaken = Knowledge(HOSTS, MODEL, racks(trunk=2e7), promise, times={0: TIMES})
+    mistaken.proposal(plan, plan.predicted_step_s, {})
+    rates = [rack.uplink_bit_per_s for rack in mistaken.cluster.racks]
+    # Trunks rest for a part of each period, and steps do not tell for which.
+    assert min(rates) > 0.6e8
+    assert max(rates) < 1.02e8
+
+
+def test_after_a_retreat_nothing_is_merged_or_late():
+    """A job would go back to what has just gone wrong, or keep its buckets for a schedule that it no longer has."""
+    knowledge = Knowledge(HOSTS, MODEL, racks(), Promise("delayed", merge=3, delay=1), times={0: TIMES})
+    plan, _ = knowledge.proposal(ring(), 3.6, {})
+    knowledge.retreat()
+    assert not knowledge.delays
+    after, now_s = knowledge.proposal(plan, 3.6, {})
+    assert not after.schedule.turns
+    assert now_s > 1.5 * plan.predicted_step_s
+
+
+def test_a_guard_that_knows_too_little_lets_nothing_pass():
+    """A job would end, since nobody logs its loss."""
+    knowledge = Knowledge(
+        HOSTS, MODEL, racks(), Promise("delayed", merge=3, delay=1), times={0: TIMES}, guard="paper"
+    )
+    plan, _ = knowledge.proposal(ring(), 3.6, {})
+    assert not plan.schedule.turns
+
+
+def test_gradients_that_travel_as_rows_are_never_late():
+    """Sessions refuse such plans: a job would end with an error that its user did not cause."""
+    sparse = (*MODEL, Gradient("words", (1000, 8), "f32", sparse=True))
+    assert not Knowledge(HOSTS, sparse, racks(), Promise("delayed", delay=1)).delays
+    assert not Knowledge(HOSTS, MODEL, racks(), ROUNDED).delays
+    assert not Knowledge(HOSTS, MODEL, racks(), Promise("delayed", delay=1), given=ring()).delays
 
 
 def test_a_trunk_that_was_halved_is_another_network_and_noise_is_none():

@@ -5,6 +5,7 @@ import pytest
 
 from hocket import _native
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.training.autopilot import stopwatch
 from hocket.training.autopilot.stopwatch import STEPS, WARM_UP_STEPS, Stopwatch, profile_of
 
@@ -68,3 +69,20 @@ def test_steps_in_which_programs_are_loaded_are_left_out(monkeypatch):
     step(clock, watch, 1)
     assert watch.take() == [(1, pytest.approx(20e-3))]
     assert watch.take() == []
+
+
+def test_steps_by_which_a_session_learns_are_left_out(monkeypatch):
+    """A plan with late gradients would be judged by the synchronous iterations with which its epoch begins."""
+    clock, watch = Clock(monkeypatch), Stopwatch()
+    late = Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=1)),),), delay_max=1)
+    for _ in range(3):
+        step(clock, watch, 0)
+    watch.scheduled(Schedule(), counts=False, retreated=False)
+    for _ in range(3):
+        step(clock, watch, 0)
+    assert watch.take() == []
+    assert not watch.schedule.turns
+    watch.scheduled(late, counts=True, retreated=False)
+    step(clock, watch, 0)
+    assert watch.take() == [(0, pytest.approx(20e-3))]
+    assert watch.schedule == late

@@ -7,6 +7,8 @@
 //!
 //! Budget of an arrival: one bit and two counters. The last gradient of a bucket adds a look at the schedule and a launch.
 
+#[cfg(test)]
+mod properties;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -97,7 +99,7 @@ pub struct Progress {
 
 struct Bucket {
     program: u32,
-    /// How often the program had been launched before.
+    /// How often the program had been launched before, less what was launched before training was resumed; it wraps.
     before: u32,
     slots: u32,
     arrivals: Arrivals,
@@ -109,6 +111,19 @@ struct Bucket {
     summed: Vec<AtomicU32>,
     launched: AtomicU32,
     applied: AtomicU32,
+}
+
+/// How far the turns of a bucket were when training stopped, to go on from there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The slot that gradients are added to.
+    pub slot: u32,
+    /// Iterations that the open turn has summed.
+    pub summed: u32,
+    /// Turns that were reduced and not applied.
+    pub reduced: u32,
+    /// Of each turn that has ended and was not launched, how many iterations it has summed; the oldest first.
+    pub waiting: Vec<u32>,
 }
 
 /// Counts the gradients of all buckets and launches their programs by a schedule.
@@ -132,27 +147,65 @@ pub struct Readiness<L> {
 impl<L: Launcher> Readiness<L> {
     /// `buckets`: the program and the number of gradients of each. One without gradients is ready when backward ends.
     pub fn new(launcher: Arc<L>, buckets: &[(u32, usize)], schedule: Schedule) -> Result<Self, Error> {
-        if schedule.buckets() != buckets.len() {
+        let places = vec![Place::default(); buckets.len()];
+        Self::resumed(launcher, buckets, schedule, 0, &places)
+    }
+
+    /// The same, where training goes on: in iteration `phase` of the period, with each bucket at its place. What was reduced lies in
+    /// the slots before those that wait, which are before the open one.
+    ///
+    /// [`Error::Usage`]: turns for which there are no slots, or that the schedule never launches.
+    pub fn resumed(
+        launcher: Arc<L>,
+        buckets: &[(u32, usize)],
+        schedule: Schedule,
+        phase: usize,
+        places: &[Place],
+    ) -> Result<Self, Error> {
+        if schedule.buckets() != buckets.len() || places.len() != buckets.len() {
             let what = format!("a schedule of {} buckets for {}", schedule.buckets(), buckets.len());
             return Err(Error::Usage(what));
         }
+        if phase >= schedule.period() {
+            return Err(Error::Usage(format!("iteration {phase} of a period of {}", schedule.period())));
+        }
         let mut made = Vec::with_capacity(buckets.len());
-        for (at, &(program, gradients)) in buckets.iter().enumerate() {
+        for (at, (&(program, gradients), place)) in buckets.iter().zip(places).enumerate() {
             let (slots, there) = (schedule.slots(at), launcher.slots(program)?);
             if slots > there {
                 let what = format!("a schedule of {slots} slots for bucket {at}; its program has {there}");
                 return Err(Error::Usage(what));
             }
+            let waiting = place.waiting.len() as u32;
+            let older = place.reduced.saturating_add(waiting);
+            if older + u32::from(place.summed > 0) > slots
+                || place.slot >= slots
+                || place.waiting.contains(&0)
+            {
+                let what =
+                    format!("bucket {at}: {older} turns before the one in slot {}, of {slots}", place.slot);
+                return Err(Error::Usage(what));
+            }
+            // The least number that has this slot, with all turns before it that are not applied.
+            let turn = older + (place.slot + slots - older % slots) % slots;
+            let left = turn - waiting;
+            let summed: Vec<_> = (0..slots).map(|_| AtomicU32::new(0)).collect();
+            for (number, &iterations) in (left..).zip(&place.waiting) {
+                summed[(number % slots) as usize].store(iterations, Ordering::Relaxed);
+            }
+            if place.summed > 0 {
+                summed[(turn % slots) as usize].store(place.summed, Ordering::Relaxed);
+            }
             made.push(Bucket {
                 program,
-                before: launcher.launched(program)?,
+                before: launcher.launched(program)?.wrapping_sub(left),
                 slots,
                 arrivals: Arrivals::new(gradients),
                 times_ns: (0..gradients).map(|_| AtomicU64::new(0)).collect(),
-                turn: AtomicU32::new(0),
-                summed: (0..slots).map(|_| AtomicU32::new(0)).collect(),
-                launched: AtomicU32::new(0),
-                applied: AtomicU32::new(0),
+                turn: AtomicU32::new(turn),
+                summed,
+                launched: AtomicU32::new(left),
+                applied: AtomicU32::new(left - place.reduced),
             });
         }
         Ok(Self {
@@ -163,7 +216,7 @@ impl<L: Launcher> Readiness<L> {
             held: AtomicBool::new(false),
             timed: AtomicBool::new(false),
             open: AtomicBool::new(false),
-            phase: AtomicUsize::new(0),
+            phase: AtomicUsize::new(phase),
             arrived: AtomicU32::new(0),
         })
     }

@@ -96,6 +96,11 @@ impl Schedule {
                     })
                 };
                 take(&mut waiting, &phase.begin)?;
+                // What is applied before backward, at a gate, has left its slot by now.
+                let mut both = waiting.iter().zip(&self.slots);
+                if let Some(bucket) = both.position(|(waiting, slots)| waiting >= slots) {
+                    return Err(wrong(bucket, "no slot is left for the next turn"));
+                }
                 for (bucket, turn) in phase.turns.iter().enumerate() {
                     match turn {
                         Turn::Leaves if waiting[bucket] > 0 => {
@@ -106,10 +111,6 @@ impl Schedule {
                     }
                 }
                 take(&mut waiting, &phase.end)?;
-                let mut both = waiting.iter().zip(&self.slots);
-                if let Some(bucket) = both.position(|(waiting, slots)| waiting >= slots) {
-                    return Err(wrong(bucket, "no slot is left for the next turn"));
-                }
             }
             if period == 0 {
                 after_first.clone_from(&waiting);

@@ -290,8 +290,8 @@ fn impossible_schedules_are_refused() {
         (1, vec![], "one iteration"),
         (1, vec![phase(&[Leaves], &[], &[]), phase(&[], &[], &[])], "iteration 1 of the schedule is not one"),
         (1, vec![phase(&[Leaves], &[1], &[])], "not one of 1 buckets"),
-        (1, vec![phase(&[Waits], &[0], &[])], "no slot is left"),
-        (2, vec![phase(&[Waits], &[], &[])], "no slot is left"),
+        (1, vec![phase(&[Waits], &[], &[])], "no slot is left"),
+        (2, vec![phase(&[Waits], &[], &[])], "other numbers of turns"),
         (2, vec![phase(&[Waits], &[], &[]), phase(&[Leaves], &[], &[0])], "would overtake"),
         (2, vec![phase(&[Continues], &[0], &[])], "no turn to launch"),
         (3, vec![phase(&[Waits], &[], &[])], "other numbers of turns"),
@@ -300,11 +300,24 @@ fn impossible_schedules_are_refused() {
         assert!(what.contains(why), "{what} for {why}");
     }
     Schedule::new(vec![1], vec![phase(&[Waits], &[], &[0])]).unwrap();
+    // Applied at a gate, before the next gradient.
+    Schedule::new(vec![1], vec![phase(&[Waits], &[0], &[])]).unwrap();
     let three = Schedule::new(vec![3], vec![phase(&[Leaves], &[], &[])]).unwrap();
     let refused = Readiness::new(Arc::<Records>::default(), &[(0, 1)], three);
     assert!(usage(refused.map(drop)).contains("3 slots for bucket 0; its program has 2"));
     let refused = Readiness::new(Arc::<Records>::default(), &[], Schedule::immediate(1));
     assert!(usage(refused.map(drop)).contains("1 buckets for 0"));
+    let resumed = |phase, place| {
+        let places = [place];
+        let outcome =
+            Readiness::resumed(Arc::<Records>::default(), &[(0, 1)], Schedule::immediate(1), phase, &places);
+        usage(outcome.map(drop))
+    };
+    assert!(resumed(1, Place::default()).contains("iteration 1 of a period of 1"));
+    let crowded = Place { summed: 1, reduced: 1, ..Place::default() };
+    assert!(resumed(0, crowded).contains("1 turns before the one in slot 0, of 1"));
+    assert!(resumed(0, Place { slot: 1, ..Place::default() }).contains("the one in slot 1, of 1"));
+    assert!(resumed(0, Place { waiting: vec![0], ..Place::default() }).contains("1 turns before"));
 }
 
 /// After a failure, the reason must come back from every call, not a complaint about the order of calls.
@@ -390,7 +403,7 @@ proptest! {
                 ended[bucket] += u32::from(ends);
                 let (ready, launched, applied) = progress(&readiness, bucket);
                 prop_assert_eq!(ready, ended[bucket]);
-                prop_assert!(applied <= launched && launched <= ready && ready - launched < slots);
+                prop_assert!(applied <= launched && launched <= ready && ready - launched <= slots);
                 prop_assert_eq!(launched as usize, slots_seen[bucket].len());
                 if ends {
                     whole[bucket] = iteration as f64 + 1.0;

@@ -1,6 +1,6 @@
 //! Executors of one job in one process, connected over loopback and shared memory.
 
-use hocket_executor::{Address, Engine, Options};
+use hocket_executor::{Address, Engine, Lifetime, Options};
 use hocket_ids::Rank;
 use std::sync::Arc;
 use std::thread;
@@ -11,11 +11,27 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Engines of one job in this process; ranks with equal `hosts` share memory.
 pub fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
-    mesh_of(hosts, threads, 1)
+    mesh_of(hosts, threads, 1, None)
 }
 
-/// The same, with this many connections between ranks of different hosts.
-pub fn mesh_of(hosts: &[&str], threads: usize, streams: usize) -> Vec<Arc<Engine>> {
+/// The same, with this many connections between ranks of different hosts; with `elastic`, they go on without lost ones.
+pub fn mesh_of(
+    hosts: &[&str],
+    threads: usize,
+    streams: usize,
+    elastic: Option<Lifetime>,
+) -> Vec<Arc<Engine>> {
+    mesh_on(hosts, threads, streams, &[1], elastic)
+}
+
+/// The same, with cards whose addresses end with these numbers.
+pub fn mesh_on(
+    hosts: &[&str],
+    threads: usize,
+    streams: usize,
+    cards: &[u8],
+    elastic: Option<Lifetime>,
+) -> Vec<Arc<Engine>> {
     let job = format!("test-{}-{:?}", std::process::id(), thread::current().id());
     let engines: Vec<Arc<Engine>> = (0..hosts.len())
         .map(|rank| {
@@ -25,12 +41,13 @@ pub fn mesh_of(hosts: &[&str], threads: usize, streams: usize) -> Vec<Arc<Engine
                 world: hosts.len(),
                 job: job.clone(),
                 secret: b"secret".to_vec(),
-                bind: vec![[127, 0, 0, 1].into()],
+                bind: cards.iter().map(|&card| [127, 0, 0, card].into()).collect(),
                 threads,
                 trace: None,
                 emulated_links: None,
                 checksum: false,
                 tls: false,
+                elastic,
                 silence_max: TIMEOUT,
             };
             Arc::new(Engine::new(options).unwrap())

@@ -10,7 +10,7 @@ mod steady;
 mod turns;
 
 pub use partition::{PARTITION_ELEMENTS, parts};
-pub use periods::{Candidate, Limits, front, ratio_below};
+pub use periods::{Candidate, Limits, front, predicted, ratio_below};
 pub use stages::{Case, Generation, Sending, Staged, Stages, Timed, stages};
 pub use steady::{Computation, Steady, steady};
 pub use turns::{Due, Schedule, Sent, Turn};

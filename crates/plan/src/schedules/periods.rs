@@ -4,7 +4,7 @@
 //! numbers below r; so updates come as often as the links allow, and stages lose nothing at their ends. Two slots of a bucket limit how
 //! late a turn may be applied: at the end of the next one.
 
-use super::steady::{Computation, Steady, steady};
+use super::steady::{Computation, Steady, carried_s, steady};
 use super::turns::{Schedule, Turn, spread, turns};
 use crate::network::PlanError;
 use crate::timeline::Piece;
@@ -36,6 +36,9 @@ const PERIOD_MAX: usize = 64;
 /// Shares of what the links carry that are tried: a little less leaves room for what is late.
 const SHARES: [f64; 4] = [1.0, 0.98, 0.95, 0.9];
 
+/// Differences of times, as shares, that count for none.
+const ALIKE: f64 = 1e-9;
+
 /// Long buckets that get turns of their own, at most.
 const LONG_MAX: usize = 3;
 
@@ -51,27 +54,44 @@ pub fn front(
     others: &[Schedule],
 ) -> Result<Vec<Candidate>, PlanError> {
     check(computation, pieces, others)?;
-    let mut schedules = others.to_vec();
-    let gates: &[bool] = if limits.gates { &[false, true] } else { &[false] };
-    for &gate in gates {
-        for lengths in lengths(computation, pieces, limits) {
-            let longest = lengths.iter().copied().max().unwrap_or(1);
-            for delay in 0..=limits.delay_max.min(longest) {
-                let made = Schedule::together(pieces.len(), &lengths, delay, gate);
-                if !schedules.contains(&made) {
-                    schedules.push(made);
-                }
-            }
-        }
-        if !limits.together {
-            schedules.extend(long_apart(pieces, limits, gate));
-        }
-    }
-    let candidates = schedules.into_iter().map(|schedule| {
+    let run = |schedule: Schedule| {
         let steady = steady(computation, pieces, &schedule);
         Candidate { schedule, steady }
-    });
-    Ok(not_dominated(candidates.collect()))
+    };
+    let mut candidates: Vec<Candidate> = others.iter().cloned().map(run).collect();
+    let gates: &[bool] = if limits.gates { &[false, true] } else { &[false] };
+    for lengths in lengths(computation, pieces, limits) {
+        let longest = lengths.iter().copied().max().unwrap_or(1);
+        let late = (0..=limits.delay_max.min(longest))
+            .flat_map(|delay| gates.iter().map(move |&gate| (delay, gate)));
+        for (delay, gate) in late {
+            let candidate = run(Schedule::together(pieces.len(), &lengths, delay, gate));
+            let least_s = computation.step_s.max(carried_s(pieces, &candidate.schedule));
+            let best = candidate.steady.iteration_s <= least_s * (1.0 + ALIKE);
+            candidates.push(candidate);
+            // Later turns of these lengths would have nothing to gain.
+            if best {
+                break;
+            }
+        }
+    }
+    if !limits.together {
+        let apart = gates.iter().flat_map(|&gate| long_apart(pieces, limits, gate));
+        candidates.extend(apart.map(run));
+    }
+    Ok(not_dominated(candidates))
+}
+
+/// What a schedule comes to.
+///
+/// [`PlanError::Window`] as [`front`].
+pub fn predicted(
+    computation: &Computation,
+    pieces: &[Piece],
+    schedule: &Schedule,
+) -> Result<Steady, PlanError> {
+    check(computation, pieces, std::slice::from_ref(schedule))?;
+    Ok(steady(computation, pieces, schedule))
 }
 
 fn check(computation: &Computation, pieces: &[Piece], others: &[Schedule]) -> Result<(), PlanError> {
@@ -155,7 +175,7 @@ fn long_apart(pieces: &[Piece], limits: &Limits, gate: bool) -> Vec<Schedule> {
 fn not_dominated(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by(|one, other| one.steady.iteration_s.total_cmp(&other.steady.iteration_s));
     let covers = |one: &Candidate, other: &Candidate| {
-        one.steady.iteration_s <= other.steady.iteration_s * (1.0 + 1e-9)
+        one.steady.iteration_s <= other.steady.iteration_s * (1.0 + ALIKE)
             && one.steady.updates_per_iteration >= other.steady.updates_per_iteration - 1e-9
             && one.schedule.delay() <= other.schedule.delay()
     };

@@ -28,29 +28,45 @@ pub struct Steady {
     pub updates_per_iteration: f64,
 }
 
-/// Minimum number of iterations, of which the second half counts.
+/// Minimum number of iterations where periods do not repeat, of which the second half counts.
 const ITERATIONS_MIN: usize = 24;
 
-/// Runs a schedule for a while; `pieces` by bucket, in order of priority: their starts are when gradients are ready in
-/// an iteration.
+/// Differences of times, as shares of an iteration, with which a period counts as a repetition of the one before.
+const ALIKE: f64 = 1e-9;
+
+/// Runs a schedule until a period leaves everything as the one before it did, or for a while; `pieces` by bucket, in order of
+/// priority: their starts are when gradients are ready in an iteration.
 pub fn steady(computation: &Computation, pieces: &[Piece], schedule: &Schedule) -> Steady {
     let mut run = Run::new(computation, pieces, schedule);
     let periods = 2 * ITERATIONS_MIN.div_ceil(2 * schedule.period);
-    let half = periods / 2 * schedule.period;
-    let mut middle_s = 0.0;
-    for iteration in 0..periods * schedule.period {
-        if iteration == half {
-            middle_s = run.now_s;
+    let mut ends_s = vec![0.0];
+    let mut before = Vec::new();
+    for period in 0..periods {
+        for iteration in period * schedule.period..(period + 1) * schedule.period {
+            run.iterate(iteration);
         }
-        run.iterate(iteration);
+        ends_s.push(run.now_s);
+        let after = run.left_over((period + 1) * schedule.period);
+        if alike(&before, &after, ALIKE * computation.step_s) {
+            ends_s.drain(..period);
+            break;
+        }
+        before = after;
     }
+    let counted = ends_s.len() / 2;
+    let spent_s = ends_s[ends_s.len() - 1] - ends_s[ends_s.len() - 1 - counted];
     // If links have slightly too much work, delays absorb it for hundreds of iterations, and then no longer.
-    let iteration_s = ((run.now_s - middle_s) / half as f64).max(carried_s(pieces, schedule));
+    let iteration_s = (spent_s / (counted * schedule.period) as f64).max(carried_s(pieces, schedule));
     Steady { iteration_s, updates_per_iteration: 1.0 / schedule.merge() }
 }
 
+fn alike(before: &[f64], after: &[f64], within_s: f64) -> bool {
+    before.len() == after.len()
+        && before.iter().zip(after).all(|(one, other)| (one - other).abs() <= within_s)
+}
+
 /// Average work of the busiest resource in an iteration.
-fn carried_s(pieces: &[Piece], schedule: &Schedule) -> f64 {
+pub(super) fn carried_s(pieces: &[Piece], schedule: &Schedule) -> f64 {
     let resources = pieces.first().map_or(0, |piece| piece.busy_s.len());
     let turns = |bucket: usize| schedule.turns[bucket].len() as f64 / schedule.period as f64;
     let of = |resource: usize| {
@@ -119,6 +135,30 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// What is under way before an iteration, and when resources are free, relative to it: equal numbers have an equal future.
+    fn left_over(&mut self, iteration: usize) -> Vec<f64> {
+        self.serve_until_now();
+        let mut numbers = Vec::new();
+        for &open in &self.open {
+            let job = &self.jobs[open];
+            let due = job.due.0 as f64 - iteration as f64;
+            let gate = f64::from(u8::from(job.due.1));
+            let served_s = if job.served_s > 0.0 { job.served_s - self.now_s } else { 0.0 };
+            let started_s = job.start_s - self.now_s;
+            numbers.extend([job.bucket as f64, due, gate, job.left as f64, started_s, served_s]);
+        }
+        for (free_s, queue) in &self.queues {
+            numbers.push((free_s - self.now_s).max(0.0));
+            let mut works: Vec<&Work> = queue.iter().collect();
+            works.sort_by_key(|work| (work.key, work.job));
+            for work in works {
+                let due = work.key.0 as f64 - iteration as f64;
+                numbers.extend([due, work.key.1 as f64, work.arrives_s - self.now_s, work.left_s]);
+            }
+        }
+        numbers
+    }
+
     fn iterate(&mut self, iteration: usize) {
         let mut passed_s = 0.0;
         self.launch_begun(iteration);
@@ -183,12 +223,13 @@ impl<'a> Run<'a> {
 
     /// Continues when all of these are done.
     fn wait(&mut self, due: impl Fn(&Job) -> bool) {
+        if !self.open.iter().any(|&job| due(&self.jobs[job])) {
+            return;
+        }
         let (waited, open): (Vec<usize>, Vec<usize>) =
             self.open.iter().partition(|&&job| due(&self.jobs[job]));
         self.open = open;
-        for resource in 0..self.queues.len() {
-            self.serve(resource, self.now_s, None);
-        }
+        self.serve_until_now();
         for job in waited {
             for resource in 0..if self.jobs[job].left > 0 { self.queues.len() } else { 0 } {
                 if self.queues[resource].1.iter().any(|work| work.job == job) {
@@ -200,6 +241,12 @@ impl<'a> Run<'a> {
             let piece = &self.pieces[bucket];
             let end_s = if served_s > 0.0 { served_s + piece.tail_s } else { 0.0 };
             self.now_s = self.now_s.max(end_s).max(start_s + piece.alone_s);
+        }
+    }
+
+    fn serve_until_now(&mut self) {
+        for resource in 0..self.queues.len() {
+            self.serve(resource, self.now_s, None);
         }
     }
 

@@ -13,7 +13,7 @@ const HEAD_BYTES: usize = 8;
 const FIXED_BYTES: usize = 26;
 const LISTS: usize = 3;
 /// The longest body.
-const BODY_BYTES_MAX: usize = FIXED_BYTES + LISTS * (4 + 8 * MEMBERS_MAX);
+pub(super) const BODY_BYTES_MAX: usize = FIXED_BYTES + LISTS * (4 + 8 * MEMBERS_MAX);
 
 /// Why a journal is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +47,15 @@ pub struct History {
 
 /// A decision as a record.
 pub fn encode(decision: &Decision) -> Vec<u8> {
+    let body = body(decision);
+    let mut record = (body.len() as u32).to_le_bytes().to_vec();
+    record.extend(crc32c::crc32c(&body).to_le_bytes());
+    record.extend(body);
+    record
+}
+
+/// A decision as a record's body.
+pub(super) fn body(decision: &Decision) -> Vec<u8> {
     let (kind, steps) = match decision.kind {
         Kind::Founded => (0, 0),
         Kind::Planned => (1, 0),
@@ -60,10 +69,12 @@ pub fn encode(decision: &Decision) -> Vec<u8> {
         body.extend((list.len() as u32).to_le_bytes());
         body.extend(list.iter().flat_map(|member| member.0.to_le_bytes()));
     }
-    let mut record = (body.len() as u32).to_le_bytes().to_vec();
-    record.extend(crc32c::crc32c(&body).to_le_bytes());
-    record.extend(body);
-    record
+    body
+}
+
+/// The decision in a whole body, if it could be one of ours.
+pub(super) fn read_body(body: &[u8]) -> Option<Decision> {
+    parse(body, false)
 }
 
 /// Reads a whole journal.

@@ -9,6 +9,7 @@
 //! member of its epoch has all of the step's sums. So a step that one survivor committed stands for all, and any other is
 //! reduced again from contributions that were kept. No I/O and no clock here: the caller passes events and time.
 
+pub mod codec;
 pub mod coordinator;
 pub mod eviction;
 pub mod journal;

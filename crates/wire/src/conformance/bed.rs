@@ -2,7 +2,7 @@
 
 use crate::bell::Bell;
 use crate::clock::now_ns;
-use crate::link::{Arrivals, Land, Landing, Link, LinkError, Message, Port, Post, Sent, Sink};
+use crate::link::{Arrivals, Cards, Land, Landing, Link, LinkError, Message, Port, Post, Sent, Sink};
 use crate::memory::{Allocation, Arena, Region};
 use crate::poll::{Poller, Waker};
 use crate::shm::mailbox::reserved_bytes;
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(60);
 /// How long a rank may be silent while another waits for it.
 pub const SILENCE_MAX: Duration = Duration::from_secs(4);
+/// The epoch of members for which links are opened.
+pub const FIRST: u64 = 1;
 /// The receivers' contents before anything lands.
 const BEFORE: f32 = 3.0;
 
@@ -120,7 +122,9 @@ impl Arrivals for Taker {
                 self.handed_over += 1;
                 let region = send.memory.region().sub(0, send.elements * 4);
                 let (priority, dtype, wire) = (send.priority, DType::F32, send.wire);
-                let message = Message { priority, program, instance, op, peer_op: op, region, dtype, wire };
+                let cards = Cards::ALL;
+                let message =
+                    Message { priority, program, instance, op, peer_op: op, region, dtype, wire, cards };
                 self.link.send(message).map_err(|error| error.to_string())
             }
             Post::Ready { program, instance, op, offset_bytes, len_bytes } => {
@@ -314,6 +318,11 @@ impl Bed {
 
     pub fn is_complete(&self, mut ops: Range<u32>) -> bool {
         ops.all(|op| self.ends[1 - self.from[&op]].taker.is_complete(op))
+    }
+
+    /// A message's destination, as it is now.
+    pub fn bytes_of(&self, op: u32) -> Vec<u8> {
+        self.ends[1 - self.from[&op]].taker.receives[&op].region().as_bytes().to_vec()
     }
 
     /// Asserts that all elements of a message are right.

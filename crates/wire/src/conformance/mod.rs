@@ -2,6 +2,7 @@
 //! shared memory, and the reference. A new transport adds its pair to [`KINDS`].
 
 mod bed;
+mod epochs;
 mod pairs;
 
 use crate::link::{Land, Post};

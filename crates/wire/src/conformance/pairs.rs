@@ -1,12 +1,13 @@
 //! Both ends of a link, of each kind.
 
-use super::bed::{Halves, Pair, SILENCE_MAX};
+use super::bed::{FIRST, Halves, Pair, SILENCE_MAX};
 use crate::bell::Bell;
+use crate::life::Watch;
 use crate::link::{Link, Port};
 use crate::reference;
 use crate::shm::link::{ShmLink, ShmPort};
 use crate::tcp::tls::{Credentials, TlsStream};
-use crate::tcp::{Stream, TcpLink, TcpPort};
+use crate::tcp::{Stream, TcpLink, TcpPort, Terms};
 use hocket_ids::Rank;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -24,14 +25,18 @@ pub const KINDS: [Kind; 8] = [
     ("tcp with checksums", || tcp(2, true, plain)),
     ("tls", || tcp(1, false, encrypted)),
     ("tls, two lanes", || tcp(2, false, encrypted)),
-    ("shared memory", shared_memory),
+    ("shared memory", || shared_memory([None, None])),
     ("reference", || reference_of(1)),
     ("reference, another order", || reference_of(2)),
 ];
 
+fn terms(checksums: bool) -> Terms {
+    Terms { checksums, silence_max: SILENCE_MAX, epoch: FIRST }
+}
+
 fn reference_of(seed: u64) -> Pair {
     Pair::new(|_, bells| {
-        reference::pair(seed, SILENCE_MAX, bells)
+        reference::pair(seed, SILENCE_MAX, FIRST, bells)
             .map(|(link, port)| (link as Arc<dyn Link>, Box::new(port) as Box<dyn Port>))
     })
 }
@@ -62,16 +67,17 @@ fn tcp(lanes: usize, checksums: bool, connect: fn() -> [Stream; 2]) -> Pair {
         let mut streams = streams.into_iter();
         [0, 1].map(|own| -> Halves {
             let bell = Arc::clone(&bells[own]);
-            let link = Arc::new(TcpLink::new(Rank(1 - own as u32), lanes, checksums, bell));
+            let link = Arc::new(TcpLink::new(Rank(1 - own as u32), lanes, 1, checksums, bell));
             let streams = streams.next().unwrap();
-            let port = TcpPort::new(Arc::clone(&link), streams, checksums, SILENCE_MAX, None);
+            let port = TcpPort::new(Arc::clone(&link), streams, terms(checksums), None);
             (link, Box::new(port))
         })
     })
 }
 
-fn shared_memory() -> Pair {
-    Pair::new(|arenas, bells| {
+/// Between ranks of one host; each watches that life of the other.
+pub fn shared_memory(mut lives: [Option<Arc<Watch>>; 2]) -> Pair {
+    Pair::new(move |arenas, bells| {
         let (one, other) = UnixStream::pair().unwrap();
         let mut streams = [one, other].into_iter();
         [0, 1].map(|own| -> Halves {
@@ -84,7 +90,7 @@ fn shared_memory() -> Pair {
                 Arc::new(ShmLink::new(rank, &arenas[own], (theirs, bell), own, Arc::clone(&bells[own])));
             let stream = Stream::Unix(streams.next().unwrap());
             stream.set_nonblocking().unwrap();
-            let port = ShmPort::new(Arc::clone(&link), stream, other, SILENCE_MAX);
+            let port = ShmPort::new(Arc::clone(&link), stream, other, terms(false), lives[own].take());
             (link, Box::new(port))
         })
     })

@@ -2,13 +2,14 @@
 //! where they lie. A connection beside it carries what detects a rank that hangs or dies: probes, goodbyes, aborts, and
 //! its own end.
 
-use super::mailbox::{Inbox, Outbox, SLOT_WORDS, encode};
+use super::mailbox::{Inbox, Letter, Outbox, SLOT_WORDS, encode, encode_epoch};
 use crate::bell::Bell;
-use crate::clock::now_ns;
+use crate::drained::Drained;
+use crate::life::Watch;
 use crate::link::{Link, LinkError, Message, Port, Post, Sink, Turn};
 use crate::memory::{Arena, Mapping, Region};
 use crate::poll::{Poller, Readiness};
-use crate::tcp::{Framed, Info, Lane, Stream};
+use crate::tcp::{Framed, Info, Lane, Stream, Terms};
 use hocket_ids::Rank;
 use hocket_protocol::why::Why;
 use std::collections::VecDeque;
@@ -53,8 +54,20 @@ impl ShmLink {
             posts: Mutex::new(posts),
             memory,
             bell,
-            framed: Framed::new(1, false, own_bell),
+            framed: Framed::new(1, 1, false, own_bell),
         }
+    }
+
+    /// Says in the ring that an epoch begins; posts of the one before that did not fit are dropped.
+    fn mark(&self, epoch: u64) -> io::Result<()> {
+        let mut posts = self.posts.lock().unwrap_or_else(PoisonError::into_inner);
+        posts.waiting.clear();
+        let words = encode_epoch(epoch);
+        if !posts.outbox.put(words) {
+            posts.waiting.push_back(words);
+        }
+        drop(posts);
+        self.bell.ring()
     }
 
     /// Moves posts that did not fit before into the ring; whether some are left.
@@ -106,6 +119,10 @@ impl Link for ShmLink {
         self.bell.ring()
     }
 
+    fn cards(&self) -> Option<usize> {
+        None
+    }
+
     fn send(&self, _: Message) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "its bytes are taken, not pushed"))
     }
@@ -131,20 +148,41 @@ impl Link for ShmLink {
 pub struct ShmPort {
     link: Arc<ShmLink>,
     lane: Lane,
-    inbox: Inbox,
+    incoming: Incoming,
+    /// The neighbour's, if it is watched.
+    life: Option<Arc<Watch>>,
+    /// It has ended.
+    dead: bool,
 }
 
+/// The mailbox from the neighbour.
+struct Incoming {
+    inbox: Inbox,
+    drained: Drained,
+}
+
+/// Parts of the port for the poller.
+const CONNECTION: u32 = 0;
+const LIFE: u32 = 1;
+
 impl ShmPort {
-    /// With the connection to the neighbour, the `position`-th rank of the host; `silence_max`: how long it may be
-    /// silent while this rank waits for it.
-    pub fn new(link: Arc<ShmLink>, stream: Stream, position: usize, silence_max: Duration) -> Self {
-        let inbox = Inbox::new(&link.own, position);
-        let lane = Lane::new(0, stream, false, silence_max, None, Duration::from_nanos(now_ns()));
-        Self { link, lane, inbox }
+    /// With the connection to the neighbour, the `position`-th rank of the host, and its life if that is watched. Its
+    /// frames carry no checksums, whatever the terms.
+    pub fn new(
+        link: Arc<ShmLink>,
+        stream: Stream,
+        position: usize,
+        terms: Terms,
+        life: Option<Arc<Watch>>,
+    ) -> Self {
+        let incoming =
+            Incoming { inbox: Inbox::new(&link.own, position), drained: Drained::new(terms.epoch) };
+        let lane = Lane::new(0, stream, Terms { checksums: false, ..terms }, None);
+        Self { link, lane, incoming, life, dead: false }
     }
 
     fn take_posts(&mut self, sink: &mut dyn Sink) -> bool {
-        match take_posts(&mut self.inbox, sink) {
+        match self.incoming.take(sink) {
             Ok(busy) => busy,
             Err(what) => {
                 self.lane.end(sink, &LinkError::Violation(what));
@@ -154,32 +192,40 @@ impl ShmPort {
     }
 }
 
-/// Delivers all posts to the sink; whether there were any. `Err`: a malformed post, or one that the sink refuses.
-fn take_posts(inbox: &mut Inbox, sink: &mut dyn Sink) -> Result<bool, String> {
-    let mut busy = false;
-    loop {
-        match inbox.take() {
-            Ok(None) => return Ok(busy),
-            Ok(Some(post)) => sink.posted(post)?,
-            Err(_) => return Err("wrote something into its mailbox that is no post".into()),
+impl Incoming {
+    /// Delivers all posts to the sink; whether there were any. `Err`: a malformed post, or one that the sink refuses.
+    fn take(&mut self, sink: &mut dyn Sink) -> Result<bool, String> {
+        let mut busy = self.drained.has_kept();
+        self.drained.deliver(sink)?;
+        loop {
+            match self.inbox.take() {
+                Ok(None) => return Ok(busy),
+                Ok(Some(Letter::Post(post))) => self.drained.handle_post(post, sink)?,
+                Ok(Some(Letter::Epoch(epoch))) => self.drained.handle_marker(epoch)?,
+                Err(_) => return Err("wrote something into its mailbox that is no post".into()),
+            }
+            busy = true;
         }
-        busy = true;
     }
 }
 
 impl Port for ShmPort {
     fn watch(&self, poller: &Poller, number: u32) -> io::Result<()> {
-        poller.add(self.lane.fd(), number, 0)
+        poller.add(self.lane.fd(), number, CONNECTION)?;
+        self.life.as_ref().map_or(Ok(()), |life| poller.add(life.fd(), number, LIFE))
     }
 
     fn handle_ready(&mut self, ready: Readiness) {
-        self.lane.handle_ready(ready);
+        match ready.part {
+            LIFE => self.dead |= ready.readable,
+            _ => self.lane.handle_ready(ready),
+        }
     }
 
     fn poll(&mut self, sink: &mut dyn Sink, now: Duration) -> Turn {
         let posts = self.take_posts(sink);
-        let inbox = &mut self.inbox;
-        let mut last = |sink: &mut dyn Sink| take_posts(inbox, sink).map(|_| ());
+        let incoming = &mut self.incoming;
+        let mut last = |sink: &mut dyn Sink| incoming.take(sink).map(|_| ());
         let moved = self.lane.poll(&self.link.framed, sink, now, posts, &mut last);
         let again = match self.link.flush() {
             Ok(false) => None,
@@ -189,11 +235,16 @@ impl Port for ShmPort {
                 None
             }
         };
+        // Whatever it has said before its end has been received by now, unless there was too much for one turn.
+        if self.dead && !moved && !self.lane.has_ended() {
+            self.lane.end(sink, &LinkError::Closed);
+        }
         Turn { busy: posts | moved, again }
     }
 
     fn is_idle(&self) -> bool {
-        let nothing_to_take = self.lane.has_ended() || self.inbox.is_empty();
+        let nothing_to_take = self.lane.has_ended()
+            || self.incoming.inbox.is_empty() && !self.incoming.drained.has_kept() && !self.dead;
         nothing_to_take && self.lane.is_idle(&self.link.framed)
     }
 
@@ -201,9 +252,19 @@ impl Port for ShmPort {
         self.lane.pause_max()
     }
 
+    /// The lane below carries nothing of an epoch; posts in the ring that the neighbour has not taken it drops by itself.
+    fn stop(&mut self) {
+        self.incoming.drained.stop();
+    }
+
+    fn enter(&mut self, epoch: u64) -> io::Result<()> {
+        self.incoming.drained.enter(epoch);
+        self.link.mark(epoch)
+    }
+
     fn close(&mut self, sink: &mut dyn Sink) -> bool {
-        let inbox = &mut self.inbox;
-        let mut last = |sink: &mut dyn Sink| take_posts(inbox, sink).map(|_| ());
+        let incoming = &mut self.incoming;
+        let mut last = |sink: &mut dyn Sink| incoming.take(sink).map(|_| ());
         self.lane.close(&self.link.framed, sink, &mut last)
     }
 }

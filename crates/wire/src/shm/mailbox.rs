@@ -18,6 +18,20 @@ impl Words for Mapping {
     }
 }
 
+/// What a slot says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Letter {
+    /// A post.
+    Post(Post),
+    /// An epoch of members begins: whatever follows is of it.
+    Epoch(u64),
+}
+
+/// Encodes the beginning of an epoch.
+pub fn encode_epoch(epoch: u64) -> [u64; SLOT_WORDS] {
+    [6 << 32, epoch, 0, 0, 0]
+}
+
 /// Encodes a post in the words of a slot; `None` for a post that this kind of link does not have.
 pub fn encode(post: Post) -> Option<[u64; SLOT_WORDS]> {
     let join = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
@@ -35,9 +49,9 @@ pub fn encode(post: Post) -> Option<[u64; SLOT_WORDS]> {
     })
 }
 
-fn decode(words: [u64; SLOT_WORDS]) -> Option<Post> {
+fn decode(words: [u64; SLOT_WORDS]) -> Option<Letter> {
     let (program, instance, op) = (words[0] as u32, (words[1] >> 32) as u32, words[1] as u32);
-    match words[0] >> 32 {
+    let post = match words[0] >> 32 {
         1 => Some(Post::Ready { program, instance, op, offset_bytes: words[2], len_bytes: words[3] }),
         2 => Some(Post::Taken { program, instance, op }),
         3 => Some(Post::Offer { send: program, tag: words[1], place: Some(words[2]), bytes: words[3] }),
@@ -50,8 +64,10 @@ fn decode(words: [u64; SLOT_WORDS]) -> Option<Post> {
             len_bytes: words[3],
             claims: words[4],
         }),
+        6 => return Some(Letter::Epoch(words[1])),
         _ => None,
-    }
+    };
+    post.map(Letter::Post)
 }
 
 /// The sending end, in a peer's arena. One per ordered pair.
@@ -89,8 +105,8 @@ impl Inbox {
         self.0.is_empty()
     }
 
-    /// The next post, if there is one.
-    pub fn take(&mut self) -> Result<Option<Post>, NotAPost> {
+    /// The next letter, if there is one.
+    pub fn take(&mut self) -> Result<Option<Letter>, NotAPost> {
         self.0.take().map(|words| decode(words).ok_or(NotAPost)).transpose()
     }
 }
@@ -113,7 +129,7 @@ mod tests {
                 (0..=SLOTS).take_while(|&op| outbox.put(encode(post(round * SLOTS + op)).unwrap())).count();
             assert_eq!(sent, SLOTS);
             for op in 0..SLOTS {
-                assert_eq!(inbox.take(), Ok(Some(post(round * SLOTS + op))));
+                assert_eq!(inbox.take(), Ok(Some(Letter::Post(post(round * SLOTS + op)))));
             }
             assert_eq!(inbox.take(), Ok(None));
         }
@@ -124,9 +140,10 @@ mod tests {
     fn places_survive_the_ring() {
         let post =
             Post::Ready { program: 1, instance: 2, op: 3, offset_bytes: 1 << 39, len_bytes: 5_000_000_000 };
-        assert_eq!(decode(encode(post).unwrap()), Some(post));
+        assert_eq!(decode(encode(post).unwrap()), Some(Letter::Post(post)));
         let (offset_bytes, len_bytes, claims) = (1 << 39, 5_000_000_000, 1 << 40);
         let post = Post::Brought { program: 1, instance: 2, op: 3, offset_bytes, len_bytes, claims };
-        assert_eq!(decode(encode(post).unwrap()), Some(post));
+        assert_eq!(decode(encode(post).unwrap()), Some(Letter::Post(post)));
+        assert_eq!(decode(encode_epoch(1 << 40)), Some(Letter::Epoch(1 << 40)));
     }
 }

@@ -9,20 +9,23 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 
-/// Sends `fds` with one byte of data.
-pub fn send(stream: &UnixStream, fds: &[BorrowedFd<'_>; 2]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// Descriptors in one message, at most.
+const FDS_MAX: usize = 3;
+
+/// Sends `fds`, at most three, with one byte of data.
+pub fn send(stream: &UnixStream, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(fds)) {
-        return Err(io::Error::other("no room for two descriptors in a control message"));
+        return Err(io::Error::other("no room for the descriptors in a control message"));
     }
     let sent = sendmsg(stream, &[IoSlice::new(b"F")], &mut control, SendFlags::empty())?;
     if sent == 1 { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives the two descriptors that [`send`] sent.
-pub fn receive(stream: &UnixStream) -> io::Result<[OwnedFd; 2]> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// Receives the descriptors that [`send`] sent.
+pub fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let message = recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -39,7 +42,5 @@ pub fn receive(stream: &UnixStream) -> io::Result<[OwnedFd; 2]> {
     if message.flags.contains(ReturnFlags::CTRUNC) {
         return Err(rustix::io::Errno::MFILE.into());
     }
-    <[OwnedFd; 2]>::try_from(fds).map_err(|got| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("expected 2 descriptors, got {}", got.len()))
-    })
+    Ok(fds)
 }

@@ -20,12 +20,22 @@ pub fn part(bytes: usize, members: usize, at: usize) -> Range<usize> {
 }
 
 /// The bytes `claimed` of all `buckets`, which have equal lengths, become `factor` times their reduction, in the order
-/// of the buckets.
+/// of the buckets, while `go_on` says so before each block. Returns whether all of them did.
 ///
 /// # Panics
 /// When there is no bucket, or one is shorter than the claimed range.
-pub fn reduce_in_place(buckets: &[Region], claimed: Claims, op: ReduceOp, dtype: DType, factor: f64) {
+pub fn reduce_in_place(
+    buckets: &[Region],
+    claimed: Claims,
+    op: ReduceOp,
+    dtype: DType,
+    factor: f64,
+    go_on: impl Fn() -> bool,
+) -> bool {
     for (start, len) in claimed.pieces(BLOCK_BYTES) {
+        if !go_on() {
+            return false;
+        }
         let blocks: Vec<Region> = buckets.iter().map(|bucket| bucket.sub(start, len)).collect();
         let mut sources = vec![Source::Dst];
         sources.extend(blocks[1..].iter().map(|block| Source::Bytes(block.as_bytes())));
@@ -39,4 +49,5 @@ pub fn reduce_in_place(buckets: &[Region], claimed: Claims, op: ReduceOp, dtype:
             block.as_bytes_mut().copy_from_slice(first);
         }
     }
+    true
 }

@@ -26,11 +26,12 @@ pub struct Framed {
 }
 
 impl Framed {
-    /// Empty queues for this many lanes; `checksums`: every frame carries one; `bell`: that of our own I/O thread.
-    pub fn new(lanes: usize, checksums: bool, bell: Arc<Bell>) -> Self {
+    /// Empty queues for this many lanes over this many cards; `checksums`: every frame carries one; `bell`: that of our own I/O
+    /// thread.
+    pub fn new(lanes: usize, cards: usize, checksums: bool, bell: Arc<Bell>) -> Self {
         Self {
             bell,
-            outgoing: Mutex::new(Outgoing::new(checksums, lanes)),
+            outgoing: Mutex::new(Outgoing::new(checksums, lanes, cards)),
             lanes_open: AtomicUsize::new(lanes),
             sent_bytes: AtomicU64::new(0),
             looks: AtomicUsize::new(0),

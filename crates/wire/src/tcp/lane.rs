@@ -23,6 +23,17 @@ const TURN_BYTES: usize = 1 << 20;
 /// Drains what the peer posted elsewhere before it ended the connection.
 pub type Last<'a> = dyn FnMut(&mut dyn Sink) -> Result<(), String> + 'a;
 
+/// What both ends of a connection agree about.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Every frame must carry a checksum.
+    pub checksums: bool,
+    /// How long the peer may be silent while this rank waits for it.
+    pub silence_max: Duration,
+    /// The epoch of members for which the connection was opened.
+    pub epoch: u64,
+}
+
 /// What a connection still carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -71,21 +82,15 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Lane `number` of the link; `checksums`: every frame must carry one; `silence_max`: how long the peer may be
-    /// silent while this rank waits for it; `pace` if the network is emulated.
-    pub fn new(
-        number: usize,
-        stream: Stream,
-        checksums: bool,
-        silence_max: Duration,
-        pace: Option<Pace>,
-        now: Duration,
-    ) -> Self {
+    /// Lane `number` of the link; `pace` if the network is emulated.
+    pub fn new(number: usize, stream: Stream, terms: Terms, pace: Option<Pace>) -> Self {
+        let now = Duration::from_nanos(now_ns());
+        let Terms { checksums, silence_max, epoch } = terms;
         Self {
             number,
             ends: stream.ends(),
             stream,
-            receiver: Receiver::new(checksums),
+            receiver: Receiver::new(checksums, epoch),
             transmitter: Transmitter::new(number, pace),
             readable: true,
             writable: true,
@@ -111,6 +116,19 @@ impl Lane {
     pub fn handle_ready(&mut self, ready: Readiness) {
         self.readable |= ready.readable;
         self.writable |= ready.writable;
+    }
+
+    /// The epoch in force ends, in both directions.
+    pub fn stop(&mut self) {
+        self.receiver.stop();
+        self.transmitter.stop();
+    }
+
+    /// A later epoch begins, in both directions.
+    pub fn enter(&mut self, framed: &Framed, epoch: u64) {
+        self.receiver.enter(epoch);
+        self.transmitter.stop();
+        framed.control_on(self.number, Frame::Epoch { epoch });
     }
 
     /// Half of the silence after which a peer gets a probe.
@@ -139,7 +157,7 @@ impl Lane {
     }
 
     fn receive(&mut self, framed: &Framed, sink: &mut dyn Sink, last: &mut Last<'_>) -> bool {
-        if !self.readable || self.has_ended() {
+        if !(self.readable || self.receiver.has_kept()) || self.has_ended() {
             return false;
         }
         let received = self.receiver.receive(&mut self.stream, sink, TURN_BYTES);
@@ -272,6 +290,9 @@ impl Lane {
 
     /// Whether there is nothing to do until an event.
     pub fn is_idle(&self, framed: &Framed) -> bool {
+        if self.receiver.has_kept() && !self.has_ended() {
+            return false;
+        }
         let cannot_send = self.phase == Phase::Closed || !self.writable || self.held_until_ns.is_some();
         cannot_send || framed.is_empty(self.number)
     }

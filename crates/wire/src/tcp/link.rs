@@ -1,8 +1,7 @@
 //! The link to a rank of another host: one or several connections, plain or within TLS, that share its messages.
 
-use super::{Framed, Lane, Pace, Stream};
+use super::{Framed, Lane, Pace, Stream, Terms};
 use crate::bell::Bell;
-use crate::clock::now_ns;
 use crate::link::{Link, Message, Port, Post, Sink, Turn};
 use crate::memory::{Mapping, Region};
 use crate::poll::{Poller, Readiness};
@@ -17,13 +16,15 @@ use std::time::Duration;
 /// The half for all threads.
 pub struct TcpLink {
     rank: Rank,
+    cards: usize,
     framed: Framed,
 }
 
 impl TcpLink {
-    /// A link to `rank` over this many connections; `checksums`: frames carry them; `bell`: that of our own I/O thread.
-    pub fn new(rank: Rank, lanes: usize, checksums: bool, bell: Arc<Bell>) -> Self {
-        Self { rank, framed: Framed::new(lanes, checksums, bell) }
+    /// A link to `rank` over this many connections, on this many cards in turns; `checksums`: frames carry them; `bell`: that of
+    /// our own I/O thread.
+    pub fn new(rank: Rank, lanes: usize, cards: usize, checksums: bool, bell: Arc<Bell>) -> Self {
+        Self { rank, cards, framed: Framed::new(lanes, cards, checksums, bell) }
     }
 }
 
@@ -72,6 +73,10 @@ impl Link for TcpLink {
         self.framed.sent_bytes()
     }
 
+    fn cards(&self) -> Option<usize> {
+        Some(self.cards)
+    }
+
     fn info(&self) -> Option<Info> {
         self.framed.info()
     }
@@ -84,18 +89,10 @@ pub struct TcpPort {
 }
 
 impl TcpPort {
-    /// Over `streams`, by lane; `silence_max`: how long the rank may be silent while this rank waits for it; `pace` if
-    /// the network is emulated.
-    pub fn new(
-        link: Arc<TcpLink>,
-        streams: Vec<Stream>,
-        checksums: bool,
-        silence_max: Duration,
-        pace: Option<&Pace>,
-    ) -> Self {
-        let now = Duration::from_nanos(now_ns());
+    /// Over `streams`, by lane; `pace` if the network is emulated.
+    pub fn new(link: Arc<TcpLink>, streams: Vec<Stream>, terms: Terms, pace: Option<&Pace>) -> Self {
         let streams = streams.into_iter().enumerate();
-        let lane = |(number, stream)| Lane::new(number, stream, checksums, silence_max, pace.cloned(), now);
+        let lane = |(number, stream)| Lane::new(number, stream, terms, pace.cloned());
         Self { link, lanes: streams.map(lane).collect() }
     }
 }
@@ -123,6 +120,19 @@ impl Port for TcpPort {
 
     fn pause_max(&self) -> Duration {
         self.lanes.iter().map(Lane::pause_max).min().unwrap_or(Duration::MAX)
+    }
+
+    fn stop(&mut self) {
+        self.link.framed.drop_messages();
+        self.lanes.iter_mut().for_each(Lane::stop);
+    }
+
+    fn enter(&mut self, epoch: u64) -> io::Result<()> {
+        self.link.framed.drop_messages();
+        for lane in &mut self.lanes {
+            lane.enter(&self.link.framed, epoch);
+        }
+        Ok(())
     }
 
     fn close(&mut self, sink: &mut dyn Sink) -> bool {

@@ -14,7 +14,7 @@ mod transmit;
 pub use framed::Framed;
 pub use give_up::give_up;
 pub use info::Info;
-pub use lane::Lane;
+pub use lane::{Lane, Terms};
 pub use link::{TcpLink, TcpPort};
 pub use receive::Receiver;
 pub use stream::Stream;

@@ -5,6 +5,7 @@
 //! of small frames are read many at a time.
 
 use super::Stream;
+use crate::drained::Drained;
 use crate::link::{Arrivals, Land, Landing, LinkError, Post};
 use hocket_ids::Rank;
 use hocket_protocol::checksum::Check;
@@ -25,7 +26,8 @@ enum State {
     },
     Payload {
         data: Data,
-        landing: Landing,
+        /// None: it is thrown away.
+        landing: Option<Landing>,
         check: Option<Check>,
         done: usize,
         staged: usize,
@@ -47,6 +49,7 @@ pub struct Receiver {
     asked: bool,
     /// The peer said goodbye.
     left: bool,
+    drained: Drained,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -59,13 +62,14 @@ impl State {
 }
 
 impl Receiver {
-    /// A receiver at the start of a stream; `checksums`: a frame without one is refused.
-    pub fn new(checksums: bool) -> Self {
+    /// A receiver at the start of a stream that is opened for `epoch`; `checksums`: a frame without one is refused.
+    pub fn new(checksums: bool, epoch: u64) -> Self {
         Self {
             checksums,
             received_bytes: 0,
             asked: false,
             left: false,
+            drained: Drained::new(epoch),
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -82,6 +86,7 @@ impl Receiver {
         budget_bytes: usize,
     ) -> Result<bool, LinkError> {
         let mut received = 0;
+        self.drained.deliver(sink).map_err(LinkError::Violation)?;
         loop {
             self.consume(sink)?;
             if received >= budget_bytes {
@@ -98,6 +103,27 @@ impl Receiver {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Nothing of the epoch in force lands any more, not even the rest of a payload.
+    pub fn stop(&mut self) {
+        self.drained.stop();
+        if let State::Payload { landing, check, done, staged, .. } = &mut self.state {
+            // The checksum is not judged: the sender's memory may change under the rest.
+            (*landing, *check) = (None, None);
+            *done += std::mem::take(staged);
+        }
+    }
+
+    /// An epoch is in force.
+    pub fn enter(&mut self, epoch: u64) {
+        self.stop();
+        self.drained.enter(epoch);
+    }
+
+    /// Whether something waits to be delivered without another byte.
+    pub fn has_kept(&self) -> bool {
+        self.drained.has_kept()
     }
 
     /// Bytes received in all.
@@ -120,9 +146,9 @@ impl Receiver {
         debug_assert_eq!(self.start, self.end);
         let Self { buffer, block, state, .. } = self;
         let target: &mut [u8] = match state {
-            State::Payload { data, landing, done, staged, .. } => match landing.land {
-                Land::Store => &mut landing.region.as_bytes_mut()[*done..],
-                Land::Cast { .. } | Land::Reduce { .. } => {
+            State::Payload { data, landing, done, staged, .. } => match landing {
+                Some(Landing { region, land: Land::Store }) => &mut region.as_bytes_mut()[*done..],
+                Some(Landing { land: Land::Cast { .. } | Land::Reduce { .. }, .. }) | None => {
                     let wanted = (data.payload_bytes as usize - *done).min(BLOCK_BYTES);
                     &mut block[*staged..wanted]
                 }
@@ -163,21 +189,20 @@ impl Receiver {
                         if self.checksums && check.is_none() {
                             return Err(LinkError::Violation(NO_CHECKSUM.into()));
                         }
-                        self.state = begin(frame, check, sink)?;
+                        self.state = begin(frame, check, sink, &mut self.drained)?;
                         self.asked |= frame == Frame::Ask;
                         self.left |= frame == Frame::Bye;
                     }
                 }
                 State::Payload { data, landing, done, staged, .. } => {
                     let left = data.payload_bytes as usize - *done;
-                    let taken = match landing.land {
-                        Land::Store => {
+                    let taken = match landing {
+                        Some(Landing { region, land: Land::Store }) => {
                             let taken = left.min(ready.len());
-                            landing.region.as_bytes_mut()[*done..*done + taken]
-                                .copy_from_slice(&ready[..taken]);
+                            region.as_bytes_mut()[*done..*done + taken].copy_from_slice(&ready[..taken]);
                             taken
                         }
-                        Land::Cast { .. } | Land::Reduce { .. } => {
+                        Some(Landing { land: Land::Cast { .. } | Land::Reduce { .. }, .. }) | None => {
                             let taken = (left.min(BLOCK_BYTES) - *staged).min(ready.len());
                             self.block[*staged..*staged + taken].copy_from_slice(&ready[..taken]);
                             taken
@@ -208,6 +233,10 @@ impl Receiver {
     /// Counts `bytes` more of the payload and applies a full block.
     fn advance(&mut self, bytes: usize) {
         let State::Payload { data, landing, check, done, staged } = &mut self.state else { return };
+        let Some(landing) = landing else {
+            *done += bytes;
+            return;
+        };
         if matches!(landing.land, Land::Store) {
             if let Some(check) = check {
                 check.add(&landing.region.as_bytes()[*done..*done + bytes]);
@@ -232,11 +261,13 @@ impl Receiver {
     }
 
     fn finish_payload(&mut self, sink: &mut dyn Arrivals) -> Result<(), LinkError> {
-        if let State::Payload { data, check, done, .. } = &self.state
+        if let State::Payload { data, landing, check, done, .. } = &self.state
             && *done == data.payload_bytes as usize
         {
-            verify(*check, Frame::Data(*data))?;
-            sink.landed(data);
+            if landing.is_some() {
+                verify(*check, Frame::Data(*data))?;
+                sink.landed(data);
+            }
             self.state = State::NEXT;
         }
         Ok(())
@@ -247,33 +278,47 @@ fn verify(check: Option<Check>, frame: Frame) -> Result<(), LinkError> {
     check.map_or(Ok(()), Check::finish).map_err(|damage| LinkError::Damaged { frame, damage })
 }
 
-fn begin(frame: Frame, check: Option<Check>, sink: &mut dyn Arrivals) -> Result<State, LinkError> {
+fn begin(
+    frame: Frame,
+    check: Option<Check>,
+    sink: &mut dyn Arrivals,
+    drained: &mut Drained,
+) -> Result<State, LinkError> {
     if frame.payload_bytes() == 0 {
         verify(check, frame)?;
     }
     match frame {
         Frame::Data(data) => {
+            if !drained.lands().map_err(LinkError::Violation)? {
+                return Ok(State::Payload { data, landing: None, check: None, done: 0, staged: 0 });
+            }
             let landing = sink.landing(&data).map_err(LinkError::Violation)?;
             let (wire_bytes, own_bytes) = landing.land.element_bytes();
             if landing.region.len() / own_bytes * wire_bytes != data.payload_bytes as usize {
                 return Err(LinkError::Violation("a payload ends in the middle of an element".into()));
             }
-            Ok(State::Payload { data, landing, check, done: 0, staged: 0 })
+            Ok(State::Payload { data, landing: Some(landing), check, done: 0, staged: 0 })
         }
         Frame::ClearToSend { program, instance, op } => {
-            sink.posted(Post::Posted { program, instance, op }).map_err(LinkError::Violation)?;
+            let post = Post::Posted { program, instance, op };
+            drained.handle_post(post, sink).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
         Frame::Offer { send, tag, bytes } => {
-            sink.posted(Post::Offer { send, tag, bytes, place: None }).map_err(LinkError::Violation)?;
+            let post = Post::Offer { send, tag, bytes, place: None };
+            drained.handle_post(post, sink).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
         Frame::Accept { send, receive } => {
-            sink.posted(Post::Accept { send, receive }).map_err(LinkError::Violation)?;
+            drained.handle_post(Post::Accept { send, receive }, sink).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
         Frame::Abort { rank, why, payload_bytes } => {
             Ok(State::Abort { rank, why, text: Vec::new(), check, wanted: payload_bytes as usize })
+        }
+        Frame::Epoch { epoch } => {
+            drained.handle_marker(epoch).map_err(LinkError::Violation)?;
+            Ok(State::NEXT)
         }
         // The receiver has noted the other two; only this event carries no data.
         Frame::Bye | Frame::Ask | Frame::Alive => Ok(State::NEXT),

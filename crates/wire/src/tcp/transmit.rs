@@ -2,11 +2,11 @@
 //!
 //! Budget: header and payload leave in one vectored write from where the payload lies; a converted payload passes
 //! through one block of a frame's size. A more urgent message waits for at most one frame. Where two ranks have several
-//! connections (lanes), each takes frames from the same queue when it can send.
+//! connections (lanes), each takes frames when it can send, from the queues of the messages that its card may carry.
 
 use super::Stream;
 use crate::clock::now_ns;
-use crate::link::{Message, Sent};
+use crate::link::{Cards, Message, Sent};
 use crate::shaper::Shaper;
 use hocket_kernels::cast;
 use hocket_protocol::checksum::seal;
@@ -61,10 +61,21 @@ pub struct Outgoing {
     lanes: Vec<Control>,
     /// Each lane's rate in byte/s; 0 while it is unknown.
     rates: Vec<f64>,
+    /// Lane `n` is on card `n` modulo this number.
+    cards: usize,
+    /// A queue for each choice of cards that came up; its lanes share it.
+    queues: Vec<Queue>,
+    sequence: u64,
+}
+
+/// Messages that the same lanes may carry.
+#[derive(Debug)]
+struct Queue {
+    cards: Cards,
+    lanes: Vec<usize>,
     messages: BinaryHeap<Queued>,
     /// Bytes of messages that no lane has taken.
     waiting_bytes: usize,
-    sequence: u64,
 }
 
 /// Frames for one lane, sent before all messages.
@@ -77,10 +88,10 @@ struct Control {
 
 impl Outgoing {
     /// An empty queue; `checksums`: every frame carries one.
-    pub fn new(checksums: bool, lanes: usize) -> Self {
+    pub fn new(checksums: bool, lanes: usize, cards: usize) -> Self {
         let control = (0..lanes).map(|_| Control::default()).collect();
-        let messages = BinaryHeap::new();
-        Self { checksums, lanes: control, rates: vec![0.0; lanes], messages, waiting_bytes: 0, sequence: 0 }
+        let queues = Vec::new();
+        Self { checksums, lanes: control, rates: vec![0.0; lanes], cards, queues, sequence: 0 }
     }
 
     /// Queues a control frame and its payload; they keep their order.
@@ -107,33 +118,54 @@ impl Outgoing {
         }
     }
 
-    /// Queues a message.
+    /// Queues a message. Its cards must be some of the link's.
     pub fn message(&mut self, message: Message) {
         self.sequence += 1;
         let bytes = message.wire_bytes();
-        self.waiting_bytes += bytes;
+        let sequence = self.sequence;
+        let queue = self.queue(message.cards);
+        queue.waiting_bytes += bytes;
         let flight = Arc::new(Flight { message, unsent_bytes: AtomicUsize::new(bytes) });
-        self.messages.push(Queued { flight, sequence: self.sequence, taken_bytes: 0 });
+        queue.messages.push(Queued { flight, sequence, taken_bytes: 0 });
+    }
+
+    fn queue(&mut self, cards: Cards) -> &mut Queue {
+        let known = self.queues.iter().position(|queue| queue.cards == cards);
+        let at = known.unwrap_or_else(|| {
+            let lanes: Vec<usize> =
+                (0..self.lanes.len()).filter(|lane| cards.has(lane % self.cards)).collect();
+            assert!(!lanes.is_empty(), "{cards:?} of {}: programs are refused that use others", self.cards);
+            self.queues.push(Queue { cards, lanes, messages: BinaryHeap::new(), waiting_bytes: 0 });
+            self.queues.len() - 1
+        });
+        &mut self.queues[at]
     }
 
     /// Drops messages that will never be needed: the job failed.
     pub fn drop_messages(&mut self) {
-        self.messages.clear();
-        self.waiting_bytes = 0;
+        self.queues.clear();
     }
 
     /// Whether nothing is queued that `lane` could send.
     pub fn is_empty(&self, lane: usize) -> bool {
-        self.lanes[lane].bytes.is_empty() && self.messages.is_empty()
+        let idle = |queue: &Queue| queue.messages.is_empty() || !queue.lanes.contains(&lane);
+        self.lanes[lane].bytes.is_empty() && self.queues.iter().all(idle)
     }
 
     /// The part of the most urgent message that `lane` sends next.
     fn take(&mut self, lane: usize) -> Option<Piece> {
+        let own = self.queues.iter_mut().filter(|queue| queue.lanes.contains(&lane));
+        own.max_by(|one, other| one.messages.peek().cmp(&other.messages.peek()))?.take(lane, &self.rates)
+    }
+}
+
+impl Queue {
+    fn take(&mut self, lane: usize, rates: &[f64]) -> Option<Piece> {
         let mut queued = self.messages.pop()?;
         let message = &queued.flight.message;
         let left = message.wire_bytes() - queued.taken_bytes;
         // A whole number of elements of every type: both limits are multiples of eight.
-        let bytes = piece_bytes(&self.rates, lane, self.waiting_bytes, PAYLOAD_BYTES_MAX).min(left);
+        let bytes = piece_bytes(rates, &self.lanes, lane, self.waiting_bytes, PAYLOAD_BYTES_MAX).min(left);
         let piece = Piece { flight: Arc::clone(&queued.flight), start: queued.taken_bytes, bytes };
         self.waiting_bytes -= bytes;
         queued.taken_bytes += bytes;
@@ -159,6 +191,8 @@ struct Current {
     written: usize,
     /// When the emulated network lets it leave, once reserved.
     leaves_ns: Option<u64>,
+    /// Its epoch has ended: nobody is told that the message has left.
+    aborted: bool,
 }
 
 /// The emulated network on the way to one rank.
@@ -200,6 +234,14 @@ impl Transmitter {
     /// Sends on lane `lane`; `pace` if the network is emulated.
     pub fn new(lane: usize, pace: Option<Pace>) -> Self {
         Self { lane, pace, ..Self::default() }
+    }
+
+    /// The epoch ends: a frame that has not begun is dropped, and the message of one that has is never complete.
+    pub fn stop(&mut self) {
+        self.current = self.current.take().filter(|current| current.written > 0);
+        if let Some(current) = &mut self.current {
+            current.aborted = true;
+        }
     }
 
     /// Writes until the queue is empty, the socket is full or about `budget_bytes` were written.
@@ -279,7 +321,8 @@ impl Transmitter {
             payload_bytes: piece.bytes as u32,
         })
         .encode();
-        let mut current = Current { piece, header: [0; HEADER_BYTES], written: 0, leaves_ns: None };
+        let mut current =
+            Current { piece, header: [0; HEADER_BYTES], written: 0, leaves_ns: None, aborted: false };
         if checksums {
             seal(&mut header, payload(&current, &self.converted));
         }
@@ -320,7 +363,7 @@ impl Transmitter {
 
     fn finish_frame(&mut self, on_sent: &mut impl FnMut(Sent)) {
         let whole = |current: &mut Current| current.written == HEADER_BYTES + current.piece.bytes;
-        let Some(Current { piece, .. }) = self.current.take_if(whole) else { return };
+        let Some(Current { piece, aborted: false, .. }) = self.current.take_if(whole) else { return };
         let before = piece.flight.unsent_bytes.fetch_sub(piece.bytes, Memory::AcqRel);
         if before == piece.bytes {
             let message = &piece.flight.message;
@@ -337,5 +380,64 @@ fn payload<'a>(current: &'a Current, converted: &'a [u8]) -> &'a [u8] {
         &flight.message.region.as_bytes()[*start..][..*bytes]
     } else {
         &converted[..*bytes]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Arena;
+    use hocket_kernels::DType;
+
+    fn message(arena: &Arc<Arena>, op: u32, priority: u32, bytes: usize, cards: Cards) -> Message {
+        let region = arena.allocate(bytes).unwrap().region().clone();
+        let (dtype, wire) = (DType::U8, DType::U8);
+        Message { priority, program: 0, instance: 0, op, peer_op: op, region, dtype, wire, cards }
+    }
+
+    fn taken(outgoing: &mut Outgoing, lane: usize) -> Option<(u32, usize)> {
+        outgoing.take(lane).map(|piece| (piece.flight.message.op, piece.bytes))
+    }
+
+    /// A program's messages would leave on another card than the planner counts on, or never.
+    #[test]
+    fn lanes_take_what_their_card_may_carry() {
+        let arena = Arena::new(0).unwrap();
+        let only = |card| Cards::only(&[card]).unwrap();
+        // Four lanes on two cards: 0 and 2 on the first.
+        let mut outgoing = Outgoing::new(false, 4, 2);
+        outgoing.message(message(&arena, 1, 5, 1000, only(1)));
+        assert!(
+            outgoing.is_empty(0) && outgoing.is_empty(2) && !outgoing.is_empty(1) && !outgoing.is_empty(3)
+        );
+        assert_eq!(taken(&mut outgoing, 0), None);
+        // More urgent, on any; and less urgent, on the first.
+        outgoing.message(message(&arena, 2, 1, 1000, Cards::ALL));
+        outgoing.message(message(&arena, 3, 9, 1000, only(0)));
+        assert_eq!(taken(&mut outgoing, 3), Some((2, 1000)));
+        assert_eq!(taken(&mut outgoing, 2), Some((3, 1000)));
+        assert_eq!((taken(&mut outgoing, 2), taken(&mut outgoing, 1)), (None, Some((1, 1000))));
+        assert!((0..4).all(|lane| outgoing.is_empty(lane)));
+    }
+
+    /// The last bytes of a message would wait for lanes that do not carry it.
+    #[test]
+    fn lanes_of_a_card_share_what_is_its_own() {
+        let arena = Arena::new(0).unwrap();
+        let mut outgoing = Outgoing::new(false, 3, 3);
+        outgoing.message(message(&arena, 1, 0, 1 << 17, Cards::only(&[0, 2]).unwrap()));
+        outgoing.rates = vec![3e8, 9e8, 1e8];
+        assert_eq!(taken(&mut outgoing, 1), None);
+        assert_eq!(taken(&mut outgoing, 2), Some((1, 1 << 15)));
+        assert_eq!(taken(&mut outgoing, 0).map(|(op, _)| op), Some(1));
+    }
+
+    #[test]
+    fn cards_have_numbers() {
+        assert!(Cards::only(&[]).is_none() && Cards::only(&[1, 64]).is_none());
+        let some = Cards::only(&[0, 5]).unwrap();
+        assert_eq!((0..64).filter(|&card| some.has(card)).collect::<Vec<_>>(), [0, 5]);
+        assert_eq!((some.highest(), Cards::ALL.highest()), (Some(5), None));
+        assert!(!some.has(64) && !Cards::ALL.has(64));
     }
 }

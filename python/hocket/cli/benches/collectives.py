@@ -39,8 +39,8 @@ def _collective(what: str, doc: str) -> click.Command:
         metavar="SIZE,...",
         help="Bytes of a rank's buffer.  [default: 4KB,64KB,1MB,25MB]",
     )
-    @click.option("--from", "first", type=SIZE, metavar="SIZE", help="Instead of --sizes: the smallest,")
-    @click.option("--to", "last", type=SIZE, metavar="SIZE", help="the largest,")
+    @click.option("--smallest", "first", type=SIZE, metavar="SIZE", help="Instead of --sizes: from this one,")
+    @click.option("--largest", "last", type=SIZE, metavar="SIZE", help="to this one,")
     @click.option(
         "--factor",
         type=click.FloatRange(1, min_open=True),
@@ -141,13 +141,13 @@ def _collective(what: str, doc: str) -> click.Command:
 def _chosen(
     sizes: tuple[int, ...], first: int | None, last: int | None, factor: float | None
 ) -> tuple[int, ...]:
-    """Those of --sizes, or from --from to --to."""
+    """Those of --sizes, or from --smallest to --largest."""
     if not (first or last or factor):
         return tuple(dict.fromkeys(sizes)) or DEFAULT_SIZES_BYTES
     if sizes or first is None or last is None:
-        raise click.UsageError("sizes are given by --sizes, or by --from, --to and perhaps --factor")
+        raise click.UsageError("sizes are given by --sizes, or by --smallest, --largest and perhaps --factor")
     if first > last:
-        raise click.UsageError(f"--from {first:,} bytes is more than --to {last:,} bytes")
+        raise click.UsageError(f"--smallest {first:,} bytes is more than --largest {last:,} bytes")
     series, size = [], float(first)
     while size < last:
         series.append(int(size))

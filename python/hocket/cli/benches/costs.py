@@ -115,7 +115,7 @@ def planner(*, output: Path | None, as_json: bool) -> None:
             str(cost.variables),
             str(cost.routes),
             f"{cost.total_s:.2f} s",
-            f"{cost.evaluations_per_s:,.0f}",
+            "" if cost.evaluations_per_s is None else f"{cost.evaluations_per_s:,.0f}",
             f"{cost.gap:.1%}",
             "" if cost.longer is None else f"{cost.longer:.4f}",
         )

@@ -110,13 +110,18 @@ def plan_option(text: str) -> Option:
     return file_option("--plan", "plan_path", text=text)
 
 
-promise_option = click.option(
-    "--promise",
-    type=One("promise", "a promise", promise_of),
-    metavar="PROMISE",
-    help="How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged,merge=2` (larger batches), or "
-    "`delayed,delay=1` (late gradients).  [default: exact]",
-)
+def promise_option_of(default: str) -> Option:
+    """`--promise` of a verb with that default."""
+    return click.option(
+        "--promise",
+        type=One("promise", "a promise", promise_of),
+        metavar="PROMISE",
+        help="How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged,merge=2` (larger batches), or "
+        f"`delayed,delay=1` (late gradients).  [default: {default}]",
+    )
+
+
+promise_option = promise_option_of("exact")
 
 
 def tuning_option(

@@ -52,7 +52,7 @@ def useful(job: Job) -> bool:
 
 
 class Autopilot:
-    """Of one model. Runs until `stop`."""
+    """Of one model. Runs until `stop`. `delays`: plans that it proposes may merge gradients, or apply them late."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class Autopilot:
     ) -> None:
         """Nothing runs yet. `default`: the plan of an epoch that names no other."""
         self.watch = Stopwatch()
+        self.delays = knowledge.delays
         # A plan that was given does not depend on the order in which backward makes gradients.
         self.epochs = Epochs(Epoch(0), observes=knowledge.given is None)
         self._job, self._engine, self._default = job, engine, default
@@ -148,6 +149,7 @@ class Autopilot:
             refused=self._refused,
             times=times,
             sent=self._connections.sample(),
+            retreated=self.watch.retreated,
             order=None if coordinator is None else coordinator.order(store),
         )
         given = store.gather(self._prefix, job.rank, job.world, msgspec.to_builtins(mine), PATIENCE_S)

@@ -15,8 +15,10 @@ from hocket.artefacts.trace import append_change
 from hocket.launch.store import Store
 from hocket.training.autopilot.knowledge import Knowledge, described, differs
 from hocket.training.autopilot.meeting import Order, Report, What
+from hocket.training.autopilot.pace import Pace
 from hocket.training.autopilot.pilot import Action, Candidate, Pilot, Seen
 from hocket.training.autopilot.plans import key_of
+from hocket.training.autopilot.searching import Searching
 from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.autopilot.traffic import Traffic
 
@@ -49,6 +51,7 @@ class Coordinator:
         self._profiled_ranks, self._prefix = profiled_ranks, prefix
         self._trace = None if trace is None else Path(trace)
         self._traffic = Traffic()
+        self._pace = Pace()
         self._epoch: int | None = None
         self._listens = 0
         self._pilot: Pilot | None = None
@@ -56,12 +59,13 @@ class Coordinator:
         self._offered: Plan | None = None
         self._now: Plan | None = None
         self._profiling, self._planned = True, False
+        self._search: Searching | None = None
 
     def order(self, store: Store) -> Order:
         """What follows from the last meeting, and from a look since."""
         what: What = "wait"
         key, profile = "", False
-        if self._pilot is not None and self._action not in (None, Action.PLAN):
+        if self._pilot is not None and self._action not in (None, Action.PLAN, Action.PROPOSE):
             action, self._action = self._action, None
             key = self._pilot.candidate.key
             what = "look" if action is Action.LOOK else "prepare" if action is Action.PREPARE else "begin"
@@ -87,10 +91,18 @@ class Coordinator:
             if not settled:
                 return
             knows = self._knowledge.cluster is not None
-            self._pilot = Pilot(Candidate(key_of(now), now.label), knows_network=knows, say=self._say)
+            self._pilot = Pilot(
+                Candidate(key_of(now), now.label),
+                knows_network=knows,
+                say=self._say,
+                searches=self._knowledge.search_s is not None,
+            )
         for each in everyone:
             if each.refused is not None and each.refused[0] == self._pilot.candidate.key:
-                self._pilot.refused(each.refused[1])
+                self._refused(self._pilot, each.refused[1])
+        if any(each.retreated for each in everyone):
+            self._knowledge.retreat()
+        taken_s = [time_s for of, time_s in self._watch.take() if of == epoch]
         # While a plan is due, steps are only taken down.
         asked = self._pilot.observe(
             Seen(
@@ -98,7 +110,7 @@ class Coordinator:
                 epoch=epoch,
                 began=self._watch.epoch_began,
                 settled=settled,
-                step_s=tuple(time_s for of, time_s in self._watch.take() if of == epoch),
+                step_s=self._pace.of(epoch, self._watch.schedule, taken_s),
                 profiled=not self._profiling,
                 prepared=all(each.prepared == self._pilot.candidate.key for each in everyone),
                 moved=self._traffic.moved,
@@ -112,6 +124,8 @@ class Coordinator:
             self._listen(self._pilot)
         if self._action is Action.PLAN:
             self._plan(self._pilot, now)
+        elif self._action is Action.PROPOSE:
+            self._propose(self._pilot, now)
 
     def looked(self, found: Cluster) -> None:
         """The network was measured: the planner is asked when the profile is there, too."""
@@ -151,6 +165,27 @@ class Coordinator:
         best = Candidate(key_of(self._offered), self._offered.label, self._offered.predicted_step_s)
         self._action = pilot.planned(best, now_s)
 
+    def _propose(self, pilot: Pilot, now: Plan) -> None:
+        """The next candidate of the search, which is another plan than the one in force."""
+        if self._search is None:
+            self._search = self._knowledge.searching(now)
+        offered = self._search.next()
+        if offered is not None and key_of(offered) == pilot.current.key:
+            took_s, error_s = pilot.turn
+            self._search.tried(took_s, took_s, error_s, kept=True)
+            # The next meeting asks for another.
+            return
+        if offered is None:
+            self._action = None
+            pilot.searched(self._search.ended)
+            return
+        self._offered = offered
+        self._action = pilot.proposed(Candidate(key_of(offered), offered.label, offered.predicted_step_s))
+
+    def _refused(self, pilot: Pilot, why: str) -> None:
+        if pilot.refused(why) and self._search is not None:
+            self._search.refused()
+
     def _interval_s(self) -> float:
         step_s = None if self._pilot is None else self._pilot.step_s
         if self._pilot is None or step_s is None:
@@ -166,8 +201,25 @@ class Coordinator:
                 "epoch %d at step %d: %s%s, %s", change.epoch, change.step, back, change.label, change.why
             )
         else:
-            log.info("step %d: %s: %s, %s", change.step, change.what, change.label, change.why)
-        if change.what in ("kept", "planned") and self._now is not None:
+            level = logging.WARNING if change.what in ("searching", "searched") else logging.INFO
+            log.log(level, "step %d: %s: %s, %s", change.step, change.what, change.label, change.why)
+        if change.what in ("kept", "left"):
+            self._take_down(change)
+        if change.what in ("kept", "planned", "searched") and self._now is not None:
             self._knowledge.keep(self._now)
         if self._trace is not None:
             append_change(self._trace, change)
+
+    def _take_down(self, ended: Change) -> None:
+        """What a trial has shown: it ended as `kept` or `left`, with its times."""
+        before_s, after_s = ended.before_s, ended.after_s
+        if self._offered is None or before_s is None or after_s is None:
+            return
+        if self._offered.schedule.turns:
+            # What other jobs learn from trials is about links, and is of steps in which each gradient travels once.
+            return
+        if self._search is None:
+            trial = self._knowledge.trial(self._offered, after_s, ended.error_s or 0.0)
+        else:
+            trial = self._search.tried(before_s, after_s, ended.error_s or 0.0, kept=ended.what == "kept")
+        self._knowledge.take_down(trial, self._trace)

@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgspec
+
+from hocket.artefacts.belief import Belief
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.experience import Experience, Job, Trial, append
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.network import network
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import Plan, Schedule
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
+from hocket.artefacts.trace import experience_file
 from hocket.artefacts.tuning import Tuning
 from hocket.launch.knowledge import Kind, Memory
 from hocket.measure.by_traffic import rescaled
+from hocket.planning.admission import walk_of
 from hocket.planning.for_job import ForJob
+from hocket.planning.question import Question, question_of
+from hocket.planning.transfer import transferred
+from hocket.planning.trials import Trials
+from hocket.settings import Guard
+from hocket.training.autopilot.searching import Proposer, Searching, trial_of
 from hocket.training.autopilot.stopwatch import Times, profile_of
+
+log = logging.getLogger("hocket.autopilot")
+
+TRIALS_MAX = 64
+"""That are kept of a job."""
 
 CHANGED = 1.25
 """A path whose rate differs by more, either way, is another path: looks differ by less by themselves."""
 
 
+def trials(question: Question, incumbent: Plan, prior: Belief) -> Proposer:
+    """What proposes candidates by default."""
+    return Trials(question, incumbent, prior=prior)
+
+
 @dataclass
 class Knowledge:
     """Of a job. `cluster` is None where nobody measured; `given` is the user's plan, of which only orders of ranks may change;
-    `memory` keeps what is known for the next job; `times` are ranks' parts of the model's profile."""
+    `memory` keeps what is known for the next job; `times` are ranks' parts of the model's profile; `guard`: what merged and late
+    gradients must pass."""
 
     hosts: Sequence[str]
     gradients: Sequence[Gradient]
@@ -34,7 +58,62 @@ class Knowledge:
     given: Plan | None = None
     memory: Memory | None = None
     times: dict[int, Times] = field(default_factory=dict)
+    search_s: float | None = None
+    """Seconds that a search may take; None: there is none."""
+    proposer: Callable[[Question, Plan, Belief], Proposer] = trials
+    tried: list[Trial] = field(default_factory=list)
+    """What this job's trials have shown."""
+    guard: Guard = "full"
     _profile: Profile | None = None
+    _retreated: bool = False
+
+    @property
+    def delays(self) -> bool:
+        """Whether gradients may be merged or late: the promise allows it, and none travels as rows."""
+        sparse = any(each.sparse for each in self.gradients)
+        return self.given is None and self.promise.allows("merged") and not sparse
+
+    def retreat(self) -> None:
+        """Merged or late gradients went wrong: from now on none are proposed."""
+        if self.delays:
+            self.promise = Promise("rounded", codec=self.promise.codec)
+            self._retreated = True
+
+    def searching(self, current: Plan) -> Searching:
+        """A search that begins with the plan in force, on the network as it is known, and with what other jobs found out. The
+        planner was asked before."""
+        assert self.search_s is not None  # noqa: S101  # who asks knows that there is a search
+        job, profile = self._known()
+        question = question_of(job.cluster, profile, len(self.hosts), self.promise, None)
+        experiences = [] if self.memory is None else self.memory.experiences()
+        found = transferred(experiences, job.cluster, question, self.promise)
+        for why in found.refused:
+            log.info("a plan of another job is no candidate: %s", why)
+        proposer = self.proposer(question, job.placed(current), found.belief)
+        return Searching(job, proposer, self.search_s, first=found.plans)
+
+    def trial(self, plan: Plan, measured_s: float, error_s: float) -> Trial:
+        """A plan for the job's ranks was on trial."""
+        job, _ = self._known()
+        return trial_of(job.placed(plan), measured_s, error_s)
+
+    def take_down(self, trial: Trial, trace: Path | None) -> None:
+        """For other jobs: in the user's cache, and in the directory of the trace."""
+        job, profile = self._known()
+        header = Job(cluster=job.cluster, profile=profile, promise=self.promise.level)
+        if trace is not None:
+            path = experience_file(trace)
+            if not self.tried:
+                append(path, header)
+            append(path, trial)
+        self.tried.append(trial)
+        if self.memory is not None:
+            found = Experience(job=header, trials=tuple(self.tried[-TRIALS_MAX:]))
+            self.memory.learn(self.gradients, self.promise, found)
+
+    def _known(self) -> tuple[ForJob, Profile]:
+        assert self.cluster is not None and self._profile is not None  # noqa: S101, PT018  # the planner was asked before
+        return ForJob.of(self.cluster, self.hosts), self._profile
 
     def proposal(
         self, current: Plan, step_s: float, least_bit_per_s: Mapping[tuple[int, int], float]
@@ -48,10 +127,23 @@ class Knowledge:
         assert self.cluster is not None  # noqa: S101  # the pilot looks before it asks
         profile = profile_of(list(self.times.values()), self.gradients, "in training", len(self.hosts))
         self._profile = profile
+        if self._retreated:
+            # Its session goes on with its buckets, but not with its turns.
+            current = msgspec.structs.replace(current, schedule=Schedule(), safer=())
         job = ForJob.of(self.cluster, self.hosts).carrying(least_bit_per_s).at_least(current, profile, step_s)
         self.cluster = job.cluster
-        best = job.plan(profile, self.promise) if self.given is None else job.reordered(self.given, profile)
+        best = (
+            job.plan(profile, self._kept(profile), self.guard)
+            if self.given is None
+            else job.reordered(self.given, profile)
+        )
         return best, job.predicted_s(current, profile)
+
+    def _kept(self, profile: Profile) -> Promise:
+        """The promise, of which nothing is merged or late while DeFT's own guard lacks what its ratio is made of."""
+        if self.guard == "paper" and self.delays and walk_of(profile.learning) is None:
+            return Promise("rounded", codec=self.promise.codec)
+        return self.promise
 
     def shown_by(self, ratios: Mapping[tuple[int, int], float]) -> Cluster | None:
         """The cluster as changed rates of the job's own flows explain it; None where nobody has looked, or they do not."""

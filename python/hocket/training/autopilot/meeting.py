@@ -34,6 +34,7 @@ class Report(Struct, frozen=True, kw_only=True):
         refused: key of one whose programs cannot be made, and why.
         times: once per profile.
         sent: since the meeting before, where it tells something.
+        retreated: its training went wrong with merged or late gradients, and goes on without.
         order: rank 0's, after the meeting before.
     """
 
@@ -43,4 +44,5 @@ class Report(Struct, frozen=True, kw_only=True):
     refused: tuple[str, str] | None = None
     times: Times | None = None
     sent: tuple[Sample, ...] = ()
+    retreated: bool = False
     order: Order | None = None

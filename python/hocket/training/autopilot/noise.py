@@ -23,10 +23,19 @@ def spread(values: Sequence[float]) -> float:
     return SCALE * median(abs(each - middle) for each in values)
 
 
+def own_error(values: Sequence[float]) -> float:
+    """Standard error of their median.
+
+    >>> round(own_error([0.9, 1.0, 1.1] * 3), 3)
+    0.062
+    """
+    return MEDIAN * spread(values) / math.sqrt(len(values))
+
+
 def error(a: Sequence[float], b: Sequence[float]) -> float:
     """Standard error of the difference of their medians.
 
     >>> round(error([0.9, 1.0, 1.1] * 4, [1.9, 2.0, 2.1] * 4), 3)
     0.076
     """
-    return MEDIAN * math.sqrt(spread(a) ** 2 / len(a) + spread(b) ** 2 / len(b))
+    return math.hypot(own_error(a), own_error(b))

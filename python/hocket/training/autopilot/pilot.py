@@ -6,6 +6,9 @@ that promises less time is prepared on all ranks, begins as an epoch, and is the
 shorter than those of the plan before. One that does not prove itself is refused for a while, twice as long each time; and the
 planner is asked less and less often while it finds nothing.
 
+In a *search*, there is always a next candidate: each is on trial for a few steps, in turn with the plan before, so that a drift of
+the machine is in both; the better one stays, and the next is proposed. What trials measure is what the proposer learns from.
+
 All times are medians, because a step now and then takes much longer for reasons of its own.
 """
 
@@ -19,10 +22,13 @@ from statistics import median
 
 from hocket.artefacts.change import Change, What
 from hocket.planning.reason import seconds
-from hocket.training.autopilot.noise import error
+from hocket.training.autopilot.noise import error, own_error
 
 LATEST = 3
 """Steps that tell what a step takes just now."""
+
+CLEARLY = 3
+"""Steps that show that a plan is clearly slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,14 @@ class Caution:
     rest: int = 8
     """Steps without a question to the planner after it found nothing; twice as many each time, up to `rest_max`."""
     rest_max: int = 4096
+    search_warm_up: int = 2
+    """Steps of a search's trial that do not count, and steps at least, and at most, that do."""
+    search_trial: int = 4
+    search_trial_max: int = 12
+    search_doubt: float = 2.0
+    """A search's trial ends when its steps are this many standard errors longer than those before."""
+    search_gain: float = 0.01
+    """What a plan must save of the step in a search's trial, to stay."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,8 @@ class Action(Enum):
     """All ranks measure the network; then `looked`."""
     PLAN = auto()
     """Rank 0 asks the planner; then `planned`."""
+    PROPOSE = auto()
+    """Rank 0 asks the search for its next candidate; then `proposed`, or `searched`."""
     PREPARE = auto()
     """All ranks make the programs of `candidate`."""
     BEGIN = auto()
@@ -120,8 +136,10 @@ class Pilot:
         knows_network: bool,
         say: Callable[[Change], None],
         caution: Caution | None = None,
+        searches: bool = False,
     ) -> None:
-        """`knows_network`: the plan in force was made for a network that was measured. `say`: takes down each change."""
+        """`knows_network`: the plan in force was made for a network that was measured. `say`: takes down each change. `searches`:
+        a search follows the planner's first answer."""
         self.current = current
         self.candidate = current
         self._before = current
@@ -141,16 +159,25 @@ class Pilot:
         self._rest = self._caution.rest
         self._rests_since = self._rests = 0
         self._refused: dict[str, tuple[int, int]] = {}
+        self._searches = searches
+        self._first_s: float | None = None
+        """A step when the search began; None: it has not."""
 
     @property
     def busy(self) -> bool:
         """Whether the next meeting should come soon."""
-        return not self._asked or self._phase is not _Phase.WATCHING
+        return not self._asked or self._searches or self._phase is not _Phase.WATCHING
 
     @property
     def step_s(self) -> float | None:
         """Of the plan in force, as far as it was seen; else of the last step."""
         return self._median() if self._steps_s else self._last_s
+
+    @property
+    def turn(self) -> tuple[float, float]:
+        """A step of the plan in force, and the standard error of that."""
+        window = self._window()
+        return median(window), own_error(window)
 
     @property
     def latest_s(self) -> float:
@@ -167,8 +194,8 @@ class Pilot:
             self._last_s = seen.step_s[-1]
         match self._phase:
             case _Phase.WATCHING:
-                return self._watch() if self._asked else self._begin()
-            case _Phase.PREPARING if seen.prepared:
+                return self._idle()
+            case _Phase.PREPARING if seen.prepared and self._in_turn:
                 self._before_window = self._window()
                 self._before_s = median(self._before_window)
                 self._left_epoch = seen.epoch
@@ -226,17 +253,64 @@ class Pilot:
         self._phase = _Phase.PREPARING
         return Action.PREPARE
 
-    def refused(self, why: str) -> None:
-        """A rank could not prepare the candidate: it is not tried again soon."""
-        if self._phase is _Phase.PREPARING:
+    def proposed(self, plan: Candidate) -> Action:
+        """The search's next candidate."""
+        self.candidate = plan
+        self._phase = _Phase.PREPARING
+        return Action.PREPARE
+
+    def searched(self, why: str) -> None:
+        """The search has no other candidate: the best stays, and is watched from now on."""
+        self._searches, self._first_s, first_s = False, None, self._first_s
+        self._note("searched", self.current, why, first_s, self.step_s)
+        self._reference = []
+        self._steps_s.clear()
+        self._later()
+        self._phase = _Phase.WATCHING
+
+    def refused(self, why: str) -> bool:
+        """A rank could not prepare the candidate: it is not tried again soon. Whether this is heard for the first time."""
+        if self._phase is not _Phase.PREPARING:
+            return False
+        refused = f"{self.candidate.label} was refused: {why}"
+        if self._searching:
+            self._note("planned", self.current, refused, self.step_s)
+            self._phase = _Phase.WATCHING
+        else:
             self._refuse(self.candidate)
-            self._stay(f"{self.candidate.label} was refused: {why}")
+            self._stay(refused)
+        return True
+
+    def _idle(self) -> Action | None:
+        if not self._asked:
+            return self._begin()
+        return self._propose() if self._searches else self._watch()
 
     def _begin(self) -> Action | None:
         if len(self._steps_s) < self._caution.first or not self._seen.profiled:
             return None
         self._phase = _Phase.PLANNING if self._looked else _Phase.LOOKING
         return Action.PLAN if self._looked else Action.LOOK
+
+    @property
+    def _searching(self) -> bool:
+        return self._first_s is not None
+
+    @property
+    def _in_turn(self) -> bool:
+        """Whether the plan in force had its turn, before a candidate has."""
+        return not self._searching or len(self._steps_s) >= self._caution.search_trial
+
+    def _propose(self) -> Action | None:
+        if not self._steps_s:
+            return None
+        if not self._searching:
+            if len(self._steps_s) < self._caution.search_trial:
+                return None
+            self._first_s = self._median()
+            self._note("searching", self.current, "a search begins", self._first_s)
+        self._phase = _Phase.PLANNING
+        return Action.PROPOSE
 
     def _watch(self) -> Action | None:
         now = self._window()
@@ -287,13 +361,42 @@ class Pilot:
     def _try(self) -> Action | None:
         caution, before_s = self._caution, self._before_s
         count = len(self._steps_s)
-        hopeless = count >= 3 and min(self._steps_s) > caution.hopeless * before_s
+        hopeless = count >= CLEARLY and min(self._steps_s) > caution.hopeless * before_s
+        if self._searching:
+            return self._try_in_search(hopeless=hopeless)
         if not hopeless and count < caution.trial:
             return None
         now_s = self._median()
         if not hopeless and count < caution.trial_max and abs(now_s / before_s - 1) < caution.clear:
             return None
         return self._keep(now_s) if now_s < before_s else self._leave(now_s)
+
+    def _try_in_search(self, *, hopeless: bool) -> Action | None:
+        caution, before_s = self._caution, self._before_s
+        # The first step of an epoch was not told.
+        steps_s = list(self._steps_s)[0 if hopeless else caution.search_warm_up - 1 :]
+        if len(steps_s) < CLEARLY:
+            return None
+        now_s = median(steps_s)
+        saved_s, noise_s = before_s - now_s, error(self._before_window, steps_s)
+        clear = abs(saved_s) > max(caution.clear * before_s, caution.errors * noise_s)
+        # To leave too early one that is hardly better costs less than to go on with one that is not.
+        doubtful = -saved_s > caution.search_doubt * noise_s
+        count = len(steps_s)
+        ends = (
+            hopeless
+            or (clear and saved_s < 0)
+            or (count >= caution.search_trial and (clear or doubtful))
+            or count >= caution.search_trial_max
+        )
+        if not ends:
+            return None
+        if now_s > before_s * (1 - caution.search_gain):
+            return self._leave(now_s, own_error(steps_s))
+        was = f"{seconds(before_s)} a step before"
+        self._note("kept", self.current, was, before_s, now_s, error_s=own_error(steps_s))
+        self._phase = _Phase.WATCHING
+        return None
 
     def _keep(self, now_s: float) -> Action | None:
         self._note("kept", self.current, f"{seconds(self._before_s)} a step before", self._before_s, now_s)
@@ -306,17 +409,18 @@ class Pilot:
         self._phase = _Phase.WATCHING
         return None
 
-    def _leave(self, now_s: float) -> Action:
-        self._refuse(self.current)
+    def _leave(self, now_s: float, error_s: float | None = None) -> Action:
+        if not self._searching:
+            self._refuse(self.current)
+            self._later()
         why = (
             f"{self.current.label} takes {seconds(now_s)} a step, predicted {_known(self.current)}; "
             f"{self._before.label} took {seconds(self._before_s)}"
         )
-        self._note("left", self._before, why, self._before_s, now_s)
+        self._note("left", self._before, why, self._before_s, now_s, error_s=error_s)
         self._left_epoch = self._seen.epoch
         self.candidate = self.current = self._before
         self._reference = self._before_window
-        self._later()
         self._phase = _Phase.RETURNING
         return Action.BEGIN
 
@@ -352,6 +456,8 @@ class Pilot:
         why: str,
         before_s: float | None = None,
         after_s: float | None = None,
+        *,
+        error_s: float | None = None,
     ) -> None:
         seen = self._seen
         self._say(
@@ -365,6 +471,7 @@ class Pilot:
                 predicted_s=plan.predicted_s,
                 before_s=before_s,
                 after_s=after_s,
+                error_s=error_s,
             )
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -15,8 +15,10 @@ from msgspec import Struct
 
 from hocket import _native
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Schedule
 from hocket.artefacts.profile import Gradient as Profiled
 from hocket.artefacts.profile import Profile
+from hocket.training.gauge import Report, learning_of
 
 WARM_UP_STEPS, STEPS = 2, 5
 """The first steps allocate and connect; the profile is made of those after them."""
@@ -29,7 +31,7 @@ NS = 1e-9
 
 class Times(Struct, frozen=True):
     """One rank's part of a profile, medians in seconds. By name of a gradient, `ready_s` since the optimizer's step ended, and of
-    those that travel as rows how many `touched`.
+    those that travel as rows how many `touched`; what the rank has `seen` of how the model learns.
     """
 
     optimizer_s: float
@@ -37,6 +39,7 @@ class Times(Struct, frozen=True):
     backward_s: float
     ready_s: dict[str, float]
     touched: dict[str, float] = {}
+    seen: Report | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class _Step:
 
 class Stopwatch:
     """Of one session. `step` counts the steps that have ended, `epoch` is in force since `epoch_began` of them had;
-    `profiles`: times of the gradients of the backward that runs are wanted."""
+    `profiles`: times of the gradients of the backward that runs are wanted; `schedule` is in force; `retreated`: the session's
+    sentinel has ended merged and late updates."""
 
     def __init__(self) -> None:
         """Nothing has begun."""
@@ -63,6 +67,10 @@ class Stopwatch:
         self.epoch = 0
         self.epoch_began = 0
         self.profiles = False
+        self.seen: Callable[[], Report] | None = None
+        self.schedule = Schedule()
+        self.retreated = False
+        self._counts = True
         self._steps: deque[tuple[int, float]] = deque(maxlen=KEPT)
         self._profiled: list[_Step] = []
         self._ended_ns = self._stepped_ns = self._began_ns = self._computed_ns = 0
@@ -72,6 +80,11 @@ class Stopwatch:
     def again(self) -> None:
         """Profile anew."""
         self._profiled = []
+
+    def scheduled(self, schedule: Schedule, *, counts: bool, retreated: bool) -> None:
+        """A schedule begins. Not `counts`: it is not the plan's, but one by which its session learns what it must know first."""
+        self._steps = deque(maxlen=KEPT)
+        self.schedule, self._counts, self.retreated = schedule, counts, retreated
 
     def stepped(self) -> None:
         """The optimizer has."""
@@ -94,7 +107,7 @@ class Stopwatch:
         now_ns = _native.now_ns()
         if self._ended_ns:
             # The first step of an epoch loads its programs at the end of the one before: both are no measure.
-            if self.epoch == epoch and self.step > self.epoch_began:
+            if self._counts and self.epoch == epoch and self.step > self.epoch_began:
                 self._steps.append((epoch, (now_ns - self._ended_ns) * NS))
             self._profile()
         self.step += 1
@@ -112,7 +125,8 @@ class Stopwatch:
 
     def take(self) -> list[tuple[int, float]]:
         """(epoch, seconds) of the steps that have ended since the last call."""
-        return [self._steps.popleft() for _ in range(len(self._steps))]
+        steps = self._steps
+        return [steps.popleft() for _ in range(len(steps))]
 
     def times(self) -> Times | None:
         """This rank's part of the profile, once it is there."""
@@ -127,6 +141,7 @@ class Stopwatch:
             backward_s=median(step.computed - step.began for step in steps) * NS,
             ready_s={name: median(step.ready[name] - step.stepped for step in steps) * NS for name in names},
             touched={name: median(step.touched[name] for step in steps) for name in sparse},
+            seen=None if self.seen is None else self.seen(),
         )
 
 
@@ -145,6 +160,7 @@ def profile_of(ranks: Sequence[Times], gradients: Iterable[Gradient], model: str
     def touched(name: str) -> int | None:
         return max((math.ceil(rank.touched[name]) for rank in ranks if name in rank.touched), default=None)
 
+    reports = [rank.seen for rank in ranks if rank.seen is not None]
     return Profile(
         model=model,
         world=world,
@@ -165,4 +181,5 @@ def profile_of(ranks: Sequence[Times], gradients: Iterable[Gradient], model: str
             )
             for each in gradients
         ),
+        learning=learning_of(reports, world) if reports else None,
     )

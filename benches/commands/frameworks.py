@@ -1,0 +1,27 @@
+"""`python -m benches frameworks`: JAX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from benches.commands.options import publish_rows, row_option
+from hocket import extras
+from hocket.cli.benches.options import numbers_options
+
+
+@click.command("frameworks")
+@row_option
+@numbers_options
+def command(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> None:
+    """JAX with Hocket against JAX's psum on Gloo, in turns, on emulated hosts; and what the adapter costs per gradient.
+
+    Runs with .venv/frameworks/bin/python, which `make test-frameworks` makes. A minute a row; needs root.
+
+    Example: python -m benches frameworks --row star
+    """
+    extras.need("jax", "python -m benches frameworks")
+    from benches.frameworks.rows import ROWS  # noqa: PLC0415  # loads what only this verb needs
+
+    publish_rows(rows, ROWS, output=output, as_json=as_json)

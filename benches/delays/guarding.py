@@ -1,0 +1,184 @@
+"""What guards convergence: rates with which synchronous training is fine and gradients that are an update late diverge.
+
+Each task is learned without a guard, which shows that it diverges; judged as a plan is, by the curvature after the synchronous
+window; and learned with the sentinel alone. The arithmetic is that of sessions, in one process (`learner.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import msgspec
+
+import torch
+from benches.delays import tasks
+from benches.delays.learner import Learner, plan_of_schedules
+from benches.delays.tasks import Task
+from benches.row import Row
+from hocket.artefacts.plan import Due, Schedule, Turn
+from hocket.planning.admission import judged
+from hocket.planning.guard import used
+from hocket.settings import Settings
+from hocket.torch.curvature import largest_curvature
+from hocket.torch.hyperparameters import learning_of
+from hocket.training.sentinel import WINDOW_MIN
+
+MOMENTUM = 0.9
+SEEDS = (1, 2, 3)
+
+LATE = Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=1)),),), delay_max=1)
+"""Every gradient an update late: the largest stable rate times curvature is 0.1 instead of 3.8."""
+
+UNWATCHED, WATCHED = Settings(sentinel=False), Settings(guard="off")
+
+BENIGN, BENIGN_ITERATIONS = 20, 200
+
+TIMES_AS_LARGE, RETREATS_WITHIN, ENDS_WITHIN, FALSE = 2.0, 30, 1.0, 1.0
+"""Targets: the loss of what diverges over the synchronous one, updates, per cent, and retreats of 20 benign runs."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task, a rate between the limits, one far below both, and how long it is learned. `error`: how near the ends are is said
+    of the share of wrong samples, where the loss is nearly 0; else of the loss.
+    """
+
+    task: Callable[[], Task]
+    rate: float
+    benign_rate: float
+    iterations: int
+    error: bool = False
+
+
+CASES = (
+    Case(tasks.bowl, rate=0.6, benign_rate=0.04, iterations=400),
+    Case(tasks.logistic, rate=0.4, benign_rate=0.02, iterations=1000),
+    Case(tasks.digits_cnn, rate=0.05, benign_rate=0.002, iterations=400, error=True),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The mean loss of the second half of its batches, what it ends with, and the updates until the first retreat."""
+
+    later_loss: float
+    loss: float
+    error: float
+    updates: int | None
+
+
+def guard() -> Iterator[Row]:
+    """Each task, then runs in which nothing is wrong."""
+    logging.getLogger("hocket.delays").setLevel(logging.ERROR)
+    for case in CASES:
+        yield from _rows(case)
+    yield Row(
+        name="guard",
+        what=f"retreats in {BENIGN} runs at rates that late gradients bear",
+        value=float(sum(_benign(at).updates is not None for at in range(BENIGN))),
+        target=FALSE,
+    )
+
+
+def learned(
+    task: Task, rate: float, iterations: int, *, seed: int, schedule: Schedule, settings: Settings
+) -> Run:
+    """One run."""
+    model = task.started(seed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
+    learner = Learner(optimizer, [list(model.parameters())], plan_of_schedules(schedule), settings)
+    losses = []
+    for loss_of in itertools.islice(task.batches(seed), iterations):
+        loss = loss_of(model)
+        losses.append(float(loss.detach()))
+        learner.learn(loss)
+        learner.log(losses[-1])
+    learner.flush()
+    updates = None if learner.retreated is None else learner.retreated - WINDOW_MIN
+    error = math.nan if task.error is None else task.error(model)
+    return Run(_mean(losses[iterations // 2 :]), task.loss(model), error, updates)
+
+
+def stability(task: Task, rate: float, seed: int) -> float:
+    """What the guard knows after the synchronous window: the share of its limit that late gradients use up."""
+    model = task.started(seed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
+    learner = Learner(optimizer, [list(model.parameters())], plan_of_schedules(Schedule()))
+    batches = task.batches(seed)
+    for loss_of in itertools.islice(batches, WINDOW_MIN):
+        learner.learn(loss_of(model))
+    fixed = next(batches)
+    curvature = largest_curvature(model, optimizer, lambda: fixed(model), 30)
+    learning = learning_of(optimizer)
+    assert learning is not None  # noqa: S101  # SGD is known
+    found = judged(LATE, msgspec.structs.replace(learning, curvature=curvature))
+    return next(used(check) for check in found if check.name == "stability")
+
+
+def _rows(case: Case) -> Iterator[Row]:
+    task = case.task()
+
+    def all_of(schedule: Schedule, settings: Settings) -> list[Run]:
+        return [
+            learned(task, case.rate, case.iterations, seed=seed, schedule=schedule, settings=settings)
+            for seed in SEEDS
+        ]
+
+    synchronous = all_of(Schedule(), UNWATCHED)
+    unguarded = all_of(LATE, UNWATCHED)
+    watched = all_of(LATE, WATCHED)
+    where = f"{task.name}, rate {case.rate:g}"
+    yield Row(
+        name="guard",
+        what=f"{where}: later losses without a guard over those of synchronous training, the least of {len(SEEDS)} seeds",
+        value=min(a.later_loss / b.later_loss for a, b in zip(unguarded, synchronous, strict=True)),
+        target=TIMES_AS_LARGE,
+        least=True,
+    )
+    yield Row(
+        name="guard",
+        what=f"{where}: the check of stability over its limit, the least of {len(SEEDS)} seeds: above 1, a plan is refused",
+        value=min(stability(task, case.rate, seed) for seed in SEEDS),
+        target=1.0,
+        least=True,
+    )
+    yield Row(
+        name="guard",
+        what=f"{where}: updates until the sentinel retreats, the most of {len(SEEDS)} seeds",
+        value=max(math.inf if run.updates is None else run.updates for run in watched),
+        target=RETREATS_WITHIN,
+    )
+    yield _ends(case, where, synchronous, watched)
+
+
+def _ends(case: Case, where: str, synchronous: Sequence[Run], watched: Sequence[Run]) -> Row:
+    """The difference of means over seeds."""
+    if case.error:
+        measure, worse = (
+            "wrong samples",
+            100 * (fmean(run.error for run in watched) - fmean(run.error for run in synchronous)),
+        )
+    else:
+        base = fmean(run.loss for run in synchronous)
+        measure, worse = "loss", 100 * (fmean(run.loss for run in watched) / base - 1)
+    return Row(
+        name="guard",
+        what=f"{where}: {measure} at the end with the sentinel alone, above that of synchronous training",
+        value=worse,
+        target=ENDS_WITHIN,
+        unit="%",
+    )
+
+
+def _benign(at: int) -> Run:
+    case = CASES[at % len(CASES)]
+    return learned(case.task(), case.benign_rate, BENIGN_ITERATIONS, seed=at, schedule=LATE, settings=WATCHED)
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return fmean(losses) if all(map(math.isfinite, losses)) else math.inf

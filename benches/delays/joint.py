@@ -1,0 +1,87 @@
+"""The demo's transformer on two racks, planned from what was measured, under promises that allow more and more."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from benches.autopilot.jobs import measured
+from benches.autopilot.rows import RACKS
+from benches.row import Row
+from hocket.artefacts import files
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise
+from hocket.demo import training
+from hocket.demo.emulation import NamespaceEmulation
+from hocket.demo.training import Trained, Training
+from hocket.launch.testbed import Testbed
+from hocket.planning import delays, search
+from hocket.report.quantity import TIMES
+from hocket.simulation import shortlist
+
+PROMISES = {
+    "rounded": Promise("rounded"),
+    "merged": Promise("merged", merge=2),
+    "delayed": Promise("delayed", merge=2, delay=1),
+}
+
+STEPS, LAST = 80, 48
+"""Of each training; the mean of the last ones counts, which are whole periods."""
+
+ALIKE = 1.02
+"""Times the step of the level before: where a promise gains nothing, the planner uses nothing of it, and only noise is left."""
+
+SMOOTHED = 8
+"""Losses of a batch of one window each, of which the mean counts."""
+
+
+def joint() -> Iterator[Row]:
+    """Each level's step, over what was predicted and over the level before; and when it came to the last loss of `rounded`."""
+    found: dict[str, tuple[Plan, Trained]] = {}
+    with Testbed(RACKS) as bed, tempfile.TemporaryDirectory(prefix="hocket-delays-") as directory:
+        folder = Path(directory)
+        cluster, profile = measured(bed, "transformer", folder)
+        files.write(folder / "cluster.toml", cluster)
+        for level, promise in PROMISES.items():
+            considered = search.considered(cluster, profile, len(cluster.hosts), promise=promise)
+            plain = shortlist.chosen(considered, cluster, profile)
+            plan = delays.scheduled(plain, considered.question.graph, profile, promise, "sqrt")
+            files.write(folder / f"{level}.json", plan)
+            wanted = Training(
+                strategy="hocket",
+                model="transformer",
+                steps=STEPS,
+                plan=folder / f"{level}.json",
+                cluster=folder / "cluster.toml",
+            )
+            trained = training.train(NamespaceEmulation(bed), wanted, folder / level, lambda _: None)
+            found[level] = plan, trained
+    yield from _rows(found)
+
+
+def _rows(found: dict[str, tuple[Plan, Trained]]) -> Iterator[Row]:
+    target = _smoothed(found["rounded"][1])[-1]
+    before_s = None
+    for level, (plan, trained) in found.items():
+        times_s = trained.ranks[0].times_s
+        step_s = (times_s[-1] - times_s[-1 - LAST]) / LAST
+        what = f"{level} ({plan.label}): step"
+        yield Row(name="joint", what=what, value=step_s * 1e3, unit="ms")
+        error = abs(step_s / plan.predicted_step_s - 1)
+        yield Row(name="joint", what=f"{level}: error of its prediction", value=error, target=0.1)
+        if before_s is not None:
+            what = f"{level}: step over that of the level before"
+            yield Row(name="joint", what=what, value=step_s / before_s, target=ALIKE, unit=TIMES)
+        before_s = step_s
+        reached = next((at for at, loss in enumerate(_smoothed(trained)) if loss <= target), None)
+        if reached is not None:
+            what = f"{level}: time to a loss of {target:.3g}"
+            yield Row(name="joint", what=what, value=times_s[reached], unit="s")
+
+
+def _smoothed(trained: Trained) -> Sequence[float]:
+    """Mean losses of ranks, over the last steps."""
+    losses = [fmean(each) for each in zip(*(rank.losses for rank in trained.ranks), strict=True)]
+    return [fmean(losses[max(0, at - SMOOTHED + 1) : at + 1]) for at in range(len(losses))]

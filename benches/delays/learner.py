@@ -1,0 +1,187 @@
+"""Merged and late updates in one process: the arithmetic of sessions with a schedule, without ranks and without a network.
+
+A worker's gradient is of the mean of its batch, and workers have batches of one size, so their mean is the gradient of the
+whole batch. `hocket.training.turns` says which turn sums an iteration and which is due, and `hocket.training.oversight` is the
+sentinel and the guard, as in a job. `tests/torch/test_learner.py` compares the parameters with those of real ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from hocket.artefacts.learning import Learning
+from hocket.artefacts.plan import AllReduce, Bucket, Part, Plan, Schedule
+from hocket.launch.rendezvous import Job
+from hocket.planning.walk import rate_factor
+from hocket.settings import Settings
+from hocket.torch.hyperparameters import learning_of
+from hocket.torch.optimizers import Rates
+from hocket.training.framework import Framework
+from hocket.training.gauge import Gauge
+from hocket.training.oversight import Oversight
+from hocket.training.turns import Turn, Turns, is_synchronous
+
+
+class Alone:
+    """A job of one process that stands for all ranks, and the framework whose optimizer it is."""
+
+    rank, world = 0, 1
+
+    def __init__(self, optimizer: torch.optim.Optimizer, settings: Settings) -> None:
+        """Nobody else is waited for."""
+        self.settings, self._optimizer = settings, optimizer
+        self.store: Any = self
+
+    def gather(self, _name: str, _rank: int, _world: int, value: Any, _timeout_s: float) -> list[Any]:
+        """Of this process."""
+        return [value]
+
+    def learning(self) -> Learning | None:
+        """As `Framework.learning`."""
+        return learning_of(self._optimizer)
+
+
+class Learner:
+    """A model that learns by a plan's schedules. `retreated`: the iteration of the first alarm; None: there was none."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        buckets: Sequence[Sequence[torch.nn.Parameter]],
+        plan: Plan,
+        settings: Settings | None = None,
+    ) -> None:
+        """`buckets`: the parameters of each of the plan's, all of the model's."""
+        settings = settings or Settings()
+        alone = Alone(optimizer, settings)
+        self.optimizer, self._buckets, self._plan = optimizer, buckets, plan
+        self._rates = Rates(optimizer)
+        self.gauge = Gauge()
+        self._sentinel: Oversight | None = None
+        if settings.sentinel and not is_synchronous(plan.schedule):
+            self._sentinel = Oversight(cast(Framework, alone), cast(Job, alone), self.gauge, None)
+        self.iteration = 0
+        self.retreated: int | None = None
+        self._voted = False
+        self._begin()
+
+    def learn(self, loss: torch.Tensor) -> None:
+        """One iteration: backward, and the optimizer's step where something is due."""
+        for each in self._parameters():
+            each.grad = None
+        loss.backward()
+        for at, turn in enumerate(self._turns.open):
+            for place, each in enumerate(self._buckets[at]):
+                made = each.grad
+                if made is None:
+                    continue
+                held = self._sums.get((at, turn.slot, place))
+                self._sums[at, turn.slot, place] = made.clone() if held is None else held + made
+        if self._turns.counts:
+            self._count()
+        self._voted = self._sentinel is not None and self._sentinel.alarm is not None
+        due = self._turns.ended()
+        if any(turn.due == turn.last for turn in due):
+            self._count()
+        self._apply(due)
+        if self._ends:
+            self._turns.hold()
+            if not due and self._turns.drained:
+                if self._turns.counts:
+                    self._count()
+                for late in self._turns.flush():
+                    self._apply(late)
+                self._begin()
+        self.iteration += 1
+
+    def log(self, loss: float) -> None:
+        """As `hk.log` does."""
+        self.gauge.observe(loss=loss)
+        if self._sentinel is not None:
+            self._sentinel.logged(loss)
+
+    def flush(self) -> None:
+        """Apply what was made and is not applied yet."""
+        if self._turns.counts:
+            self._count()
+        for due in self._turns.flush():
+            self._apply(due)
+        self._begin()
+
+    def _begin(self) -> None:
+        schedule: Schedule = self._plan.schedule
+        if self._sentinel is not None:
+            schedule = self._sentinel.schedule(self._plan, self.iteration, 0)
+        self._schedule = schedule
+        self._turns = Turns(schedule, list(range(len(self._buckets))))
+        self._sums: dict[tuple[int, int, int], torch.Tensor] = {}
+        self._norms2: dict[int, float] = {}
+        self._ends = self._retreats = False
+
+    def _count(self) -> None:
+        self._turns.counted(())
+        if self._voted and self._sentinel is not None and not self._retreats:
+            self._voted = False
+            self._retreats = self._ends = True
+            self.retreated = self.retreated or self.iteration
+            self._sentinel.retreat(self._schedule, self._plan, self.iteration, 0)
+
+    def _apply(self, due: Sequence[Turn]) -> None:
+        for each in self._parameters():
+            each.grad = None
+        if not due:
+            return
+        factors: dict[int, float] = {}
+        for turn in due:
+            squares = 0.0
+            for place, each in enumerate(self._buckets[turn.arena]):
+                total = self._sums.pop((turn.arena, turn.slot, place), None)
+                if total is None:
+                    continue
+                each.grad = total / turn.iterations
+                squares += float(each.grad.square().sum())
+                factors[id(each)] = rate_factor(self._schedule.rate, turn.iterations)
+            self._norms2[turn.arena] = squares
+        self._watch()
+        self._rates.of_next_step(factors)
+        self.optimizer.step()
+
+    def _watch(self) -> None:
+        sentinel = self._sentinel
+        if sentinel is None or not sentinel.looks or self._retreats:
+            return
+        learned = sentinel.learns
+        if len(self._norms2) == len(self._buckets):
+            sentinel.see(math.sqrt(sum(self._norms2.values())))
+        self._ends = self._ends or (learned and not sentinel.learns)
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        return [each for bucket in self._buckets for each in bucket]
+
+
+def plan_of_schedules(schedule: Schedule, safer: Sequence[Schedule] = ()) -> Plan:
+    """A plan of nothing but schedules, for as many buckets as they have turns of."""
+    buckets = tuple(
+        Bucket(
+            parts=(Part(variable=f"bucket {at}"),),
+            elements=1,
+            dtype="f32",
+            route=AllReduce(algorithm="ring"),
+            order=(0, 1),
+            priority=at,
+        )
+        for at in range(max(1, len(schedule.turns)))
+    )
+    return Plan(
+        world=2,
+        workers=(0, 1),
+        buckets=buckets,
+        schedule=schedule,
+        safer=tuple(safer),
+        promise="delayed",
+        label="learner",
+        reason="",
+    )

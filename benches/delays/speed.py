@@ -1,0 +1,122 @@
+"""Iterations per second with merged and late gradients, against the best of all synchronous contenders, and against DDP alone.
+
+All contenders train in turns in one job. Computation is a wait, so that four ranks do not fight for cores; executors, Gloo and
+links are real.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from benches.delays import cases
+from benches.delays.contenders import PROMISES, contenders, field
+from benches.delays.contest import Contender, Measured, Planned
+from benches.emulated import in_emulation
+from benches.row import Row
+from hocket.artefacts import files
+from hocket.artefacts.profile import Profile
+from hocket.artefacts.promise import Promise
+from hocket.report.quantity import TIMES
+
+SPEED = {1.0: (1.03, 1.3), 1.4: (1.25, 1.6), 2.0: (1.7, 2.1)}
+"""By coverage rate: how many times as fast as the best synchronous contender, and as DDP."""
+
+IMBALANCED_COVERAGE, IMBALANCED = 1.9, (1.6, 1.9)
+
+
+class Result(NamedTuple):
+    """One contender's: the variant that was chosen, updates per iteration, seconds of an iteration as predicted and measured."""
+
+    contender: Contender
+    variant: str
+    updates: float
+    predicted_s: float | None
+    measured_s: float
+
+
+class Contest(NamedTuple):
+    """All of them, on one network."""
+
+    coverage: float
+    results: tuple[Result, ...]
+
+    @property
+    def best(self) -> Result:
+        """The fastest synchronous one."""
+        return self._fastest(lambda each: each.synchronous)
+
+    @property
+    def ddp(self) -> Result:
+        """The faster of DDP and DDP with its f16 hook."""
+        return self._fastest(lambda each: each.name.startswith("DDP"))
+
+    @property
+    def delayed(self) -> Result:
+        """The fastest one with merged or late gradients; Hocket's synchronous one where the planner refuses all of them."""
+        if all(each.contender.synchronous for each in self.results):
+            return self._fastest(lambda each: each.name.startswith("Hocket"))
+        return self._fastest(lambda each: not each.synchronous)
+
+    def _fastest(self, wanted: Callable[[Contender], bool]) -> Result:
+        return min(
+            (each for each in self.results if wanted(each.contender)), key=lambda each: each.measured_s
+        )
+
+
+def measured(profile: Profile, coverage: float, promises: Mapping[str, Promise] = PROMISES) -> Contest:
+    """Raises PeerError where there are no network namespaces."""
+    cluster = cases.star(profile, coverage)
+    tuned = contenders(field(cluster, profile, cases.WORLD), dict(promises))
+    with tempfile.TemporaryDirectory(prefix="hocket-delays-") as directory:
+        files.write(Path(directory) / "profile.json", profile)
+        (Path(directory) / "contenders.json").write_bytes(msgspec.json.encode(tuned))
+        argv = [sys.executable, "-m", "benches.delays.rank", directory]
+        given = in_emulation(cluster, [host.name for host in cluster.hosts], argv)
+    found = msgspec.convert(given, list[Measured])
+    return Contest(coverage, tuple(_result(*each) for each in zip(tuned, found, strict=True)))
+
+
+def speed() -> Iterator[Row]:
+    """A transformer, at three coverage rates."""
+    for coverage, targets in SPEED.items():
+        yield from rows("speed", measured(cases.transformer(), coverage), *targets)
+
+
+def imbalanced() -> Iterator[Row]:
+    """One layer has most of the parameters: its turns may differ from those of others."""
+    promises = {**PROMISES, "merged 4, late by 1": Promise("delayed", merge=4, delay=1)}
+    contest = measured(cases.imbalanced(), IMBALANCED_COVERAGE, promises)
+    yield from rows("imbalanced", contest, *IMBALANCED)
+
+
+def rows(name: str, contest: Contest, over_best: float | None, over_ddp: float | None) -> Iterator[Row]:
+    """Each contender's iteration, and what the fastest one with merged or late gradients gains."""
+    where = f"coverage {contest.coverage:g}"
+    for each in contest.results:
+        predicted = "" if each.predicted_s is None else f", predicted {each.predicted_s * 1e3:.0f} ms"
+        updates = "" if each.contender.synchronous else f", {each.updates:.2f} updates an iteration"
+        what = f"{where}: {each.contender.name} ({each.variant}{updates}{predicted}): iteration"
+        yield Row(name=name, what=what, value=each.measured_s * 1e3, unit="ms")
+    delayed_s = contest.delayed.measured_s
+    for against, target in ((contest.best, over_best), (contest.ddp, over_ddp)):
+        what = f"{where}: {contest.delayed.contender.name} over {against.contender.name}"
+        value = against.measured_s / delayed_s
+        yield Row(name=name, what=what, value=value, target=target, least=True, unit=TIMES)
+
+
+def _result(contender: Contender, found: Measured) -> Result:
+    variant = contender.variants[found.variant]
+    updates, predicted_s = 1.0, None
+    if isinstance(variant, Planned):
+        schedule = variant.plan.schedule
+        predicted_s = variant.plan.predicted_step_s
+        own = [len(turns) / schedule.period for turns in schedule.turns]
+        updates = sum(own) / len(own) if own else 1.0
+    return Result(contender, variant.title, updates, predicted_s, median(found.iterations_s))

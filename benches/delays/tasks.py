@@ -1,0 +1,185 @@
+"""What learners of `python -m benches delays` learn: a model, batches of it, and how well it does. Each is small enough for
+minutes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from torch.nn import functional
+
+import torch
+from hocket.demo import data
+from hocket.demo.models import DigitsNet, Transformer
+from torch import nn
+
+SEED = 9
+WORKERS, BATCH = 4, 16
+"""Samples of a worker's batch."""
+
+BYTES_WIDTH, BYTES_LAYERS, BYTES_HEADS, BYTES_CONTEXT = 64, 2, 4, 32
+
+
+@dataclass(frozen=True)
+class Task:
+    """`batches(seed)`: losses of one iteration's batch on all workers, as functions of the model; `loss` and `error` are of a
+    fixed set of samples that were not learned from, where the task has such; `error`: share of samples that are wrong.
+    """
+
+    name: str
+    model: Callable[[], nn.Module]
+    batches: Callable[[int], Iterator[Callable[[nn.Module], torch.Tensor]]]
+    loss: Callable[[nn.Module], float]
+    error: Callable[[nn.Module], float] | None = None
+
+    def started(self, seed: int) -> nn.Module:
+        """With the seed's first values."""
+        torch.manual_seed(seed)
+        return self.model()
+
+
+class Bowl(nn.Module):
+    """A quadratic of 20 directions, curved from a tenth to 1."""
+
+    def __init__(self) -> None:
+        """One away from the floor in each."""
+        super().__init__()
+        self.place = nn.Parameter(torch.ones(20))
+        self.curved = torch.linspace(0.1, 1.0, 20)
+
+    def loss_from(self, centre: torch.Tensor) -> torch.Tensor:
+        """Of one sample."""
+        loss: torch.Tensor = 0.5 * (self.curved * (self.place - centre).square()).sum()
+        return loss
+
+
+class Residual(nn.Module):
+    """Two convolutions beside the identity."""
+
+    def __init__(self, channels: int) -> None:
+        """With norms of groups: of small batches, statistics of the batch are noise."""
+        super().__init__()
+        self.parts = nn.Sequential(
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            nn.GroupNorm(4, channels),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            nn.GroupNorm(4, channels),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        return functional.relu(x + self.parts(x))
+
+
+def small_resnet() -> nn.Module:
+    """For the digits: 3 blocks, 0.03 million parameters."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1, bias=False),
+        nn.GroupNorm(4, 16),
+        nn.ReLU(),
+        Residual(16),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False),
+        nn.ReLU(),
+        Residual(32),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )
+
+
+def bowl() -> Task:
+    """Centres with noise; the loss is above that of the best place."""
+
+    def loss_from(centre: torch.Tensor, model: nn.Module) -> torch.Tensor:
+        made: torch.Tensor = model.loss_from(centre)  # type: ignore[operator]  # a Bowl
+        return made
+
+    def batches(seed: int) -> Iterator[Callable[[nn.Module], torch.Tensor]]:
+        draw = torch.Generator().manual_seed(seed)
+        while True:
+            centre = 0.1 * torch.randn(20, generator=draw) / (WORKERS * BATCH) ** 0.5
+            yield functools.partial(loss_from, centre)
+
+    def loss(model: nn.Module) -> float:
+        with torch.no_grad():
+            return float(loss_from(torch.zeros(20), model))
+
+    return Task("quadratic", Bowl, batches, loss)
+
+
+def logistic() -> Task:
+    """The digits without a hidden layer, a third of them with a label drawn at random: what separates them all would be flat."""
+    return _digits("logistic", lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), at_random=1 / 3)
+
+
+def digits_cnn() -> Task:
+    """The demo's."""
+    return _digits("digits CNN", DigitsNet)
+
+
+def digits_resnet() -> Task:
+    """A small one."""
+    return _digits("digits ResNet", small_resnet)
+
+
+def bytes_transformer() -> Task:
+    """The demo's, smaller, on the text of Python's library."""
+    text, held_out = data.library_text()
+
+    def pieces(of: np.ndarray, starts: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.stack([of[at : at + BYTES_CONTEXT + 1] for at in starts]).astype(np.int64))
+
+    def loss_of(piece: torch.Tensor, model: nn.Module) -> torch.Tensor:
+        made = model(piece[:, :-1])
+        return functional.cross_entropy(made.flatten(0, 1), piece[:, 1:].flatten())
+
+    def batches(seed: int) -> Iterator[Callable[[nn.Module], torch.Tensor]]:
+        chance = np.random.default_rng(seed)
+        while True:
+            drawn = pieces(text, chance.integers(len(text) - BYTES_CONTEXT - 1, size=WORKERS * BATCH))
+            yield functools.partial(loss_of, drawn)
+
+    every = np.arange(0, len(held_out) - BYTES_CONTEXT - 1, 128)
+    fixed = pieces(held_out, every)
+
+    def loss(model: nn.Module) -> float:
+        with torch.no_grad():
+            return float(loss_of(fixed, model))
+
+    return Task(
+        "byte transformer", lambda: Transformer(BYTES_WIDTH, BYTES_LAYERS, BYTES_HEADS), batches, loss
+    )
+
+
+def _digits(name: str, model: Callable[[], nn.Module], at_random: float = 0.0) -> Task:
+    (images, labels), (others, other_labels) = (tuple(map(torch.from_numpy, each)) for each in data.digits())
+
+    draw = torch.Generator().manual_seed(SEED)
+    labels, other_labels = (
+        torch.where(
+            torch.rand(each.shape, generator=draw) < at_random,
+            each[torch.randperm(len(each), generator=draw)],
+            each,
+        )
+        for each in (labels, other_labels)
+    )
+
+    def loss_of(samples: torch.Tensor, wanted: torch.Tensor, model: nn.Module) -> torch.Tensor:
+        return functional.cross_entropy(model(samples), wanted)
+
+    def batches(seed: int) -> Iterator[Callable[[nn.Module], torch.Tensor]]:
+        for at in data.draws(seed, 0, len(images), WORKERS * BATCH):
+            yield functools.partial(loss_of, images[at], labels[at])
+
+    def loss(model: nn.Module) -> float:
+        with torch.no_grad():
+            return float(loss_of(others, other_labels, model))
+
+    def error(model: nn.Module) -> float:
+        with torch.no_grad():
+            return float((model(others).argmax(1) != other_labels).float().mean())
+
+    return Task(name, model, batches, loss, error)

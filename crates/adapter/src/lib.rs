@@ -1,0 +1,26 @@
+//! What an adapter needs whose framework runs compiled functions: XLA, TensorFlow. Its runtime gives each gradient (a
+//! *leaf*) on a thread of its own, takes the mean back later, and is told when it is there; no Python runs between.
+//!
+//! Two calls per leaf, because a runtime may call and await one function after the other: were each leaf's call to await
+//! its mean, the first leaf of a bucket would wait for the others, which would never be made. So giving never waits for
+//! another leaf, and no mean is taken back before all are given. Then this rank has launched everything, and so will the
+//! others: nobody waits in a circle.
+//!
+//! A [`Group`] is a model's leaves, laid into buckets. Each execution of the function is a *turn*, whose number comes with
+//! every leaf: two executions may be in flight, and start their leaves in another order on each rank. The last leaf of a
+//! bucket launches its program, by the executor's [`Readiness`](hocket_executor::readiness). Turns are reduced one after
+//! the other; what comes early waits in the framework's memory.
+//!
+//! Knows no framework and opens no socket.
+#![forbid(unsafe_code)]
+
+mod group;
+mod loan;
+mod programs;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+pub use group::{Given, Group, Placed};
+pub use loan::Loan;
+pub use programs::Programs;

@@ -1,0 +1,70 @@
+//! The first epoch of members: a rank joins the mesh of all, and its threads start.
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::failure::Who;
+use crate::io_thread::Io;
+use crate::lock::lock;
+use crate::peer::{Peer, Peers};
+use crate::peer_table::PeerTable;
+use crate::threads::Threads;
+use hocket_ids::Member;
+use hocket_wire::identity::Address;
+use hocket_wire::mesh::Own;
+use hocket_wire::poll::Poller;
+use hocket_wire::tcp::Terms;
+use hocket_wire::transports::{Local, link};
+use std::time::Duration;
+
+impl Engine {
+    /// Joins the mesh of all ranks and starts the threads: this begins the first epoch, in which each rank is the member
+    /// of that number.
+    pub fn connect(&self, peers: &[Address], timeout: Duration) -> Result<(), Error> {
+        if peers.len() != self.world {
+            return Err(Error::Usage(format!("{} addresses for a world of {}", peers.len(), self.world)));
+        }
+        let core = self.core();
+        let own = self.identity.rank;
+        let before = PeerTable::before(Member(own.0.into()));
+        let members = peers.iter().enumerate().map(|(at, peer)| (Member(at as u64), peer.clone()));
+        let table = before.next(members.collect())?;
+        let mut threads = lock(&self.threads);
+        let mut listener =
+            lock(&self.listener).take().ok_or_else(|| Error::Usage("connected already".into()))?;
+        // Anything that a system limit may forbid comes before there are peers, which would have to be told.
+        let bell = &core.bell;
+        let poller = Poller::new(bell.waker())?;
+        let (started, begin) = Threads::start(&core)?;
+        *threads = started;
+        let dialled = before.change(&table).dialled;
+        let life = lock(&self.life);
+        let shared = Own { arena: &self.arena, waker: bell.waker(), life: life.as_ref() };
+        let opened = listener.connect(&self.identity, &table.addresses(), &dialled, shared, timeout)?;
+        let local = Local {
+            arena: &self.arena,
+            bell,
+            position: table.position(own.index()),
+            terms: Terms {
+                checksums: self.identity.checksums,
+                silence_max: self.silence_max,
+                epoch: table.epoch(),
+            },
+            shaper: self.shaper.as_ref(),
+        };
+        let mut ports = Vec::new();
+        let mut known: Vec<Option<Peer>> = (0..self.world).map(|_| None).collect();
+        for (rank, connections) in dialled.into_iter().zip(opened) {
+            let (link, port, life) = link(rank, connections, table.position(rank.index()), &local);
+            port.watch(&poller, ports.len() as u32)?;
+            ports.push(Some((rank, port)));
+            let who = Who { rank, host: table.host_of(rank).to_owned() };
+            known[rank.index()] = Some(Peer { who, link, life });
+        }
+        if core.peers.set(Peers::new(table, known)).is_err() {
+            return Err(Error::Usage("connected already".into()));
+        }
+        begin
+            .send(Io { poller, ports, listener })
+            .map_err(|_| Error::System("the I/O thread has ended before it began".into()))
+    }
+}

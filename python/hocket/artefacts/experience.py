@@ -1,0 +1,115 @@
+"""What jobs found out about plans: a file of lines, each a job's cluster and model, or one of its trials.
+
+Trials follow the line of their job. Ranks of a trial's plan are places of the cluster: its hosts have as many slots as the job had
+ranks on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from hocket import __version__
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan_check import check
+from hocket.artefacts.profile import Profile
+from hocket.artefacts.promise import Level
+from hocket.errors import ArtefactError
+
+VERSION = 1
+
+
+class Trial(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="line", tag="trial"):
+    """A plan, what its step was predicted to take, and the median of its steps with the standard error of that, in seconds."""
+
+    plan: Plan
+    predicted_s: float | None = None
+    measured_s: float
+    error_s: float = 0.0
+
+
+class Job(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="line", tag="job"):
+    """Cluster and model as they were known, the promise that plans kept, and the version of Hocket."""
+
+    version: int = VERSION
+    hocket: str = __version__
+    cluster: Cluster
+    profile: Profile
+    promise: Level
+
+
+class Experience(Struct, frozen=True, kw_only=True):
+    """One job's."""
+
+    job: Job
+    trials: tuple[Trial, ...] = ()
+
+
+_decoder = msgspec.json.Decoder(Job | Trial)
+
+
+def append(path: Path, line: Job | Trial) -> None:
+    """Add a line; ArtefactError with the reason of a failure."""
+    try:
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def lines(experience: Experience) -> bytes:
+    """All of it, as in a file."""
+    return b"".join(msgspec.json.encode(each) + b"\n" for each in (experience.job, *experience.trials))
+
+
+def read(path: Path) -> tuple[Experience, ...]:
+    """The jobs of a file. Raises ArtefactError: it is missing, damaged, truncated or of a newer version, and where."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ArtefactError(f"experience file {path} cannot be read: {error.strerror}") from None
+    return parsed(data, name=f"experience file {path}")
+
+
+def parsed(data: bytes, *, name: str) -> tuple[Experience, ...]:
+    """The same from its bytes; `name` is of the file in messages."""
+    found: list[tuple[Job, list[Trial]]] = []
+    for where, line in _decoded(data.splitlines(), name):
+        if isinstance(line, Job):
+            found.append((line, []))
+        elif found:
+            check(line.plan, name=f"{where}: its plan")
+            if line.measured_s <= 0 or line.error_s < 0:
+                raise ArtefactError(
+                    f"{where}: {line.measured_s} s, give or take {line.error_s} s, is no time"
+                )
+            found[-1][1].append(line)
+        else:
+            raise ArtefactError(f"{where} is a trial of no job: the line of its job is missing")
+    if not found:
+        raise ArtefactError(f"{name} is empty: it has no job")
+    return tuple(Experience(job=job, trials=tuple(trials)) for job, trials in found)
+
+
+def _decoded(read_lines: Iterable[bytes], name: str) -> Iterator[tuple[str, Job | Trial]]:
+    for number, line in enumerate(read_lines, 1):
+        where = f"{name}, line {number}"
+        try:
+            tree: Any = msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            raise ArtefactError(f"{where} is damaged or truncated: {error}") from None
+        version = tree.get("version", VERSION) if isinstance(tree, dict) else VERSION
+        if isinstance(version, int) and version != VERSION and tree.get("line") == "job":
+            raise ArtefactError(
+                f"{where} has version {version}: this Hocket reads {VERSION}\n"
+                "hint: use the Hocket that wrote it, or leave the file out"
+            )
+        try:
+            yield where, _decoder.decode(line)
+        except msgspec.ValidationError as error:
+            raise ArtefactError(f"{where} is neither a job nor a trial: {error}") from None

@@ -1,0 +1,92 @@
+"""What is known of how a model learns: its optimizer, and what its loss and gradients were in a few measured steps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from hocket.errors import UsageError
+
+CheckName = Literal["ratio", "progress", "stability"]
+
+NotNegative = Annotated[float, Meta(ge=0)]
+
+
+class Learning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What decides whether updates may be merged or late; None: nobody has measured it.
+
+    Attributes:
+        optimizer: its class, for people.
+        rate: what a step multiplies a new gradient with, the largest of all groups of parameters.
+        momentum: what it multiplies the last move with.
+        adaptive: it divides gradients by what they were (Adam), so that `curvature` is that of the loss divided so, and the walk
+            of SGD says nothing.
+        ranks: contributions of an iteration.
+        drift: squared norm of the true gradient.
+        noise: deviation of the product of the true gradient with one rank's contribution.
+        losses: of measured steps, mean over ranks.
+        floor: what the loss can come to, as the user says.
+        curvature: largest eigenvalue of the loss's Hessian.
+    """
+
+    optimizer: str
+    rate: NotNegative
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    adaptive: bool = False
+    ranks: Annotated[int, Meta(ge=1)] = 1
+    drift: float | None = None
+    noise: NotNegative | None = None
+    losses: tuple[float, ...] = ()
+    floor: float | None = None
+    curvature: NotNegative | None = None
+
+
+class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was found, and the limit that it must not pass; `passed` is None where it is not known."""
+
+    name: CheckName
+    value: float | None
+    limit: float
+    passed: bool | None
+
+
+KINDS = {"sgd": 0.0, "adam": 0.9}
+"""Of optimizers in words: the momentum where none is said."""
+
+NUMBERS = ("rate", "momentum", "loss", "floor", "drift", "noise", "curvature")
+
+
+def learning_of(text: str) -> Learning:
+    """From words: `sgd` or `adam`, then numbers; `rate` is the learning rate.
+
+    Raises UsageError for words that are none.
+
+    >>> learning_of("sgd,rate=0.1,momentum=0.9,curvature=3").curvature
+    3.0
+    """
+    kind, *given = (word.strip() for word in text.split(","))
+    if kind not in KINDS:
+        raise UsageError(f"learning `{text}`: it begins with {' or '.join(KINDS)}")
+    numbers: dict[str, Any] = {"momentum": KINDS[kind]}
+    for each in given:
+        name, _, value = each.partition("=")
+        if name not in NUMBERS:
+            raise UsageError(
+                f"learning `{text}`: `{each}` is not one of {', '.join(f'{known}=…' for known in NUMBERS)}"
+            )
+        try:
+            numbers[name] = float(value)
+        except ValueError:
+            raise UsageError(f"learning `{text}`: `{name}` is a number, not {value!r}") from None
+    if "rate" not in numbers:
+        raise UsageError(f"learning `{text}`: rate=… is missing")
+    if "loss" in numbers:
+        numbers["losses"] = (numbers.pop("loss"),)
+    if adaptive := kind == "adam":
+        numbers["rate"] *= 1 - numbers["momentum"]
+    try:
+        return msgspec.convert({"optimizer": kind, "adaptive": adaptive, **numbers}, Learning)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"learning `{text}`: {error}") from None

@@ -1,0 +1,51 @@
+"""`turns-N.json` of a trace: how many iterations' gradients a rank made and applied, where gradients are merged or late."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hocket.errors import ArtefactError
+
+
+class TurnCounts(Struct, frozen=True, kw_only=True):
+    """Of one rank, as it left the job.
+
+    Attributes:
+        made: iterations whose gradients were summed.
+        applied: iterations of which all gradients were applied.
+        saved_open: by save of the model without them, the iterations whose gradients were made and not applied.
+        extra_bytes: memory of slots after the first.
+    """
+
+    made: int
+    applied: int
+    saved_open: tuple[int, ...] = ()
+    extra_bytes: int = 0
+
+
+def turns_file(directory: Path, rank: int) -> Path:
+    """Where a rank's counts go."""
+    return directory / f"turns-{rank}.json"
+
+
+def write_turns(directory: Path, rank: int, counts: TurnCounts) -> None:
+    """Write them, replacing those that are there. Raises ArtefactError when that is not possible."""
+    path = turns_file(directory, rank)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(msgspec.json.encode(counts) + b"\n")
+        partial.replace(path)
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def read_turns(directory: Path, rank: int) -> TurnCounts | None:
+    """A rank's counts; None: it left none, or did not come to the end of writing them."""
+    try:
+        return msgspec.json.decode(turns_file(directory, rank).read_bytes(), type=TurnCounts)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None

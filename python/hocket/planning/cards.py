@@ -1,0 +1,70 @@
+"""What buckets demand of each network card, where some of them use some cards alone.
+
+A bucket on several cards is striped: each card carries its rate's share, so that all are done at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hocket import _native
+from hocket.artefacts.plan import Bucket
+from hocket.errors import UsageError
+from hocket.planning.links import LinkGraph
+
+
+class Demand(NamedTuple):
+    """Of buckets on a network: their pieces, and which link or engine each of a piece's resources is (`PlanCost.resources`)."""
+
+    pieces: Sequence[_native.Piece]
+    resources: Sequence[int]
+
+
+Resource = tuple[int, int]
+"""A card's number, and which of its links it is."""
+
+
+def over_cards(
+    buckets: Sequence[Bucket], graph: LinkGraph, whole: Demand, alone: Sequence[Demand]
+) -> tuple[list[_native.Piece], list[Resource]]:
+    """The demand of each bucket on links of the first card, of the second, …, which these are, and then on engines.
+
+    `whole`: with all cards as one link; `alone`: on each card. Raises UsageError for a card that not all hosts have.
+    """
+    for at, bucket in enumerate(buckets):
+        lacking = [card for card in bucket.cards or () if card >= len(alone)]
+        if lacking:
+            raise UsageError(
+                f"plan: bucket {at} uses card {lacking[0]}, and all hosts have {max(1, len(alone))}\n"
+                "hint: `cards_bit_per_s` of the cluster file's hosts"
+            )
+    links = [
+        [at for at, link in enumerate(demand.resources) if link < len(card.links)]
+        for demand, card in zip(alone, graph.cards, strict=True)
+    ]
+    engines = [at for at, link in enumerate(whole.resources) if link >= len(graph.links)]
+    found: list[_native.Piece] = []
+    for at, bucket in enumerate(buckets):
+        cards = range(len(alone)) if bucket.cards is None else bucket.cards
+        pieces = [demand.pieces[at] for demand in alone]
+        busy_s = [[piece[4][link] for link in own] for piece, own in zip(pieces, links, strict=True)]
+        start_s, head_s, tail_s, alone_s, own_s = _shared(cards, pieces, busy_s)
+        found.append(
+            (start_s, head_s, tail_s, alone_s, [*own_s, *(whole.pieces[at][4][each] for each in engines)])
+        )
+    resources = [(card, alone[card].resources[link]) for card, own in enumerate(links) for link in own]
+    return found, resources
+
+
+def _shared(
+    cards: Sequence[int], pieces: Sequence[_native.Piece], busy_s: Sequence[Sequence[float]]
+) -> _native.Piece:
+    """A bucket on these cards; `pieces`, `busy_s`: by card, if it were on that one alone."""
+    rates = {card: 1 / max(*busy_s[card], 1e-12) for card in cards}
+    shares = {card: rate / sum(rates.values()) for card, rate in rates.items()}
+    own_s = [shares.get(card, 0.0) * each_s for card, each in enumerate(busy_s) for each_s in each]
+    start_s, head_s, tail_s = pieces[cards[0]][:3]
+    # No less than the card that would take longest for its share.
+    alone_s = max(shares[card] * pieces[card][3] for card in cards)
+    return start_s, head_s, tail_s, alone_s, own_s

@@ -1,0 +1,337 @@
+"""The cost model as trials correct it: how slow links really are, and what else predictions leave out.
+
+    log(a step as measured) = log(a step as predicted, with links so slow) + Σ weight · feature + noise
+
+A link's slowness is the sum of what all links of its kind have, both directions of it, and itself. The step is linearised in these
+and in the weights of features (`features.py`), over as far as each may be off, and the ridge regression that this is gives other
+means, at which it is linearised again (iterated posterior linearisation, García-Fernández et al. 2015). Slowness has Student's
+distribution, by weights of the ridge that are found on the way (West 1984). The logistic loss of pairs of trials is added (RankNet,
+Burges et al. 2005): decisions follow from the order of plans. Uncertainty is that of the regression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hocket.artefacts.belief import Belief, Estimate
+from hocket.artefacts.plan import Plan
+from hocket.planning.cost import Steps, as_modelled
+from hocket.planning.features import NAMES, features
+from hocket.planning.links import LinkGraph
+from hocket.planning.question import Question
+
+GROUPS_MAX = 40
+"""With more groups of links, single ones are left out, and then those of one host or rack."""
+KIND_SD, BOTH_SD, LINK_SD = 0.2, 0.2, 0.1
+"""Of the logarithm of slowness: of all links of a kind, of both directions of one, of one direction; 0.3 together."""
+FREEDOM = 3.0
+"""Degrees of freedom of Student's distribution, which slowness has: most links are as the file says, and a few far from it."""
+WEIGHT_SD: dict[str, float] = {"waiting": 0.1}
+"""Of features' weights; FEATURE_SD where it says nothing. All waiting alike is what slow links explain."""
+FEATURE_SD = 0.3
+CHANGED_SD = 0.1
+"""By how much links and weights may differ from what another job has found."""
+MODEL_SD = 0.02
+"""What remains of the logarithm's error where links and weights are known."""
+SLOWNESS_MAX = 5.0
+"""No link is slower, or faster, by more than 150 times: what is believed on the way may be anything."""
+LINEARISATIONS = 5
+STEP_PARTS = (1.0, 0.5, 0.2)
+"""Of the way to where the linear model is best: beyond a bend it is another one."""
+NEWTON_STEPS = 4
+NARROWEST_SD, WIDEST_SD = 0.02, 0.3
+"""A step is linearised over at least and at most so much of each parameter: it has bends where another link becomes the busiest."""
+SLOWER = (-2.3, -1.2, -0.5, 0.5, 1.2, 2.3)
+"""Of the logarithm: what one group of links may have beside the others, where an explanation begins."""
+EXPLANATIONS = 5
+UNLIKELY = 1e-3
+"""As likely beside the likeliest, an explanation is left out."""
+ALIKE = 0.05
+"""Explanations whose parameters differ by less are one."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A plan, and the median and spread of its steps as measured."""
+
+    plan: Plan
+    step_s: float
+    spread_s: float = 0.0
+
+
+class Group(NamedTuple):
+    """Links that have something of their slowness in common, and its standard deviation beforehand."""
+
+    name: str
+    links: tuple[int, ...]
+    sd: float
+
+
+Groups = tuple[Group, ...]
+
+
+class Component(NamedTuple):
+    """An explanation: how likely it is, and means and covariance of the groups' slowness, then of the weights."""
+
+    share: float
+    mean: Any
+    covariance: Any
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Explanations of the trials, the likeliest first."""
+
+    question: Question
+    groups: Groups
+    components: tuple[Component, ...]
+
+    @property
+    def belief(self) -> Belief:
+        """The likeliest explanation by name."""
+        _, means, covariance = self.components[0]
+        found: list[Estimate] = [
+            (float(mean), float(np.sqrt(variance)))
+            for mean, variance in zip(means, np.diag(covariance), strict=True)
+        ]
+        links = {group.name: found[at] for at, group in enumerate(self.groups)}
+        weights = dict(zip(NAMES, found[len(self.groups) :], strict=True))
+        return Belief(links=links, weights=weights)
+
+    def draws(self, count: int, seed: int) -> Any:
+        """So many parameters that may be the true ones: rows, first the means of explanations."""
+        random = np.random.default_rng(seed)
+        shares = np.array([each.share for each in self.components])
+        each = random.choice(len(shares), size=count, p=shares / shares.sum())
+        each[: len(shares)] = np.arange(len(shares))[:count]
+        normal = random.standard_normal((count, len(self.components[0].mean)))
+        normal[: len(shares)] = 0.0
+        factors = [np.linalg.cholesky(component.covariance) for component in self.components]
+        return np.array(
+            [self.components[at].mean + factors[at] @ own for at, own in zip(each, normal, strict=True)]
+        )
+
+    def steps_s(self, plans: Sequence[Plan], draws: Any) -> Any:
+        """Steps with each draw (rows) of each plan."""
+        return np.exp(_Model.of(self.question, self.groups, plans).logs(draws))
+
+    def as_drawn(self, draw: Any) -> Question:
+        """The question on a network with links so slow."""
+        return replace(self.question, graph=_slowed(self.question.graph, self.groups, draw))
+
+
+def learned(question: Question, trials: Sequence[Trial], prior: Belief | None = None) -> Learned:
+    """What trials and `prior`, another job's belief, say of predictions.
+
+    Raises UsageError for a plan of another model.
+    """
+    groups = _groups(question.graph)
+    mean, sd = _prior(groups, prior or Belief())
+    if not trials:
+        return Learned(question, groups, (Component(1.0, mean, np.diag(sd**2)),))
+    model = _Model.of(question, groups, [trial.plan for trial in trials])
+    measured = np.log([trial.step_s for trial in trials])
+    noise = np.array([np.hypot(MODEL_SD, trial.spread_s / trial.step_s) for trial in trials])
+    facts = _Facts(measured, noise, mean, sd, len(groups))
+    fitted = [_fit(model, facts, start) for start in _starts(model, facts)]
+    return Learned(question, groups, _different(fitted))
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Logarithms of measured steps and their errors; means and deviations of parameters beforehand, of which the first are
+    slowness."""
+
+    measured: Any
+    noise: Any
+    mean: Any
+    sd: Any
+    groups: int
+
+    def loss(self, values: Any, parameters: Any) -> float:
+        """The negative logarithm of how likely parameters are with which the model has these values."""
+        off = (values - self.measured) / self.noise
+        far = ((parameters - self.mean) / self.sd) ** 2
+        slow, weights = far[: self.groups], far[self.groups :]
+        return float(off @ off + (FREEDOM + 1) * np.log1p(slow / FREEDOM).sum() + weights.sum()) / 2
+
+    def ridge(self, parameters: Any) -> Any:
+        """How stiff each parameter is there."""
+        found = self.sd**-2.0
+        slow = slice(self.groups)
+        far = (parameters - self.mean)[slow] ** 2
+        found[slow] = (FREEDOM + 1) / (FREEDOM * self.sd[slow] ** 2 + far)
+        return found
+
+
+def _starts(model: _Model, facts: _Facts) -> list[Any]:
+    """The parameters as believed beforehand, and those with one group of links slower or faster that explain most."""
+    found = []
+    for group in range(facts.groups):
+        for slower in SLOWER:
+            parameters = facts.mean.copy()
+            parameters[group] += slower
+            found.append((facts.loss(model.log(parameters), parameters), parameters))
+    found.sort(key=lambda each: each[0])
+    return [facts.mean, *(parameters for _, parameters in found[: EXPLANATIONS - 1])]
+
+
+def _fit(model: _Model, facts: _Facts, start: Any) -> tuple[float, Any, Any]:
+    """The logarithm of an explanation's evidence (Laplace), its mean and its covariance."""
+    at, loss = start, facts.loss(model.log(start), start)
+    covariance = np.diag(1 / facts.ridge(start))
+    for _ in range(LINEARISATIONS):
+        widths = np.clip(np.sqrt(np.diag(covariance)), NARROWEST_SD, WIDEST_SD)
+        values, slopes = model.linearised(at, widths)
+        ridge = facts.ridge(at)
+        scaled = slopes / facts.noise[:, None]
+        covariance = np.linalg.inv(scaled.T @ scaled + np.diag(ridge))
+        wanted = _fitted(values - slopes @ at, slopes, facts, ridge)
+        steps = [at + part * (wanted - at) for part in STEP_PARTS]
+        nearer = [(facts.loss(model.log(each), each), each) for each in steps]
+        least, closest = min(nearer, key=lambda each: each[0])
+        if least >= loss:
+            break
+        at, loss = closest, least
+    return float(np.linalg.slogdet(covariance)[1] / 2 - loss), at, (covariance + covariance.T) / 2
+
+
+def _different(fitted: Sequence[tuple[float, Any, Any]]) -> tuple[Component, ...]:
+    """Those that differ and are not much less likely than the likeliest."""
+    best = max(evidence for evidence, _, _ in fitted)
+    found: list[Component] = []
+    for evidence, mean, covariance in sorted(fitted, key=lambda each: -each[0]):
+        known = any(np.abs(mean - each.mean).max() < ALIKE for each in found)
+        if not known and evidence > best + math.log(UNLIKELY):
+            found.append(Component(math.exp(evidence - best), mean, covariance))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """Logarithms of plans' steps as functions of the parameters."""
+
+    graph: LinkGraph
+    groups: Groups
+    steps: Steps
+    features: Any
+
+    @classmethod
+    def of(cls, question: Question, groups: Groups, plans: Sequence[Plan]) -> _Model:
+        correction = question.correction
+        factor = as_modelled if correction is None else correction.factor
+        steps = Steps(plans, question.profile, factor)
+        predicted = steps.on(question.graph)
+        pairs = zip(plans, predicted, strict=True)
+        found = np.array([features(plan, question.profile, step_s) for plan, step_s in pairs])
+        return cls(question.graph, groups, steps, found.reshape(len(plans), len(NAMES)))
+
+    def logs(self, draws: Any) -> Any:
+        """By draw and plan."""
+        return np.array([self.log(draw) for draw in draws])
+
+    def linearised(self, at: Any, widths: Any) -> tuple[Any, Any]:
+        """Values at a point; and slopes, of each parameter over its width."""
+        values = self.log(at)
+        slopes = np.empty((len(values), len(at)))
+        slopes[:, len(self.groups) :] = self.features
+        for parameter in range(len(self.groups)):
+            moved = np.zeros(len(at))
+            moved[parameter] = widths[parameter]
+            slopes[:, parameter] = (self.log(at + moved) - self.log(at - moved)) / (2 * widths[parameter])
+        return values, slopes
+
+    def log(self, parameters: Any) -> Any:
+        """By plan."""
+        found = np.log(self.steps.on(_slowed(self.graph, self.groups, parameters)))
+        return found + self.features @ parameters[len(self.groups) :]
+
+
+def _fitted(base: Any, slopes: Any, facts: _Facts, ridge: Any) -> Any:
+    """The most likely parameters of a linear model: least squares, the prior, and the logistic loss of pairs, of which each trial
+    counts as one; by Newton's method."""
+    measured, noise, mean = facts.measured, facts.noise, facts.mean
+    slower, faster = np.nonzero(measured[:, None] > measured[None, :])
+    scale = np.hypot(noise[slower], noise[faster])[:, None]
+    apart = (slopes[slower] - slopes[faster]) / scale
+    offset = (base[slower] - base[faster]) / scale[:, 0]
+    each = 1.0 / max(1, len(measured) - 1)
+    scaled, target = slopes / noise[:, None], (measured - base) / noise
+    least_squares = scaled.T @ scaled + np.diag(ridge)
+    found = np.linalg.solve(least_squares, scaled.T @ target + ridge * mean)
+    for _ in range(NEWTON_STEPS):
+        wrong = 1.0 / (1.0 + np.exp(np.clip(apart @ found + offset, -50.0, 50.0)))
+        gradient = scaled.T @ (scaled @ found - target) + ridge * (found - mean) - each * apart.T @ wrong
+        curvature = least_squares + each * (apart * (wrong * (1 - wrong))[:, None]).T @ apart
+        found = found - np.linalg.solve(curvature, gradient)
+    return found
+
+
+def _prior(groups: Groups, belief: Belief) -> tuple[Any, Any]:
+    def estimate(name: str, known: dict[str, Estimate], sd: float) -> Estimate:
+        mean, own_sd = known.get(name, (0.0, sd))
+        return mean, min(sd, float(np.hypot(own_sd, CHANGED_SD))) if name in known else sd
+
+    found = [estimate(group.name, belief.links, group.sd) for group in groups]
+    found += [estimate(name, belief.weights, WEIGHT_SD.get(name, FEATURE_SD)) for name in NAMES]
+    mean, sd = zip(*found, strict=True)
+    return np.array(mean), np.array(sd)
+
+
+def _groups(graph: LinkGraph) -> Groups:
+    """Of links that a pair of ranks crosses: kinds, both directions, single ones."""
+    kinds: dict[str, list[int]] = {}
+    both: dict[str, list[int]] = {}
+    single: dict[str, list[int]] = {}
+    for at in sorted({link for path in graph.paths.values() for link in path}):
+        name = graph.links[at].name
+        kinds.setdefault(_kind(name), []).append(at)
+        both.setdefault(_undirected(name), []).append(at)
+        single.setdefault(name, []).append(at)
+    found: list[Group] = []
+    for level, sd in ((kinds, KIND_SD), (both, BOTH_SD), (single, LINK_SD)):
+        known = {group.links for group in found}
+        groups = [Group(name, tuple(links), sd) for name, links in level.items()]
+        if found and len(found) + len(groups) > GROUPS_MAX:
+            break
+        found += [group for group in groups if group.links not in known]
+    return tuple(found)
+
+
+def _kind(link: str) -> str:
+    """As `hocket.artefacts.network` names links.
+
+    >>> [_kind(name) for name in ("h0 in", "trunk of a out", "a to b", "memory of h0")]
+    ['links of hosts', 'trunks', 'paths', 'memories']
+    """
+    if link.startswith("trunk of "):
+        return "trunks"
+    if link.startswith("memory of "):
+        return "memories"
+    return "paths" if " to " in link else "links of hosts"
+
+
+def _undirected(link: str) -> str:
+    """The same name for both directions.
+
+    >>> _undirected("h0 in"), _undirected("b to a"), _undirected("memory of a")
+    ('h0', 'a and b', 'memory of a')
+    """
+    if " to " in link:
+        return " and ".join(sorted(link.split(" to ", 1)))
+    return link.removesuffix(" in").removesuffix(" out")
+
+
+def _slowed(graph: LinkGraph, groups: Groups, parameters: Any) -> LinkGraph:
+    slow: dict[int, float] = {}
+    for group, own in zip(groups, parameters, strict=False):
+        for link in group.links:
+            slow[link] = slow.get(link, 0.0) + float(own)
+    return graph.slowed(
+        {link: math.exp(min(SLOWNESS_MAX, max(-SLOWNESS_MAX, own))) for link, own in slow.items()}
+    )

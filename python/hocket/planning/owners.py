@@ -1,0 +1,57 @@
+"""Owners of a bucket by a planner's rule, on any cluster."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import msgspec
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Direct, Owned, Owner, OwnersRule, TwoLevel
+from hocket.artefacts.promise import EXACT
+from hocket.errors import UsageError
+from hocket.planning.order import level_sizes
+from hocket.planning.question import question_of
+from hocket.planning.search import neutral_profile
+
+OWNED = frozenset({"owned", "ring"})
+"""What is asked for; there must be a plan without owners, too."""
+
+
+def owners_by(rule: OwnersRule, like: Owned, members: int, cluster: Cluster, world: int) -> Owned:
+    """The owners that the rule makes of the first `world` slots of a cluster, with update and stations as in `like`, which is of
+    `members` ranks. Of several such sets, the one whose share of all ranks is nearest.
+
+    Raises UsageError: the rule makes none there.
+    """
+    stationed = isinstance(like.via, TwoLevel)
+    how = "on two levels " if stationed else ""
+    none = UsageError(
+        f"a bucket of the plan has its owners {how}by the rule `{rule}`: {world} ranks of the cluster have none\n"
+        "hint: `hocket plan` searches for a plan of this cluster"
+    )
+    if rule == "all":
+        everyone = tuple(Owner(rank=rank) for rank in range(world))
+        stations = level_sizes(cluster, world)
+        if stationed and not stations:
+            raise none
+        via = TwoLevel(stations=stations) if stationed else Direct()
+        return msgspec.structs.replace(like, owners=everyone, via=via)
+    question = replace(question_of(cluster, neutral_profile(), world, EXACT, None), admitted=OWNED)
+    solution = question.solved(0).solution
+    wanted = len([each for each in like.owners if each.share]) / members
+    found: list[tuple[float, Owned]] = []
+    for proposal in solution.proposals:
+        kind, level, shares, sizes = proposal.exchange
+        if kind != "owned" or proposal.rule != rule or (level == "two_level") != stationed:
+            continue
+        ranks = zip(proposal.order, shares, strict=True)
+        owners = tuple(Owner(rank=rank, share=int(share)) for rank, share in ranks if share)
+        made = msgspec.structs.replace(
+            like, owners=owners, via=TwoLevel(stations=tuple(sizes)) if stationed else Direct()
+        )
+        found.append((abs(math.log(len(owners) / world / wanted)), made))
+    if not found:
+        raise none
+    return min(found, key=lambda each: each[0])[1]

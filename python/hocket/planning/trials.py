@@ -1,0 +1,238 @@
+"""Which plan to try next while a job trains, and when to stop: AutoDist's search (Zhang et al. 2020, algorithm 1) without I/O.
+
+    trials = Trials(question, incumbent, seed=1)
+    while (plan := trials.next()) is not None:
+        trials.observe(plan, measured_s, spread_s)
+    trials.best, trials.ended
+
+In a round, the planner is asked again with links as slow as trials say that they are, and as they may be (Thompson 1933), and the
+sampler for random plans. Those that predictions rule out are left out; of the others, a few are chosen by expected improvement
+(Jones et al. 1998) and diversity. Deterministic: the same calls give the same plans.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hocket.artefacts.belief import Belief
+from hocket.artefacts.plan import Evidence, Plan
+from hocket.errors import UsageError
+from hocket.planning import choice
+from hocket.planning.learned import MODEL_SD, Learned, Trial, learned
+from hocket.planning.question import SEED, Question
+from hocket.planning.sampler import all_reduces, sampled
+
+TRIALS_MAX = 200
+"""AutoDist's budget."""
+BATCH = 3
+"""Trials of a round."""
+DRAWS = 32
+"""Of what links and weights may be, for expectations."""
+SEARCHES = 3
+"""Of a round, each with other links: the likeliest, and some that may be."""
+EVALUATIONS = 2_000
+"""Of each search."""
+SAMPLES = 48
+"""Random plans of a round."""
+KEPT = 64
+"""Plans that are kept for the next round, by expectation."""
+WORTH = 0.002
+"""Expected improvement, as a share of the best step, below which a trial is not worth its time."""
+ROUNDS_IN_VAIN = 2
+"""Rounds without a plan that is worth a trial, after which the search ends: what is random may differ in the next one."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial, and what was expected of it; None of a plan that was not proposed here."""
+
+    plan: Plan
+    expected_s: float | None
+    step_s: float
+    spread_s: float
+
+
+class Trials:
+    """A search by trials. `best` is the plan with the shortest step so far; `ended` says why there is no next one, None before."""
+
+    def __init__(
+        self,
+        question: Question,
+        incumbent: Plan,
+        seed: int = SEED,
+        prior: Belief | None = None,
+        *,
+        trials_max: int = TRIALS_MAX,
+    ) -> None:
+        """Nothing is computed yet.
+
+        Args:
+            question: what may be chosen from, on the cluster as it is thought to be. Owners may, too, whatever it says: which
+                hosts are slow, trials find out.
+            incumbent: the plan that trains now; it is the first that is to be measured.
+            seed: of random plans and draws.
+            prior: what other trials taught of the cluster.
+            trials_max: after so many different plans the search ends, the incumbent not counted.
+        """
+        self.question = replace(question, admitted=question.admitted | {"owned"})
+        self.ended: str | None = None
+        self._seed = seed
+        self._prior = prior
+        self._trials_max = trials_max
+        self._tried: list[Tried] = []
+        self._queue: deque[Plan] = deque([incumbent])
+        self._expected_s: dict[bytes, float] = {}
+        self._pool: dict[bytes, Plan] = {}
+        self._incumbent = incumbent
+        self._learned: Learned | None = None
+        self._rounds = 0
+        self._in_vain = 0
+
+    def next(self) -> Plan | None:
+        """The plan to measure next, its prediction corrected by all trials so far; None when the search has ended. Takes about a
+        second once a round."""
+        while self.ended is None:
+            if self._queue:
+                plan = self._queue.popleft()
+                if not self._is_tried(plan):
+                    return plan
+            elif len(self._trials()) > self._trials_max:
+                self.ended = f"all {self._trials_max} trials were made"
+            else:
+                self._round()
+        return None
+
+    def observe(self, plan: Plan, measured_s: float, spread_s: float = 0.0) -> None:
+        """A plan's step as measured, and the standard error of that. A plan may be measured again, and need not come from `next`.
+
+        Raises UsageError for times that are none.
+        """
+        if not (math.isfinite(measured_s) and measured_s > 0 and math.isfinite(spread_s) and spread_s >= 0):
+            raise UsageError(f"a trial took {measured_s} s, give or take {spread_s} s: that is no time")
+        expected_s = self._expected_s.get(_key(plan))
+        self._tried.append(Tried(plan, expected_s, measured_s, spread_s))
+        self._learned = None
+
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        """All observations, in their order."""
+        return tuple(self._tried)
+
+    @property
+    def best(self) -> Plan:
+        """The plan with the shortest step, by what was measured of it and what all trials say; before any trial, the incumbent."""
+        return self._best()[0]
+
+    @property
+    def belief(self) -> Belief:
+        """What trials taught of the cluster, for the next job's `prior`."""
+        return self._known().belief
+
+    def _round(self) -> None:
+        """Fills the queue, or ends the search."""
+        if len(self.question.graph.hosts) < 2:
+            self.ended = "one rank sends nothing"
+            return
+        known = self._known()
+        draws = known.draws(DRAWS, self._seed + 7919 * self._rounds)
+        for plan in self._proposals(known, draws):
+            if not self._is_tried(plan):
+                self._pool.setdefault(_key(plan), plan)
+        self._rounds += 1
+        if not self._pool:
+            self.ended = "there is no other plan"
+            return
+        plans = list(self._pool.values())
+        steps_s = known.steps_s(plans, draws)
+        best_s = self._best()[1]
+        improvements = np.maximum(0.0, best_s - steps_s).mean(axis=0)
+        expected_s = steps_s.mean(axis=0)
+        limit_s = choice.reliable_above_s(
+            [(each.expected_s, each.step_s) for each in self._tried if each.expected_s is not None]
+        )
+        scored = [
+            (float(improvement), _expecting(plan, float(step_s)))
+            for improvement, step_s, plan in zip(improvements, expected_s, plans, strict=True)
+            if step_s <= limit_s and improvement >= WORTH * best_s
+        ]
+        self._pool = {_key(plans[at]): plans[at] for at in np.argsort(expected_s)[:KEPT]}
+        if not scored:
+            self._in_vain += 1
+            if self._in_vain >= ROUNDS_IN_VAIN:
+                self.ended = f"no other plan is expected to save {WORTH:.1%} of the step"
+            return
+        self._in_vain = 0
+        tried = [each.plan for each in self._tried]
+        left = self._trials_max + 1 - len(self._trials())
+        for plan in choice.chosen(scored, tried, min(BATCH, left)):
+            self._expected_s[_key(plan)] = plan.predicted_step_s
+            self._queue.append(plan)
+
+    def _proposals(self, known: Learned, draws: Any) -> Iterator[Plan]:
+        for at in range(SEARCHES):
+            solved = known.as_drawn(draws[at]).solved(EVALUATIONS)
+            yield solved.plan()
+            yield from (plan for _, plan in solved.built())
+            if at == 0:
+                uniform = solved.uniform()
+                yield from uniform
+                seed = self._seed + 104_729 * (self._rounds + 1)
+                templates = all_reduces(uniform)
+                if templates:
+                    yield from islice(sampled(self.question, templates, seed), SAMPLES)
+
+    def _known(self) -> Learned:
+        if self._learned is None:
+            self._learned = learned(self.question, self._trials(), self._prior)
+        return self._learned
+
+    def _trials(self) -> list[Trial]:
+        """Each plan once: of several measurements the mean, weighted by how precise they are."""
+        by_plan: dict[bytes, list[Tried]] = {}
+        for each in self._tried:
+            by_plan.setdefault(_key(each.plan), []).append(each)
+        return [_together(each) for each in by_plan.values()]
+
+    def _best(self) -> tuple[Plan, float]:
+        """The best plan, and its step."""
+        trials = self._trials()
+        if not trials:
+            return self._incumbent, math.inf
+        known = self._known()
+        steps_s = np.log(known.steps_s([each.plan for each in trials], known.draws(DRAWS, self._seed)))
+        measured = np.log([each.step_s for each in trials])
+        noise = np.array([each.spread_s / each.step_s for each in trials]) ** 2
+        unsure = steps_s.var(axis=0) + MODEL_SD**2
+        blended = (measured * unsure + steps_s.mean(axis=0) * noise) / (unsure + noise)
+        at = int(np.argmin(blended))
+        return trials[at].plan, float(np.exp(blended[at]))
+
+    def _is_tried(self, plan: Plan) -> bool:
+        return any(_key(each.plan) == _key(plan) for each in self._tried)
+
+
+def _together(tried: list[Tried]) -> Trial:
+    """Measurements of one plan as one; those without a known error count alike."""
+    least_s = 1e-3 * min(each.step_s for each in tried)
+    weights = np.array([max(each.spread_s, least_s) ** -2 for each in tried])
+    step_s = float(np.average([each.step_s for each in tried], weights=weights))
+    return Trial(tried[0].plan, step_s, float(weights.sum() ** -0.5))
+
+
+def _expecting(plan: Plan, step_s: float) -> Plan:
+    """The plan with that prediction."""
+    evidence = Evidence(predicted_step_s=step_s)
+    return msgspec.structs.replace(plan, evidence=evidence)
+
+
+def _key(plan: Plan) -> bytes:
+    """The same for plans that train alike."""
+    return msgspec.msgpack.encode(plan.buckets)

@@ -1,0 +1,62 @@
+"""What ranks that train nothing and own parts of buckets (helpers) have of a plan; the part of `helping` that is pure."""
+
+from __future__ import annotations
+
+from hocket.artefacts.plan import Owned, Plan, Served
+from hocket.errors import UsageError
+
+HEADER = (1 << 31) + (1 << 20)
+"""The header's program, whose number is chosen, since not all ranks load it; those of buckets follow, epoch by epoch in turn."""
+
+BUCKETS_MAX = 1 << 18
+
+
+def helps(plan: Plan) -> bool:
+    """Whether ranks of a plan that do not train are helpers, and no parameter servers.
+
+    >>> from hocket.planning.buckets import plan_of
+    >>> helps(plan_of([], 2, label=""))
+    False
+    """
+    return len(plan.workers) < plan.world and not any(isinstance(each.route, Served) for each in plan.buckets)
+
+
+def shared(plan: Plan, bucket: int) -> bool:
+    """Whether helpers own some of a bucket."""
+    own = plan.buckets[bucket]
+    return isinstance(own.route, Owned) and max(own.order, default=0) >= len(plan.workers)
+
+
+def number(bucket: int, epoch: int) -> int:
+    """Of a bucket's program in an epoch, on all its ranks: those of the epoch before are still there."""
+    return HEADER + 1 + (epoch % 2) * BUCKETS_MAX + bucket
+
+
+def check_helpers(plan: Plan) -> None:
+    """UsageError names what ranks that do not train cannot do."""
+    workers = len(plan.workers)
+    servers = any(isinstance(each.route, Served) for each in plan.buckets)
+    for index, bucket in enumerate(plan.buckets):
+        route = bucket.route
+        if isinstance(route, Served) or max(bucket.order, default=0) < workers:
+            continue
+        if servers:
+            raise UsageError(
+                f"plan: owners of bucket {index} do not train, and other ranks that do not are parameter servers\n"
+                "hint: one or the other"
+            )
+        if isinstance(route, Owned) and route.update == "owners":
+            idle = next(each.rank for each in route.owners if each.rank >= workers)
+            raise UsageError(
+                f"plan: rank {idle} is to update values of bucket {index}, and does not train: it has no optimizer\n"
+                "hint: update by replicas, or by owners that train"
+            )
+    if helps(plan) and not any(shared(plan, at) for at in range(len(plan.buckets))):
+        raise UsageError(
+            f"plan: ranks from {workers} on neither train, nor own nor serve anything\nhint: a plan for {workers} ranks"
+        )
+    if helps(plan) and plan.schedule.turns:
+        raise UsageError(
+            "plan: merged or late gradients, and ranks that do not train: these take part in each iteration\n"
+            "hint: a plan without turns, or without them"
+        )

@@ -1,0 +1,315 @@
+"""What ranks of the tests do with JAX: each function returns what the tests compare."""
+
+import functools
+import hashlib
+import os
+import signal
+import time
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import optax
+
+import hocket.jax as hk
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce, Owned, Owner, Schedule
+from hocket.errors import Error
+from hocket.planning.buckets import buckets, plan_of
+from hocket.policies import READY_MADE, LocalSGD
+from tests.frameworks.jax_models import MODELS, OPTIMIZERS, normal
+
+RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
+STEPS = 50
+
+
+def digest(tree):
+    """Of all bits."""
+    leaves = jax.tree_util.tree_leaves(tree)
+    return hashlib.sha256(b"".join(np.asarray(each).tobytes() for each in leaves)).hexdigest()
+
+
+def train(model, optimizer, form="two functions", steps=STEPS):
+    """(digest of the parameters after each step, their distance from one process's on the batches of all ranks)."""
+    make, batch, loss_of = MODELS[model]
+    tool = OPTIMIZERS[optimizer]()
+    # Rank 0's values count.
+    params = hk.distribute(make(RANK))
+    digests = []
+
+    def apply(params, state, grads):
+        updates, state = tool.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    if form == "two functions":
+
+        @hk.gradients
+        def gradients(params, batch):
+            loss, grads = jax.value_and_grad(loss_of)(params, batch)
+            return loss, hk.mean(grads)
+
+        update = jax.jit(apply, donate_argnums=(0, 1))
+        state = tool.init(params)
+        for step in range(steps):
+            _, grads = gradients(params, batch(RANK, step))
+            params, state = update(params, state, grads)
+            digests.append(digest(params))
+    else:
+        tool = optax.chain(hk.all_reduce_gradients(), tool)
+
+        @functools.partial(hk.gradients, donate_argnums=(0, 1))
+        def step_of(params, state, batch):
+            return apply(params, state, jax.grad(loss_of)(params, batch))
+
+        state = tool.init(params)
+        for step in range(steps):
+            params, state = step_of(params, state, batch(RANK, step))
+            digests.append(digest(params))
+    return digests, distance(params, alone(model, optimizer, steps))
+
+
+def alone(model, optimizer, steps):
+    """One process on the batches of all ranks, without Hocket."""
+    make, batch, loss_of = MODELS[model]
+    tool = OPTIMIZERS[optimizer]()
+    params = jax.tree_util.tree_map(jnp.asarray, make(0))
+    state = tool.init(params)
+    grad = jax.jit(jax.grad(loss_of))
+    for step in range(steps):
+        each = [batch(rank, step) for rank in range(WORLD)]
+        grads = grad(params, tuple(np.concatenate(parts) for parts in zip(*each, strict=True)))
+        updates, state = tool.update(grads, state, params)
+        params = optax.apply_updates(params, updates)
+    return params
+
+
+def distance(one, other):
+    """Norm of the difference over the norm."""
+    flat = [
+        np.concatenate([np.asarray(each, np.float64).ravel() for each in jax.tree_util.tree_leaves(tree)])
+        for tree in (one, other)
+    ]
+    return float(np.linalg.norm(flat[0] - flat[1]) / np.linalg.norm(flat[1]))
+
+
+def dtypes():
+    """Means of small integers are exact in every type; leaves that do not travel come back as they are."""
+    names = ["float64", "float32", "float16", "bfloat16"]
+    params = {name: jnp.zeros((3, 5), name) for name in names}
+    params |= {"count": np.arange(3) + RANK, "none": jnp.zeros((0, 4)), "scalar": jnp.zeros(())}
+    params = hk.distribute(params)
+    grads = {
+        name: jnp.full(each.shape, 2 * RANK + 1).astype(each.dtype) if name != "count" else each
+        for name, each in params.items()
+    }
+    means = hk.gradients(hk.mean)(grads)
+    return {
+        name: [str(each.dtype), np.asarray(each, np.float64).ravel().tolist()] for name, each in means.items()
+    }
+
+
+def delayed(steps):
+    """Leaves come in another order on each rank and step, two executions in flight: what differs from the right sums."""
+    count, size = 6, 40
+    params = hk.distribute([jnp.zeros(size + at) for at in range(count)])
+
+    @hk.gradients
+    def gradients(values, rounds):
+        def slow(value, rounds):
+            # As many products of matrices as the rank's chance says, before the gradient is there.
+            seed = jnp.full((24, 24), 1e-3)
+            spent = jax.lax.fori_loop(0, rounds, lambda _, each: jnp.tanh(each @ seed), seed)
+            return value + 0 * spent[0, 0]
+
+        return hk.mean([slow(value, rounds[at]) for at, value in enumerate(values)])
+
+    random = np.random.default_rng(RANK)
+    under_way, wrong = [], []
+    for step in range(steps):
+        values = [
+            np.full(each.shape, float(8 * step + at + RANK), np.float32) for at, each in enumerate(params)
+        ]
+        under_way.append((step, gradients(values, random.integers(0, 60, count))))
+        if len(under_way) == 2:
+            wrong += check(*under_way.pop(0))
+    return wrong + check(*under_way.pop())
+
+
+def check(step, means):
+    centre = (WORLD - 1) / 2
+    return [
+        [step, at]
+        for at, each in enumerate(means)
+        if not np.array_equal(each, np.full(each.shape, 8 * step + at + centre, np.float32))
+    ]
+
+
+def lost(how):
+    """Rank 1 ends in the middle of a step: how soon the others notice, what they are told, and by which exception."""
+    params = hk.distribute({"w": jnp.zeros((500, 500)), "b": jnp.zeros(500)})
+
+    @hk.gradients
+    def gradients(params, x):
+        return hk.mean(jax.grad(lambda params: jnp.sum((x @ params["w"] + params["b"]) ** 2))(params))
+
+    x = jnp.ones((4, 500))
+    for _ in range(3):
+        jax.block_until_ready(gradients(params, x))
+    if RANK == 1:
+        time.sleep(0.5)
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("enough")
+    means = gradients(params, x)
+    began_s = time.monotonic()
+    try:
+        jax.block_until_ready(means)
+    except jax.errors.JaxRuntimeError as error:
+        return [time.monotonic() - began_s - 0.5, str(error)]
+    return None
+
+
+def refused():
+    """What each mistake is answered, and that training goes on after it."""
+    params = hk.distribute({"a": jnp.ones(3), "b": jnp.ones((2, 2))})
+    grads = jax.tree_util.tree_map(jnp.ones_like, params)
+
+    def loss(params):
+        return sum(jnp.sum(each) for each in jax.tree_util.tree_leaves(hk.mean(params)))
+
+    cases = {
+        "outside": lambda: hk.mean(grads),
+        "not at all": lambda: hk.gradients(lambda grads: grads)(grads),
+        "twice": lambda: hk.gradients(lambda grads: hk.mean(hk.mean(grads)))(grads),
+        "another tree": lambda: hk.gradients(lambda grads: hk.mean({"a": grads["a"]}))(grads),
+        "another shape": lambda: hk.gradients(lambda grads: hk.mean({**grads, "a": jnp.ones(4)}))(grads),
+        "another type": lambda: hk.gradients(lambda grads: hk.mean({**grads, "a": jnp.ones(3, int)}))(grads),
+        "grad": lambda: hk.gradients(jax.grad(loss))(grads),
+        "vmap": lambda: hk.gradients(jax.vmap(hk.mean))({name: each[None] for name, each in grads.items()}),
+        "complex": lambda: hk.distribute({"w": jnp.ones(3, complex)}),
+        "key": lambda: hk.distribute({"w": jnp.ones(3), "key": jax.random.key(0)}),
+        "eight bits": lambda: hk.distribute({"w": jnp.ones(3, "float8_e4m3fn")}),
+        "text": lambda: hk.distribute({"w": jnp.ones(3), "name": "net"}),
+        "nothing": lambda: hk.distribute({"count": jnp.ones(3, int)}),
+        "paths": lambda: hk.distribute({"a": {"b": jnp.ones(3)}, "a.b": jnp.ones(3)}),
+    }
+    said = {}
+    for name, call in cases.items():
+        try:
+            jax.block_until_ready(call())
+        except Error as error:
+            said[name] = f"{type(error).__name__}: {error}"
+    means = hk.gradients(hk.mean)(grads)
+    return said, [float(each.sum()) for each in jax.tree_util.tree_leaves(means)]
+
+
+def distributed_anew():
+    """A function of the model before is refused; a new one trains the new model, whatever was compiled."""
+    hk.distribute(jnp.ones(3))
+    kept = hk.gradients(hk.mean)
+    first = kept(jnp.full(3, RANK + 1.0))
+    lowered = jax.block_until_ready(first).tolist()
+    hk.distribute(jnp.ones(4))
+    return lowered, kept(jnp.full(4, RANK + 2.0)).tolist()
+
+
+def several_devices():
+    """The process has two devices."""
+    hk.distribute(jnp.ones(3))
+
+
+def differ():
+    """Rank 1 has another tree."""
+    hk.distribute({"w": jnp.ones((3, 4 + RANK))})
+
+
+def planned(kind):
+    """A plan or policy that compiled functions cannot keep: what is said."""
+    gradients = [Gradient("w", (4,), "f32"), Gradient("b", (6,), "f32")]
+    order = tuple(range(WORLD))
+    routes = {
+        "gates": AllReduce(algorithm="ring"),
+        "owners": Owned(update="owners", owners=tuple(Owner(rank=rank) for rank in order)),
+    }
+    options = {"policy": LocalSGD()}
+    if kind != "parameters":
+        plan = plan_of(buckets([gradients], routes[kind], order), WORLD, label=kind)
+        overlap = "gates" if kind == "gates" else "barrier"
+        options = {"plan": msgspec.structs.replace(plan, schedule=Schedule(overlap=overlap))}
+    hk.distribute({"w": jnp.ones(4), "b": jnp.ones(6)}, **options)
+
+
+SHAPES = {"bias": (37,), "weight": (40, 30)}
+
+
+def drawn(step):
+    """This rank's gradients."""
+    return {
+        name: normal([step, RANK, at], *shape).astype(np.float32)
+        for at, (name, shape) in enumerate(SHAPES.items())
+    }
+
+
+def by_policy(name):
+    """Bits of the results of some steps, by a policy: under JAX, and under PyTorch."""
+    hk.distribute(
+        {each: np.zeros(shape, np.float32) for each, shape in SHAPES.items()}, policy=READY_MADE[name]()
+    )
+    reduce = hk.gradients(hk.mean)
+    under_jax = [digest(reduce(drawn(step))) for step in range(5)]
+    return under_jax, of_torch(READY_MADE[name]())
+
+
+def of_torch(policy):
+    import hocket.torch
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name, shape in SHAPES.items():
+                self.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
+
+    model = Model()
+    model, optimizer = hocket.torch.distribute(
+        model, torch.optim.SGD(model.parameters(), lr=0.0), policy=policy
+    )
+    seen = []
+    for step in range(5):
+        optimizer.zero_grad()
+        sum(
+            (model.get_parameter(name) * torch.from_numpy(each)).sum() for name, each in drawn(step).items()
+        ).backward()
+        seen.append(digest([each.grad.numpy() for each in model.parameters()]))
+    return seen
+
+
+def left_out():
+    """A function that drops a mean, which XLA then never makes."""
+    hk.distribute({"a": jnp.ones(3), "b": jnp.ones(3)})
+    grads = {"a": jnp.ones(3), "b": jnp.ones(3)}
+    step = hk.gradients(lambda grads: hk.mean(grads)["a"])
+    try:
+        for _ in range(2):
+            jax.block_until_ready(step(grads))
+    except (jax.errors.JaxRuntimeError, Error) as error:
+        return str(error)
+    return None
+
+
+def in_a_loop():
+    """A mean in a loop would be sent once for each round."""
+    hk.distribute(jnp.ones(3))
+
+    def looped(grads):
+        return jax.lax.fori_loop(0, 3, lambda _, each: once(each), grads)
+
+    def once(grads):
+        return hk.mean(grads)
+
+    try:
+        jax.block_until_ready(hk.gradients(looped)(jnp.ones(3)))
+    except jax.errors.JaxRuntimeError as error:
+        return str(error)
+    return None

@@ -1,0 +1,235 @@
+"""JAX: `make test-frameworks`, in an environment of its own, with real ranks."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from hocket.settings import Settings
+from tests.frameworks import jobs
+
+CASES = "tests.frameworks.jax_rank"
+X64 = {"JAX_ENABLE_X64": "1"}
+TRAININGS = {
+    (model, optimizer): (f"{CASES}:train", model, optimizer)
+    for model in ("perceptron", "transformer")
+    for optimizer in ("sgd", "adam")
+}
+
+
+def digests(each):
+    return [rank[0] for rank in each]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_train_what_one_process_would(world, tmp_path):
+    """The model would be another one, or replicas would drift apart."""
+    calls = {**TRAININGS, "one function": (f"{CASES}:train", "perceptron", "adam", "one function")}
+    for name, ranks in jobs.by_name(calls, world, tmp_path).items():
+        assert all(each == ranks[0][0] for each in digests(ranks)), f"{name}: replicas differ"
+        assert len(set(ranks[0][0])) == 50, name
+        assert ranks[0][1] <= 1e-5, name
+
+
+def test_in_double_precision_too(tmp_path):
+    """An error of single precision could hide behind it."""
+    ranks = jobs.by_name({"x64": (f"{CASES}:train", "transformer", "adam")}, 3, tmp_path, environment=X64)[
+        "x64"
+    ]
+    assert all(each == ranks[0][0] for each in digests(ranks))
+    assert ranks[0][1] <= 1e-12
+
+
+def test_ranks_on_several_hosts_train_the_same(tmp_path):
+    """Sockets would be another path than shared memory."""
+    calls = {"sgd": (f"{CASES}:train", "perceptron", "sgd")}
+    ranks = jobs.by_name(calls, 3, tmp_path, hosts=["a", "b", "a"])["sgd"]
+    assert all(each == ranks[0][0] for each in digests(ranks))
+    assert ranks[0][1] <= 1e-5
+
+
+def test_every_type_travels_and_the_rest_stays(tmp_path):
+    """Gradients of half precision would be read as others, empty ones would hang, and integers would be averaged."""
+    ranks = jobs.by_name({"dtypes": (f"{CASES}:dtypes",)}, 3, tmp_path, environment=X64)["dtypes"]
+    assert ranks[0] == ranks[1] == ranks[2]
+    for name in ("float64", "float32", "float16", "bfloat16"):
+        assert ranks[0][name] == [name, [3.0] * 15]
+    assert ranks[0]["scalar"] == ["float64", [3.0]]
+    assert ranks[0]["none"][1] == []
+    assert ranks[0]["count"][1] == [0, 1, 2], "rank 0's"
+
+
+def test_two_executions_in_flight_with_leaves_in_any_order(tmp_path):
+    """Sums would mix steps, or ranks would wait for one another for ever."""
+    found = jobs.by_name({"delayed": (f"{CASES}:delayed", 1000)}, 2, tmp_path, hosts=["a", "b"])["delayed"]
+    assert found == [[], []]
+
+
+@pytest.mark.parametrize("how", ["killed", "raised"])
+def test_a_lost_rank_is_named(how, tmp_path):
+    """The others would wait, not know for whom, or crash in JAX's threads."""
+    ended = jobs.run([(f"{CASES}:lost", how)], 3, tmp_path)
+    assert ended.outcome.code != 0
+    for rank in (0, 2):
+        assert ended.returned[0][rank] is not None, ended.output
+        late_s, said = ended.returned[0][rank]
+        assert late_s < 1.0, said
+        assert "rank 1" in said, said
+        assert said.startswith("ABORTED"), said
+
+
+def test_mistakes_are_answered_with_a_sentence(tmp_path):
+    """A traceback of JAX's would not say what to do, or a rank would hang."""
+    ranks = jobs.by_name({"refused": (f"{CASES}:refused",)}, 2, tmp_path)["refused"]
+    assert ranks[0] == ranks[1]
+    said, sums = ranks[0]
+    expected = {
+        "outside": "outside of a function that hk.gradients compiles",
+        "not at all": "does not call hk.mean",
+        "twice": "calls hk.mean twice",
+        "another tree": "another tree than was distributed",
+        "another shape": "the gradient of `a` is [4] of float32",
+        "another type": "the gradient of `a` is [3] of int32",
+        "grad": "hk.mean cannot be differentiated",
+        "vmap": "hk.mean under jax.vmap",
+        "complex": "`w` is complex (complex64)",
+        "key": "`key` is a key of random numbers",
+        "eight bits": "`w` is of float8_e4m3fn",
+        "text": "`name` is a str, not an array",
+        "nothing": "nothing to distribute",
+        "paths": "two leaves have the path `a.b`",
+    }
+    assert set(said) == set(expected)
+    for name, part in expected.items():
+        assert said[name].startswith("UsageError: "), said[name]
+        assert part in said[name], said[name]
+    assert sums == [3.0, 4.0], "training goes on"
+
+
+def test_another_model_takes_the_place_of_the_first(tmp_path):
+    """What was compiled for the first would send its gradients as the second's."""
+    ranks = jobs.by_name({"anew": (f"{CASES}:distributed_anew",)}, 2, tmp_path)["anew"]
+    assert ranks == [[[1.5] * 3, [2.5] * 4]] * 2
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (("differ",), "the models of rank 0 and rank 1 differ: `w` is [3, 4] of f32 on rank 0 and [3, 5]"),
+        (("planned", "gates"), "UsageError: the plan has gates"),
+        (
+            ("planned", "owners"),
+            "UsageError: the plan sends rows of sparse gradients, or has owners that update",
+        ),
+        (("planned", "parameters"), "UsageError: the policy exchanges parameters"),
+    ],
+    ids=lambda each: "-".join(each) if isinstance(each, tuple) else "",
+)
+def test_what_a_job_cannot_do_ends_it_with_a_sentence(call, said, tmp_path):
+    """Ranks would train something else than was asked for."""
+    name, *arguments = call
+    ended = jobs.run([(f"{CASES}:{name}", *arguments)], 2, tmp_path)
+    assert ended.outcome.code != 0
+    assert said in ended.output, ended.output
+
+
+def test_several_devices_are_refused(tmp_path):
+    """Each would have gradients of its own, of which one would travel."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    ended = jobs.run([(f"{CASES}:several_devices",)], 1, tmp_path, environment=flags)
+    assert ended.outcome.code != 0
+    assert "UsageError: this process has 2 devices of JAX, and a rank has one" in ended.output
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            "left_out",
+            "turn 0: after 2 s, this rank has not used the means of `b`\nhint: ",
+        ),
+        ("in_a_loop", "the gradient of `parameter`: it comes twice in one turn"),
+    ],
+)
+def test_functions_that_make_too_few_or_too_many_gradients(call, said, tmp_path):
+    """They would hang, or send one gradient as another."""
+    settings = Settings(timeout_s=2, start_timeout_s=60)
+    ended = jobs.run([(f"{CASES}:{call}",)], 1, tmp_path, settings=settings)
+    assert ended.returned[0][0] is not None, ended.output
+    assert said in ended.returned[0][0]
+
+
+@pytest.mark.parametrize("policy", ["int8", "partial_f16", "power_sgd", "top_k", "two_level"])
+def test_policies_do_what_they_do_under_pytorch(policy, tmp_path):
+    """A policy that was tried with one framework would do something else with the other."""
+    calls = {"policy": (f"{CASES}:by_policy", policy)}
+    ranks = jobs.by_name(calls, 4, tmp_path, hosts=["a", "a", "b", "b"])["policy"]
+    assert all(each == ranks[0] for each in ranks), "replicas differ"
+    under_jax, under_torch = ranks[0]
+    assert len(set(under_jax)) == 5
+    assert under_jax == under_torch
+
+
+def test_a_function_without_ranks_is_one_of_jax(tmp_path):
+    """A script that is run alone, without the launcher, would not work."""
+    script = (
+        "import jax, jax.numpy as jnp, hocket.jax as hk\n"
+        "params = hk.distribute({'w': jnp.ones(3)})\n"
+        "grads = hk.gradients(lambda p: hk.mean(jax.grad(lambda p: (p['w'] ** 2).sum())(p)))(params)\n"
+        "print(grads['w'].tolist())\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOCKET_")}
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
+    )
+    assert (ran.returncode, ran.stdout) == (0, "[2.0, 2.0, 2.0]\n"), ran.stderr
+
+
+def test_the_structs_are_those_of_the_header():
+    """Fields would be read where this jaxlib has others."""
+    header = Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h"
+    sizes = {
+        "XLA_FFI_Api_Version": 24,
+        "XLA_FFI_Buffer": 48,
+        "XLA_FFI_Args": 40,
+        "XLA_FFI_Rets": 40,
+        "XLA_FFI_Attrs": 48,
+        "XLA_FFI_Metadata": 48,
+        "XLA_FFI_Metadata_Extension": 32,
+        "XLA_FFI_CallFrame": 176,
+    }
+    offsets = {
+        ("XLA_FFI_CallFrame", "stage"): 32,
+        ("XLA_FFI_CallFrame", "args"): 40,
+        ("XLA_FFI_CallFrame", "attrs"): 120,
+        ("XLA_FFI_CallFrame", "future"): 168,
+        ("XLA_FFI_Api", "XLA_FFI_Error_Create"): 48,
+        ("XLA_FFI_Api", "XLA_FFI_Error_Destroy"): 64,
+        ("XLA_FFI_Api", "XLA_FFI_Future_Create"): 152,
+        ("XLA_FFI_Api", "XLA_FFI_Future_SetAvailable"): 160,
+        ("XLA_FFI_Api", "XLA_FFI_Future_SetError"): 168,
+    }
+    lines = [f'#include "{header}"']
+    lines += [f'_Static_assert(sizeof({name}) == {size}, "{name}");' for name, size in sizes.items()]
+    lines += [
+        f'_Static_assert(offsetof({name}, {member}) == {offset}, "{name}.{member}");'
+        for (name, member), offset in offsets.items()
+    ]
+    ran = subprocess.run(
+        ["cc", "-fsyntax-only", "-x", "c", "-"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr

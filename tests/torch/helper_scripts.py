@@ -1,0 +1,120 @@
+"""What ranks do in `test_helpers.py`: three that train and two that own parts of buckets."""
+
+import hocket.torch as hk
+import torch
+from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan
+from torch import nn
+
+WORKERS, HELPERS, STEPS = 3, 2, 8
+WIDTH = 24
+
+
+def network():
+    """The same on all ranks."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1)
+    )
+
+
+def plan(update="replicas"):
+    """Of each kind a bucket: among workers alone; owned by helpers alone; by both, with a part of a variable that another has."""
+    everyone = tuple(range(WORKERS + HELPERS))
+    shares = tuple(Owner(rank=rank, share=1 if rank < WORKERS else 3) for rank in everyone)
+    idle = Owned(owners=tuple(Owner(rank=rank) for rank in everyone[WORKERS:]), update=update)
+    routes = [
+        (["4.weight", "4.bias"], AllReduce(algorithm="ring"), everyone[:WORKERS], [(None, None)] * 2),
+        (["2.weight", "2.bias"], idle, everyone, [(0, 100), (0, None)]),
+        (
+            ["2.weight", "0.weight", "0.bias"],
+            Owned(owners=shares),
+            everyone,
+            [(100, None), (0, None), (0, None)],
+        ),
+    ]
+    sizes = {name: each.numel() for name, each in network().named_parameters()}
+    buckets = []
+    for priority, (names, route, order, ranges) in enumerate(routes):
+        parts = tuple(
+            Part(variable=name, start=start or 0, stop=sizes[name] if stop is None else stop)
+            for name, (start, stop) in zip(names, ranges, strict=True)
+        )
+        buckets.append(
+            Bucket(
+                parts=parts,
+                elements=sum(part.stop - part.start for part in parts),
+                dtype="f32",
+                route=route,
+                order=order,
+                priority=priority,
+            )
+        )
+    return Plan(
+        world=len(everyone),
+        workers=everyone[:WORKERS],
+        buckets=tuple(buckets),
+        promise="exact",
+        label="with helpers",
+        reason="",
+    )
+
+
+def batch(step, rank):
+    """Of a rank."""
+    drawn = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(5, WIDTH, generator=drawn)
+
+
+def train():
+    """Parameters."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    try:
+        hk.distribute(model, optimizer, plan=plan())
+    except SystemExit as ended:
+        return {"helped": ended.code}
+    rank = hk.rank(model)
+    for step in range(STEPS):
+        for part in range(2):
+            inputs = batch(step, rank)[part * 3 : part * 3 + 3]
+            if part == 0:
+                optimizer.zero_grad()
+                with model.no_sync():
+                    model(inputs).square().mean().backward()
+            else:
+                model(inputs).square().mean().backward()
+        optimizer.step()
+    # The second bucket is on helpers alone: without them, nobody would have its means.
+    return {
+        "parameters": [each.detach().flatten().tolist() for each in model.parameters()],
+        "world": hk.world(model),
+    }
+
+
+def alone():
+    """The same in one process: the mean of all workers' gradients in each step."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for rank in range(WORKERS):
+            for part in range(2):
+                inputs = batch(step, rank)[part * 3 : part * 3 + 3]
+                (model(inputs).square().mean() / WORKERS).backward()
+        optimizer.step()
+    return [each.detach().flatten().tolist() for each in model.parameters()]
+
+
+def die():
+    """Rank 1 dies in its third step."""
+    import os
+
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hk.distribute(model, optimizer, plan=plan())
+    for step in range(STEPS):
+        if step == 2 and hk.rank(model) == 1:
+            os._exit(3)
+        optimizer.zero_grad()
+        model(batch(step, 0)).square().mean().backward()
+        optimizer.step()

@@ -1,0 +1,29 @@
+"""A job that was told that gradients may be merged and late finds out by itself that this pays, and loses none of them."""
+
+import pytest
+
+from benches.delays import drift
+
+ITERATIONS = 60
+
+
+@pytest.fixture(scope="module")
+def driven(emulated):
+    """What came of it, and what it did to its plan."""
+    cluster, _ = drift.racks()
+    with emulated(cluster) as bed:
+        return drift.drive(bed, ITERATIONS)
+
+
+def test_every_iteration_is_applied_once(driven):
+    """Gradients would be lost, or applied twice, where one plan's turns end and another's begin."""
+    found, _ = driven
+    assert (found.least_applied, found.most_applied) == (ITERATIONS, ITERATIONS)
+
+
+@pytest.mark.timing
+def test_late_gradients_are_adopted_and_kept(driven):
+    """A promise would be without effect in a job that has no plan."""
+    _, changes = driven
+    for what in ("adopted", "kept"):
+        assert any(each.what == what and "late by up to 1" in each.label for each in changes), changes

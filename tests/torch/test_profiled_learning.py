@@ -1,0 +1,35 @@
+"""`hocket profile` of several ranks: what the guard needs to know of optimizer, noise, losses and curvature."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from hocket.artefacts import files
+from hocket.artefacts.profile import Profile
+from hocket.settings import Settings
+from hocket.torch.profiler import STEPS, WARM_UP_STEPS
+from tests.support import ranks
+from tests.torch.profiled_scripts import MOMENTUM, RATE, SIZE, SPREAD, TRUTH
+
+
+def test_a_profile_says_how_the_model_learns(tmp_path: Path) -> None:
+    """Broken: plans for late gradients would be judged by nothing, or by another training."""
+    path = tmp_path / "profile.json"
+    settings = Settings(timeout_s=30, start_timeout_s=30, profile_out=str(path))
+    ended = ranks.run("tests.torch.profiled_scripts:profiled", 4, tmp_path, settings=settings)
+    assert ended.outcome.code == 0, ended.output
+    learning = files.read(path, Profile).learning
+    assert learning is not None
+    assert (learning.optimizer, learning.adaptive, learning.ranks) == ("SGD", False, 4)
+    assert (learning.rate, learning.momentum) == (RATE, MOMENTUM)
+    # The last step ends the script before it logs; means over ranks 0 to 3.
+    assert learning.losses == tuple(11.5 - step for step in range(WARM_UP_STEPS + STEPS - 1))
+    assert learning.curvature == pytest.approx(4.0, rel=0.02)
+    norm2 = SIZE * TRUTH**2
+    assert learning.drift == pytest.approx(norm2, rel=0.1)
+    # Of two iterations of four ranks: a deviation of six degrees of freedom, and sketches.
+    assert learning.noise is not None
+    assert 0.3 < learning.noise / (SPREAD * math.sqrt(norm2)) < 4
