@@ -324,7 +324,9 @@ def power_sgd(rank, world):
     message = refusal(lambda: [model(torch.randn(8, 256)).sum().backward() for _ in range(6)])
     # A callback runs inside `then` where the result was there already, and is no call of a callback: ranks are refused at
     # different buckets, and who is refused first leaves the others.
-    assert "is called by a callback of another one's future" in message or "left the job while" in message, message
+    assert "is called by a callback of another one's future" in message or "left the job while" in message, (
+        message
+    )
 
 
 def fsdp(rank, world):
