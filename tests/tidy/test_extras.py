@@ -67,13 +67,19 @@ def test_a_bench_says_what_it_needs():
     assert "hint: pip install 'hocket[torch]'" in said, said
 
 
-def test_import_says_which_extra_it_needs():
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_import_says_which_extra_it_needs(framework):
     """`No module named 'torch'` does not say what of Hocket brings it; programs that try the import go on as before."""
-    source = "try:\n    import hocket.torch\nexcept ImportError as error:\n    print(error.name, error)"
+    source = (
+        f"try:\n    import hocket.{framework}\nexcept ImportError as error:\n    print(error.name, error)"
+    )
     code, said = without_extras(source)
     assert (code, said.splitlines()) == (
         0,
-        ["torch hocket.torch needs torch, which is not installed", "hint: pip install 'hocket[torch]'"],
+        [
+            f"{framework} hocket.{framework} needs {framework}, which is not installed",
+            f"hint: pip install 'hocket[{framework}]'",
+        ],
     )
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hocket import _native
+
 ROOT = Path(__file__).parents[2]
 LINES_MAX = 500
 """More is several concepts in one file."""
@@ -88,9 +90,26 @@ def test_no_path_or_address_of_one_machine():
 
 def test_importing_hocket_is_light():
     """`hocket --help` would take seconds, and need PyTorch."""
-    script = "import sys, hocket, hocket.cli.main; print(*{'torch', 'numpy', 'sklearn', 'rich'} & set(sys.modules))"
+    heavy = {"torch", "jax", "jaxlib", "tensorflow", "keras", "numpy", "sklearn", "rich"}
+    script = f"import sys, hocket, hocket.cli.main; print(*{heavy} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == ""
+
+
+def test_the_extension_is_linked_to_no_framework():
+    """It would not load beside another version of the framework, or without it."""
+    file = _native.__file__
+    symbols = subprocess.run(["nm", "-D", file], capture_output=True, text=True, check=True).stdout
+    assert "PyInit__native" in symbols
+    pattern = re.compile(
+        r"\b(XLA_|TF_|TFE_|PJRT_|THP|nccl)\w*|\b_ZN\w*(?:torch|tensorflow|xla|tsl|at|c10)\d+\w*"
+    )
+    assert pattern.findall(symbols) == []
+    needed = subprocess.run(["readelf", "-d", file], capture_output=True, text=True, check=True).stdout
+    libraries = re.findall(r"\(NEEDED\).*\[(.+?)\]", needed)
+    assert libraries
+    system = ("ld-linux", "libc.", "libdl.", "libgcc_s.", "libm.", "libpthread.", "librt.")
+    assert [each for each in libraries if not each.startswith(system)] == []
 
 
 def test_training_loads_no_framework():
