@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -17,23 +18,29 @@ from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
 from hocket.planning import admission, delays, search
 from hocket.planning.guard import stability_limit
+from hocket.planning.reason import seconds
 from hocket.planning.walk import Rule
 from hocket.settings import Guard
 from hocket.training.buckets import check_runs
 from hocket.training.gradients import Gradient as Trained
 
+EQUAL = (1_000_000,) * 8
+"""Elements of layers."""
 
-def profile(compute_s: float) -> Profile:
-    """Eight layers of a million elements."""
+LATER_LARGER = (10_000,) * 4 + (2_000_000,) * 4
+
+
+def profile(compute_s: float, sizes: Sequence[int] = EQUAL) -> Profile:
+    """Eight layers."""
     gradients = tuple(
         Gradient(
             name=f"layer.{at}",
-            shape=(1_000_000,),
+            shape=(size,),
             dtype="f32",
             ready_s=compute_s * (1 / 3 + (8 - at) / 12),
             needed_s=compute_s * at / 24,
         )
-        for at in range(8)
+        for at, size in enumerate(sizes)
     )
     return Profile(
         model="layers",
@@ -54,10 +61,15 @@ def planned(
     *,
     rate: Rule | None = "sqrt",
     guard: Guard = "full",
+    sizes: Sequence[int] = EQUAL,
+    knows_layers: bool = True,
 ) -> tuple[Plan, Plan]:
-    """On links of 1 Gbit/s: without, and with what the promise allows beyond."""
+    """On links of 1 Gbit/s: without, and with what the promise allows beyond. `knows_layers`: the profile says when they run."""
     hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd")
-    of = msgspec.structs.replace(profile(compute_s), learning=learning)
+    of = msgspec.structs.replace(profile(compute_s, sizes), learning=learning)
+    if not knows_layers:
+        gradients = tuple(msgspec.structs.replace(each, needed_s=0.0) for each in of.gradients)
+        of = msgspec.structs.replace(of, gradients=gradients)
     found = search.considered(Cluster(hosts=hosts), of, 4, promise=promise)
     plain = found.explained(found.best)
     return plain, delays.scheduled(plain, found.question.graph, of, promise, rate, guard=guard)
@@ -95,6 +107,40 @@ def test_where_computation_hides_everything_nothing_is_late() -> None:
     assert plan.schedule == plain.schedule
     assert plan.promise == plain.promise
     assert "would gain nothing" in plan.reason
+
+
+@pytest.mark.parametrize("compute_s", [0.08, 0.15, 0.2, 0.25])
+def test_late_gradients_are_compared_with_the_best_synchronous_iteration(compute_s: float) -> None:
+    """Broken: gradients would be late although gates hide nearly as much, and training would be changed for nothing."""
+    plain, plan = planned(compute_s, Promise("delayed", delay=1))
+    _, merged = planned(compute_s, Promise("merged"))
+    # Nothing is merged: what is left is the best synchronous plan.
+    assert merged.schedule == Schedule(overlap="gates")
+    assert merged.predicted_step_s <= delays.FASTER * plain.predicted_step_s
+    assert plan.schedule.turns
+    assert plan.predicted_step_s <= delays.FASTER * merged.predicted_step_s
+    assert f"instead of {seconds(merged.predicted_step_s)}" in plan.reason
+    assert plan.buckets == plain.buckets
+
+
+def test_a_plan_whose_gates_hide_as_much_has_gates_and_nothing_late() -> None:
+    """Broken: a user who allows late gradients would get them where synchronous updates are as fast."""
+    promise = Promise("delayed", delay=1)
+    plain, plan = planned(0.23, promise, sizes=LATER_LARGER)
+    assert plan.schedule == Schedule(overlap="gates")
+    assert plan.promise == plain.promise
+    assert plan.predicted_step_s <= delays.FASTER * plain.predicted_step_s
+    assert [each.priority for each in plan.buckets] == [4, 3, 2, 1, 0]
+    assert plan.label.endswith("at gates")
+    assert "At gates" in plan.reason
+    assert "would gain nothing" in plan.reason
+    check(plan)
+
+
+def test_gates_are_for_profiles_that_say_when_layers_run() -> None:
+    """Broken: a job's own profile knows nothing of layers, and would be promised an overlap that there is not."""
+    _, plan = planned(0.23, Promise("merged"), sizes=LATER_LARGER, knows_layers=False)
+    assert plan.schedule == Schedule()
 
 
 def test_parts_of_a_gradient_have_the_same_turns() -> None:
@@ -170,10 +216,9 @@ def curvature_at(share: float) -> float:
 @pytest.mark.parametrize("share", [1.2, 5.0, 30.0])
 def test_a_rate_between_the_limits_is_refused_when_a_plan_is_made(share: float) -> None:
     """Broken: training would diverge with the plan, and not without (row R6)."""
-    plain, plan = planned(0.15, Promise("delayed", delay=1), sgd(curvature_at(share)), rate=None)
+    _, plan = planned(0.15, Promise("delayed", delay=1), sgd(curvature_at(share)), rate=None)
     assert 0.1 * curvature_at(share) < stability_limit(0, MOMENTUM)
-    assert plan.schedule == plain.schedule
-    assert plan.buckets == plain.buckets
+    assert plan.schedule == Schedule(overlap="gates")
     (refused,) = plan.evidence.refused
     failed = [check for check in refused.checks if check.passed is False]
     assert [check.name for check in failed] == ["stability"]

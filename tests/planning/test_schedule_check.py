@@ -9,8 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hocket.artefacts.plan import Begun, Due, Ready, Schedule, Turn
-from hocket.artefacts.schedule_check import PERIOD_MAX, SLOTS_MAX, Job, check_job, findings
+from hocket.artefacts.schedule_check import PERIOD_MAX, SLOTS_MAX, check_workload, findings
 from hocket.errors import ArtefactError
+from hocket.planning.buckets import plan_of
 
 PERIODS = 5
 
@@ -153,19 +154,22 @@ def test_endless_periods_are_refused_at_once(period):
     assert any("iterations late" in found for found in findings(late, 1))
 
 
-def test_a_schedule_for_another_job_is_refused():
+def test_a_schedule_for_another_workload_is_refused():
     """Merged batches would be of other sizes than those the guard judged."""
     late = Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=1)),),), delay_max=1)
-    made_for = Job(workers=4, batch=32)
-    check_job(late, made_for, Job(workers=4, batch=32))
-    check_job(Schedule(), made_for, Job(workers=2, batch=8))
-    for job, expected in (
-        (Job(workers=2, batch=32), "4 ranks that compute, and the job has 2"),
-        (Job(workers=4, batch=16), "32 samples per backward, and the job has 16"),
-        (Job(workers=4, batch=32, accumulation=2), "1 backwards per iteration, and the job has 2"),
+    plan = msgspec.structs.replace(plan_of([], 4, label="late"), schedule=late, batch=32, accumulation=1)
+    check_workload(plan, batch=32, accumulation=1, rank=0)
+    # Nobody could look.
+    check_workload(plan, batch=None, accumulation=None, rank=0)
+    check_workload(msgspec.structs.replace(plan, batch=None), batch=8, accumulation=1, rank=0)
+    check_workload(msgspec.structs.replace(plan, schedule=Schedule()), batch=8, accumulation=2, rank=0)
+    for batch, accumulation, expected in (
+        (16, 1, "plan `late`: .* 32 samples per backward, and rank 2 has 16"),
+        (32, 2, "1 backwards per iteration, and rank 2 has 2"),
     ):
-        with pytest.raises(ArtefactError, match=expected):
-            check_job(late, made_for, job)
+        with pytest.raises(ArtefactError, match=expected) as refused:
+            check_workload(plan, batch=batch, accumulation=accumulation, rank=2)
+        assert "hint: `hocket profile`" in str(refused.value)
 
 
 def test_one_step_applies_one_turn_of_a_bucket():

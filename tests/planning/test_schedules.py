@@ -76,8 +76,36 @@ def test_defts_schedule_of_a_plan():
     made = msgspec.structs.replace(plan(), schedule=schedule, promise="delayed")
     assert list(findings(made)) == []
     assert schedule.delay_max >= 1
-    with pytest.raises(UsageError, match="never be applied"):
-        deft(plan(), link_graph(alternating(1e11, 3e7), 4), model(8, 100_000), rate="linear")
+
+
+def test_a_bucket_longer_than_every_gap_is_refused_by_name():
+    """By DeFT's schedule there would be no update ever, and nobody would say of which gradients, or what to do."""
+    slow = link_graph(alternating(1e11, 5e8), 4)
+    sizes = [100_000] * 7 + [4_000_000]
+    uneven = model(8, 100_000)
+    gradients = [
+        msgspec.structs.replace(each, shape=(size,))
+        for each, size in zip(uneven.gradients, sizes, strict=True)
+    ]
+    uneven = msgspec.structs.replace(uneven, gradients=tuple(gradients))
+    groups = [gradients[:1], gradients[1:4], gradients[4:6], gradients[6:]]
+    made = plan_of(buckets(groups, AllReduce(algorithm="ring"), range(4)), 4, label="ring")
+    with pytest.raises(UsageError) as refused:
+        deft(made, slow, uneven, rate="linear")
+    for part in (
+        "bucket 3 (p6 and 1 more) takes",
+        "no gap of computation is longer than 40.0 ms",
+        "would never be applied",
+        "hint: leave out the guard `paper`",
+    ):
+        assert part in str(refused.value)
+    # What the hint says: other schedules apply all of them, as late as is allowed.
+    other = front(made, slow, uneven, DELAYED, gates=False, rate="linear")
+    assert all(
+        list(findings(msgspec.structs.replace(made, schedule=each.schedule, promise="delayed"))) == []
+        for each in other
+    )
+    assert min(each.iteration_s for each in other) < other[-1].iteration_s
 
 
 def test_knapsacks_and_parts_reach_python():

@@ -56,9 +56,11 @@ def loss_of(model: nn.Module, iteration: int, rank: int) -> torch.Tensor:
     return model(torch.randn(4, 5, generator=draw, dtype=torch.float64)).square().sum()
 
 
-def plan_for(model: nn.Module, schedule: Schedule, groups: Sequence[Sequence[str]]) -> Plan:
-    """A bucket for each group of parameters, by one ring or another."""
-    world = here()[1]
+def plan_for(
+    model: nn.Module, schedule: Schedule, groups: Sequence[Sequence[str]], world: int | None = None
+) -> Plan:
+    """A bucket for each group of parameters, by one ring or another. `world`: None: as many ranks as are here."""
+    world = here()[1] if world is None else world
     sizes = {name: each.numel() for name, each in model.named_parameters()}
     buckets = [
         Bucket(
@@ -349,11 +351,15 @@ def noisy(delay: str) -> list[float | int | None]:
     return [max(far[-20:]), retreated]
 
 
+def late_plan(model: nn.Module, world: int | None = None) -> Plan:
+    """Of the network, with every gradient an iteration late."""
+    names = [name for name, _ in model.named_parameters()]
+    return plan_for(model, schedule_of((1,), 1, 2, "linear"), [names[2:], names[:2]], world)
+
+
 def late() -> tuple[nn.Module, torch.optim.Optimizer]:
     model = network()
-    names = [name for name, _ in model.named_parameters()]
-    plan = plan_for(model, schedule_of((1,), 1, 2, "linear"), [names[2:], names[:2]])
-    return hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01), plan=plan)
+    return hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01), plan=late_plan(model))
 
 
 def refused() -> dict[str, str]:
@@ -412,7 +418,7 @@ def refused_at_the_start() -> dict[str, str]:
 
     model = network()
     names = [name for name, _ in model.named_parameters()]
-    plan = plan_for(model, schedule_of((1,), 1, 2, "linear"), [names[2:], names[:2]])
+    plan = late_plan(model)
     model, optimizer = hk.distribute(model, torch.optim.LBFGS(model.parameters()), plan=plan)
 
     def closure() -> torch.Tensor:

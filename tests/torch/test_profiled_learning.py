@@ -21,7 +21,9 @@ def test_a_profile_says_how_the_model_learns(tmp_path: Path) -> None:
     settings = Settings(timeout_s=30, start_timeout_s=30, profile_out=str(path))
     ended = ranks.run("tests.torch.profiled_scripts:profiled", 4, tmp_path, settings=settings)
     assert ended.outcome.code == 0, ended.output
-    learning = files.read(path, Profile).learning
+    profile = files.read(path, Profile)
+    assert (profile.batch, profile.accumulation) == (1, 1)
+    learning = profile.learning
     assert learning is not None
     assert (learning.optimizer, learning.adaptive, learning.ranks) == ("SGD", False, 4)
     assert (learning.rate, learning.momentum) == (RATE, MOMENTUM)

@@ -79,6 +79,18 @@ class Part(NamedTuple):
     gradient: np.ndarray
 
 
+class Workload:
+    """Batches have no dimension of their own here."""
+
+    batch = None
+
+    def __init__(self) -> None:
+        self.backwards = 0
+
+    def stop(self) -> None:
+        """Counting costs nothing."""
+
+
 class Toy:
     """A `tape.Network` and its `tape.Momentum`: gradients are arrays over buckets, to which backward adds."""
 
@@ -92,11 +104,13 @@ class Toy:
         self._stepped: list[Callable[[], None]] = []
         self._parts: dict[str, list[Part]] = {}
         self._reduced: set[str] = set()
+        self._workload = Workload()
 
     # What a script calls.
 
     def backward(self, tape, loss) -> None:
         """Gradients, and what hangs on the end of a backward."""
+        self._workload.backwards += 1
         tape.backward(loss)
         ends, self._ends = self._ends, []
         for call in ends:
@@ -174,6 +188,10 @@ class Toy:
 
     def learning(self) -> Learning:
         return Learning(optimizer="Momentum", rate=self.optimizer.rate, momentum=self.optimizer.momentum)
+
+    def workload(self) -> Workload:
+        self._workload = Workload()
+        return self._workload
 
     def optimizer_state(self) -> bytes:
         return pickle.dumps(self.optimizer.moments) if self.optimizer.moments else b""

@@ -225,7 +225,8 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every rank of the job compiles to the same programs.
 
     `workers` are the ranks that compute; the others of the `world` only own or serve. `safer`: schedules to which a training that
-    goes wrong retreats, one after the other, before it goes on synchronously. `label` names the choice, `reason` says in a sentence
+    goes wrong retreats, one after the other, before it goes on synchronously. A schedule with turns was made for iterations of
+    `accumulation` backwards of `batch` samples a rank; None: nobody knows. `label` names the choice, `reason` says in a sentence
     why.
     """
 
@@ -235,6 +236,8 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     buckets: tuple[Bucket, ...]
     schedule: Schedule = Schedule()
     safer: tuple[Schedule, ...] = ()
+    batch: int | None = None
+    accumulation: int | None = None
     promise: Level
     evidence: Evidence = Evidence()
     label: str

@@ -22,7 +22,8 @@ class Gradient(gradient.Gradient, frozen=True, kw_only=True, forbid_unknown_fiel
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training step without communication, under the load of all ranks of a host together.
 
-    `gradients` are in the order of `model.named_parameters()`. `learning`: what was seen of how the model learns; None: nothing.
+    `gradients` are in the order of `model.named_parameters()`. `batch`: samples of a rank's forward; `accumulation`: backwards of a
+    step; None: nobody has looked. `learning`: what was seen of how the model learns; None: nothing.
     """
 
     version: int = 1
@@ -34,4 +35,6 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     optimizer_s: float
     step_s: float
     gradients: tuple[Gradient, ...]
+    batch: int | None = None
+    accumulation: int | None = None
     learning: Learning | None = None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
-from hocket.artefacts.plan import Begun, Schedule, Turn
+from hocket.artefacts.plan import Begun, Plan, Schedule, Turn
 from hocket.errors import ArtefactError
 
 SLOTS_MAX = 2
@@ -19,14 +18,6 @@ Moment = tuple[int, int, int]
 """An iteration, what of it (its begin, the gates of its forward, backward, backward's end, its end), and the place there."""
 
 BEGIN, GATE, BACKWARD, BACKWARD_END, END = range(5)
-
-
-class Job(NamedTuple):
-    """What a schedule is for: ranks that compute, samples of a rank's backward, and backwards of an iteration."""
-
-    workers: int
-    batch: int
-    accumulation: int = 1
 
 
 def findings(schedule: Schedule, buckets: int) -> Iterator[str]:
@@ -51,24 +42,25 @@ def findings(schedule: Schedule, buckets: int) -> Iterator[str]:
             yield f"bucket {index}: {found}"
 
 
-def check_job(schedule: Schedule, made_for: Job, job: Job) -> None:
-    """Raises ArtefactError where a schedule that is not trivial was made for another job: its proofs are of other numbers."""
-    if not schedule.turns or made_for == job:
-        return
-    names = {
-        "workers": "ranks that compute",
-        "batch": "samples per backward",
-        "accumulation": "backwards per iteration",
-    }
+def check_workload(plan: Plan, *, batch: int | None, accumulation: int | None, rank: int) -> None:
+    """ArtefactError: the plan has merged or late gradients, and was made for other iterations than those of a rank, which has so
+    many samples in a backward, and backwards in an iteration. None: nobody knows.
+
+    The guard has judged batches of another size, and computation hides more or less than was planned.
+    """
     different = [
-        f"{getattr(made_for, field)} {name}, and the job has {getattr(job, field)}"
-        for field, name in names.items()
-        if getattr(made_for, field) != getattr(job, field)
+        f"{planned} {what}, and rank {rank} has {own}"
+        for planned, own, what in (
+            (plan.batch, batch, "samples per backward"),
+            (plan.accumulation, accumulation, "backwards per iteration"),
+        )
+        if planned is not None and own is not None and planned != own
     ]
-    raise ArtefactError(
-        f"plan: its schedule was made for {'; '.join(different)}\n"
-        "hint: plan again with the job's numbers, or use a plan without merged or late gradients"
-    )
+    if plan.schedule.turns and different:
+        raise ArtefactError(
+            f"plan `{plan.label}`: its schedule of merged or late gradients was made for {'; '.join(different)}\n"
+            "hint: `hocket profile` the script as it is now and `hocket plan` again, or use a plan without merged or late gradients"
+        )
 
 
 def slots_needed(turns: Sequence[Turn], period: int) -> int:

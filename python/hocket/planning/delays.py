@@ -19,7 +19,7 @@ from hocket.planning.guard import accepted, compatible, described, used
 from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
 from hocket.planning.routes import reduces_means
-from hocket.planning.schedules import Choice, deft, front, turns
+from hocket.planning.schedules import Choice, by_need, deft, front, steady, turns
 from hocket.planning.walk import Rule
 from hocket.settings import Guard
 
@@ -43,7 +43,8 @@ def scheduled(
     guard: Guard = "full",
 ) -> Plan:
     """The plan with the schedule that gains most among those that the guard lets pass, if one does gain, and with a sentence on it;
-    else the plan as it is. The guard knows what the profile's `learning` says. `rate`: None: as the profile's optimizer needs it.
+    else the plan as it is, or at gates, if that is faster. The guard knows what the profile's `learning` says. `rate`: None: as
+    the profile's optimizer needs it.
 
     Raises UsageError for a gradient that the profile lacks, and for the guard `paper` without what its ratio is made of.
     """
@@ -61,7 +62,8 @@ def scheduled(
     else:
         found = [*front(plan, graph, profile, promise, gates=False, rate=rule)]
     variables = [bucket.variables for bucket in plan.buckets]
-    synchronous_s = plan.predicted_step_s
+    synchronous = _synchronous(plan, graph, profile)
+    synchronous_s = synchronous.predicted_step_s
     # Turns of one iteration that are applied in it are what the plan does anyway, maybe at gates.
     gaining = [
         each
@@ -71,7 +73,7 @@ def scheduled(
         and each.iteration_s <= FASTER * synchronous_s
     ]
     if not gaining:
-        return _saying(plan, " Merged or late gradients would gain nothing: none are used.")
+        return _saying(synchronous, " Merged or late gradients would gain nothing: none are used.")
     checked = [
         (each, admission.judged(each.schedule, learning, epsilon=promise.epsilon, guard=guard))
         for each in gaining
@@ -80,15 +82,18 @@ def scheduled(
     best = _best(passed)
     refused = _refused(checked, best)
     if best is None:
-        evidence = msgspec.structs.replace(plan.evidence, refused=refused)
-        return _saying(msgspec.structs.replace(plan, evidence=evidence), _said_of_none(refused))
+        evidence = msgspec.structs.replace(synchronous.evidence, refused=refused)
+        return _saying(msgspec.structs.replace(synchronous, evidence=evidence), _said_of_none(refused))
     label = f"{plan.label}, {name(best.schedule)}"
     own = next(checks for each, checks in checked if each is best)
     evidence = msgspec.structs.replace(
         plan.evidence,
         predicted_step_s=best.iteration_s,
         bound_step_s=None,
-        candidates=(Candidate(label=label, predicted_step_s=best.iteration_s), *plan.evidence.candidates),
+        candidates=(
+            Candidate(label=label, predicted_step_s=best.iteration_s),
+            *synchronous.evidence.candidates,
+        ),
         checks=own,
         refused=refused,
     )
@@ -98,14 +103,44 @@ def scheduled(
         plan,
         schedule=best.schedule,
         safer=safer,
+        batch=profile.batch,
+        accumulation=profile.accumulation,
         promise=max((plan.promise, "delayed" if late else "merged"), key=LEVELS.index),
         evidence=evidence,
         label=label,
-        reason=plan.reason
+        reason=synchronous.reason
         + _said(best, synchronous_s)
         + admission.said(own, best.schedule, learning)
         + _said_of_refused(refused),
     )
+
+
+def _synchronous(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan:
+    """Behind a barrier, or at gates with the buckets in the order in which forward needs them, whichever is faster.
+
+    Updates are the same, so merged or late ones must gain something over both.
+    """
+    # Where a profile does not say when layers run, nothing is known of gates.
+    if plan.schedule.overlap == "gates" or not any(each.needed_s for each in profile.gradients):
+        return plan
+    gated = msgspec.structs.replace(
+        plan, buckets=by_need(plan.buckets, profile), schedule=Schedule(overlap="gates")
+    )
+    iteration_s = steady(gated, graph, profile).iteration_s
+    if iteration_s > FASTER * plan.predicted_step_s:
+        return plan
+    label = f"{plan.label}, at gates"
+    evidence = msgspec.structs.replace(
+        plan.evidence,
+        predicted_step_s=iteration_s,
+        bound_step_s=None,
+        candidates=(Candidate(label=label, predicted_step_s=iteration_s), *plan.evidence.candidates),
+    )
+    words = (
+        f" At gates, where each layer's forward waits for its own gradients alone, an iteration is predicted to take "
+        f"{seconds(iteration_s)} instead of {seconds(plan.predicted_step_s)}."
+    )
+    return _saying(msgspec.structs.replace(gated, evidence=evidence, label=label), words)
 
 
 def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:

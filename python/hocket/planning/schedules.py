@@ -6,10 +6,13 @@ The search is `crates/plan/src/schedules`; here are its inputs from a plan, and 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from hocket import _native
 from hocket.artefacts.plan import Begun, Bucket, Due, Plan, Schedule, Turn
@@ -20,6 +23,7 @@ from hocket.errors import UsageError
 from hocket.planning.cost import pieces
 from hocket.planning.guard import Turns
 from hocket.planning.links import LinkGraph
+from hocket.planning.reason import seconds
 from hocket.planning.walk import Rule
 
 
@@ -86,10 +90,13 @@ def deft(
     check(plan)
     described = pieces(plan.buckets, graph, profile, workers=plan.workers)
     places = range(len(plan.buckets))
-    staged = _native.staged_schedule(
-        _timed(plan.buckets, profile, described), capacity_factor=capacity_factor
-    )
+    timed = _timed(plan.buckets, profile, described)
     order = _input_first(plan.buckets, profile)
+    gap_s = capacity_factor * max(math.fsum(each[0] for each in timed), math.fsum(each[1] for each in timed))
+    for at, (_, _, (busy_s,)) in zip(order, timed, strict=True):
+        if busy_s > gap_s:
+            raise UsageError(_starved(at, plan.buckets[at], busy_s, gap_s))
+    staged = _native.staged_schedule(timed, capacity_factor=capacity_factor)
     return _artefact(_in_places(staged, order), places, rate)
 
 
@@ -112,6 +119,13 @@ def steady(plan: Plan, graph: LinkGraph, profile: Profile) -> Choice:
     return Choice(plan.schedule, iteration_s, updates)
 
 
+def by_need(buckets: Sequence[Bucket], profile: Profile) -> tuple[Bucket, ...]:
+    """The same buckets, of which that goes first whose parameters forward needs first."""
+    needed_s = _needed_s(buckets, profile)
+    places = {at: place for place, at in enumerate(sorted(range(len(buckets)), key=needed_s.__getitem__))}
+    return tuple(msgspec.structs.replace(bucket, priority=places[at]) for at, bucket in enumerate(buckets))
+
+
 def turns(schedule: Schedule, bucket: int) -> Turns:
     """A bucket's turns as the guard reads them."""
     if not schedule.turns:
@@ -131,6 +145,16 @@ def _deft(
     except UsageError:
         return None
     return _in_places(staged, _input_first(buckets, profile))
+
+
+def _starved(at: int, bucket: Bucket, busy_s: float, gap_s: float) -> str:
+    first, *others = bucket.variables
+    named = f"{first} and {len(others)} more" if others else first
+    return (
+        f"bucket {at} ({named}) takes {seconds(busy_s)} on its links, and no gap of computation is longer than {seconds(gap_s)}: "
+        "by DeFT's schedule its gradients would never be applied\n"
+        "hint: leave out the guard `paper`: other schedules let such a bucket travel for several iterations; or cut it into parts"
+    )
 
 
 def _timed(

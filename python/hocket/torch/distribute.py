@@ -83,8 +83,10 @@ def distribute(
         policy: how gradients travel, instead of a plan; default: the policy of `settings`. With a plan: what its buckets mean that
             go by this class's name.
         promise: how far results may be from DDP's: `"exact"` (up to the order of summation), `"rounded"` (gradients in f16 on slow
-            links, where that is faster), or a `Promise` with its numbers; default: from `settings`, else what a given plan or
-            policy does, else exact.
+            links, where that is faster), `"merged,merge=2"` (an update may be of the gradients of two iterations),
+            `"delayed,delay=1,merge=2"` (and of those of an iteration before), or a `Promise`. Each allows what those before it
+            allow; what is used, and when, is for the plan to say. Default: from `settings`, else what a given plan or policy does,
+            else exact.
         search: how long the job tries plans while it trains, such as `"20m"`, to keep the fastest. Each is on trial for a few
             steps, in turn with the best so far, and no step is lost. Default: from `settings`, else there is no search.
         parameter_server: the job's last ranks are servers; default: from `settings`, else those of the plan. They hold what the
@@ -95,7 +97,8 @@ def distribute(
 
     Raises:
         RendezvousError: ranks do not meet, or their models differ.
-        ArtefactError: the plan is not sound, or for another model.
+        ArtefactError: the plan is not sound, or for another model; later, out of the first `backward`: its merged or late
+            gradients are for other batches, or another number of backwards in an iteration.
         UsageError: the plan has what sessions do not run, plan or policy promise less than was asked for, or the model is
             distributed already.
         PolicyError: the policy cannot be traced or is refused.

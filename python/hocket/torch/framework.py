@@ -18,6 +18,7 @@ from hocket.torch.dtypes import DTYPES, TORCH_DTYPES
 from hocket.torch.gates import Gates
 from hocket.torch.hyperparameters import learning_of
 from hocket.torch.remote import Remote
+from hocket.torch.workload import Workload
 from hocket.training.buckets import LoadedBucket
 from hocket.training.framework import Hints, Hooks, Values
 from hocket.training.gathered import Numbers, RowBytes
@@ -135,6 +136,10 @@ class Torch:
     def learning(self) -> Learning | None:
         """Of its groups, the one with the largest rate."""
         return learning_of(self.optimizer)
+
+    def workload(self) -> Workload:
+        """By hooks."""
+        return Workload(self.model, self.trained)
 
     def optimizer_state(self) -> bytes:
         """In the form of `torch.save`."""

@@ -27,6 +27,7 @@ from hocket.policy.policy import Value
 from hocket.torch.dtypes import DTYPES
 from hocket.torch.framework import Torch
 from hocket.torch.sketch import sketch
+from hocket.torch.workload import Workload
 from hocket.training.gauge import Gauge, Norms, Report, learning_of
 from hocket.training.saved import SavedSession
 from hocket.training.spans import Spans
@@ -58,6 +59,7 @@ class Profiler:
         self._began_s = 0.0
         self._gauge = Gauge()
         self._sketches: list[bytes] = []
+        self._workload = Workload(model, parameters)
         model.register_forward_pre_hook(self._on_forward)
         model.register_forward_hook(self._on_forward_end)
         names = {id(parameter): name for name, parameter in parameters.items()}
@@ -146,6 +148,8 @@ class Profiler:
         if len(self._steps) < WARM_UP_STEPS:
             # Their times do not count.
             self._sketches.append(sketch(self._parameters.values(), seed=len(self._steps)))
+        self._now["backwards"] = self._workload.backwards
+        self._workload.again()
         self._steps.append(self._now)
         self._now = {}
         if len(self._steps) == WARM_UP_STEPS + STEPS:
@@ -193,6 +197,8 @@ class Profiler:
             optimizer_s=times_s["step"] - times_s["optimizer"],
             step_s=times_s["step"],
             gradients=gradients,
+            batch=self._workload.batch,
+            accumulation=round(times_s["backwards"]),
             learning=learning,
         )
         files.write(self._out, profile)

@@ -93,6 +93,26 @@ class Remote(Protocol):
         """The parameter gets this value, and has no gradient."""
 
 
+class Workload(Protocol):
+    """What an iteration computes on this rank.
+
+    Attributes:
+        batch: samples of the last training forward; None: not known.
+        backwards: since the framework was asked to look.
+    """
+
+    @property
+    def batch(self) -> int | None:
+        """As above."""
+
+    @property
+    def backwards(self) -> int:
+        """As above."""
+
+    def stop(self) -> None:
+        """Look no longer."""
+
+
 @dataclass(frozen=True)
 class Hints:
     """Advice to users of a framework, shown after `hint:` in error messages."""
@@ -185,6 +205,9 @@ class Framework(Model, HasRows, Protocol):
 
     def learning(self) -> Learning | None:
         """What the optimizer multiplies gradients and its last move with; None: not known. Without what nobody has measured yet."""
+
+    def workload(self) -> Workload:
+        """Begin to look at what an iteration computes."""
 
     # Steps of parts.
 

@@ -1,0 +1,43 @@
+"""What ranks of `test_refused_delays.py` do: scripts as users write them, with a plan file of late gradients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+import hocket.torch as hk
+import torch
+from hocket.artefacts import files
+from tests.torch.delayed_scripts import here, late_plan, loss_of, network
+
+BATCH = 4
+"""Of `loss_of`."""
+
+
+def written(path: Path, world: int, **changed: int) -> None:
+    """A plan of late gradients, for iterations of a backward of `BATCH` samples."""
+    plan = late_plan(network(), world)
+    files.write(path, msgspec.structs.replace(plan, **{"batch": BATCH, "accumulation": 1} | changed))
+
+
+def looped(kind: str) -> int:
+    """Iterations of a training that does something else in each step."""
+    rank, _ = here()
+    model = network()
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2, enabled=kind == "scaler")
+    for iteration in range(3):
+        optimizer.zero_grad()
+        if kind == "accumulates":
+            with model.no_sync():
+                loss_of(model, 10 + iteration, rank).backward()
+        loss = loss_of(model, iteration, rank)
+        scaler.scale(loss).backward()
+        if kind == "closure":
+            optimizer.step(loss.item)
+        else:
+            scaler.step(optimizer)
+        scaler.update()
+    hk.flush(model)
+    return 3
