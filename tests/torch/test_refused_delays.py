@@ -14,9 +14,12 @@ SCRIPT = "tests.torch.refused_scripts:looped"
 
 
 def run(kind: str, directory: Path, world: int = 2, **changed: int) -> ranks.Ended:
-    """By two ranks, at once, as `hocket run --plan` starts them."""
+    """By two ranks, as `hocket run --plan` starts them. Without a sentinel, schedules begin with the first iteration; but a
+    GradScaler has nothing to step with where nothing is due, and says that itself."""
     written(directory / "plan.json", world, **changed)
-    settings = Settings(timeout_s=30, start_timeout_s=30, sentinel=False, plan=str(directory / "plan.json"))
+    settings = Settings(
+        timeout_s=30, start_timeout_s=30, sentinel=kind == "scaler", plan=str(directory / "plan.json")
+    )
     return ranks.run(SCRIPT, 2, directory, kind, settings=settings)
 
 

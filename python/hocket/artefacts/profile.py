@@ -23,7 +23,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training step without communication, under the load of all ranks of a host together.
 
     `gradients` are in the order of `model.named_parameters()`. `batch`: samples of a rank's forward; `accumulation`: backwards of a
-    step; None: nobody has looked. `learning`: what was seen of how the model learns; None: nothing.
+    step; None: nobody has looked, or ranks or steps differ. `learning`: what was seen of how the model learns; None: nothing.
     """
 
     version: int = 1

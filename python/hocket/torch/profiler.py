@@ -35,6 +35,9 @@ from hocket.training.spans import Spans
 WARM_UP_STEPS = 2
 STEPS = 8
 
+WORKLOAD = ("batch", "backwards")
+"""Of what is noted of a step, what schedules of merged and late gradients are made for."""
+
 
 class Profiler:
     """Times of each step's parts, seconds since its forward began, and how many rows of gradients are not zero."""
@@ -149,6 +152,8 @@ class Profiler:
             # Their times do not count.
             self._sketches.append(sketch(self._parameters.values(), seed=len(self._steps)))
         self._now["backwards"] = self._workload.backwards
+        if self._workload.batch is not None:
+            self._now["batch"] = self._workload.batch
         self._workload.again()
         self._steps.append(self._now)
         self._now = {}
@@ -159,6 +164,9 @@ class Profiler:
         measured = self._steps[WARM_UP_STEPS:]
         keys = set.intersection(*(set(step) for step in measured))
         mine = {key: statistics.median(step[key] for step in measured) for key in keys}
+        for key in WORKLOAD:
+            if _common([step.get(key) for step in measured]) is None:
+                mine.pop(key, None)
         timeout_s = self.job.settings.timeout_s
         everyone = self.job.store.gather("profile", self.job.rank, self.job.world, mine, timeout_s)
         report = self._gauge.report(self._framework.learning())
@@ -168,12 +176,19 @@ class Profiler:
             self._write(
                 {key: statistics.fmean(each[key] for each in everyone if key in each) for key in mine},
                 {key: max(each.get(key, 0) for each in everyone) for key in mine if key.startswith("rows ")},
+                {key: _common([each.get(key) for each in everyone]) for key in WORKLOAD},
                 _learning(all_seen),
             )
         self.job.close()
         raise SystemExit(0)
 
-    def _write(self, times_s: dict[str, float], rows: dict[str, float], learning: Learning | None) -> None:
+    def _write(
+        self,
+        times_s: dict[str, float],
+        rows: dict[str, float],
+        workload: dict[str, int | None],
+        learning: Learning | None,
+    ) -> None:
         forward_s, backward_s = times_s["forward"], times_s["backward"] - times_s["forward"]
         gradients = tuple(
             Gradient(
@@ -197,11 +212,21 @@ class Profiler:
             optimizer_s=times_s["step"] - times_s["optimizer"],
             step_s=times_s["step"],
             gradients=gradients,
-            batch=self._workload.batch,
-            accumulation=round(times_s["backwards"]),
+            batch=workload["batch"],
+            accumulation=workload["backwards"],
             learning=learning,
         )
         files.write(self._out, profile)
+
+
+def _common(of_all: list[float | None]) -> int | None:
+    """What all ranks, or steps, have; None where they differ, or one does not know.
+
+    >>> _common([8, 8]), _common([8, 7]), _common([8, None])
+    (8, None, None)
+    """
+    first, *others = of_all
+    return None if first is None or any(each != first for each in others) else round(first)
 
 
 def _learning(all_seen: list[Any]) -> Learning | None:
