@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import click
 import msgspec
@@ -210,9 +211,10 @@ def _losses(directory: Path, world: int, steps: int) -> Iterator[float]:
 
 def _shown(found: Found) -> list[Table | str]:
     losses = found.losses
-    table = Table("seed", *WAYS, "difference", title=f"loss after {found.steps} steps on {found.world} ranks")
+    title = f"loss on {found.world} ranks, mean of the last tenth of {found.steps} steps"
+    table = Table("seed", *WAYS, "difference", title=title)
     for seed, (base, other) in enumerate(zip(losses.base, losses.other, strict=True), 1):
-        table.add_row(str(seed), _number(base), _number(other), _number(other - base))
+        table.add_row(str(seed), _number(base), _number(other), f"{other - base:+.4g}")
     said: list[Table | str] = [table, _said(found), found.guard]
     said += [f"Seed {seed}: {why}" for seed, all_of in enumerate(found.retreats, 1) for why in all_of]
     if len(set(losses.base)) == 1:
@@ -227,17 +229,26 @@ def _said(found: Found) -> str:
     if not math.isfinite(losses.difference):
         which = WAYS[1] if losses.difference > 0 else WAYS[0]
         return f"A {which} run has diverged: its loss is no number any more."
-    between = f"with 95 % confidence it is between {losses.low:+.4g} and {losses.high:+.4g}"
+    average = f"{abs(losses.difference):.4g} {'higher' if losses.difference > 0 else 'lower'}"
+    base = fmean(losses.base)
+    if base:
+        average += f" ({abs(losses.difference / base):.1%})"
+    between = f"with 95 % confidence, the difference is between {losses.low:+.4g} and {losses.high:+.4g}"
     verdict = (
-        "the runs show no difference"
+        "so small a difference may be chance"
         if not losses.shown
-        else "that is " + ("worse" if losses.difference > 0 else "better")
+        else f"after as many steps, this script trains {'worse' if losses.difference > 0 else 'better'} so"
     )
-    return f"With {_schedule(found.schedule)} gradients, the loss is {losses.difference:+.4g} on average; {between}: {verdict}."
+    return f"With {_schedule(found.schedule)}, the loss is {average} on average; {between}: {verdict}."
 
 
 def _schedule(schedule: Schedule) -> str:
-    return delays.name(schedule) or "synchronous"
+    words = []
+    if (merged := delays.merge_of(schedule)) > 1:
+        words.append(f"updates of up to {merged} iterations")
+    if late := schedule.delay_max:
+        words.append(f"gradients applied up to {late} iteration{'s' if late > 1 else ''} late")
+    return " and ".join(words) or "synchronous updates"
 
 
 def _number(value: float) -> str:

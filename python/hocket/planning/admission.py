@@ -100,7 +100,7 @@ def said(found: Sequence[Check], schedule: Schedule, learning: Learning | None) 
         words += f" Of the guard's checks, {near.name} is closest to its limit: {near.value:.3g}, limit {near.limit:.3g}."
     unknown = [check.name for check in found if check.passed is None]
     if unknown:
-        words += f" Not known: {' and '.join(unknown)} ({_lacks(unknown, learning)})."
+        words += f" Not known: {_listed(unknown)} ({_lacks(unknown, learning)})."
     if "stability" in unknown:
         words += _risk_said(schedule, learning)
     return words
@@ -114,6 +114,16 @@ def _different(schedule: Schedule) -> list[int]:
 
 def _severity(check: Check) -> tuple[int, float]:
     return {True: 0, None: 1, False: 2}[check.passed], used(check)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """For people.
+
+    >>> _listed(["ratio", "progress", "stability"]), _listed(["stability"])
+    ('ratio, progress and stability', 'stability')
+    """
+    *before, last = names
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _lacks(unknown: Sequence[CheckName], learning: Learning | None) -> str:

@@ -25,7 +25,7 @@ from msgspec.structs import replace as replaced
 
 from hocket import _native
 from hocket.artefacts.plan import Schedule
-from hocket.artefacts.schedule_check import check_workload, findings
+from hocket.artefacts.schedule_check import findings
 from hocket.errors import PeerError, UsageError
 from hocket.planning.walk import rate_factor
 from hocket.training import buckets as bucket_memory
@@ -39,6 +39,7 @@ from hocket.training.saves import Saves
 from hocket.training.slots import fill, layout_of, places_of, slots_of
 from hocket.training.turns import Table, Turn, Turns, is_synchronous, table
 from hocket.training.values import squared_norm
+from hocket.training.workload import FirstIteration
 
 
 class DelayedSession(ReducingSession):
@@ -60,8 +61,7 @@ class DelayedSession(ReducingSession):
         super().__init__(framework, **given)
         framework.rates({})
         plan = self.source.plan(self.source.epochs.current)
-        made_for_some = plan.schedule.turns and (plan.batch, plan.accumulation) != (None, None)
-        self._workload = framework.workload() if made_for_some else None
+        self._first = FirstIteration(framework, plan, self.job.rank)
         self.saves = Saves(framework, lambda: self.counts)
 
     @property
@@ -262,7 +262,7 @@ class DelayedSession(ReducingSession):
         if self._watch is not None:
             self._watch.computed(self._arrivals() if self._watch.profiles else {}, {})
         self.framework.check_in_place(self._open())
-        self._check_workload()
+        self._first.check()
         seen = self.readiness.order() if self.source.observes else None
         unmade = self._adopt_missing()
         gauged = self.sentinel is not None and self.sentinel.gauges(self.turns.made)
@@ -304,15 +304,6 @@ class DelayedSession(ReducingSession):
         self.iteration += 1
         if self.source.autopilot is not None:
             self.source.autopilot.step_ended()
-
-    def _check_workload(self) -> None:
-        """In the first iteration, before anything is applied."""
-        seen, self._workload = self._workload, None
-        if seen is None:
-            return
-        seen.stop()
-        plan = self.source.plan(self.source.epochs.current)
-        check_workload(plan, batch=seen.batch, accumulation=seen.backwards, rank=self.job.rank)
 
     def _begin_next(self) -> None:
         with self._naming_the_finished():
