@@ -17,7 +17,7 @@ class FirstIteration:
         self._plan, self._rank = plan, rank
 
     def check(self) -> None:
-        """Its backward has ended, and nothing is applied yet. ArtefactError: the plan was made for another. Later calls do nothing."""
+        """Its backward has ended, and nothing is applied yet. ArtefactError: the plan was made for another iteration."""
         seen, self._seen = self._seen, None
         if seen is not None:
             seen.stop()
