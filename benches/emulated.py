@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.profile import Profile
 from hocket.demo.emulation import Emulation, open_emulation, run_ranks
 from hocket.errors import PeerError
 from hocket.launch.processes import ProcessSpec
@@ -31,16 +33,11 @@ def in_emulation(
 
     Raises PeerError with the last words of the rank that failed.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory,
-        open_emulation(cluster) as emulation,
-    ):
-        if not emulation.carries_any_program:
-            raise PeerError(f"these rows need network namespaces: {emulation.remarks[0]}")
-        out = Path(directory) / "result.json"
-        files.write(Path(directory) / "cluster.toml", cluster)
+    with _opened(cluster) as (emulation, directory):
+        out = directory / "result.json"
+        files.write(directory / "cluster.toml", cluster)
         settings = Settings(
-            cluster=str(Path(directory) / "cluster.toml"),
+            cluster=str(directory / "cluster.toml"),
             timeout_s=TIMEOUT_S,
             start_timeout_s=TIMEOUT_S,
             interface=interface,
@@ -48,6 +45,26 @@ def in_emulation(
         )
         _launch(emulation, slots, [*argv, "--out", str(out)], settings)
         return json.loads(out.read_text())
+
+
+def profiled(cluster: Cluster, argv: Sequence[str]) -> Profile:
+    """What `hocket profile` finds of a script, with a rank on each host. PeerError as `in_emulation`."""
+    with _opened(cluster) as (emulation, directory):
+        out = directory / "profile.json"
+        settings = Settings(profile_out=str(out), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
+        _launch(emulation, [host.name for host in cluster.hosts], list(argv), settings)
+        return files.read(out, Profile)
+
+
+@contextmanager
+def _opened(cluster: Cluster) -> Iterator[tuple[Emulation, Path]]:
+    with (
+        tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory,
+        open_emulation(cluster) as emulation,
+    ):
+        if not emulation.carries_any_program:
+            raise PeerError(f"these rows need network namespaces: {emulation.remarks[0]}")
+        yield emulation, Path(directory)
 
 
 def _launch(emulation: Emulation, slots: Sequence[str], argv: list[str], settings: Settings) -> None:

@@ -1,7 +1,8 @@
 """The row `fidelity` of `python -m benches delays`: schedules in the flow engine against the same on real ranks.
 
 Four clusters times nine schedules, merged and late by different amounts. Computation is a wait, executors and links are real. The
-simulator knows the cluster file and the model's profile. Both sides leave a trace, in which the order of launches is compared.
+simulator knows the cluster file and what `hocket profile` finds of the model. Both sides leave a trace, in which the order of
+launches is compared.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 import numpy as np
 
 from benches.delays import cases
-from benches.emulated import hosts, in_emulation
+from benches.emulated import hosts, in_emulation, profiled
 from benches.row import Row
 from benches.spearman import spearman
 from hocket.artefacts import files, trace
@@ -31,6 +32,7 @@ from hocket.simulation import flow, record
 from hocket.simulation.networks import from_cluster
 
 MEGABIT = 1e6
+RANK = (sys.executable, "-m", "benches.delays.fidelity_rank")
 
 CLUSTERS = {
     "4 hosts, 540 Mbit/s": hosts([540 * MEGABIT] * 4),
@@ -97,7 +99,8 @@ def rows() -> Iterator[Row]:
 
 def compared(name: str) -> Iterator[Compared]:
     """All schedules of the planner's synchronous plan for a cluster, a job each."""
-    cluster, profile = CLUSTERS[name], cases.transformer()
+    cluster, layers = CLUSTERS[name], cases.transformer()
+    profile = _profiled(cluster, layers)
     considered = search.considered(cluster, profile, cases.WORLD, promise=EXACT)
     plain = considered.explained(considered.best)
     for merge, late, overlap in SCHEDULES:
@@ -105,7 +108,7 @@ def compared(name: str) -> Iterator[Compared]:
         plan = msgspec.structs.replace(plain, schedule=schedule, promise="delayed")
         with tempfile.TemporaryDirectory(prefix="hocket-fidelity-") as directory:
             simulated_s, simulated = _simulated(plan, cluster, profile, Path(directory) / "simulated")
-            measured_s, measured = _measured(plan, cluster, profile, Path(directory))
+            measured_s, measured = _measured(plan, cluster, layers, Path(directory))
             alike = all(
                 agree(launches(simulated, rank), launches(measured, rank)) for rank in range(plan.world)
             )
@@ -142,12 +145,17 @@ def _simulated(plan: Plan, cluster: Cluster, profile: Profile, directory: Path) 
     return run.outcome.step_s, trace.read(directory)
 
 
-def _measured(plan: Plan, cluster: Cluster, profile: Profile, directory: Path) -> tuple[float, Trace]:
+def _profiled(cluster: Cluster, layers: Profile) -> Profile:
+    with tempfile.TemporaryDirectory(prefix="hocket-fidelity-") as directory:
+        files.write(Path(directory) / "profile.json", layers)
+        return profiled(cluster, [*RANK, directory])
+
+
+def _measured(plan: Plan, cluster: Cluster, layers: Profile, directory: Path) -> tuple[float, Trace]:
     files.write(directory / "plan.json", plan)
-    files.write(directory / "profile.json", profile)
+    files.write(directory / "profile.json", layers)
     slots = [host.name for host in cluster.hosts]
-    argv = [sys.executable, "-m", "benches.delays.fidelity_rank", str(directory)]
-    measured_s = in_emulation(cluster, slots, argv, trace=directory / "measured")
+    measured_s = in_emulation(cluster, slots, [*RANK, str(directory)], trace=directory / "measured")
     return float(measured_s), trace.read(directory / "measured")
 
 

@@ -1,6 +1,7 @@
 """One rank of the row `fidelity` of `python -m benches delays`: iterations of one plan, with layers whose computation is a wait.
 
-`python -m benches.delays.fidelity_rank FOLDER --out FILE`. FOLDER has the model's profile and the plan.
+`python -m benches.delays.fidelity_rank FOLDER [--out FILE]`. FOLDER has the profile of which the layers are made, and the plan;
+without a file to write to, the rank is profiled.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+import hocket.torch as hk
 import torch
 from benches.delays.contest import Planned
-from benches.delays.rank import Trained
+from benches.delays.rank import Trained, model_of
 from hocket.artefacts import files
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
@@ -24,15 +26,29 @@ WARM_UP, ITERATIONS = 6, 12
 
 def main() -> None:
     """Rank 0 writes the mean seconds of an iteration."""
-    folder, out = Path(sys.argv[1]), Path(sys.argv[3])
+    folder = Path(sys.argv[1])
+    wanted = files.read(folder / "profile.json", Profile)
     torch.set_num_threads(1)
+    if len(sys.argv) == 2:
+        return profiled(wanted)
+    out = Path(sys.argv[3])
     dist.init_process_group("gloo")
     plan = files.read(folder / "plan.json", Plan)
-    trained = Trained(Planned(plan=plan), files.read(folder / "profile.json", Profile))
+    trained = Trained(Planned(plan=plan), wanted)
     mean_s = trained.iterations_s(WARM_UP, ITERATIONS)
     if os.environ["HOCKET_RANK"] == "0":
         out.write_text(json.dumps(mean_s))
-    dist.destroy_process_group()
+    return dist.destroy_process_group()
+
+
+def profiled(wanted: Profile) -> None:
+    """Until the profiler ends the script."""
+    layers = model_of(wanted)
+    model, optimizer = hk.distribute(layers, torch.optim.SGD(layers.parameters(), lr=0.01))
+    while True:
+        optimizer.zero_grad()
+        model(torch.zeros(1, requires_grad=True)).sum().backward()
+        optimizer.step()
 
 
 if __name__ == "__main__":

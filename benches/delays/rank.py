@@ -43,16 +43,24 @@ class Paced(torch.autograd.Function):
         ctx: Any, x: torch.Tensor, forward_s: float, backward_s: float, *weights: torch.Tensor
     ) -> torch.Tensor:
         """Unchanged. Weights are read: gates are at the modules that are seen to use a parameter."""
-        time.sleep(forward_s)
+        began_s = time.perf_counter()
         ctx.backward_s = backward_s
         ctx.shapes = [weight.view_as(weight).shape for weight in weights]
-        return x.clone()
+        unchanged = x.clone()
+        _stretch(began_s, forward_s)
+        return unchanged
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Made at the end of its time."""
-        time.sleep(ctx.backward_s)
-        return gradient, None, None, *(torch.ones(shape) for shape in ctx.shapes)
+        began_s = time.perf_counter()
+        made = [torch.ones(shape) for shape in ctx.shapes]
+        _stretch(began_s, ctx.backward_s)
+        return gradient, None, None, *made
+
+
+def _stretch(began_s: float, length_s: float) -> None:
+    time.sleep(max(0.0, began_s + length_s - time.perf_counter()))
 
 
 class Layer(torch.nn.Module):

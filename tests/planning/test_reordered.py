@@ -8,7 +8,7 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Owned, Owner
 from hocket.artefacts.profile import Gradient as Profiled
-from hocket.measure.quick import uneven, with_paths
+from hocket.measure.quick import UNEVEN, uneven, with_paths
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.reordered import in_fastest_orders, matters
 from hocket.planning.search import neutral_profile
@@ -45,7 +45,7 @@ def test_a_slow_path_is_left():
     rates = [[0.0 if a == b else 4e8 for b in range(5)] for a in range(5)]
     for a, b in ((1, 2), (2, 1)):
         rates[a][b] = 2e7
-    assert uneven(rates, [(0, 1, 2, 3, 4)]) == [(1, 2)]
+    assert uneven(rates, [(0, 1, 2, 3, 4)], UNEVEN) == [(1, 2)]
     latencies_s = [[0.0 if a == b else 1e-4 for b in range(5)] for a in range(5)]
     cluster = with_paths(star(5), {(1, 2): 2e7, (2, 1): 2e7}, latencies_s)
     made = plan((RING, (0, 1, 2, 3, 4)))
@@ -57,7 +57,7 @@ def test_a_slow_path_is_left():
 def test_a_slow_host_is_no_slow_path():
     """Orders would be sought for a host that is slow wherever it stands."""
     rates = [[0.0 if a == b else 5e7 if 2 in (a, b) else 2e8 for b in range(4)] for a in range(4)]
-    assert uneven(rates, [(0, 1, 2, 3)]) == []
+    assert uneven(rates, [(0, 1, 2, 3)], UNEVEN) == []
 
 
 @pytest.mark.parametrize(

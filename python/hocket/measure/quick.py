@@ -44,8 +44,8 @@ ALONE_TIMES_MAX = 3
 
 UNEVEN = 2.0
 """A path that is slower than both hosts' links by more than this, twice, is slow by itself, for no visible reason."""
-UNEVEN_PAIRS_MAX = 6
-"""How many of these are met again, the slowest: where there are more, hosts were slow, not paths."""
+AGAIN_MAX = 6
+"""How many pairs that are slower than their hosts' links are met again, the slowest: where there are more, hosts were slow."""
 
 TAG = 0xFFFF_FFFE
 """A tag of group 0, which no process group has."""
@@ -135,14 +135,15 @@ def cluster_of(
     )
 
 
-def uneven(rates: Sequence[Sequence[float]], racks: Sequence[tuple[int, ...]]) -> list[Flow]:
-    """Pairs of one rack with a path slower than both hosts' links, the slowest first.
+def uneven(rates: Sequence[Sequence[float]], racks: Sequence[tuple[int, ...]], factor: float) -> list[Flow]:
+    """Pairs of one rack with a path slower than both hosts' links by more than `factor`, the slowest first.
 
-    >>> uneven([[0, 9, 9, 9], [9, 0, 2, 9], [9, 9, 0, 9], [9, 9, 9, 0]], [(0, 1, 2, 3)])
-    [(1, 2)]
+    >>> rates = [[0, 9, 9, 9], [9, 0, 2, 9], [9, 9, 0, 6], [9, 9, 9, 0]]
+    >>> uneven(rates, [(0, 1, 2, 3)], 2.0), uneven(rates, [(0, 1, 2, 3)], 1.3)
+    ([(1, 2)], [(1, 2), (2, 3)])
     """
     rack_of = {host: rack for rack, hosts in enumerate(racks) for host in hosts}
-    within = [flow for flow in slow_flows(rates, 1 / UNEVEN) if rack_of[flow[0]] == rack_of[flow[1]]]
+    within = [flow for flow in slow_flows(rates, 1 / factor) if rack_of[flow[0]] == rack_of[flow[1]]]
     return list(dict.fromkeys((min(flow), max(flow)) for flow in within))
 
 
@@ -217,7 +218,7 @@ class Look:
         rates = _matrix(len(hosts), self.rounds("all", tournament(len(hosts)), in_step=False))
         latencies_s = self.latencies_s()
         racks = find_racks(rates, latencies_s) if len(hosts) >= HOSTS_MIN else (tuple(hosts),)
-        slow = self._slow_paths(rates, racks)
+        rates, slow = self._again(rates, racks)
         if len(racks) == 1:
             return with_paths(cluster_of(self._job.hosts, rates, racks, {}), slow, latencies_s)
         between = [
@@ -234,20 +235,23 @@ class Look:
         }
         return with_paths(cluster_of(self._job.hosts, rates, racks, found), slow, latencies_s)
 
-    def _slow_paths(
-        self, rates: Sequence[Sequence[float]], racks: Sequence[tuple[int, ...]]
-    ) -> dict[Flow, float]:
-        """Rates of paths within racks that are slow by themselves. Pairs that seem to be meet once more, alone: the faster time
-        counts."""
-        suspects = uneven(rates, racks)[:UNEVEN_PAIRS_MAX]
+    def _again(
+        self, rates: list[list[float]], racks: Sequence[tuple[int, ...]]
+    ) -> tuple[list[list[float]], dict[Flow, float]]:
+        """Rates of all paths, and of those within racks that are slow by themselves.
+
+        Pairs that seem slow meet once more, alone, and the faster time counts: a process that waited for a processor measured
+        the processor.
+        """
+        suspects = uneven(rates, racks, ALIKE)[:AGAIN_MAX]
         if not suspects:
-            return {}
+            return rates, {}
         best = [list(row) for row in rates]
         for flows in self.rounds("again", [(pair,) for pair in suspects], in_step=True):
             for (a, b), rate in flows.items():
                 best[a][b] = max(best[a][b], rate)
-        slow = set(uneven(best, racks)) & set(suspects)
-        return {(a, b): best[a][b] for pair in slow for a, b in (pair, pair[::-1])}
+        slow = set(uneven(best, racks, UNEVEN)) & set(suspects)
+        return best, {(a, b): best[a][b] for pair in slow for a, b in (pair, pair[::-1])}
 
     def rounds(
         self, name: str, rounds: Sequence[Sequence[Flow]], *, in_step: bool
