@@ -148,7 +148,7 @@ def hook_us() -> float:
         lambda *_: None,
         lambda *_: None,
         lambda _: None,
-        ([2], [(["continues"], [], []), (["leaves"], [], [])]),
+        ([2], [(["continues"], [], [], [0]), (["leaves"], [], [], [0])]),
     )
     hooks = [readiness.hook([(0, at)], own.grad, [own.grad]) for at, own in enumerate(parameters)]
     pairs = list(zip(hooks, parameters, strict=True))

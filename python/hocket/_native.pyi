@@ -298,7 +298,14 @@ class Readiness:
         refused: Callable[[Exception], None],
         schedule: tuple[
             Sequence[int],
-            Sequence[tuple[Sequence[Literal["continues", "leaves", "waits"]], Sequence[int], Sequence[int]]],
+            Sequence[
+                tuple[
+                    Sequence[Literal["continues", "leaves", "waits"]],
+                    Sequence[int],
+                    Sequence[int],
+                    Sequence[int],
+                ]
+            ],
         ]
         | None = None,
         places: tuple[int, Sequence[tuple[int, int, int, Sequence[int]]]] | None = None,
@@ -308,13 +315,14 @@ class Readiness:
         the view back), `twice(bucket, index)` when a gradient comes again after its bucket was launched, `refused(error)` when a
         bucket cannot be launched: it may raise a better error, else that one is raised.
 
-        `schedule`: slots of each bucket, as many as sets of memory that its program was loaded with at most; and, by iteration of
-        a period, what becomes of each bucket's turn (it goes on, it ends and is launched when its last gradient is there, or it
-        ends and waits), and which buckets' turns that wait are launched by `begin` and at the end of `finish`, in order. Turns of a
-        bucket take its slots one after the other. A launch's factor is 1 over the iterations that it sums. Default: every bucket
-        is launched in every iteration. `places`: where training goes on, the iteration of the period, and of each bucket the slot
-        that is open, how many iterations it has summed, how many turns before it were reduced and not applied, and how many
-        iterations each turn between these has summed, which is still to be launched. UsageError: no such schedule can be kept."""
+        `schedule`: slots of each bucket, as many as sets of memory that its program was loaded with at most; and, by iteration
+        of a period, what becomes of each bucket's turn (it goes on, it ends and is launched when its last gradient is there, or
+        it ends and waits), and which buckets' turns that wait are launched by `begin` and at the end of `finish`, in order, and
+        in how many iterations each turn that ends is due: what is due earlier goes first. Turns of a bucket take its slots one
+        after the other. A launch's factor is 1 over the iterations that it sums. Default: every bucket is launched in every
+        iteration. `places`: where training goes on, the iteration of the period, and of each bucket the slot that is open, how
+        many iterations it has summed, how many turns before it were reduced and not applied, and how many iterations each turn
+        between these has summed, which is still to be launched. UsageError: no such schedule can be kept."""
 
     enabled: bool
     """False: hooks do nothing (gradient accumulation)."""

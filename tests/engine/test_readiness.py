@@ -128,7 +128,7 @@ def test_gradients_go_where_the_open_turn_is(job):
     values = [np.frombuffer(memoryview(memory), np.float32)[:ELEMENTS] for memory in memories]
     views, calls = [object(), object()], []
     # Turns of two iterations, applied one later.
-    table = ([2], [(["continues"], [], []), (["leaves"], [], [])])
+    table = ([2], [(["continues"], [], [], [0]), (["leaves"], [], [], [0])])
     readiness = _native.Readiness(
         engine,
         [(number, 1)],
@@ -161,9 +161,9 @@ def test_tables_that_cannot_be_kept(job):
     engine = job.engines[0]
     number, _ = load(engine, world=1)
     for table, said in (
-        (([2], [(["leaves"], [], [])]), "2 slots for bucket 0; its program has 1"),
-        (([1], [(["waits"], [], [])]), "no slot is left"),
-        (([1], [(["stays"], [], [])]), "`stays` is nothing that a turn does"),
+        (([2], [(["leaves"], [], [], [0])]), "2 slots for bucket 0; its program has 1"),
+        (([1], [(["waits"], [], [], [0])]), "no slot is left"),
+        (([1], [(["stays"], [], [], [0])]), "`stays` is nothing that a turn does"),
         (([], []), "at least one slot and one iteration"),
     ):
         with pytest.raises(UsageError, match=said):

@@ -75,7 +75,7 @@ class Launcher:
         self._launch(self.phases[phase][1])
 
     def backward(self, phase: int) -> None:
-        actions, _, end = self.phases[phase]
+        actions, _, end, _ = self.phases[phase]
         for arena, action in enumerate(actions):
             if action != "continues" and not self.held:
                 self.ended[arena] += 1

@@ -150,9 +150,9 @@ def test_the_table_has_every_launch_once(schedule):
     slots, phases = table(schedule, 2)
     assert all(1 <= each <= SLOTS_MAX for each in slots)
     for bucket, turns in enumerate(schedule.turns):
-        actions = [actions[bucket] for actions, _, _ in phases]
+        actions = [actions[bucket] for actions, *_ in phases]
         assert len([each for each in actions if each != "continues"]) == len(turns)
-        listed = sum(begin.count(bucket) + end.count(bucket) for _, begin, end in phases)
+        listed = sum(begin.count(bucket) + end.count(bucket) for _, begin, end, _ in phases)
         assert listed == actions.count("waits")
 
 
@@ -163,6 +163,6 @@ def test_examples():
 
 def test_no_turns_is_one_in_each_iteration():
     """A schedule that says nothing would be another than the one that says so."""
-    assert table(Schedule(), 2) == ([1, 1], [(["leaves", "leaves"], [], [])])
+    assert table(Schedule(), 2) == ([1, 1], [(["leaves", "leaves"], [], [], [0, 0])])
     with pytest.raises(IndexError):
         table(Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=0)),),)), 2)

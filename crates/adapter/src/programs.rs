@@ -56,8 +56,8 @@ impl<P: Programs> Launcher for Told<P> {
         self.programs.launched(program)
     }
 
-    fn launch(&self, program: u32, slot: u32, factor: f64) -> Result<(), Error> {
-        self.programs.launch(program, slot, factor)?;
+    fn launch(&self, program: u32, slot: u32, factor: f64, due: u32) -> Result<(), Error> {
+        self.programs.launch(program, slot, factor, due)?;
         let (events, bucket) = (self.events.clone(), self.buckets[&program]);
         let notify = move |outcome| {
             // Nobody listens once the group is closed.

@@ -54,7 +54,7 @@ impl Launcher for Simulated {
         Ok(0)
     }
 
-    fn launch(&self, program: u32, _: u32, factor: f64) -> Result<(), Error> {
+    fn launch(&self, program: u32, _: u32, factor: f64, _: u32) -> Result<(), Error> {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }

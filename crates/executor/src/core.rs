@@ -24,11 +24,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// An instruction ready to be computed, ordered by priority, then by the longest remaining chain, then by arrival.
+/// An instruction ready to be computed, ordered by urgency, then by the longest remaining chain, then by arrival.
 ///
 /// Depth first finishes a chunk while it is in the caches: in an all-reduce of 25 MB on 4 ranks, the order of arrival
 /// would walk over all chunks once per peer.
-type Task = Reverse<(u32, Reverse<u32>, u64, u32, u32)>;
+type Task = Reverse<(u64, Reverse<u32>, u64, u32, u32)>;
 
 /// Shared state of one rank in one epoch.
 pub struct Core {
@@ -181,7 +181,7 @@ impl Core {
     pub fn enqueue(&self, loaded: &Arc<Loaded>, op: u32) {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         lock(&self.compute).push(Reverse((
-            loaded.sending.priority,
+            loaded.urgency(),
             Reverse(loaded.depth(op)),
             sequence,
             loaded.number,

@@ -125,7 +125,7 @@ impl Core {
             loaded.note_start(op, now_ns());
         }
         let message = Message {
-            priority: loaded.sending.priority,
+            priority: loaded.urgency(),
             cards: loaded.sending.cards,
             program: loaded.number,
             instance,

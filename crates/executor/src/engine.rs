@@ -257,16 +257,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Launches an instance of a loaded program on its first set; returns at once.
+    /// Launches an instance of a loaded program on its first set, ahead of all that a later iteration needs; returns at once.
     pub fn launch(&self, program: u32) -> Result<(), Error> {
-        self.launch_on(program, 0, 1.0)
+        self.launch_on(program, 0, 1.0, 0)
     }
 
     /// Launches an instance on one of the program's sets, whose elements are multiplied with `factor` first; returns at
-    /// once. It starts when launches of the other sets are complete that were asked for before.
+    /// once. It starts when launches of the other sets are complete that were asked for before. `due`: the iteration that
+    /// needs it; ranks that give others make one another wait.
     ///
     /// [`Error::Usage`]: the set is in use, or there is none of that number.
-    pub fn launch_on(&self, program: u32, set: u32, factor: f64) -> Result<(), Error> {
+    pub fn launch_on(&self, program: u32, set: u32, factor: f64, due: u32) -> Result<(), Error> {
         let core = self.core();
         let loaded = core.loaded(program)?;
         if let Some(failure) = core.failure() {
@@ -280,7 +281,7 @@ impl Engine {
                 format!("`{}` has {} sets of memory: there is no set {set}", loaded.label, loaded.sets());
             return Err(Error::Usage(what));
         }
-        let launch = Launch { set, factor, asked_ns: now_ns() };
+        let launch = Launch { set, factor, due, asked_ns: now_ns() };
         if launch.scales() && loaded.has_integers() {
             return Err(Error::Usage(format!("`{}` has integers, which are not scaled", loaded.label)));
         }

@@ -75,7 +75,7 @@ impl World {
             memory.push(allocation);
         }
         let running = core.programs.get(0).unwrap();
-        assert_eq!(running.launch(Launch { set: 0, factor: 1.0, asked_ns: 0 }), Begun::Now);
+        assert_eq!(running.launch(Launch { set: 0, factor: 1.0, due: 0, asked_ns: 0 }), Begun::Now);
         core.start(&running);
         let region = arena.allocate(400).unwrap();
         for from in [Some(Rank(1)), None, Some(Rank(2))] {

@@ -79,6 +79,8 @@ pub struct Launch {
     pub set: u32,
     /// Each element of the set is multiplied with it first.
     pub factor: f64,
+    /// The iteration that needs it: what is due earlier goes first.
+    pub due: u32,
     /// When it was asked for.
     pub asked_ns: u64,
 }
@@ -105,7 +107,7 @@ pub enum Begun {
 /// How a program's messages travel to other hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Sending {
-    /// Lower values go first.
+    /// Lower values go first, among launches that are due at once.
     pub priority: u32,
     /// Cards that they may use.
     pub cards: Cards,
@@ -146,6 +148,7 @@ pub struct Loaded {
     factor: AtomicU64,
     /// Bytes of the set that were multiplied with it.
     scaled: AtomicU64,
+    due: AtomicU32,
     asked_ns: AtomicU64,
     launched_ns: AtomicU64,
     /// Launches that wait for the running instance.
@@ -182,10 +185,16 @@ impl Loaded {
             scales: AtomicBool::new(false),
             factor: AtomicU64::new(1_f64.to_bits()),
             scaled: AtomicU64::new(0),
+            due: AtomicU32::new(0),
             asked_ns: AtomicU64::new(0),
             launched_ns: AtomicU64::new(0),
             waiting: Mutex::default(),
         }
+    }
+
+    /// Of the running instance: what has a lower one goes first. Those due earlier come before the program's own priority.
+    pub fn urgency(&self) -> u64 {
+        u64::from(self.due.load(Ordering::Relaxed)) << 32 | u64::from(self.sending.priority)
     }
 
     /// How many sets of bound memory there are.
@@ -258,6 +267,7 @@ impl Loaded {
         self.scales.store(launch.scales(), Ordering::Relaxed);
         self.factor.store(launch.factor.to_bits(), Ordering::Relaxed);
         self.scaled.store(0, Ordering::Relaxed);
+        self.due.store(launch.due, Ordering::Relaxed);
         self.asked_ns.store(launch.asked_ns, Ordering::Relaxed);
         self.launched_ns.store(now_ns, Ordering::Relaxed);
     }

@@ -17,7 +17,7 @@ use hocket_wire::memory::Region;
 pub const NO_PROGRAM: u32 = u32::MAX;
 /// Priority of all messages: after every bucket that a user gave a priority would be too late for a pipeline's
 /// activations.
-const PRIORITY: u32 = 0;
+const PRIORITY: u64 = 0;
 
 impl Core {
     /// Offers `region` to `to`; its number.

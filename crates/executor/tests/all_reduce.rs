@@ -207,7 +207,7 @@ fn launches_alternate_between_sets_of_memory() {
             let factor = |launch: usize| if launch % 4 < 2 { 1.0 } else { 0.25 };
             for launch in 0..8_usize {
                 fill(launch);
-                engine.launch_on(number, launch as u32 % 2, factor(launch)).unwrap();
+                engine.launch_on(number, launch as u32 % 2, factor(launch), 0).unwrap();
                 let Some(due) = launch.checked_sub(1) else { continue };
                 assert!(engine.wait_for(number, due as u32 + 1, TIMEOUT, || false).unwrap());
                 for (at, &sum) in floats(memory[due % 2].region().as_bytes()).iter().enumerate() {
@@ -243,12 +243,12 @@ fn a_set_that_is_in_use_is_not_launched() {
         if rank == 1 {
             thread::sleep(Duration::from_millis(100));
         }
-        engine.launch_on(number, 0, 1.0).unwrap();
-        engine.launch_on(number, 1, 1.0).unwrap();
+        engine.launch_on(number, 0, 1.0, 0).unwrap();
+        engine.launch_on(number, 1, 1.0, 0).unwrap();
         if rank == 0 {
-            assert!(used(engine.launch_on(number, 0, 1.0)) && used(engine.launch_on(number, 1, 1.0)));
+            assert!(used(engine.launch_on(number, 0, 1.0, 0)) && used(engine.launch_on(number, 1, 1.0, 0)));
             assert!(
-                matches!(engine.launch_on(number, 2, 1.0), Err(Error::Usage(what)) if what.contains("no set 2"))
+                matches!(engine.launch_on(number, 2, 1.0, 0), Err(Error::Usage(what)) if what.contains("no set 2"))
             );
         }
         assert!(engine.wait_for(number, 2, TIMEOUT, || false).unwrap());
@@ -269,12 +269,12 @@ fn a_rank_that_is_gone_when_a_waiting_launch_starts_is_named() {
         if rank == 1 {
             // Rank 0 has asked for both by then, and only the first becomes complete.
             thread::sleep(Duration::from_millis(200));
-            engine.launch_on(number, 0, 1.0).unwrap();
+            engine.launch_on(number, 0, 1.0, 0).unwrap();
             assert!(engine.wait(number, TIMEOUT, || false).unwrap());
             return engine.close();
         }
-        engine.launch_on(number, 0, 1.0).unwrap();
-        engine.launch_on(number, 1, 1.0).unwrap();
+        engine.launch_on(number, 0, 1.0, 0).unwrap();
+        engine.launch_on(number, 1, 1.0, 0).unwrap();
         let outcome = engine.wait_for(number, 2, TIMEOUT, || false);
         let Err(Error::Peer(failure)) = outcome else { panic!("{outcome:?}") };
         assert_eq!((failure.who.rank, failure.why), (Rank(1), Why::Left));

@@ -337,7 +337,7 @@ impl Engine {
 
     #[pyo3(signature = (program, slot = 0, factor = 1.0))]
     fn launch(&self, py: Python<'_>, program: u32, slot: u32, factor: f64) -> PyResult<()> {
-        self.executor.launch_on(program, slot, factor).map_err(|cause| raise(py, &cause))
+        self.executor.launch_on(program, slot, factor, 0).map_err(|cause| raise(py, &cause))
     }
 
     #[pyo3(signature = (program, timeout_s, meanwhile = None))]

@@ -11,8 +11,9 @@ use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What becomes of each bucket's turn; buckets launched before the first gradient, and after backward.
-type DescribedPhase = (Vec<String>, Vec<usize>, Vec<usize>);
+/// What becomes of each bucket's turn; buckets launched before the first gradient, and after backward; in how many iterations each turn
+/// that ends is due.
+type DescribedPhase = (Vec<String>, Vec<usize>, Vec<usize>, Vec<u32>);
 
 /// Slots by bucket, and the iterations of a period.
 type DescribedSchedule = (Vec<u32>, Vec<DescribedPhase>);
@@ -31,9 +32,9 @@ fn turn(py: Python<'_>, name: &str) -> PyResult<Turn> {
 }
 
 fn schedule(py: Python<'_>, (slots, phases): DescribedSchedule) -> PyResult<Schedule> {
-    let phase = |(turns, begin, end): DescribedPhase| {
+    let phase = |(turns, begin, end, late): DescribedPhase| {
         let turns = turns.iter().map(|name| turn(py, name)).collect::<PyResult<_>>()?;
-        Ok(Phase { turns, begin, end })
+        Ok(Phase { turns, begin, end, late })
     };
     let phases = phases.into_iter().map(phase).collect::<PyResult<_>>()?;
     Schedule::new(slots, phases).map_err(|cause| raise(py, &cause))

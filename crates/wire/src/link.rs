@@ -206,7 +206,7 @@ pub enum Post {
 #[derive(Debug)]
 pub struct Message {
     /// Lower values go first.
-    pub priority: u32,
+    pub priority: u64,
     /// Program number.
     pub program: u32,
     /// Launch count.

@@ -20,8 +20,9 @@ from hocket.errors import UsageError
 
 Action = Literal["continues", "leaves", "waits"]
 
-Phase = tuple[list[Action], list[int], list[int]]
-"""By bucket, what becomes of its turn in an iteration; buckets launched at the iteration's begin, and at the end of backward."""
+Phase = tuple[list[Action], list[int], list[int], list[int]]
+"""By bucket, what becomes of its turn in an iteration; buckets launched at the iteration's begin, and at the end of backward; by
+bucket, in how many iterations its turn is due that ends in this one."""
 
 Table = tuple[list[int], list[Phase]]
 """Slots by bucket, and the iterations of a period."""
@@ -60,13 +61,15 @@ def table(schedule: Schedule, buckets: int) -> Table:
 
     >>> turns = (artefact.Turn(first=0, last=1, sent=Begun(iteration=2, point="begin"), due=Due(iteration=2)),)
     >>> table(Schedule(period=2, turns=(turns,), delay_max=1), 1)
-    ([2], [(['continues'], [0], []), (['waits'], [], [])])
+    ([2], [(['continues'], [0], [], [0]), (['waits'], [], [], [1])])
     """
     period = schedule.period
     actions: list[list[Action]] = [["continues"] * buckets for _ in range(period)]
+    late = [[0] * buckets for _ in range(period)]
     begun: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for bucket in range(buckets):
         for turn in turns_of(schedule, bucket):
+            late[turn.last][bucket] = turn.due.iteration - turn.last
             if isinstance(turn.sent, Begun):
                 actions[turn.last][bucket] = "waits"
                 at = turn.sent.iteration % period, turn.sent.point
@@ -78,7 +81,8 @@ def table(schedule: Schedule, buckets: int) -> Table:
         return [bucket for _, bucket in sorted(begun.get((phase, point), []))]
 
     phases = [
-        (actions[phase], listed(phase, "begin"), listed(phase, "backward_end")) for phase in range(period)
+        (actions[phase], listed(phase, "begin"), listed(phase, "backward_end"), late[phase])
+        for phase in range(period)
     ]
     return [slots_needed(turns_of(schedule, bucket), period) for bucket in range(buckets)], phases
 

@@ -31,8 +31,8 @@ pub trait Launcher {
     fn launched(&self, program: u32) -> Result<u32, Error>;
 
     /// Starts an instance of `program` on `slot`, whose elements it multiplies with `factor` first, when those before
-    /// are complete; returns at once. Not while an instance on that slot runs.
-    fn launch(&self, program: u32, slot: u32, factor: f64) -> Result<(), Error>;
+    /// are complete; returns at once. Not while an instance on that slot runs. What is `due` in an earlier iteration goes first.
+    fn launch(&self, program: u32, slot: u32, factor: f64, due: u32) -> Result<(), Error>;
 
     /// Waits for the first `launches` instances of `program`, as [`Engine::wait`].
     fn wait(
@@ -56,8 +56,8 @@ impl Launcher for Engine {
         Ok(self.loaded(program)?.launched())
     }
 
-    fn launch(&self, program: u32, slot: u32, factor: f64) -> Result<(), Error> {
-        self.launch_on(program, slot, factor)
+    fn launch(&self, program: u32, slot: u32, factor: f64, due: u32) -> Result<(), Error> {
+        self.launch_on(program, slot, factor, due)
     }
 
     fn wait(
@@ -109,6 +109,8 @@ struct Bucket {
     turn: AtomicU32,
     /// By slot: iterations that its turn has summed, those that have ended.
     summed: Vec<AtomicU32>,
+    /// By slot: the iteration that needs its turn.
+    due: Vec<AtomicU32>,
     launched: AtomicU32,
     applied: AtomicU32,
 }
@@ -140,6 +142,8 @@ pub struct Readiness<L> {
     open: AtomicBool,
     /// Iteration of the period.
     phase: AtomicUsize,
+    /// Iteration of all, from 1; it wraps.
+    iteration: AtomicU32,
     /// Gradients that arrived in this backward.
     arrived: AtomicU32,
 }
@@ -204,6 +208,7 @@ impl<L: Launcher> Readiness<L> {
                 times_ns: (0..gradients).map(|_| AtomicU64::new(0)).collect(),
                 turn: AtomicU32::new(turn),
                 summed,
+                due: (0..slots).map(|_| AtomicU32::new(0)).collect(),
                 launched: AtomicU32::new(left),
                 applied: AtomicU32::new(left - place.reduced),
             });
@@ -217,6 +222,7 @@ impl<L: Launcher> Readiness<L> {
             timed: AtomicBool::new(false),
             open: AtomicBool::new(false),
             phase: AtomicUsize::new(phase),
+            iteration: AtomicU32::new(1),
             arrived: AtomicU32::new(0),
         })
     }
@@ -305,8 +311,11 @@ impl<L: Launcher> Readiness<L> {
         match own.arrivals.note(index, || self.arrived.fetch_add(1, Ordering::Relaxed)) {
             arrivals::Arrival::Counted => Ok(Arrival::Counted),
             arrivals::Arrival::Last => {
-                if self.turn_of(self.phase.load(Ordering::Relaxed), bucket) == Turn::Leaves {
-                    self.launch(own, own.turn.load(Ordering::Relaxed), 1)?;
+                let phase = self.phase.load(Ordering::Relaxed);
+                if self.turn_of(phase, bucket) == Turn::Leaves {
+                    let turn = own.turn.load(Ordering::Relaxed);
+                    self.end(bucket, turn, self.schedule.late(phase, bucket));
+                    self.launch(own, turn, 1)?;
                 }
                 Ok(Arrival::Counted)
             }
@@ -367,17 +376,25 @@ impl<L: Launcher> Readiness<L> {
     pub fn flush(&self) -> Result<(), Error> {
         self.held.store(false, Ordering::Relaxed);
         let mut outcome = Ok(());
-        for own in &self.buckets {
+        for (bucket, own) in self.buckets.iter().enumerate() {
             let turn = own.turn.load(Ordering::Relaxed);
             for ended in own.launched.load(Ordering::Acquire)..turn {
                 outcome = outcome.and(self.launch(own, ended, 0));
             }
             if own.summed[(turn % own.slots) as usize].load(Ordering::Relaxed) > 0 {
+                self.end(bucket, turn, 0);
                 outcome = outcome.and(self.launch(own, turn, 0));
                 own.turn.store(turn + 1, Ordering::Relaxed);
             }
         }
         outcome
+    }
+
+    /// Turn `turn` ends in this iteration, and is due so many later.
+    fn end(&self, bucket: usize, turn: u32, late: u32) {
+        let own = &self.buckets[bucket];
+        let due = self.iteration.load(Ordering::Relaxed).wrapping_add(late);
+        own.due[(turn % own.slots) as usize].store(due, Ordering::Relaxed);
     }
 
     /// Backward has ended: what leaves in this iteration is launched as it is, and the next iteration begins. Of several errors, the
@@ -391,6 +408,9 @@ impl<L: Launcher> Readiness<L> {
             if own.launched.load(Ordering::Acquire) <= turn {
                 own.summed[(turn % own.slots) as usize].fetch_add(1, Ordering::Relaxed);
             }
+            if what != Turn::Continues {
+                self.end(bucket, turn, self.schedule.late(phase, bucket));
+            }
             if what == Turn::Leaves {
                 outcome = outcome.and(self.launch(own, turn, 0));
             }
@@ -401,6 +421,7 @@ impl<L: Launcher> Readiness<L> {
         }
         self.arrived.store(0, Ordering::Relaxed);
         self.phase.store((phase + 1) % self.schedule.period(), Ordering::Relaxed);
+        self.iteration.fetch_add(1, Ordering::Relaxed);
         let outcome = outcome.and_then(|()| self.begin_in(phase, Point::End));
         self.open.store(false, Ordering::Release);
         outcome
@@ -462,6 +483,7 @@ impl<L: Launcher> Readiness<L> {
         }
         let slot = turn % own.slots;
         let iterations = own.summed[slot as usize].swap(0, Ordering::Relaxed) + running;
-        self.launcher.launch(own.program, slot, 1.0 / f64::from(iterations))
+        let due = own.due[slot as usize].load(Ordering::Relaxed);
+        self.launcher.launch(own.program, slot, 1.0 / f64::from(iterations), due)
     }
 }

@@ -39,7 +39,7 @@ impl Launcher for World {
         Ok(lock(&self.counts).get(&program).copied().unwrap_or_default())
     }
 
-    fn launch(&self, program: u32, slot: u32, factor: f64) -> Result<(), Error> {
+    fn launch(&self, program: u32, slot: u32, factor: f64, _: u32) -> Result<(), Error> {
         let taken = lock(&self.memory).get(&(program, slot)).cloned().unwrap_or_default();
         lock(&self.launches).push((program, taken, factor));
         *lock(&self.counts).entry(program).or_default() += 1;
@@ -123,7 +123,10 @@ fn phases() -> impl Strategy<Value = Vec<Phase>> {
     let turn = prop_oneof![Just(Turn::Continues), Just(Turn::Leaves), Just(Turn::Waits)];
     let some = || proptest::sample::subsequence(vec![0_usize, 1], 0..=BUCKETS);
     let phase = (proptest::collection::vec(turn, BUCKETS), some(), some());
-    proptest::collection::vec(phase.prop_map(|(turns, begin, end)| Phase { turns, begin, end }), 1..4)
+    proptest::collection::vec(
+        phase.prop_map(|(turns, begin, end)| Phase { turns, begin, end, ..Phase::default() }),
+        1..4,
+    )
 }
 
 struct Training {

@@ -35,6 +35,8 @@ pub struct Phase {
     pub begin: Vec<usize>,
     /// Buckets launched at [`Point::End`], in this order.
     pub end: Vec<usize>,
+    /// By bucket: in how many iterations the turn that ends in this one is due; empty: at once.
+    pub late: Vec<u32>,
 }
 
 /// The table of all iterations.
@@ -63,7 +65,11 @@ impl Schedule {
         }
         for (at, phase) in phases.iter().enumerate() {
             let named = phase.begin.iter().chain(&phase.end).max();
-            if phase.turns.len() != buckets || named.is_some_and(|&bucket| bucket >= buckets) {
+            let late = phase.late.len();
+            if phase.turns.len() != buckets
+                || (late != 0 && late != buckets)
+                || named.is_some_and(|&bucket| bucket >= buckets)
+            {
                 return Err(Error::Usage(format!(
                     "iteration {at} of the schedule is not one of {buckets} buckets"
                 )));
@@ -142,6 +148,11 @@ impl Schedule {
     /// The action on `bucket` in iteration `phase` of the period.
     pub fn turn(&self, phase: usize, bucket: usize) -> Turn {
         self.phases[phase].turns[bucket]
+    }
+
+    /// In how many iterations the turn of `bucket` is due that ends in iteration `phase`.
+    pub fn late(&self, phase: usize, bucket: usize) -> u32 {
+        self.phases[phase].late.get(bucket).copied().unwrap_or(0)
     }
 
     /// Buckets launched at `point`.

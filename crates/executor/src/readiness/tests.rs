@@ -18,6 +18,8 @@ struct Records {
     running: Mutex<Vec<(u32, u32, u32)>>,
     counts: Mutex<HashMap<u32, u32>>,
     broken: AtomicBool,
+    /// Of each launch.
+    due: Mutex<Vec<u32>>,
 }
 
 impl Launcher for Records {
@@ -29,7 +31,7 @@ impl Launcher for Records {
         Ok(BEFORE + lock(&self.counts).get(&program).copied().unwrap_or_default())
     }
 
-    fn launch(&self, program: u32, slot: u32, factor: f64) -> Result<(), Error> {
+    fn launch(&self, program: u32, slot: u32, factor: f64, due: u32) -> Result<(), Error> {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
@@ -40,6 +42,7 @@ impl Launcher for Records {
         running.push((program, number, slot));
         *lock(&self.counts).entry(program).or_default() += 1;
         lock(&self.launches).push((program, slot, factor));
+        lock(&self.due).push(due);
         Ok(())
     }
 
@@ -178,7 +181,7 @@ fn turns_merge_and_wait_as_the_schedule_says() {
     use Turn::{Continues, Leaves, Waits};
     // Bucket 0 leaves every time, in turns of the two slots; bucket 1 sums two iterations and leaves when the next begins.
     let phases = vec![
-        Phase { turns: vec![Leaves, Continues], begin: vec![1], end: vec![] },
+        Phase { turns: vec![Leaves, Continues], begin: vec![1], ..Phase::default() },
         Phase { turns: vec![Leaves, Waits], ..Phase::default() },
     ];
     let readiness = readiness(&[1, 1], Schedule::new(vec![2, 2], phases).unwrap());
@@ -241,7 +244,7 @@ fn launches_are_told_how_many_iterations_they_sum() {
 fn a_flush_launches_what_is_left_and_a_held_turn_goes_on() {
     use Turn::{Continues, Leaves, Waits};
     let phases = vec![
-        Phase { turns: vec![Leaves, Continues, Leaves], begin: vec![1], end: vec![] },
+        Phase { turns: vec![Leaves, Continues, Leaves], begin: vec![1], ..Phase::default() },
         Phase { turns: vec![Leaves, Waits, Leaves], ..Phase::default() },
     ];
     let readiness = readiness(&[1, 1, 1], Schedule::new(vec![2, 2, 1], phases).unwrap());
@@ -276,6 +279,30 @@ fn a_flush_launches_what_is_left_and_a_held_turn_goes_on() {
     assert_eq!(readiness.launcher().take_all(), [(10, 0, third), (11, 1, third), (12, 0, third)]);
 }
 
+/// Gradients of the next iteration would go before those for which this one waits: links would idle while all compute.
+#[test]
+fn launches_are_told_when_they_are_due() {
+    use Turn::{Leaves, Waits};
+    // The second bucket's turn is launched in the next iteration, at whose end it is due.
+    let phase = |late| Phase { turns: vec![Leaves, Waits], begin: vec![1], late, ..Phase::default() };
+    let readiness = readiness(&[1, 1], Schedule::new(vec![2, 2], vec![phase(vec![0, 1])]).unwrap());
+    for iteration in 0..4_u32 {
+        readiness.begin(Point::Begin).unwrap();
+        assert!(readiness.open());
+        readiness.arrive(0, 0).unwrap();
+        readiness.arrive(1, 0).unwrap();
+        readiness.finish().unwrap();
+        apply(&readiness, 0);
+        if iteration > 0 {
+            apply(&readiness, 1);
+        }
+    }
+    let records = readiness.launcher();
+    let due: Vec<_> =
+        lock(&records.launches).iter().map(|launch| launch.0).zip(lock(&records.due).clone()).collect();
+    assert_eq!(due, [(10, 1), (11, 2), (10, 2), (11, 3), (10, 3), (11, 4), (10, 4)]);
+}
+
 /// A schedule in which gradients never leave, leave twice or have no place would train wrongly instead of being refused.
 #[test]
 fn impossible_schedules_are_refused() {
@@ -284,6 +311,7 @@ fn impossible_schedules_are_refused() {
         turns: turns.to_vec(),
         begin: begin.to_vec(),
         end: end.to_vec(),
+        ..Phase::default()
     };
     for (slots, phases, why) in [
         (0, vec![phase(&[Leaves], &[], &[])], "at least one slot"),
@@ -366,7 +394,10 @@ fn phases() -> impl Strategy<Value = Vec<Phase>> {
     let turn = prop_oneof![Just(Turn::Continues), Just(Turn::Leaves), Just(Turn::Waits)];
     let some = || proptest::sample::subsequence(vec![0_usize, 1], 0..=2);
     let phase = (proptest::collection::vec(turn, 2), some(), some());
-    proptest::collection::vec(phase.prop_map(|(turns, begin, end)| Phase { turns, begin, end }), 1..4)
+    proptest::collection::vec(
+        phase.prop_map(|(turns, begin, end)| Phase { turns, begin, end, ..Phase::default() }),
+        1..4,
+    )
 }
 
 proptest! {

@@ -48,7 +48,7 @@ struct Send {
     memory: Allocation,
     elements: usize,
     wire: DType,
-    priority: u32,
+    priority: u64,
 }
 
 struct Receive {
@@ -256,7 +256,7 @@ impl Bed {
     }
 
     /// Starts a message: the end that starts it posts.
-    pub fn message(&mut self, from: usize, op: u32, elements: usize, wire: DType, land: Land, priority: u32) {
+    pub fn message(&mut self, from: usize, op: u32, elements: usize, wire: DType, land: Land, priority: u64) {
         let (source, sink) = (self.ends[from].memory(elements * 4), self.ends[1 - from].memory(elements * 4));
         for (at, bytes) in source.region().as_bytes_mut()[..elements * 4].chunks_exact_mut(4).enumerate() {
             bytes.copy_from_slice(&value(op, at).to_ne_bytes());

@@ -389,7 +389,7 @@ mod tests {
     use crate::memory::Arena;
     use hocket_kernels::DType;
 
-    fn message(arena: &Arc<Arena>, op: u32, priority: u32, bytes: usize, cards: Cards) -> Message {
+    fn message(arena: &Arc<Arena>, op: u32, priority: u64, bytes: usize, cards: Cards) -> Message {
         let region = arena.allocate(bytes).unwrap().region().clone();
         let (dtype, wire) = (DType::U8, DType::U8);
         Message { priority, program: 0, instance: 0, op, peer_op: op, region, dtype, wire, cards }
