@@ -13,7 +13,17 @@ import numpy as np
 
 import hocket.torch as hk
 import torch
-from hocket.artefacts.plan import AllReduce, Begun, Bucket, Due, Part, Plan, Schedule, Traced, Turn
+from hocket.artefacts.plan import (
+    AllReduce,
+    Begun,
+    Bucket,
+    Due,
+    Part,
+    Plan,
+    Schedule,
+    Traced,
+    Turn,
+)
 from hocket.artefacts.schedule_check import findings
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning.buckets import plan_of
@@ -478,20 +488,3 @@ def between(seed: int) -> Found:
         sums = [total + sum(own[at] for own in drawn) / world for at, total in enumerate(sums)]
     hk.flush(model)
     return found(seed, model, sums)
-
-
-def traced(flushes: str) -> None:
-    """Updates of two iterations, one late."""
-    rank, _ = here()
-    model = network()
-    names = [name for name, _ in model.named_parameters()]
-    plan = plan_for(model, schedule_of((2,), 1, 2, "linear"), [names[2:], names[:2]])
-    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=RATE), plan=plan)
-    for iteration in range(13):
-        optimizer.zero_grad()
-        loss_of(model, iteration, rank).backward()
-        optimizer.step()
-        if iteration == 4:
-            model.state_dict()
-    if flushes == "yes":
-        hk.flush(model)

@@ -13,7 +13,7 @@ from hocket.formats.launches import iterations, numbers
 from hocket.report import build
 from hocket.report import numbers as report_numbers
 from tests.support import ranks
-from tests.torch.test_delayed import AT_ONCE, SCRIPTS
+from tests.torch.test_delayed import AT_ONCE
 
 
 @pytest.fixture(scope="module", params=["yes", "no"])
@@ -21,7 +21,9 @@ def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """Whether the script flushed, and its trace: 13 iterations, turns of two, each applied an iteration late."""
     directory = tmp_path_factory.mktemp("traced")
     settings = dataclasses.replace(AT_ONCE, trace=str(directory / "trace"))
-    ended = ranks.run(f"{SCRIPTS}:traced", 2, directory, request.param, settings=settings)
+    ended = ranks.run(
+        "tests.torch.delayed_trace_scripts:traced", 2, directory, request.param, settings=settings
+    )
     assert ended.outcome.code == 0, ended.output
     return request.param == "yes", directory / "trace"
 
@@ -64,3 +66,6 @@ def test_the_report_counts_what_was_made_and_applied(traced: tuple[bool, Path]) 
     page = build(directory).read_text(encoding="utf-8")
     assert ("Gradients were lost" in page) == (not flushed)
     assert "coloured by generation" in page
+    assert "What the guard found when the plan was made" in page
+    for cell in ("0.031", "0.05", "kept", "merged up to 9", "0.85", "exceeded"):
+        assert cell in page

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from hocket.artefacts.plan import Begun, Bucket, Schedule, Turn
+from hocket.artefacts.plan import Begun, Bucket, Plan, Schedule, Turn
 from hocket.artefacts.turn_counts import TurnCounts, read_turns
 from hocket.report import quantity
 from hocket.report.markup import NAME_CHARACTERS_MAX, Html, Row, clipped, joined, table, tag
@@ -19,6 +19,7 @@ from hocket.report.section import Section
 
 # As many as of the plan's buckets.
 BUCKETS_MAX = 64
+REFUSED_MAX = 8
 NAME, QUESTION = "delays", "Which gradients are merged or late, and were all applied?"
 
 
@@ -61,6 +62,8 @@ def section(material: Material) -> Section | None:
             )
         )
     parts += [_totals(found), _buckets(plan.buckets, plan.schedule)]
+    if plan.evidence.checks or plan.evidence.refused:
+        parts.append(_checks(plan))
     return Section(NAME, QUESTION, joined(parts), numbers=msgspec.to_builtins(found))
 
 
@@ -183,6 +186,29 @@ def _buckets(buckets: tuple[Bucket, ...], schedule: Schedule) -> Html:
         )
     head = ("Bucket", "Gradients", "Updates : iterations", "Merged", "Late", "Sent", "Applied at")
     return table(head, rows, caption="Turns of each bucket, over a period", class_="numbers")
+
+
+def _checks(plan: Plan) -> Html:
+    """Of the plan's schedule, and of faster ones that the guard refused."""
+    outcomes = {True: "kept", False: "exceeded", None: "unknown"}
+    judged = [("this plan's", plan.evidence.checks)]
+    judged += [(each.label, each.checks) for each in plan.evidence.refused[:REFUSED_MAX]]
+    rows = [
+        Row(
+            (
+                clipped(label, NAME_CHARACTERS_MAX),
+                check.name,
+                quantity.UNKNOWN if check.value is None else quantity.digits(check.value),
+                quantity.digits(check.limit),
+                outcomes[check.passed],
+            )
+        )
+        for label, checks in judged
+        for check in checks
+    ]
+    head = ("Schedule", "Check", "Value", "Limit", "Outcome")
+    caption = "What the guard found when the plan was made"
+    return table(head, rows, caption=caption, class_="numbers")
 
 
 def _sent(turn: Turn) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 # Texts come from files: a planner's reason is a few sentences; longer texts are cut so that none can fill the page.
-TEXT_CHARACTERS_MAX = 1000
+TEXT_CHARACTERS_MAX = 2000
 # Names stand in columns and headings; 40 characters fit a fully qualified host name.
 NAME_CHARACTERS_MAX = 40
 VOID = frozenset({"br", "meta", "col"})
