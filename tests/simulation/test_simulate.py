@@ -16,7 +16,7 @@ from hocket.cli.main import hocket
 from hocket.errors import SimulationError, UsageError
 from hocket.planning import search
 from hocket.report import numbers
-from hocket.simulation import fidelity, flow, simgrid
+from hocket.simulation import fidelity, flow, shortlist, simgrid
 from hocket.simulation.conditions import Conditions, LinkChange
 from hocket.simulation.networks import from_cluster
 
@@ -49,6 +49,22 @@ def test_the_same_seed_gives_the_same_step(cluster, profile):
     assert first.outcome == again.outcome
     other = flow.predict(plan, network, profile, conditions=Conditions(seed=8, jitter=0.3), steps=3)
     assert other.outcome.step_s != first.outcome.step_s
+
+
+def test_ranks_that_only_own_are_simulated(profile):
+    """Plans with idle hosts would be chosen by a formula alone, and could not be looked at before they run."""
+    idle = Cluster(hosts=tuple(Host(name=f"h{at}", bandwidth_bit_per_s=2e8) for at in range(6)))
+    found = search.considered(idle, profile, 6, helpers=2)
+    assert found.best.workers == (0, 1, 2, 3)
+    assert any(max(bucket.order) > 3 for bucket in found.best.buckets)
+    outcome = fidelity.predict(found.best, idle, profile)
+    # Announcements wait behind what owners send, which the closed form does not see.
+    assert 1.0 < outcome.step_s / found.best.predicted_step_s < 1.25
+    ring = found.of_builder("ring")
+    assert ring.world == 4
+    assert outcome.step_s < fidelity.predict(ring, idle, profile).step_s
+    chosen = shortlist.chosen(found, idle, profile)
+    assert sum(each.simulated_step_s is not None for each in chosen.evidence.candidates) > 1
 
 
 def test_a_link_that_fails_ends_in_an_error_that_names_who_is_stuck(cluster, profile):

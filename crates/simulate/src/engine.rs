@@ -195,7 +195,7 @@ impl<'a> Engine<'a> {
         let instance = &mut self.instances[launch as usize];
         let graph = self.graphs[instance.graph];
         if !instance.is_open() {
-            instance.open(graph, self.rendezvous, self.recorded);
+            instance.open(graph, self.job.world, self.rendezvous, self.recorded);
         }
         let span = &mut self.outcome.launches[launch as usize];
         span.start = span.start.min(self.clock.now());
@@ -410,7 +410,12 @@ fn check(
 ) -> Result<(), Error> {
     let wrong = |what: String| Err(Error::Job { what });
     for (index, graph) in graphs.iter().enumerate() {
-        if graph.world() != job.world {
+        // A program may be of a job's first ranks alone: the others have no part in it.
+        let fits = match graph {
+            Graph::Listed(_) => graph.world() <= job.world,
+            Graph::Ring(_) | Graph::AllToAll(_) => graph.world() == job.world,
+        };
+        if !fits {
             return wrong(format!("graph {index} is of {} ranks, the job of {}", graph.world(), job.world));
         }
         if recorded && !matches!(graph, Graph::Listed(_)) {

@@ -3,6 +3,7 @@
 use crate::pattern::{AllToAll, Ring};
 use crate::time::Picos;
 use hocket_trace::Kind;
+use std::ops::Range;
 
 /// The resource of an op.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,6 +78,14 @@ pub struct Listed {
     pub(crate) first: Vec<u32>,
 }
 
+impl Listed {
+    /// Numbers of a rank's ops; of a rank beyond the program's none.
+    fn of(&self, rank: u32) -> Range<u32> {
+        let edge = |at: u32| self.first.get(at as usize).copied();
+        edge(rank).zip(edge(rank + 1)).map_or(0..0, |(start, stop)| start..stop)
+    }
+}
+
 impl Graph {
     /// A description for people.
     pub fn name(&self) -> &str {
@@ -140,8 +149,7 @@ impl Graph {
     pub fn roots(&self, rank: u32, mut each: impl FnMut(u32)) {
         match self {
             Self::Listed(listed) => {
-                let ops = listed.first[rank as usize]..listed.first[rank as usize + 1];
-                ops.filter(|&op| listed.waits[op as usize] == 0).for_each(each);
+                listed.of(rank).filter(|&op| listed.waits[op as usize] == 0).for_each(each);
             }
             Self::Ring(ring) => ring.roots(rank).into_iter().flatten().for_each(&mut each),
             Self::AllToAll(all) => all.roots(rank).for_each(each),
@@ -151,7 +159,7 @@ impl Graph {
     /// Number of a rank's ops that must end before the rank has.
     pub fn counted(&self, rank: u32) -> u32 {
         match self {
-            Self::Listed(listed) => listed.first[rank as usize + 1] - listed.first[rank as usize],
+            Self::Listed(listed) => listed.of(rank).len() as u32,
             Self::Ring(ring) => ring.ops() / 2 / ring.world().max(1) as u32,
             Self::AllToAll(all) => all.world() as u32 - 1,
         }

@@ -43,8 +43,8 @@ impl Instance {
         !self.left.is_empty()
     }
 
-    /// Allocates memory.
-    pub fn open(&mut self, graph: &Graph, rendezvous: bool, recorded: bool) {
+    /// Allocates memory, for a job of so many ranks.
+    pub fn open(&mut self, graph: &Graph, world: usize, rendezvous: bool, recorded: bool) {
         let count = |op: u32| {
             let waits = graph.waits(op);
             let peer = match graph.step(op).work {
@@ -55,8 +55,8 @@ impl Instance {
             waits + u32::from(waits == 0) + u32::from(peer)
         };
         self.waits = (0..graph.ops()).map(count).collect();
-        self.left = (0..graph.world()).map(|rank| graph.counted(rank as u32)).collect();
-        self.ranks_left = graph.world() as u32;
+        self.left = (0..world).map(|rank| graph.counted(rank as u32)).collect();
+        self.ranks_left = world as u32;
         if recorded {
             self.times = vec![(0, 0); self.waits.len()];
         }

@@ -177,6 +177,32 @@ fn phases_are_timelines() {
 }
 
 /// Broken: a job that cannot end would run for ever, or end in the middle of a panic.
+/// Broken: jobs with ranks that train nothing could not be predicted, or would be as slow as if all trained.
+#[test]
+fn a_program_may_be_of_the_first_ranks_alone() {
+    let [few, all] = [3, 5].map(|world| all_reduce(world, 100_000, &Algorithm::Ring, 1 << 20));
+    let network = star(5, 12.5e6, 50e-6);
+    let graphs =
+        [&few, &all].map(|program| compile(program, &network, &COSTS).expect("all routes are there"));
+    let job = |graph| Job {
+        world: 5,
+        launches: vec![Started { graph, priority: 0 }],
+        timelines: vec![vec![Act::Launch(0), Act::Wait(0), Act::End]],
+    };
+    let graphs: Vec<&Graph> = graphs.iter().collect();
+    let go = |job: &Job| {
+        simulate(&network, &graphs, job, true, &Conditions::default(), false).expect("the job ends")
+    };
+    let (found, whole) = (go(&job(0)), go(&job(1)));
+    // Those without a part wait for nobody.
+    assert_eq!(found.phase_ends[0][3..], [0, 0]);
+    assert_eq!((found.messages, whole.messages), (12, 40));
+    assert!(found.end > 0 && found.end < whole.end);
+    let beyond = Job { world: 4, ..job(1) };
+    let refused = simulate(&network, &graphs, &beyond, true, &Conditions::default(), false);
+    assert!(matches!(refused, Err(Error::Job { .. })), "{refused:?}");
+}
+
 #[test]
 fn timelines_that_do_not_fit_are_refused() {
     let network = star(2, 100.0, 0.0);

@@ -80,7 +80,6 @@ def predict(
         )
     prepared = prepared or Prepared.of(as_touched(plan, profile))
     native, compiled = prepared.on(network, costs)
-    slow = dict(conditions.slow)
     steps = timelines.iterations(plan.schedule, steps)
     job = timelines.job(
         plan.schedule,
@@ -88,7 +87,7 @@ def predict(
         prepared.place,
         computation(plan, profile),
         count=steps,
-        pace=[slow.get(rank, 1.0) for rank in range(plan.world)] if slow else [1.0],
+        pace=_pace(plan, conditions),
         world=plan.world,
     )
     simulation = run(
@@ -101,6 +100,14 @@ def predict(
         recorded=recorded,
     )
     return Run(_outcome(plan, network, profile, steps, simulation), simulation)
+
+
+def _pace(plan: Plan, conditions: Conditions) -> list[float]:
+    """Of computation, one for all or by rank: those that only own have none, and start all that they have a part in at once."""
+    slow = dict(conditions.slow)
+    if not slow and len(plan.workers) == plan.world:
+        return [1.0]
+    return [slow.get(rank, 1.0) if rank in plan.workers else 0.0 for rank in range(plan.world)]
 
 
 def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
@@ -205,6 +212,8 @@ def _outcome(
     end_s = max([simulation.end_s, *(done_s for _, done_s in simulation.launches_s)])
     step_s = timelines.steady_s(simulation.phase_ends_s, plan.schedule)
     spans = simulation.launches_s[: len(plan.buckets)]
+    # Ranks that only own are there before those that have gradients.
+    ready_s = computation(plan, profile).ready_s
     return Outcome(
         fidelity="flow",
         network=network.title,
@@ -213,8 +222,10 @@ def _outcome(
         step_s=step_s,
         exposed_s=max(0.0, step_s - profile.step_s),
         buckets=tuple(
-            BucketSpan(bucket=index, elements=bucket.elements, launched_s=span[0], done_s=span[1])
-            for index, (bucket, span) in enumerate(zip(plan.buckets, spans, strict=True))
+            BucketSpan(
+                bucket=index, elements=bucket.elements, launched_s=max(span[0], ready), done_s=span[1]
+            )
+            for index, (bucket, span, ready) in enumerate(zip(plan.buckets, spans, ready_s, strict=True))
         ),
         loads=loads(network, simulation.link_bytes, end_s),
         messages=simulation.messages,

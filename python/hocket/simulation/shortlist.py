@@ -43,10 +43,8 @@ def chosen(considered: Considered, cluster: Cluster, profile: Profile) -> Plan:
     """
     simple = _simple(considered)
     plans = _near(considered, simple)
-    # Virtual time knows no ranks that do not compute.
-    helped = considered.question.workers < len(considered.question.graph.hosts)
     measured = considered.question.correction is not None
-    simulated = [] if measured or helped else _simulated(plans, cluster, profile)
+    simulated = [] if measured else _simulated(plans, cluster, profile)
     best = plans[0]
     if simulated:
         fastest = min(range(len(simulated)), key=lambda at: round(simulated[at], 6))
@@ -100,13 +98,14 @@ def _near(considered: Considered, simple: Plan) -> list[Plan]:
 
 def _simulated(plans: Sequence[Plan], cluster: Cluster, profile: Profile) -> list[float]:
     """Steps of the first ones; none where there is nothing to choose from."""
-    network = from_cluster(cluster, plans[0].world)
+    # Plans without helpers have the workers alone.
+    networks = {world: from_cluster(cluster, world) for world in {plan.world for plan in plans}}
     messages, found = 0.0, list[float]()
     for plan in plans:
         messages += _messages(plan)
         if messages > MESSAGES_MAX:
             break
-        found.append(flow.predict(plan, network, profile).outcome.step_s)
+        found.append(flow.predict(plan, networks[plan.world], profile).outcome.step_s)
     return found if len(found) > 1 else []
 
 
