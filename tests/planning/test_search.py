@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.artefacts.plan import AllReduce
+from hocket.artefacts.plan import AllReduce, Evidence, Owned, Owner, TwoLevel
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import ROUNDED, Promise
 from hocket.errors import ArtefactError, UsageError
@@ -101,6 +101,76 @@ def test_the_same_input_gives_the_same_plan(two_racks: Cluster, profile: Profile
 def test_without_a_profile_the_network_still_decides(two_racks: Cluster) -> None:
     """Broken: a plan could not be previewed before the model was profiled."""
     assert search.plan(two_racks, None, 4).buckets[0].order == (0, 2, 1, 3)
+
+
+def test_a_neighbour_is_not_enough_where_connections_are_limited(profile: Profile) -> None:
+    """Broken: a cloud's limit of a connection would be the limit of a host, and the bound above what builders reach."""
+    hosts = tuple(Host(name=f"h{at}", bandwidth_bit_per_s=1e9) for at in range(4))
+
+    def between(rate: float) -> Cluster:
+        rates = tuple(tuple(4e10 if a == b else rate for b in range(4)) for a in range(4))
+        return Cluster(hosts=hosts, bandwidth_bit_per_s=rates)
+
+    found = search.considered(between(2.5e8), profile, 4)
+    ring = found.of_builder("ring")
+    # A ring sends 3/2 of a gradient over one path each way; an exchange with all sends a sixth of that over each of three.
+    assert found.best.predicted_step_s - profile.step_s < 0.5 * (ring.predicted_step_s - profile.step_s)
+    bound_s = found.solved.solution.bound_s
+    assert all(bound_s <= plan.predicted_step_s + 1e-9 for plan in found.fastest)
+    # One connection fills a host's link: everybody at once would only get in one another's way.
+    assert search.plan(between(9e8), profile, 4).buckets[0].route == AllReduce(algorithm="ring")
+
+
+def test_leaders_of_hosts_own_where_connections_are_limited(profile: Profile) -> None:
+    """Broken: hosts of several ranks would use one path each, or every rank's gradient would cross between hosts by itself."""
+    slots, count, rate = 2, 4, 2.5e8
+    cluster = Cluster(
+        hosts=tuple(Host(name=f"h{at}", slots=slots, bandwidth_bit_per_s=1e9) for at in range(count)),
+        bandwidth_bit_per_s=tuple(
+            tuple(4e10 if a == b else rate for b in range(count)) for a in range(count)
+        ),
+    )
+    found = search.considered(cluster, profile, slots * count)
+    by_leaders = [
+        each
+        for each in found.uniform
+        if each.buckets[0].rule.owners == "host leaders" and each.buckets[0].codec == "none"
+    ]
+    assert {each.buckets[0].route for each in by_leaders} == {
+        Owned(
+            owners=tuple(Owner(rank=slots * at) for at in range(count)),
+            via=TwoLevel(stations=(slots,) * count),
+        )
+    }
+    exposed_s = min(each.predicted_step_s for each in by_leaders) - profile.step_s
+    for other in ("two-level", "ring", "direct"):
+        assert exposed_s < 0.7 * (found.of_builder(other).predicted_step_s - profile.step_s), other
+
+
+def test_no_two_plans_have_the_same_name(profile: Profile) -> None:
+    """Broken: nobody could tell which plan a line of the table, a builder's or a simulated time is of."""
+    rates = (1e9, 1e9, 5e8, 5e8)
+    racks = tuple(
+        Host(name=f"h{at}", rack=f"rack{at % 2}", bandwidth_bit_per_s=rate) for at, rate in enumerate(rates)
+    )
+    labels = [plan.label for plan in search.candidates(Cluster(hosts=racks), profile, 4)]
+    assert len(labels) == len(set(labels))
+    assert {
+        "given owner 3 1 MiB",
+        "given 2 owners (fastest hosts) 1 MiB",
+        "given 2 owners (rack leaders) 1 MiB",
+    } <= {*labels}
+
+
+def test_the_bound_is_not_of_routes_that_the_search_leaves_out(profile: Profile) -> None:
+    """Broken: a plan would be said to be faster than any can be."""
+    even = Cluster(hosts=tuple(Host(name=f"h{at}", bandwidth_bit_per_s=1e8) for at in range(4)))
+    found = search.considered(even, profile, 4)
+    least_s = found.solved.solution.bound_s
+    faster = msgspec.structs.replace(found.best, evidence=Evidence(predicted_step_s=0.9 * least_s))
+    assert found.explained(found.best).evidence.bound_step_s == least_s
+    assert found.explained(faster).evidence.bound_step_s is None
+    assert "No plan of these routes" not in found.explained(faster).reason
 
 
 def test_input_that_cannot_be_planned_is_refused(two_racks: Cluster, profile: Profile) -> None:

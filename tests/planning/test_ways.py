@@ -12,7 +12,7 @@ from hocket.artefacts.plan import AllReduce
 from hocket.errors import UsageError
 from hocket.planning import ways
 from hocket.planning.buckets import buckets, plan_of
-from hocket.planning.cost import pieces, predict_on
+from hocket.planning.cost import Steps, pieces, predict_on
 from hocket.planning.links import link_graph
 from hocket.simulation.fidelity import predict
 from tests.planning.planner_inputs import model
@@ -55,6 +55,20 @@ def test_a_card_alone_is_a_network_of_its_own():
         own = link_graph(cluster((rate,)), 4)
         alone = ways.on_cards(plan(), [card] * 8, "")
         assert predicted_s(alone, graph) == pytest.approx(iteration_s(plan(), own), rel=1e-6)
+
+
+def test_many_plans_at_once_are_predicted_card_by_card():
+    """Trials and builders would take a bucket on one card for one on all."""
+    graph = link_graph(cluster(), 4)
+    made = [plan(), ways.on_cards(plan(), [1] * 8, ""), ways.on_cards(plan(), [0, 1] * 4, "")]
+    # The second card is the same link of the host, and slower with it.
+    names = {"h0 out", "h0 in"}
+    slower = graph.slowed({at: 3.0 for at, link in enumerate(graph.links) if link.name in names})
+    for on in (graph, slower):
+        assert Steps(made, PROFILE).on(on) == [predicted_s(each, on) for each in made]
+    assert predicted_s(made[1], slower) > 1.5 * predicted_s(made[1], graph)
+    with pytest.raises(UsageError, match="uses card 2, and all hosts have 2"):
+        Steps([ways.on_cards(plan(), [2] * 8, "")], PROFILE).on(graph)
 
 
 def test_all_cards_named_are_all_cards():

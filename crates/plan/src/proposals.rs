@@ -191,7 +191,7 @@ fn all_reduces(network: &Network, setting: &Setting) -> Vec<Proposal> {
     found
 }
 
-/// Owners by speed, leaders of racks, single ranks, and ranks that do not train.
+/// Owners by speed, leaders of racks and of hosts, single ranks, and ranks that do not train.
 fn owners(network: &Network, setting: &Setting) -> Vec<Proposal> {
     let workers = setting.workers;
     let remote = (0..workers as u32).any(|rank| network.is_remote(0, rank));
@@ -199,7 +199,8 @@ fn owners(network: &Network, setting: &Setting) -> Vec<Proposal> {
         return Vec::new();
     }
     let speeds = own_speeds(network);
-    let blocks = rack_blocks(setting);
+    let racks = blocks(workers, |rank| setting.racks[rank]);
+    let hosts = blocks_of_hosts(network, workers);
     // Every rank talks to owners by itself: any order will do.
     let direct = |shares: Vec<u32>, rule: &str| {
         let order = (0..shares.len() as u32).collect();
@@ -217,7 +218,7 @@ fn owners(network: &Network, setting: &Setting) -> Vec<Proposal> {
     for class in speed_classes(&speeds[..workers]) {
         sets.push(("fastest hosts", equal(&class)));
     }
-    sets.push(("rack leaders", equal(&blocks.iter().map(|block| block[0]).collect::<Vec<u32>>())));
+    sets.push(("rack leaders", equal(&racks.iter().map(|block| block[0]).collect::<Vec<u32>>())));
     if workers <= SINGLE_OWNERS_MAX {
         sets.extend((0..workers as u32).map(|rank| ("one", equal(&[rank]))));
     }
@@ -237,14 +238,21 @@ fn owners(network: &Network, setting: &Setting) -> Vec<Proposal> {
         found.push(direct(idle.collect(), "idle hosts"));
         found.extend(filled(&speeds, workers).map(|shares| direct(shares, "hosts by bandwidth")));
     }
-    if 1 < blocks.len() && blocks.len() < workers {
-        found.extend(stationed(network, &blocks, setting));
+    for (leaders, blocks) in [("rack leaders", &racks), ("host leaders", &hosts)] {
+        if 1 < blocks.len() && blocks.len() < workers {
+            for each in stationed(network, blocks, leaders, setting) {
+                let alike = |known: &Proposal| known.exchange == each.exchange && known.order == each.order;
+                if !found.iter().any(alike) {
+                    found.push(each);
+                }
+            }
+        }
     }
     found
 }
 
-/// Owners to whom the workers of a rack push and pull through its first.
-fn stationed(network: &Network, blocks: &[Vec<u32>], setting: &Setting) -> Vec<Proposal> {
+/// Owners to whom the workers of a block, which is a rack or a host, push and pull through its first.
+fn stationed(network: &Network, blocks: &[Vec<u32>], leaders: &str, setting: &Setting) -> Vec<Proposal> {
     let (workers, world) = (setting.workers, network.world());
     let order = blocks.concat();
     let owned = |shares: Vec<u32>, order: Vec<u32>, rule: &str| {
@@ -258,10 +266,10 @@ fn stationed(network: &Network, blocks: &[Vec<u32>], setting: &Setting) -> Vec<P
         blocks.iter().zip(shares).flat_map(of).collect()
     };
     let equal = vec![1; blocks.len()];
-    let mut found = vec![owned(led(&equal), order.clone(), "rack leaders")];
+    let mut found = vec![owned(led(&equal), order.clone(), leaders)];
     let speeds: Vec<f64> = blocks.iter().map(|block| own_bit_per_s(network, block)).collect();
     if let Some(shares) = filled(&speeds, blocks.len()).filter(|shares| *shares != equal) {
-        found.push(owned(led(&shares), order.clone(), "rack leaders"));
+        found.push(owned(led(&shares), order.clone(), leaders));
     }
     if workers < world {
         let order = [order, (workers as u32..world as u32).collect()].concat();
@@ -326,17 +334,23 @@ fn proposal(exchange: Exchange, order: Vec<u32>, rule: String, setting: &Setting
     Proposal { exchange, order, rule, codec: None, codec_links: Vec::new(), chunk_bytes, measured_as }
 }
 
-/// Workers of each rack, racks as they first appear.
-fn rack_blocks(setting: &Setting) -> Vec<Vec<u32>> {
+/// The first ranks by what they have in common, as it first appears.
+fn blocks(workers: usize, of: impl Fn(usize) -> u32) -> Vec<Vec<u32>> {
     let mut blocks: Vec<(u32, Vec<u32>)> = Vec::new();
-    for rank in 0..setting.workers as u32 {
-        let rack = setting.racks[rank as usize];
-        match blocks.iter_mut().find(|(known, _)| *known == rack) {
-            Some((_, block)) => block.push(rank),
-            None => blocks.push((rack, vec![rank])),
+    for rank in 0..workers {
+        let common = of(rank);
+        match blocks.iter_mut().find(|(known, _)| *known == common) {
+            Some((_, block)) => block.push(rank as u32),
+            None => blocks.push((common, vec![rank as u32])),
         }
     }
     blocks.into_iter().map(|(_, block)| block).collect()
+}
+
+/// Workers of each host; none where ranks are not numbered host by host: no order has them next to one another then.
+fn blocks_of_hosts(network: &Network, workers: usize) -> Vec<Vec<u32>> {
+    let found = blocks(workers, |rank| network.host(rank as u32));
+    if found.concat().is_sorted() { found } else { Vec::new() }
 }
 
 /// Ranks that are at least about as fast as one of them, for each that is faster than the slowest; fewest first.

@@ -17,7 +17,9 @@ Codec = Literal["none", "f16", "bf16"]
 
 OrderRule = Literal["given", "rack by rack", "fast first", "solved"]
 GroupRule = Literal["racks", "hosts"]
-OwnersRule = Literal["all", "hosts by bandwidth", "fastest hosts", "rack leaders", "idle hosts", "one"]
+OwnersRule = Literal[
+    "all", "hosts by bandwidth", "fastest hosts", "rack leaders", "host leaders", "idle hosts", "one"
+]
 LinksRule = Literal["slow links", "links between hosts"]
 
 

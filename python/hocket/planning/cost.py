@@ -117,7 +117,10 @@ class Steps:
         """`factor`: as for `predict_on`."""
         ready_s, touched = _of_gradients(profile)
         kinds: dict[_Kind, int] = {}
-        self._profile = profile
+        self._profile, self._factor = profile, factor
+        self._on_cards = {
+            at: plan for at, plan in enumerate(plans) if any(each.cards is not None for each in plan.buckets)
+        }
         self.launches = [
             [
                 (
@@ -133,9 +136,15 @@ class Steps:
         self._routes = _described(kinds)
 
     def on(self, graph: LinkGraph) -> list[float]:
-        """Seconds of a step of each plan."""
+        """Seconds of a step of each plan. UsageError: a plan uses a card that not all hosts have."""
         cost = self.cost(graph)
-        return [self.step_s(cost, launches) for launches in self.launches]
+        return [
+            self._on(graph, self._on_cards[at]) if at in self._on_cards else self.step_s(cost, launches)
+            for at, launches in enumerate(self.launches)
+        ]
+
+    def _on(self, graph: LinkGraph, plan: Plan) -> float:
+        return predict_on(plan.buckets, graph, self._profile, self._factor, plan.workers).step_s
 
     def cost(self, graph: LinkGraph) -> _native.PlanCost:
         """All routes on a network; `launches` has what it knows of the buckets of each plan, in order of priority."""

@@ -6,6 +6,7 @@ The links are those of `hocket.artefacts.network`; here ranks are placed on its 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -50,12 +51,30 @@ class LinkGraph(Network):
         return min((self.bit_per_s(*pair) for pair in self.remote_pairs()), default=math.inf)
 
     def slowed(self, by: Mapping[int, float]) -> LinkGraph:
-        """The same with links, by index, so many times as slow."""
+        """The same with links, by index, so many times as slow; each card's as much as all cards together."""
         links = tuple(
             replace(link, bit_per_s=link.bit_per_s / by[at]) if at in by else link
             for at, link in enumerate(self.links)
         )
-        return replace(self, links=links)
+        names = {self.links[at].name: factor for at, factor in by.items()}
+        cards = (
+            card.slowed({at: names[link.name] for at, link in enumerate(card.links) if link.name in names})
+            for card in self.cards
+        )
+        return replace(self, links=links, cards=tuple(cards))
+
+    @property
+    def limits_connections(self) -> bool:
+        """Whether most paths between two hosts carry less than half of what their own links and trunks do: one neighbour does not
+        fill these."""
+        first = {host: rank for rank, host in reversed(list(enumerate(self.hosts)))}.values()
+        pairs = [(a, b) for a in first for b in first if a != b]
+        crossing = Counter(link for pair in pairs for link in self.paths[pair])
+        limited = 0
+        for pair in pairs:
+            shared = [self.links[at].bit_per_s for at in self.paths[pair] if crossing[at] > 1]
+            limited += self.bit_per_s(*pair) < SLOW_SHARE * min(shared, default=0.0)
+        return 2 * limited > len(pairs)
 
     def slow_pairs(self) -> tuple[tuple[int, int], ...]:
         """Ordered pairs of ranks on different hosts whose path is slower than half the fastest such path."""

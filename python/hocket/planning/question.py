@@ -286,16 +286,30 @@ class Solved:
     def _title(self, proposal: int) -> str:
         return f"{self._order(self.solution.proposals[proposal]).title} {self._route_title(proposal)}"
 
+    def _owners_title(self, proposal: int) -> str:
+        """How many they are, or which one; and their rule where as many others have another one."""
+        route = self.solution.proposals[proposal]
+        owners = [(rank, share) for rank, share in zip(route.order, route.exchange[2], strict=True) if share]
+        if len(owners) == 1:
+            title = f"owner {owners[0][0]}"
+        else:
+            even = len({share for _, share in owners}) == 1
+            alike = [
+                each.rule
+                for each in self.solution.proposals
+                if each.exchange[:2] == route.exchange[:2] and sum(map(bool, each.exchange[2])) == len(owners)
+            ]
+            rule = f" ({route.rule})" if len(set(alike)) > 1 else ""
+            title = f"{len(owners)} {'owners' if even else 'uneven owners'}{rule}"
+        return f"two-level {title}" if route.exchange[1] == "two_level" else title
+
     def _route_title(self, proposal: int) -> str:
         route = self.solution.proposals[proposal]
-        kind, name, numbers, _ = route.exchange
+        kind, name = route.exchange[:2]
         if kind == "gathered":
             title = f"rows {name}"
         elif kind == "owned":
-            shares = [share for share in numbers if share]
-            title = f"{len(shares)} {'owners' if len(set(shares)) == 1 else 'uneven owners'}"
-            if name == "two_level":
-                title = f"two-level {title}"
+            title = self._owners_title(proposal)
         else:
             title = TITLES.get(name, name.replace("_", "-"))
         known = {each.measured_as for each in self.solution.proposals}
@@ -333,6 +347,9 @@ def question_of(
     names = [cluster.hosts[at].rack for at in places]
     if helpers or len({cluster.hosts[at].bandwidth_bit_per_s for at in places}) > 1:
         admitted |= {"owned"}
+    if cluster.bandwidth_bit_per_s and graph.limits_connections:
+        # A neighbour's path does not fill a host's link: what is sent to several at once does.
+        admitted |= {"owned", "direct"}
     return Question(
         graph=graph,
         profile=profile,

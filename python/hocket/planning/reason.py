@@ -27,8 +27,10 @@ def links(
     return sentence
 
 
-def gap(step_s: float, bound_s: float) -> str:
-    """How far the plan is from the bound."""
+def gap(step_s: float, bound_s: float | None) -> str:
+    """How far the plan is from the bound; nothing where there is none."""
+    if bound_s is None:
+        return ""
     if step_s <= bound_s * 1.0005:
         return " No plan of these routes is faster."
     return f" No plan of these routes takes less than {seconds(bound_s)}: at most {1 - bound_s / step_s:.1%} can be gained."

@@ -178,7 +178,9 @@ class Considered:
         listed = [*self.uniform, *beaten]
         if all(each.label != chosen.label for each in listed):
             listed.append(chosen)
-        bound_s = self.solved.solution.bound_s
+        # The bound is of the routes that the search may take; a builder's plan may take others.
+        least_s = self.solved.solution.bound_s
+        bound_s = least_s if least_s <= chosen.predicted_step_s + EQUAL_S else None
         scored = self.question.predicted
         others = [(each, scored(each)) for each in (self.uniform[0], max(listed, key=_predicted_s))]
         return msgspec.structs.replace(
