@@ -20,21 +20,18 @@ TURNS, STEPS = 3, 4
 
 @dataclass(frozen=True)
 class Compared:
-    """The planner's plan, and medians of steps: its own, and builders' by name."""
+    """The planner's plan, and medians of steps: its own, and builders' by name.
+
+    `best`: the fastest builder, `allowed`: its predicted step over the bound. `ratio`: its step over the plan's, in further
+    turns of these two alone: the least of several medians is less than any of them would be again.
+    """
 
     plan: Plan
     step_s: float
     builders_s: dict[str, float]
-
-    @property
-    def best(self) -> str:
-        """The fastest builder."""
-        return min(self.builders_s, key=self.builders_s.__getitem__)
-
-    @property
-    def ratio(self) -> float:
-        """The fastest builder's step over the planner's."""
-        return self.builders_s[self.best] / self.step_s
+    best: str
+    ratio: float
+    allowed: float
 
 
 def compared(said: Cluster, profile: Profile, *, emulated: Cluster | None = None) -> Compared:
@@ -42,9 +39,13 @@ def compared(said: Cluster, profile: Profile, *, emulated: Cluster | None = None
     found = considered(said, profile, len(said.hosts))
     plan = shortlist.chosen(found, said, profile)
     others = builders(said, profile, found)
-    times = steps(emulated or said, [plan, *others.values()] * TURNS, profile, STEPS)
-    own, *rest = medians(times, 1 + len(others))
-    return Compared(plan, own, dict(zip(others, rest, strict=True)))
+    on = emulated or said
+    step_s, *rest = medians(steps(on, [plan, *others.values()] * TURNS, profile, STEPS), 1 + len(others))
+    builders_s = dict(zip(others, rest, strict=True))
+    best = min(builders_s, key=builders_s.__getitem__)
+    own_s, best_s = medians(steps(on, [plan, others[best]] * TURNS, profile, STEPS), 2)
+    allowed = found.question.predicted(others[best]).step_s / found.solved.solution.bound_s
+    return Compared(plan, step_s, builders_s, best, best_s / own_s, allowed)
 
 
 def medians(times: Sequence[Sequence[float]], plans: int) -> list[float]:

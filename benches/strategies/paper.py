@@ -84,6 +84,8 @@ TOUCHED: dict[str, int] = {"LM1B": 128 * 20 + 8192}
 
 NEVER_BELOW, BETTER = 1.0, 1.2
 """The best builder's step over the plan's: of each, and the geometric mean."""
+LEFT = 1.02
+"""The best builder's step over the bound, from which on there is something to be had."""
 
 
 def measured() -> Iterator[Row]:
@@ -100,7 +102,8 @@ def measured() -> Iterator[Row]:
             best, built = min(builders.built(question), key=lambda each: each[1].predicted_step_s)
             solved = question.solved(EVALUATIONS)
             plan = min(solved.plan(), built, key=lambda each: round(each.predicted_step_s, 6))
-            ratios.append(built.predicted_step_s / plan.predicted_step_s)
+            # To a microsecond: of plans that are equally fast, the simplest is taken.
+            ratios.append(round(built.predicted_step_s, 6) / round(plan.predicted_step_s, 6))
             where = f"{cluster}, {model}"
             yield Row(
                 name=where,
@@ -121,12 +124,31 @@ def measured() -> Iterator[Row]:
         value=geometric_mean(allowed),
         unit=TIMES,
     )
+    yield from _where_it_matters(allowed, ratios)
     yield Row(
         name="paper-clusters",
         what="geometric mean of the best builder's step over the plan's",
         value=geometric_mean(ratios),
         target=BETTER,
         least=True,
+        unit=TIMES,
+    )
+
+
+def _where_it_matters(allowed: Sequence[float], ratios: Sequence[float]) -> Iterator[Row]:
+    """Of the cases in which communication is not hidden anyway: how much could be had, and how much is."""
+    each = [(most, ratio) for most, ratio in zip(allowed, ratios, strict=True) if most >= LEFT]
+    where = f"the {len(each)} of {len(allowed)} cases in which the best builder takes {LEFT} times the bound"
+    yield Row(
+        name="paper-clusters",
+        what=f"{where}: geometric mean over the bound",
+        value=geometric_mean([most for most, _ in each]),
+        unit=TIMES,
+    )
+    yield Row(
+        name="paper-clusters",
+        what=f"{where}: geometric mean over the plan's",
+        value=geometric_mean([ratio for _, ratio in each]),
         unit=TIMES,
     )
 
