@@ -22,11 +22,16 @@ pub struct Sampler {
     returned: VecDeque<u64>,
 }
 
+/// Who draws in a step: first those who were there when it was drawn, then those who came while it was redone, each time.
+pub type Layout = Vec<Vec<Member>>;
+
 /// Positions of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draw {
-    /// By rank; may be empty for the last ranks where the data ends.
+    /// By rank; empty for some where fewer positions are left than there are members.
     pub slices: Vec<(Member, Vec<u64>)>,
+    /// The same members, grouped by when they drew: a draw by the same groups is the same.
+    pub layout: Layout,
     /// How many came from positions never drawn.
     fresh: u64,
     /// How many came from those returned.
@@ -53,33 +58,52 @@ impl Sampler {
     }
 
     /// The next step's: up to `batch` positions for each member, by rank.
-    pub fn draw(&self, members: &[Member], batch: u64) -> Draw {
+    pub fn draw(&self, layout: &Layout, batch: u64) -> Draw {
         let mut draw = Draw::default();
-        self.extend(&mut draw, members, batch);
+        for members in layout {
+            self.extend(&mut draw, members, batch);
+        }
         draw
     }
 
     /// Members that were not there when the step was drawn get positions after all others; those that were keep theirs.
+    ///
+    /// Where fewer are left than all could take, they are shared evenly. So that nobody is without any in the last step,
+    /// the last two share what is left where the last one had less than one for each.
     pub fn extend(&self, draw: &mut Draw, members: &[Member], batch: u64) {
-        for &member in members {
-            if draw.slices.iter().any(|(each, _)| *each == member) {
-                continue;
-            }
-            let mut slice = Vec::new();
-            while (slice.len() as u64) < batch {
-                let fresh = self.next + draw.fresh;
-                if fresh < self.samples {
-                    slice.push(fresh);
-                    draw.fresh += 1;
-                } else if let Some(&position) = self.returned.get(draw.returned) {
-                    slice.push(position);
-                    draw.returned += 1;
-                } else {
-                    break;
-                }
-            }
+        let known: Vec<_> = draw.slices.iter().map(|(member, _)| *member).collect();
+        let newcomers: Vec<_> = members.iter().copied().filter(|each| !known.contains(each)).collect();
+        if newcomers.is_empty() {
+            return;
+        }
+        let mut others = newcomers.len() as u64;
+        let left = self.left() - draw.fresh - draw.returned as u64;
+        let full = batch.saturating_mul(others);
+        let halves = batch > 1 && left > full && left - full < others;
+        let mut taken = if halves { left.div_ceil(2) } else { left.min(full) };
+        for &member in &newcomers {
+            let share = taken.div_ceil(others);
+            (taken, others) = (taken - share, others - 1);
+            let slice = (0..share).map(|_| self.take(draw)).collect();
             draw.slices.push((member, slice));
         }
+        draw.layout.push(newcomers);
+    }
+
+    /// Positions of this pass that are not committed.
+    pub fn left(&self) -> u64 {
+        self.samples - self.next + self.returned.len() as u64
+    }
+
+    /// The next position, of which there is one.
+    fn take(&self, draw: &mut Draw) -> u64 {
+        let fresh = self.next + draw.fresh;
+        if fresh < self.samples {
+            draw.fresh += 1;
+            return fresh;
+        }
+        draw.returned += 1;
+        self.returned[draw.returned - 1]
     }
 
     /// The step is committed as the mean of `members`; gives the positions that count.
@@ -152,9 +176,10 @@ mod tests {
             let mut counted = Vec::new();
             for (world, lost) in losses {
                 let members: Vec<_> = (0..world).map(Member).collect();
-                let mut draw = sampler.draw(&members, batch);
+                let mut draw = sampler.draw(&vec![members.clone()], batch);
                 let joined = [Member(9)];
                 sampler.extend(&mut draw, &joined, batch);
+                prop_assert_eq!(&sampler.draw(&draw.layout, batch), &draw);
                 let mut left: Vec<_> = members.into_iter().filter(|member| member.0 != lost || world == 1).collect();
                 left.extend(joined);
                 let before = sampler.data_epoch();
@@ -167,13 +192,29 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// A rank would have no batch while others have one, though there are samples for all, and they would wait for it.
+        #[test]
+        fn all_have_equally_many_steps(world in 1u64..7, batch in 2u64..5, more in 0u64..60) {
+            let members: Vec<_> = (0..world).map(Member).collect();
+            let mut sampler = Sampler::new(1, world + more);
+            while sampler.data_epoch() == 0 {
+                let draw = sampler.draw(&vec![members.clone()], batch);
+                let shares: Vec<_> = draw.slices.iter().map(|(_, slice)| slice.len() as u64).collect();
+                let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+                prop_assert!(1 <= *least && *most <= (*least + 1).min(batch), "{shares:?}");
+                sampler.commit(&draw, &members, Rules::default());
+            }
+        }
+    }
+
     /// Each epoch would show the samples in the same order, which trains worse.
     #[test]
     fn orders_of_epochs_differ() {
         let mut sampler = Sampler::new(3, 100);
         let order = |sampler: &Sampler| (0..100).map(|position| sampler.sample(position)).collect::<Vec<_>>();
         let first = order(&sampler);
-        let draw = sampler.draw(&[Member(0)], 100);
+        let draw = sampler.draw(&vec![vec![Member(0)]], 100);
         sampler.commit(&draw, &[Member(0)], Rules::default());
         assert_eq!(sampler.data_epoch(), 1);
         assert_ne!(order(&sampler), first);

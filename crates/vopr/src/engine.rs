@@ -40,13 +40,13 @@ impl World {
         let this = &mut self.processes[process];
         let Some(state) = &mut this.state else { return };
         if state.layout.is_empty() {
-            state.layout = this.members.iter().map(|&each| member(each)).collect();
+            state.layout = vec![this.members.iter().map(|&each| member(each)).collect()];
             return self.begin_step(process);
         }
         let members: Vec<_> = this.members.iter().map(|&each| member(each)).collect();
         state.sampler.extend(&mut this.draw, &members, batch);
         // Another loss may follow before the step is committed: then these samples are drawn, too, though nobody has them.
-        state.layout = this.draw.slices.iter().map(|(each, _)| *each).collect();
+        state.layout.clone_from(&this.draw.layout);
     }
 
     pub(crate) fn backward(&mut self, process: usize, bucket: usize, step: u64) {

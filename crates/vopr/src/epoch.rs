@@ -29,7 +29,7 @@ impl World {
             *block = sums.iter().fold(mixed(*block ^ at as u64), |hash, sum| mixed(hash ^ sum.digest()));
         }
         // The next step is for the members of the epoch that this one's votes begin.
-        state.layout = self.checker.decision(vote).map_or(members, |decision| decision.members.clone());
+        state.layout = vec![self.checker.decision(vote).map_or(members, |decision| decision.members.clone())];
         let state = state.clone();
         let seen =
             Seen { process, epoch, step, by_decision, sums: &sums, positions, data_epoch, state: &state };

@@ -2,10 +2,9 @@
 
 use crate::memory::Sum;
 use crate::net::ConnectionId;
-use hocket_ids::Member;
 use hocket_protocol::fence::Region;
 use hocket_protocol::membership::{Note, Order};
-use hocket_protocol::sampler::Sampler;
+use hocket_protocol::sampler::{Layout, Sampler};
 use hocket_protocol::transfer::Manifest;
 
 /// One thing that travels on a lane.
@@ -44,7 +43,7 @@ pub enum Packet {
     Have {
         manifest: Manifest,
         sampler: Sampler,
-        layout: Vec<Member>,
+        layout: Layout,
     },
     AskBlock(usize),
     Block {

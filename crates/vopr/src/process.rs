@@ -9,7 +9,7 @@ use hocket_protocol::fence::{Fence, Region};
 use hocket_protocol::liveness::Liveness;
 use hocket_protocol::membership::member::{Exit, Participant};
 use hocket_protocol::sampler::mixed;
-use hocket_protocol::sampler::{Draw, Sampler};
+use hocket_protocol::sampler::{Draw, Layout, Sampler};
 use hocket_protocol::transfer::Fetch;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -23,8 +23,8 @@ pub struct State {
     pub steps: u64,
     pub blocks: [u64; STATE_BLOCKS],
     pub sampler: Sampler,
-    /// Who has drawn the next step's samples, in that order.
-    pub layout: Vec<Member>,
+    /// Who has drawn the next step's samples.
+    pub layout: Layout,
 }
 
 impl State {
@@ -105,7 +105,7 @@ pub struct Process {
     pub draw: Draw,
     pub fetch: Fetch,
     pub fetched: [u64; STATE_BLOCKS],
-    pub offer: Option<(u64, Sampler, Vec<Member>)>,
+    pub offer: Option<(u64, Sampler, Layout)>,
     pub buckets: Vec<Bucket>,
     /// Buckets, then votes, then the barrier.
     pub collectives: Vec<Collective>,
