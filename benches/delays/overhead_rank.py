@@ -22,7 +22,7 @@ from hocket.errors import Error
 from hocket.planning.compile import votes_program
 from hocket.planning.default import by_hosts, default_plan
 from hocket.settings import Settings
-from hocket.torch.distribute import _of
+from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
 from hocket.training.delayed import DelayedSession
 from hocket.training.gradients import gradients_of
@@ -58,7 +58,7 @@ class Trained(NamedTuple):
             schedule = msgspec.structs.replace(schedule, turns=schedule.turns * len(plan.buckets))
             plan = msgspec.structs.replace(plan, schedule=schedule, promise="delayed")
         hk.distribute(model, optimizer, plan=plan)
-        session = _of(model).session
+        session = distributed_of(model).session
         if not isinstance(session, ReducingSession) or isinstance(session, DelayedSession) != bool(
             schedule.turns
         ):

@@ -19,7 +19,7 @@ from hocket.planning.buckets import buckets, plan_of
 from hocket.policy.bucketing import bucketed
 from hocket.policy.epoch import Epoch
 from hocket.settings import Settings
-from hocket.torch.distribute import _of
+from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
 from hocket.training.autopilot.plans import Plans
 from hocket.training.gradients import gradients_of
@@ -48,7 +48,7 @@ def main() -> None:
     world = Settings.from_environment().world or 1
     plans = [_plan(own, size, world) for size in SIZES_BYTES]
     hk.distribute(model, optimizer, plan=plans[0])
-    session = _of(model).session
+    session = distributed_of(model).session
     assert isinstance(session, ReducingSession)  # noqa: S101  # of plans without turns
     held = Plans(own, session.job)
     keys = [held.hold(plan) for plan in plans]

@@ -708,6 +708,55 @@ def partition(elements: int, *, fixed_s: float, each_s: float, gap_s: float) -> 
     UsageError when one element, or the latency alone, is as long.
     """
 
+class Draw:
+    """Which positions of a data set's order each member draws in a step."""
+
+    @property
+    def slices(self) -> list[tuple[int, list[int]]]:
+        """Member and positions, by rank; empty for some where fewer are left than there are members."""
+
+class Sampler:
+    """Who draws which samples, so that each counts once in a pass over the data, whoever is lost. What `draw` gives depends on what
+    was committed alone. It is at the beginning of the next pass as soon as all of one are committed.
+
+    UsageError where `at` and `returned` are of no such sampler.
+    """
+
+    def __init__(
+        self, seed: int, samples: int, *, data_epoch: int = 0, at: int = 0, returned: Sequence[int] = ()
+    ) -> None: ...
+    @property
+    def data_epoch(self) -> int:
+        """Which pass, from zero."""
+
+    @property
+    def at(self) -> int:
+        """Positions before it were drawn."""
+
+    @property
+    def returned(self) -> list[int]:
+        """Positions that were drawn by members that were lost."""
+
+    @property
+    def left(self) -> int:
+        """How many positions of this pass are not committed."""
+
+    def copy(self) -> Sampler:
+        """Another one at the same place."""
+
+    def begin(self, data_epoch: int) -> None:
+        """Another pass begins, whatever is left of the one before."""
+
+    def draw(self, members: Sequence[int], batch: int, *, whole: bool) -> Draw:
+        """The next step's: `batch` positions for each member, by rank. Where fewer are left, nobody draws any (`whole`), or they
+        are shared evenly, as in the last two steps where less than one for each would remain."""
+
+    def commit(self, draw: Draw, members: Sequence[int]) -> None:
+        """The step counts, as the mean of these members: what others have drawn is drawn again at the end of the pass."""
+
+    def samples(self, positions: Sequence[int]) -> list[int]:
+        """The samples at these positions of this pass."""
+
 class OrderProblem:
     """One collective between hosts, of which the order is looked for. Matrices are symmetric, C-contiguous f64, row by row, and
     their diagonals are not looked at. `links`, which pairs share: bytes/s of each and of what a flow has beside it; then,

@@ -29,7 +29,7 @@ from hocket.errors import ArtefactError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.planning.walk import rate_factor
 from hocket.policies.top_k import TopK
-from hocket.torch.distribute import _of
+from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
 from hocket.training import choice
 from hocket.training.buckets import assumed_backward, check_runs
@@ -273,7 +273,7 @@ Found = tuple[int, int, list[float], tuple[int, int]]
 def found(seed: int, model: nn.Module, sums: Sequence[float]) -> Found:
     weights = zip(model.weights, sums, strict=True)  # type: ignore[arg-type]
     far = [float((each.detach() + total).abs().max()) for each, total in weights]
-    return seed, int(hk.agreed(model)["epoch"]), far, _of(model).session.counts  # type: ignore[attr-defined]
+    return seed, int(hk.agreed(model)["epoch"]), far, distributed_of(model).session.counts  # type: ignore[attr-defined]
 
 
 def exactly_once(first: str, count: str) -> list[Found]:
@@ -347,7 +347,7 @@ def noisy(delay: str) -> list[float | int | None]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
     model, optimizer = hk.distribute(model, optimizer, plan=plan)
     draw = torch.Generator().manual_seed(rank)
-    session = _of(model).session
+    session = distributed_of(model).session
     far, retreated = [], None
     for iteration in range(200):
         optimizer.zero_grad()

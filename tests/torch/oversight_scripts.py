@@ -8,7 +8,7 @@ import msgspec
 
 import hocket.torch as hk
 import torch
-from hocket.torch.distribute import _of
+from hocket.torch.distribute import distributed_of
 from hocket.training.delayed import DelayedSession
 from tests.torch.delayed_scripts import here, plan_for, schedule_of
 from torch import nn
@@ -20,7 +20,7 @@ CENTRE = 0.3
 
 
 def session_of(model: nn.Module) -> DelayedSession:
-    session = _of(model).session
+    session = distributed_of(model).session
     assert isinstance(session, DelayedSession)
     return session
 
@@ -95,7 +95,7 @@ def seen() -> list[float | None]:
         optimizer.zero_grad()
         loss_at(model, draw).backward()
         optimizer.step()
-    report = session_of(model).gauge.report(_of(model).framework.learning())
+    report = session_of(model).gauge.report(distributed_of(model).framework.learning())
     own = report.norms[0]
     # The first gradient is weight - centre of each rank, and its mean that of all.
     grads = []

@@ -7,7 +7,7 @@
 
 use crate::planted::{Bug, Rules};
 use hocket_ids::Member;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// The committed state. It is part of the model's state, equal on all members.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,16 +52,55 @@ impl Sampler {
         Self { seed, samples, data_epoch: 0, next: 0, returned: VecDeque::new() }
     }
 
+    /// As one was left: `None` where these numbers are of no sampler.
+    pub fn resumed(seed: u64, samples: u64, data_epoch: u64, next: u64, returned: Vec<u64>) -> Option<Self> {
+        let each: BTreeSet<_> = returned.iter().collect();
+        let is_sound = samples > 0
+            && next <= samples
+            && each.len() == returned.len()
+            && returned.iter().all(|&position| position < next);
+        is_sound.then(|| Self { seed, samples, data_epoch, next, returned: returned.into() })
+    }
+
+    /// Another pass over the data begins, whatever is left of the one before.
+    pub fn begin(&mut self, data_epoch: u64) {
+        (self.data_epoch, self.next) = (data_epoch, 0);
+        self.returned.clear();
+    }
+
+    /// Positions before it were drawn.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Positions that were drawn by members that were lost, in the order of their loss.
+    pub fn returned(&self) -> impl Iterator<Item = u64> {
+        self.returned.iter().copied()
+    }
+
     /// Which pass over the data, from zero.
     pub fn data_epoch(&self) -> u64 {
         self.data_epoch
     }
 
     /// The next step's: up to `batch` positions for each member, by rank.
-    pub fn draw(&self, layout: &Layout, batch: u64) -> Draw {
+    pub fn draw(&self, layout: &[Vec<Member>], batch: u64) -> Draw {
         let mut draw = Draw::default();
         for members in layout {
             self.extend(&mut draw, members, batch);
+        }
+        draw
+    }
+
+    /// The next step's, with `batch` positions for each member; without any where fewer are left than that.
+    pub fn draw_whole(&self, members: &[Member], batch: u64) -> Draw {
+        let mut draw = Draw::default();
+        if self.left() >= batch.saturating_mul(members.len() as u64) {
+            for &member in members {
+                let slice = (0..batch).map(|_| self.take(&mut draw)).collect();
+                draw.slices.push((member, slice));
+            }
+            draw.layout.push(members.to_vec());
         }
         draw
     }
@@ -158,7 +197,6 @@ pub fn mixed(bits: u64) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     proptest! {
         /// Samples would be missed or come twice in an epoch: of a plain order, and of one that begins anew.
@@ -176,7 +214,7 @@ mod tests {
             let mut counted = Vec::new();
             for (world, lost) in losses {
                 let members: Vec<_> = (0..world).map(Member).collect();
-                let mut draw = sampler.draw(&vec![members.clone()], batch);
+                let mut draw = sampler.draw(std::slice::from_ref(&members), batch);
                 let joined = [Member(9)];
                 sampler.extend(&mut draw, &joined, batch);
                 prop_assert_eq!(&sampler.draw(&draw.layout, batch), &draw);
@@ -199,7 +237,7 @@ mod tests {
             let members: Vec<_> = (0..world).map(Member).collect();
             let mut sampler = Sampler::new(1, world + more);
             while sampler.data_epoch() == 0 {
-                let draw = sampler.draw(&vec![members.clone()], batch);
+                let draw = sampler.draw(std::slice::from_ref(&members), batch);
                 let shares: Vec<_> = draw.slices.iter().map(|(_, slice)| slice.len() as u64).collect();
                 let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
                 prop_assert!(1 <= *least && *most <= (*least + 1).min(batch), "{shares:?}");
@@ -214,7 +252,7 @@ mod tests {
         let mut sampler = Sampler::new(3, 100);
         let order = |sampler: &Sampler| (0..100).map(|position| sampler.sample(position)).collect::<Vec<_>>();
         let first = order(&sampler);
-        let draw = sampler.draw(&vec![vec![Member(0)]], 100);
+        let draw = sampler.draw(&[vec![Member(0)]], 100);
         sampler.commit(&draw, &[Member(0)], Rules::default());
         assert_eq!(sampler.data_epoch(), 1);
         assert_ne!(order(&sampler), first);

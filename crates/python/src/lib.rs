@@ -16,6 +16,7 @@ mod owned;
 mod plan;
 mod program;
 mod readiness;
+mod sampler;
 mod schedules;
 mod simulate;
 mod tls;
@@ -38,6 +39,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     owned::register(module)?;
     plan::register(module)?;
     readiness::register(module)?;
+    sampler::register(module)?;
     schedules::register(module)?;
     simulate::register(module)?;
     tls::register(module)?;

@@ -28,23 +28,31 @@ from hocket.torch.distribute import (  # noqa: E402
     state_dict,
     world,
 )
+from hocket.torch.loop import batches, epochs, extra_state, on_change, scale_lr  # noqa: E402
+from hocket.training.changes import Change  # noqa: E402
 
 __all__ = [
+    "Change",
     "ParameterServer",
     "Promise",
     "agreed",
+    "batches",
     "clip_grad_norm_",
     "curvature",
     "ddp_hook",
     "distribute",
+    "epochs",
+    "extra_state",
     "flush",
     "join",
     "load_state_dict",
     "log",
     "no_sync",
+    "on_change",
     "optimizer_state",
     "rank",
     "record",
+    "scale_lr",
     "state_dict",
     "world",
 ]

@@ -30,6 +30,7 @@ from hocket.torch.spans import watch
 from hocket.training.choice import check_settings, policy_of, promise_asked, spans_of
 from hocket.training.gradients import agree, gradients_of
 from hocket.training.helping import help_training
+from hocket.training.loop import Loop
 from hocket.training.process import Process, joined
 from hocket.training.reducing import ReducingSession
 from hocket.training.roles import helping, plan_with, plan_with_helpers, workers_of
@@ -49,6 +50,7 @@ class Distributed:
 
     session: Session
     framework: Torch
+    loop: Loop
     buffers: Buffers | None = None
     before_forward: BeforeForward | None = None
 
@@ -140,7 +142,8 @@ def distribute(
             plan = plan_with_helpers(process, plan=plan, settings=settings)
         if settings.profile_out is not None:
             agree(framework.parameters(), process.job)
-            made = Distributed(Profiler(framework, process.job, Path(settings.profile_out)), framework)
+            profiler = Profiler(framework, process.job, Path(settings.profile_out))
+            made = Distributed(profiler, framework, Loop(process.job))
         else:
             made = _trained(
                 framework,
@@ -199,7 +202,7 @@ def _trained(
     before_forward = None
     if buffers.kept and keep == "before_forward":
         before_forward = BeforeForward(model, buffers, session.communicates)
-    return Distributed(session, framework, buffers, before_forward)
+    return Distributed(session, framework, Loop(process.job), buffers, before_forward)
 
 
 def _end_after(steps: int, framework: Torch, session: Session) -> None:
@@ -225,7 +228,7 @@ def _spans(framework: Torch, process: Process, settings: Settings) -> Spans | No
 
 def no_sync(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
     """A context in which backward accumulates gradients without communication; also `model.no_sync()`."""
-    return _of(model).session.no_sync()
+    return distributed_of(model).session.no_sync()
 
 
 def join(
@@ -250,7 +253,7 @@ def join(
         UsageError: a finished rank cannot contribute zeros to a model's reductions: policies that promise less than the mean,
             local SGD, parameter servers.
     """
-    found = [(_of(model), _of(model).session.joinable()) for model in models]
+    found = [(distributed_of(model), distributed_of(model).session.joinable()) for model in models]
     windows = [
         joining.Window(
             each.framework,
@@ -274,7 +277,7 @@ def flush(model: torch.nn.Module) -> None:
 
     Raises UsageError when the last backward's gradients wait for a step.
     """
-    _of(model).session.flush()
+    distributed_of(model).session.flush()
 
 
 def log(model: torch.nn.Module, **values: Any) -> None:
@@ -285,7 +288,7 @@ def log(model: torch.nn.Module, **values: Any) -> None:
 
     Raises UsageError for a loss that is no number.
     """
-    session = _of(model).session
+    session = distributed_of(model).session
     if "loss" in values:
         values["loss"] = _number("loss", values["loss"])
         session.observe(loss=values["loss"])
@@ -312,7 +315,7 @@ def curvature(model: torch.nn.Module, loss: Callable[[], torch.Tensor], *, itera
     >>> round(curvature(model, lambda: 2 * model.weight.square().sum()), 3)
     4.0
     """
-    found = _of(model)
+    found = distributed_of(model)
     value = largest_curvature(model, found.framework.optimizer, loss, iterations)
     found.session.observe(curvature=value)
     return value
@@ -321,7 +324,7 @@ def curvature(model: torch.nn.Module, loss: Callable[[], torch.Tensor], *, itera
 def record(model: torch.nn.Module, **values: float) -> None:
     """Add values of this step to this rank's statistics, which a policy reads. Without a policy, this does nothing."""
     for name, value in values.items():
-        _of(model).session.record(name, value)
+        distributed_of(model).session.record(name, value)
 
 
 def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
@@ -329,7 +332,7 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 
 
     Where owners update, all ranks must call it: each adds the norm of what it owns, and clips that.
     """
-    found = _of(model)
+    found = distributed_of(model)
     session = found.session
     session.settle()
     if not isinstance(session, ReducingSession) or not session.owners:
@@ -342,7 +345,7 @@ def optimizer_state(model: torch.nn.Module) -> dict[str, Any]:
     """`optimizer.state_dict()` of a distributed model's optimizer, the same on all ranks. All ranks must call it, as where owners
     update, each has the state of what it owns alone. `optimizer.load_state_dict` takes it, whatever the plan is then. Of parameters
     on servers there is none."""
-    found = _of(model)
+    found = distributed_of(model)
     session = found.session
     if isinstance(session, ReducingSession):
         session.finish_step()
@@ -355,8 +358,9 @@ def state_dict(model: torch.nn.Module) -> dict[str, Any]:
     """What a checkpoint needs beside the model's and the optimizer's state, so that training goes on with equal bits.
 
     Each rank has its own: state of policies (residuals of error feedback, PowerSGD's factors), gradients that are merged or on
-    their way, and the place in a schedule. All ranks call it at the same place, after a step, and each keeps its own file. It waits
-    for gradients that are on their way and applies nothing. Tensors and plain data: `torch.load(file, weights_only=True)` reads it.
+    their way, and the place in a schedule. The places of `epochs` and `batches`, and what `extra_state` registers, are in it, too.
+    All ranks call it at the same place, after a step, and each keeps its own file. It waits for gradients that are on their way and
+    applies nothing. Tensors and plain data: `torch.load(file, weights_only=True)` reads it.
 
         torch.save({"model": model.state_dict(), "optimizer": hk.optimizer_state(model), "hocket": hk.state_dict(model)}, file)
 
@@ -364,7 +368,10 @@ def state_dict(model: torch.nn.Module) -> dict[str, Any]:
 
     Raises UsageError when the last backward's gradients wait for a step, or when another plan is about to begin.
     """
-    return plain(_of(model).session.saved(), torch.from_numpy)  # type: ignore[no-any-return]
+    found = distributed_of(model)
+    state = plain(found.session.saved(), torch.from_numpy)
+    loop, extra = found.loop.saved()
+    return {**state, "loop": plain(loop, torch.from_numpy), "extra": extra}
 
 
 def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any], *, strict: bool = True) -> None:
@@ -386,22 +393,28 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any], *, strict:
     def array(leaf: Any) -> Any:
         return leaf.numpy() if isinstance(leaf, torch.Tensor) else leaf
 
-    _of(model).session.restore(read_back(state, array), strict=strict)
+    found = distributed_of(model)
+    of_session = state
+    if isinstance(state, Mapping):
+        of_session = {name: each for name, each in state.items() if name not in ("loop", "extra")}
+    found.session.restore(read_back(of_session, array), strict=strict)
+    if "loop" in state or "extra" in state:
+        found.loop.restore(state.get("loop"), state.get("extra"))
 
 
 def agreed(model: torch.nn.Module) -> dict[str, Value]:
     """The values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
-    return dict(_of(model).session.agreed())
+    return dict(distributed_of(model).session.agreed())
 
 
 def rank(model: torch.nn.Module) -> int:
     """This process's rank in the job of a distributed model."""
-    return _of(model).session.job.rank
+    return distributed_of(model).session.job.rank
 
 
 def world(model: torch.nn.Module) -> int:
     """Number of ranks in the job of a distributed model."""
-    return _of(model).session.job.world
+    return distributed_of(model).session.job.world
 
 
 def _number(name: str, value: Any) -> float:
@@ -411,7 +424,8 @@ def _number(name: str, value: Any) -> float:
         raise UsageError(f"log: {name}={value!r} is no number") from error
 
 
-def _of(model: torch.nn.Module) -> Distributed:
+def distributed_of(model: torch.nn.Module) -> Distributed:
+    """What `distribute` made of the model. UsageError: it is not distributed."""
     found = _distributed.get(model)
     if found is None:
         raise UsageError(

@@ -1,0 +1,251 @@
+"""What a script's loop asks of a distributed model: epochs, batches, changes of ranks, learning rates that follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from hocket.errors import UsageError
+from hocket.torch.distribute import distributed_of
+from hocket.torch.optimizers import wrapped_step
+from hocket.training.changes import Told
+from hocket.training.delayed import DelayedSession
+from hocket.training.learning_rate import Rule, Scale
+from hocket.training.loop import Loop
+from hocket.training.reducing import ReducingSession
+from hocket.training.samples import Samples
+
+OF_BATCHES = ("batch_size", "batch_sampler", "drop_last", "generator", "sampler", "shuffle")
+"""Options of DataLoader that `batches` decides."""
+
+
+def epochs(model: torch.nn.Module, count: int) -> Iterator[int]:
+    """The numbers of epochs, from 0 to `count` - 1; after `load_state_dict`, from where the job was.
+
+    A checkpoint that is saved in a loop over `batches` goes on in that epoch, at the next batch. One that is saved after that loop
+    goes on with the next epoch, as one does that is saved anywhere in a script that has its batches from elsewhere. Two loops, one
+    after the other, count together: `epochs(model, 3)` and then `epochs(model, 10)` are 3 epochs and 7.
+
+    Raises UsageError within another such loop of the model.
+
+    >>> import hocket.torch as hk
+    >>> model = torch.nn.Linear(3, 2)
+    >>> model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    >>> list(hk.epochs(model, 3)), list(hk.epochs(model, 4))
+    ([0, 1, 2], [3])
+    """
+    return distributed_of(model).loop.epochs(count)
+
+
+def batches(
+    model: torch.nn.Module,
+    dataset: torch.utils.data.Dataset[Any],
+    batch_size: int,
+    *,
+    shuffle: bool = True,
+    seed: int = 0,
+    drop_last: bool = False,
+    name: str = "train",
+    **options: Any,
+) -> Batches:
+    """This rank's batches of a data set that all ranks have: each sample once in a pass over it, on one of the ranks.
+
+    Each loop over them is a pass, in an order of its own. The first one after `load_state_dict` is the rest of the pass in which
+    the checkpoint was saved, also with another number of ranks.
+
+    All ranks have equally many batches. Where fewer samples are left than make full batches for all, they are shared evenly. Only
+    where fewer are left than there are ranks, as with batches of one, a rank without any repeats one that another rank has.
+
+    Args:
+        model: a distributed one.
+        dataset: with a length and samples by number; the same on all ranks.
+        batch_size: samples of each rank in a batch.
+        shuffle: False: in the data set's order, of which each batch of all ranks is a piece.
+        seed: of the order; the same on all ranks.
+        drop_last: leave out the steps for which not all ranks have a full batch.
+        name: in checkpoints, and to tell several data sets of a script apart.
+        options: for `torch.utils.data.DataLoader`, such as `num_workers` and `collate_fn`.
+
+    Raises:
+        UsageError: a number is out of range, the data set cannot be asked for samples by number, ranks have different ones, or an
+            earlier loop or the checkpoint had another one of this name.
+        RendezvousError: some ranks do not call it.
+
+    >>> import hocket.torch as hk
+    >>> model = torch.nn.Linear(3, 2)
+    >>> model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    >>> data = hk.batches(model, range(5), 2, shuffle=False)
+    >>> len(data), [batch.tolist() for batch in data]
+    (3, [[0, 1], [2, 3], [4]])
+    """
+    if refused := sorted(set(options) & set(OF_BATCHES)):
+        raise UsageError(
+            f"batches: {', '.join(refused)} of a DataLoader: which samples a batch has is decided here\n"
+            "hint: batch_size, shuffle, seed and drop_last are arguments of hk.batches"
+        )
+    if batch_size < 1:
+        raise UsageError(f"batches: batch_size={batch_size}: a batch has at least one sample")
+    if not 0 <= seed < 1 << 64:
+        raise UsageError(f"batches: seed={seed}: a seed is a number of 64 bits")
+    if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
+        raise UsageError(
+            f"batches: {type(dataset).__name__} has no length, or gives its samples in its own order\n"
+            "hint: a data set with __len__ and __getitem__, or a DataLoader of your own in each rank"
+        )
+    loop = distributed_of(model).loop
+    samples = loop.data(name, samples=len(dataset), seed=seed if shuffle else None)
+    return Batches(loop, samples, dataset, batch_size, name=name, drop_last=drop_last, options=options)
+
+
+class Batches:
+    """A data set's batches for this rank; each loop over them is a pass. `len()` is what is left of a pass, in batches."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        samples: Samples,
+        dataset: torch.utils.data.Dataset[Any],
+        batch_size: int,
+        *,
+        name: str,
+        drop_last: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        """As `batches`, which makes them."""
+        self._loop, self._samples, self._name = loop, samples, name
+        self._batch_size, self._drop_last = batch_size, drop_last
+        # Its own, so that the script's random numbers are those of a run that was not interrupted.
+        self._generator = torch.Generator()
+        self._loader: torch.utils.data.DataLoader[Any] = torch.utils.data.DataLoader(
+            dataset, batch_sampler=_Upcoming(samples), generator=self._generator, **options
+        )
+
+    def __len__(self) -> int:
+        """As the job is now: it changes with the number of ranks."""
+        return self._samples.steps_left(self._batch_size, drop_last=self._drop_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        """A pass, or the rest of one."""
+        samples = self._samples
+        self._loop.begins(self._name)
+        samples.begin(self._batch_size, drop_last=self._drop_last)
+        # Ranks' workers draw other random numbers, and in each pass others again.
+        self._generator.manual_seed(
+            ((samples.seed or 0) + (samples.data_epoch << 20) + samples.me) % (1 << 63)
+        )
+        try:
+            whole = False
+            while not whole:
+                whole = True
+                for batch in self._loader:
+                    samples.hand_out()
+                    yield batch
+                    if samples.stale:
+                        whole = False
+                        break
+        finally:
+            samples.end()
+
+
+class _Upcoming(torch.utils.data.Sampler[list[int]]):
+    """Numbers of samples, batch by batch, for a DataLoader."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._samples.upcoming()
+
+
+def on_change(model: torch.nn.Module, called: Told) -> None:
+    """Call `called(change)` now, and whenever ranks are lost or join, on each rank, in the thread that trains.
+
+    The first call has everybody as `change.joined`, with an old world of 0. In this version ranks do not change later: a job ends
+    when one is lost.
+
+    Args:
+        model: a distributed one.
+        called: with a `Change`: why, who was lost, who joined, the old and the new world. Its exceptions end training.
+
+    >>> import hocket.torch as hk
+    >>> model = torch.nn.Linear(3, 2)
+    >>> model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    >>> hk.on_change(model, lambda change: print(change.why, change.old_world, change.new_world))
+    the job starts 0 1
+    """
+    distributed_of(model).loop.changes.call(called)
+
+
+def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, warmup: int = 0) -> None:
+    """The learning rates of the model's optimizer follow the number of ranks, with any scheduler.
+
+    Each rank brings a batch, so more ranks are a larger batch. `"linear"` multiplies learning rates by the number of ranks over
+    `world`, which is usual with SGD; `"sqrt"` by the root of that, which is usual with Adam and AdamW. The factor is applied
+    in each step of the optimizer alone: schedulers, `param_groups` and checkpoints have the rates that the script chose.
+
+    Args:
+        model: a distributed one.
+        world: how many ranks the script's learning rate was chosen for. None: as many as the job starts with, so that it is scaled
+            when ranks are lost or join, or when its checkpoint is loaded by another number of ranks.
+        warmup: steps of the optimizer in which the factor goes from its value to the next one.
+
+    Raises:
+        UsageError: there is no such rule, the optimizer has no learning rate, its rates are scaled already, parameter servers
+            run it, or gradients may be merged or late.
+
+    >>> import hocket.torch as hk
+    >>> model = torch.nn.Linear(3, 2)
+    >>> model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    >>> hk.scale_lr(model, "linear", world=8, warmup=100)
+    """
+    found = distributed_of(model)
+    optimizer, session = found.framework.optimizer, found.session
+    judged = "late gradients are judged by" if isinstance(session, DelayedSession) else None
+    if isinstance(session, ReducingSession) and session.source.served is not None:
+        judged = "parameter servers update with"
+    if judged is not None:
+        raise UsageError(
+            f"scale_lr: {judged} the learning rate that the script sets\n"
+            "hint: set it for the number of ranks, hk.world(model)"
+        )
+    if any(group.get("lr") is None for group in optimizer.param_groups):
+        raise UsageError(
+            f"scale_lr: {type(optimizer).__name__} has groups of parameters without a learning rate"
+        )
+    scale = Scale(rule, world=world, warmup=warmup)
+
+    def step(plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        factor = scale.step()
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * factor
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+
+    on_change(model, lambda change: scale.change(change.new_world))
+    extra_state(model, "scale_lr", scale.saved, scale.resume)
+    optimizer.step = wrapped_step(optimizer, step)  # type: ignore[method-assign]
+
+
+def extra_state(
+    model: torch.nn.Module, name: str, get: Callable[[], Any], put: Callable[[Any], object]
+) -> None:
+    """State of the script that goes with the model's: `state_dict` saves what `get()` returns, and `load_state_dict` hands it to
+    `put`. Where a checkpoint with this name was loaded before, `put` is called at once.
+
+    Args:
+        model: a distributed one.
+        name: in the checkpoint.
+        get: its state; tensors and plain data, if `torch.load(file, weights_only=True)` is to read the file.
+        put: takes it back.
+
+    Raises UsageError for a name that is registered already.
+
+        hk.extra_state(model, "scheduler", scheduler.state_dict, scheduler.load_state_dict)
+        hk.extra_state(model, "random", torch.get_rng_state, torch.set_rng_state)
+    """
+    distributed_of(model).loop.register(name, get, put)

@@ -1,0 +1,92 @@
+"""Changes of a job's ranks, and who is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """A process that trains. `member` stays its own as long as it lives; `rank` is its place among the others."""
+
+    member: int
+    rank: int
+    host: str
+
+    def __str__(self) -> str:
+        """A description for people."""
+        return f"rank {self.rank} on {self.host}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A job's ranks before and after a change, by rank; at the start, there were none before.
+
+    Attributes:
+        why: what happened, a sentence without a full stop.
+        old, new: who trained until then, and who does from then on.
+
+    >>> one, two = (Worker(member=each, rank=each, host="a") for each in range(2))
+    >>> change = Change(why="rank 1 on a was lost", old=(one, two), new=(one,))
+    >>> change.old_world, change.new_world, [str(each) for each in change.lost]
+    (2, 1, ['rank 1 on a'])
+    """
+
+    why: str
+    old: tuple[Worker, ...]
+    new: tuple[Worker, ...]
+
+    @property
+    def old_world(self) -> int:
+        """How many there were; 0 at the start."""
+        return len(self.old)
+
+    @property
+    def new_world(self) -> int:
+        """How many there are."""
+        return len(self.new)
+
+    @property
+    def lost(self) -> tuple[Worker, ...]:
+        """Who does not train any more, with the ranks that they had."""
+        return _without(self.old, self.new)
+
+    @property
+    def joined(self) -> tuple[Worker, ...]:
+        """Who trains from now on and did not before: at the start, everybody."""
+        return _without(self.new, self.old)
+
+
+Told = Callable[[Change], object]
+"""What is called at each change."""
+
+
+class Changes:
+    """Who trains now, and what is to be called when that changes.
+
+    Attributes:
+        workers: those of the present, by rank.
+    """
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        """The job starts with these."""
+        self.workers = tuple(workers)
+        self._told: list[Told] = []
+
+    def call(self, told: Told) -> None:
+        """At once, as all of the present have just joined, and at each change from now on, in the order of these calls."""
+        self._told.append(told)
+        told(Change(why="the job starts", old=(), new=self.workers))
+
+    def change(self, why: str, workers: Sequence[Worker]) -> None:
+        """From now on these train. Errors of what is called are the caller's."""
+        change = Change(why=why, old=self.workers, new=tuple(workers))
+        self.workers = change.new
+        for told in self._told:
+            told(change)
+
+
+def _without(workers: Sequence[Worker], others: Sequence[Worker]) -> tuple[Worker, ...]:
+    members = {each.member for each in others}
+    return tuple(each for each in workers if each.member not in members)

@@ -1,0 +1,91 @@
+"""Rules by which a learning rate follows the number of ranks, each of which brings a batch of its own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, cast, get_args
+
+import msgspec
+from msgspec import Struct
+
+from hocket.errors import UsageError
+
+Rule = Literal["linear", "sqrt"]
+"""`linear`: Goyal et al., "Accurate, Large Minibatch SGD", 2017. `sqrt`: Krizhevsky, "One weird trick for parallelizing
+convolutional neural networks", 2014; for Adam and AdamW, Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient
+Algorithms", 2022."""
+
+
+class Ramp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From one factor to another in so many steps, of which some are done."""
+
+    first: float
+    last: float
+    steps: int = 0
+    done: int = 0
+
+    def after(self, done: int) -> float:
+        """The factor of step number `done`, from 1."""
+        if done >= self.steps:
+            return self.last
+        return self.first + (self.last - self.first) * done / self.steps
+
+
+class SavedScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """For a checkpoint. `world`: for how many ranks the script chose its learning rate."""
+
+    world: int
+    ramp: Ramp
+
+
+class Scale:
+    """The factor of a learning rate that a script chose for `world` ranks; None: for as many as the job starts with.
+
+    >>> scale = Scale("linear", world=1, warmup=2)
+    >>> scale.change(4)
+    >>> [scale.step() for _ in range(3)]
+    [2.5, 4.0, 4.0]
+    """
+
+    def __init__(self, rule: str, *, world: int | None, warmup: int) -> None:
+        """`warmup`: steps of the optimizer from one factor to the next. UsageError: there is no such rule."""
+        if rule not in get_args(Rule):
+            raise UsageError(f"scale_lr: rule={rule!r}: known are {', '.join(map(repr, get_args(Rule)))}")
+        if warmup < 0:
+            raise UsageError(f"scale_lr: warmup={warmup} steps")
+        if world is not None and world < 1:
+            raise UsageError(f"scale_lr: a learning rate for world={world} ranks")
+        self._rule, self._chosen_for, self._warmup = rule, world, warmup
+        self._now = 1
+        self._ramp = Ramp(first=1.0, last=1.0)
+
+    def change(self, world: int) -> None:
+        """So many ranks train from now on."""
+        self._now = world
+        self._chosen_for = self._chosen_for or world
+        share = world / self._chosen_for
+        last = share if self._rule == "linear" else math.sqrt(share)
+        if last != self._ramp.last:
+            self._ramp = Ramp(first=self._ramp.after(self._ramp.done), last=last, steps=self._warmup)
+
+    def step(self) -> float:
+        """The factor of the step that begins now."""
+        ramp = self._ramp
+        self._ramp = Ramp(
+            first=ramp.first, last=ramp.last, steps=ramp.steps, done=min(ramp.done + 1, ramp.steps)
+        )
+        return ramp.after(ramp.done + 1)
+
+    def saved(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        saved = SavedScale(world=self._chosen_for or self._now, ramp=self._ramp)
+        return cast("dict[str, Any]", msgspec.to_builtins(saved))
+
+    def resume(self, saved: object) -> None:
+        """Go on from where another job was, which may have had another number of ranks. UsageError: `saved` is nothing of this."""
+        try:
+            found = msgspec.convert(saved, SavedScale)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"scale_lr: the checkpoint has something else of this name: {error}") from None
+        self._chosen_for, self._ramp = found.world, found.ramp
+        self.change(self._now)

@@ -1,0 +1,156 @@
+"""Which samples of a data set this rank draws, so that each is drawn once in a pass over the data, whoever is lost or joins.
+
+The order is that of `crates/protocol/src/sampler.rs`, which the simulation of elastic training runs, too. All ranks compute all
+ranks' draws from the same numbers and exchange nothing. What a rank drew counts when the next batch is asked for; if somebody
+was lost until then, what he drew goes back, and is drawn again at the end of the same pass.
+
+Batches may be prepared before they are asked for. `upcoming` says what they are of, as long as nobody is lost or joins; then it
+begins again, from what was asked for. So prepared batches are thrown away, and no samples are lost with them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from hocket import _native
+
+
+class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a job is in its data. It is the same on all ranks, and does not depend on how many there are.
+
+    Attributes:
+        seed: of the order; None: the order of the data set.
+        samples: of the data set.
+        data_epoch: which pass, from zero.
+        at: positions of the order before it were drawn.
+        returned: positions that were drawn by ranks that were lost.
+        open: a loop is in the middle of the pass.
+    """
+
+    seed: int | None
+    samples: int
+    data_epoch: int = 0
+    at: int = 0
+    returned: tuple[int, ...] = ()
+    open: bool = False
+
+
+class Samples:
+    """One rank's part of one data set, pass after pass.
+
+    Attributes:
+        seed, count: of the order, and of the data set.
+        me: this rank's member.
+        data_epoch: the pass of the loop that is under way, or was last.
+        stale: ranks have changed since what is upcoming was asked for.
+    """
+
+    def __init__(self, place: Place, *, members: Sequence[int], me: int) -> None:
+        """`members`: of the job, by rank; `me`: this one. UsageError: there is no such place."""
+        self._counted = _native.Sampler(
+            place.seed or 0,
+            place.samples,
+            data_epoch=place.data_epoch,
+            at=place.at,
+            returned=place.returned,
+        )
+        self._members, self.me = list(members), me
+        self._resumes, self._open = place.open, False
+        self._batch, self._drop_last = 1, False
+        self._pending: _native.Draw | None = None
+        self._planned: deque[_native.Draw] = deque()
+        self.seed, self.count = place.seed, place.samples
+        self.data_epoch = place.data_epoch
+        self.stale = False
+
+    @property
+    def open(self) -> bool:
+        """Whether a loop is under way, or was when the place was saved and is to go on."""
+        return self._open or self._resumes
+
+    def begin(self, batch: int, *, drop_last: bool) -> None:
+        """A loop begins: another pass, or the rest of the one in which the job was when its place was saved.
+
+        `batch`: samples of each rank in a step. `drop_last`: a step in which not all ranks had as many is left out.
+        """
+        self._count()
+        if not self._resumes:
+            if self._counted.at or self._counted.returned:
+                self._counted.begin(self._counted.data_epoch + 1)
+            self.data_epoch = self._counted.data_epoch
+        self._resumes, self._open = False, True
+        self._batch, self._drop_last = batch, drop_last
+
+    def end(self) -> None:
+        """The loop has ended, at the end of the pass or before."""
+        self._count()
+        self._open = False
+
+    def upcoming(self) -> Iterator[list[int]]:
+        """This rank's samples in each batch that follows, as things are.
+
+        All ranks have equally many batches: where fewer samples are left than there are ranks, some get one that another has."""
+        self.stale = False
+        self._planned.clear()
+        ahead = self._ahead()
+        while self._left(ahead) >= (self._batch * len(self._members) if self._drop_last else 1):
+            draw = ahead.draw(self._members, self._batch, whole=self._drop_last)
+            positions = self._mine(draw)
+            samples = positions if self.seed is None else ahead.samples(positions)
+            ahead.commit(draw, self._members)
+            self._planned.append(draw)
+            yield samples
+
+    def hand_out(self) -> None:
+        """The loop gets the oldest batch that is upcoming. What it got before counts."""
+        self._count()
+        self._pending = self._planned.popleft()
+
+    def change(self, members: Sequence[int]) -> None:
+        """From now on these train. What others have got and does not count yet is drawn again."""
+        self._members = list(members)
+        self.stale = True
+
+    def steps_left(self, batch: int, *, drop_last: bool) -> int:
+        """How many batches each rank gets in the loop that is under way or is to go on, or else in the next one."""
+        whole = batch * len(self._members)
+        left = self._left(self._ahead()) if self.open else self.count
+        return left // whole if drop_last else -(-left // whole)
+
+    def place(self) -> Place:
+        """Where this rank is once what the loop has got counts."""
+        ahead = self._ahead()
+        # The native sampler is at the beginning of the next pass then.
+        done = ahead.data_epoch != self.data_epoch
+        return Place(
+            seed=self.seed,
+            samples=self.count,
+            data_epoch=self.data_epoch,
+            at=self.count if done else ahead.at,
+            returned=() if done else tuple(ahead.returned),
+            open=self.open,
+        )
+
+    def _count(self) -> None:
+        if self._pending is not None:
+            self._counted.commit(self._pending, self._members)
+            self._pending = None
+
+    def _ahead(self) -> _native.Sampler:
+        ahead = self._counted.copy()
+        if self._pending is not None:
+            ahead.commit(self._pending, self._members)
+        return ahead
+
+    def _left(self, sampler: _native.Sampler) -> int:
+        return sampler.left if sampler.data_epoch == self.data_epoch else 0
+
+    def _mine(self, draw: _native.Draw) -> list[int]:
+        slices = dict(draw.slices)
+        if slices[self.me]:
+            return slices[self.me]
+        others = [each for each in slices.values() if each]
+        return others[self._members.index(self.me) % len(others)][:1]

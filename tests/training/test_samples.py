@@ -1,0 +1,158 @@
+"""Each sample once in a pass over the data, whoever is lost or joins; ranks compute their draws alone and must agree."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.errors import UsageError
+from hocket.training.samples import Place, Samples
+
+
+class Rank:
+    """One of a job, as `hk.batches` uses its samples: batches are prepared before the loop gets them."""
+
+    def __init__(self, place: Place, members: list[int], me: int, *, batch: int, ahead: int) -> None:
+        self.samples = Samples(place, members=members, me=me)
+        self._ahead = ahead
+        self._upcoming: Iterator[list[int]] = iter(())
+        self._prepared: list[list[int]] = []
+        self.samples.begin(batch, drop_last=False)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._upcoming = self.samples.upcoming()
+        self._prepared = list(itertools.islice(self._upcoming, self._ahead))
+
+    def batch(self) -> list[int] | None:
+        if self.samples.stale:
+            self._begin()
+        self._prepared += itertools.islice(self._upcoming, 1)
+        if not self._prepared:
+            self.samples.end()
+            return None
+        self.samples.hand_out()
+        return self._prepared.pop(0)
+
+    def change(self, members: list[int]) -> None:
+        self.samples.change(members)
+
+
+ORDER = ("lose", "join", "restart")
+"""What happens in one step happens in this order."""
+
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 9), st.sampled_from(("lose", *ORDER)), st.integers(0, 5)), max_size=8
+)
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 90), st.integers(1, 4), st.integers(1, 6), st.integers(0, 5)),
+    seed=st.integers(0, 2**64 - 1) | st.none(),
+    changes=CHANGES,
+)
+def test_each_sample_counts_once_whoever_is_lost(
+    sizes: tuple[int, int, int, int], seed: int | None, changes: list[tuple[int, str, int]]
+) -> None:
+    """Broken: after a loss, some samples would never be trained on, or others twice; or ranks would disagree on what is left, and
+    wait for one another. What a rank has in hand when it is lost is drawn again; what may be repeated is less than a sample a rank,
+    where fewer samples are left than there are ranks."""
+    count, batch, world, ahead = sizes
+    members = list(range(world))
+    fresh = itertools.count(100)
+    job = {me: Rank(Place(seed=seed, samples=count), members, me, batch=batch, ahead=ahead) for me in members}
+    counted: Counter[int] = Counter()
+    repeats = 0
+    for step in itertools.count():
+        got = {me: rank.batch() for me, rank in job.items()}
+        if None in got.values():
+            assert set(got.values()) == {None}, "ranks disagree on where the pass ends"
+            break
+        drawn = Counter(itertools.chain.from_iterable(each or [] for each in got.values()))
+        assert 0 < min(map(len, filter(None, got.values()))) <= batch
+        assert drawn.total() - len(drawn) < len(members)
+        repeats += drawn.total() - len(drawn)
+        # Members come when what the others have in hand is sure to count: after losses.
+        for at, kind, who in sorted(changes, key=lambda change: ORDER.index(change[1])):
+            if at != step:
+                continue
+            if kind == "lose" and len(members) > 1:
+                lost = members[who % len(members)]
+                members = [each for each in members if each != lost]
+                del job[lost], got[lost]
+            elif kind == "join":
+                place = next(iter(job.values())).samples.place()
+                me = next(fresh)
+                members = [*members, me]
+                job[me] = Rank(place, members, me, batch=batch, ahead=ahead)
+            for each in job.values():
+                each.change(members)
+        counted.update(itertools.chain.from_iterable(each or [] for each in got.values()))
+        if any(at == step and kind == "restart" for at, kind, _ in changes):
+            places = [each.samples.place() for each in job.values()]
+            assert all(each == places[0] for each in places)
+            members = list(range(1 + step % 5))
+            job = {me: Rank(places[0], members, me, batch=batch, ahead=ahead) for me in members}
+    assert set(counted) == set(range(count))
+    assert counted.total() - count <= repeats
+
+
+@given(count=st.integers(1, 200), batch=st.integers(2, 5), world=st.integers(1, 8), drop_last=st.booleans())
+def test_what_is_left_is_shared(count: int, batch: int, world: int, drop_last: bool) -> None:
+    """Broken: progress bars would be wrong, or without a loss a sample would come twice though there are enough for all ranks."""
+    ranks = [Samples(Place(seed=1, samples=count), members=range(world), me=me) for me in range(world)]
+    for number in range(2):
+        passes = []
+        for rank in ranks:
+            assert rank.steps_left(batch, drop_last=drop_last) == (
+                count // (batch * world) if drop_last else -(-count // (batch * world))
+            )
+            rank.begin(batch, drop_last=drop_last)
+            assert rank.data_epoch == (number if count >= batch * world or not drop_last else 0)
+            expected = rank.steps_left(batch, drop_last=drop_last)
+            got = []
+            for left, each in zip(itertools.count(expected, -1), rank.upcoming(), strict=False):
+                assert rank.steps_left(batch, drop_last=drop_last) == left
+                rank.hand_out()
+                got.append(each)
+            assert len(got) == expected
+            rank.end()
+            passes.append(got)
+        every = [each for own in passes for each in itertools.chain.from_iterable(own)]
+        if drop_last:
+            assert len(every) == len(set(every)) == count // (batch * world) * batch * world
+            assert all(len(each) == batch for own in passes for each in own)
+        elif count >= world:
+            assert sorted(every) == list(range(count))
+
+
+def test_a_loop_that_is_left_begins_another_pass() -> None:
+    """Broken: a script that takes a hundred batches in each of its epochs would train on the same ones again, or an evaluation on a
+    part of the data."""
+    samples = Samples(Place(seed=1, samples=8), members=[0], me=0)
+    orders = []
+    for _ in range(3):
+        samples.begin(2, drop_last=False)
+        upcoming = samples.upcoming()
+        orders.append([next(upcoming), next(upcoming)])
+        samples.hand_out()
+        samples.end()
+        assert not samples.place().open
+    assert orders[0] != orders[1] != orders[2]
+    assert samples.data_epoch == 2
+
+
+def test_a_place_that_is_none_is_refused() -> None:
+    """Broken: a damaged checkpoint would be noticed in the middle of training, as samples that are not there."""
+    for wrong in (
+        Place(seed=1, samples=3, at=4),
+        Place(seed=1, samples=3, at=2, returned=(2,)),
+        Place(seed=1, samples=3, at=2, returned=(1, 1)),
+    ):
+        with pytest.raises(UsageError, match="not where a sampler can be"):
+            Samples(wrong, members=[0], me=0)
