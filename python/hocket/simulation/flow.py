@@ -222,9 +222,7 @@ def _outcome(
         step_s=step_s,
         exposed_s=max(0.0, step_s - profile.step_s),
         buckets=tuple(
-            BucketSpan(
-                bucket=index, elements=bucket.elements, launched_s=max(span[0], ready), done_s=span[1]
-            )
+            BucketSpan(bucket=index, elements=bucket.elements, launched_s=max(span[0], ready), done_s=span[1])
             for index, (bucket, span, ready) in enumerate(zip(plan.buckets, spans, ready_s, strict=True))
         ),
         loads=loads(network, simulation.link_bytes, end_s),
