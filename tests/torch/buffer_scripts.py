@@ -8,6 +8,7 @@ import os
 import hocket.torch as hk
 import torch
 from hocket import Policy
+from hocket.torch.distribute import distributed_of
 from torch import nn
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
@@ -106,7 +107,7 @@ def traffic():
     model.register_buffer("mask", torch.zeros(1_000_000))
     model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
     generator = torch.Generator().manual_seed(RANK)
-    buffers = hk.distribute.__globals__["_of"](model).buffers
+    buffers = distributed_of(model).buffers
     sizes = []
     for step in range(4):
         if step == 2:

@@ -6,6 +6,7 @@ import hocket.torch as hk
 import torch
 from benches.ddp.networks import Backwards
 from hocket import Policy
+from hocket.torch.distribute import distributed_of
 from torch import nn
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
@@ -30,7 +31,7 @@ def _train(model, optimizer, steps):
 
 
 def _buckets(model):
-    session = hk.distribute.__globals__["_of"](model).session
+    session = distributed_of(model).session
     return [sorted(bucket.names) for bucket in session.buckets]
 
 
