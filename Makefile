@@ -26,7 +26,7 @@ PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/launch/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-torch check check-rust check-python docs fmt bench bless fuzz exactly-once clean
+.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-torch check check-rust check-python docs fmt bench bless fuzz exactly-once elastic clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -59,7 +59,7 @@ test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelera
 
 test-frameworks: $(STAMPS)/frameworks ## JAX against one process, in an environment of its own
 	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --durations=10 tests/frameworks
-	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --doctest-modules python/hocket/jax
+	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --doctest-modules python/hocket/jax benches/frameworks
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
 	$(PIP) install -q $(CONSTRAINTS) expecttest
@@ -101,10 +101,14 @@ fuzz: ## libFuzzer on every parser of bytes that come from outside, FUZZ_S secon
 	done
 
 CASES ?= 100000
+LONG := $(PYTEST) -q --timeout 7200 -o faulthandler_timeout=7300
 
 exactly-once: base ## that every gradient is applied once under random schedules: CASES cases in Rust and in Python, and on real ranks
 	HOCKET_FUZZ_CASES=$(CASES) RUST_TEST_THREADS=2 timeout $(RUST_LIMIT_S) cargo test --profile bench -p hocket-executor --lib properties
-	HOCKET_FUZZ_CASES=$(CASES) $(PYTEST) -q --timeout 7200 tests/training/test_exactly_once.py tests/torch/test_delayed.py -k "once or reference"
+	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/training/test_exactly_once.py tests/torch/test_delayed.py -k "once or reference"
+
+elastic: base ## that jobs survive a death at each edge of a step, and at random moments: CASES of them, on real ranks
+	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/torch/test_elastic.py
 
 bench: base ## benchmarks, in alternation with other libraries; `python -m benches` has more
 	$(BIN)/hocket bench all_reduce --against gloo$$(test -x $(BIN)/mpirun && echo ,mpi)

@@ -27,17 +27,19 @@ def in_emulation(
     *,
     interface: str | None = None,
     trace: Path | None = None,
+    told: bool = True,
 ) -> Any:
     """The result that rank 0 of `argv --out FILE` wrote; a rank on each slot. `interface`: as HOCKET_INTERFACE; None: the default.
-    `trace`: the directory that ranks write a trace to.
+    `trace`: the directory that ranks write a trace to. `told`: ranks have the cluster's file, and do not look at their network.
 
     Raises PeerError with the last words of the rank that failed.
     """
     with _opened(cluster) as (emulation, directory):
         out = directory / "result.json"
-        files.write(directory / "cluster.toml", cluster)
+        file = directory / "cluster.toml"
+        files.write(file, cluster)
         settings = Settings(
-            cluster=str(directory / "cluster.toml"),
+            cluster=str(file) if told else None,
             timeout_s=TIMEOUT_S,
             start_timeout_s=TIMEOUT_S,
             interface=interface,

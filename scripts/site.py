@@ -48,6 +48,7 @@ OBJECTS = {
             "hocket.torch.loop.on_change",
             "hocket.training.changes.Change",
             "hocket.torch.loop.scale_lr",
+            "hocket.torch.loop.leave",
             "hocket.torch.loop.extra_state",
             "hocket.torch.ddp_hook.ddp_hook",
             "hocket.torch.ParameterServer",

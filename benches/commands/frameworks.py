@@ -15,9 +15,10 @@ from hocket.cli.benches.options import numbers_options
 @row_option
 @numbers_options
 def command(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> None:
-    """JAX with Hocket against JAX's psum on Gloo, in turns, on emulated hosts; and what the adapter costs per gradient.
+    """JAX with Hocket against JAX's psum on Gloo, in turns, on emulated hosts; what leaves during backward; and the cost of a leaf.
 
-    Runs with .venv/frameworks/bin/python, which `make test-frameworks` makes. A minute a row; needs root.
+    Medians, and 10th and 90th percentiles. Runs with .venv/frameworks/bin/python, which `make test-frameworks` makes. Up to five
+    minutes a row; most need root.
 
     Example: python -m benches frameworks --row star
     """

@@ -71,8 +71,7 @@ def publish_rows(
                 if row.target is None
                 else f"{'≥' if row.least else '≤'} {row.target:g} {row.unit}".rstrip()
             )
-            shown = f"{row.value:.3g} {row.unit}".rstrip()
-            click.echo(f"{row.name}: {row.what}: {shown}", err=True)
-            table.add_row(row.name, row.what, shown, bound, verdict(row.met, row.target))
+            click.echo(f"{row.name}: {row.what}: {row.shown}", err=True)
+            table.add_row(row.name, row.what, row.shown, bound, verdict(row.met, row.target))
             measured.append({**msgspec.to_builtins(row), "met": row.met})
     publish((table,), {"cache_line_ns": near, "rows": measured}, as_json=as_json, output=output)

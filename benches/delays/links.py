@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, Promise
 from hocket.planning import delays, search, ways
 from hocket.planning.cost import predict_on
+from hocket.planning.for_job import updates_per_step
 
 CARDS_BIT_PER_S = (330e6, 200e6)
 COVERAGE = 1.9
@@ -121,8 +123,7 @@ def measured(considered: search.Considered, plan: Plan, cluster: Cluster, profil
         argv = [sys.executable, "-m", "benches.delays.fidelity_rank", directory]
         slots = [host.name for host in cluster.hosts]
         taken_s = float(in_emulation(cluster, slots, argv, interface="all"))
-    own = [len(turns) / plan.schedule.period for turns in plan.schedule.turns]
-    return Way(plan.predicted_step_s, taken_s, sum(own) / len(own) if own else 1.0)
+    return Way(plan.predicted_step_s, taken_s, fmean(updates_per_step(plan)))
 
 
 def _row(what: str, value: float, target: float | None = None, *, least: bool = False, unit: str = "") -> Row:

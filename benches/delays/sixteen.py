@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ from hocket.artefacts.plan import AllReduce, Plan
 from hocket.artefacts.promise import EXACT, Promise
 from hocket.errors import UsageError
 from hocket.planning import schedules, search
+from hocket.planning.for_job import updates_per_step
 from hocket.report.quantity import TIMES
 
 GBIT_PER_S = (10, 20, 30, 40)
@@ -78,7 +80,7 @@ def simulated(model: str, gbit_per_s: float) -> dict[str, Simulated]:
     uniform = contenders.byte_scheduler(of)
     sequential = fastest(uniform, of)
     # Uniform parts in the sequential order are among those that US-Byte may choose.
-    unequal = fastest([*contenders.us_byte(of), sequential[1]], of)
+    unequal = min(fastest(contenders.us_byte(of), of), sequential, key=lambda each: each[0])
     plans = {
         "DDP": (contenders.simulated_s(ddp := contenders.ddp(of, DDP_BYTES), of), ddp),
         "ByteScheduler-like": sequential,
@@ -88,7 +90,10 @@ def simulated(model: str, gbit_per_s: float) -> dict[str, Simulated]:
     delayed = list(contenders.delayed(of, PROMISE))
     if delayed:
         plans["Hocket, merged up to 8 and late by up to 2"] = fastest(delayed, of)
-    return {name: Simulated(iteration_s, updates(plan)) for name, (iteration_s, plan) in plans.items()}
+    return {
+        name: Simulated(iteration_s, fmean(updates_per_step(plan)))
+        for name, (iteration_s, plan) in plans.items()
+    }
 
 
 def field(model: str, gbit_per_s: float) -> Field:
@@ -128,12 +133,6 @@ def fastest(plans: Iterable[Plan], of: Field) -> tuple[float, Plan]:
     plain.sort(key=lambda plan: contenders.predicted(plan, of).predicted_step_s)
     known = [(contenders.simulated_s(plan, of), plan) for plan in (*turned, *plain[:FRONT])]
     return min(known, key=lambda each: each[0])
-
-
-def updates(plan: Plan) -> float:
-    """Per iteration, mean over buckets."""
-    own = [len(turns) / plan.schedule.period for turns in plan.schedule.turns]
-    return sum(own) / len(own) if own else 1.0
 
 
 def _is_ring(plan: Plan) -> bool:

@@ -10,19 +10,21 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 import msgspec
 
 from benches.delays import cases
-from benches.delays.contenders import PROMISES, contenders, field
+from benches.delays.contenders import PROMISES, contenders, delayed, field, simulated_s
 from benches.delays.contest import Contender, Measured, Planned
 from benches.emulated import in_emulation
 from benches.row import Row
 from hocket.artefacts import files
+from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
+from hocket.planning.for_job import updates_per_step
 from hocket.report.quantity import TIMES
 
 SPEED = {1.0: (1.03, 1.3), 1.4: (1.25, 1.6), 2.0: (1.7, 2.1)}
@@ -91,9 +93,35 @@ def speed() -> Iterator[Row]:
 
 def imbalanced() -> Iterator[Row]:
     """One layer has most of the parameters: its turns may differ from those of others."""
-    promises = {**PROMISES, "merged 4, late by 1": Promise("delayed", merge=4, delay=1)}
-    contest = measured(cases.imbalanced(), IMBALANCED_COVERAGE, promises)
+    profile = cases.imbalanced()
+    promise = Promise("delayed", merge=4, delay=1)
+    contest = measured(profile, IMBALANCED_COVERAGE, {**PROMISES, "merged 4, late by 1": promise})
     yield from rows("imbalanced", contest, *IMBALANCED)
+    yield from _progress(profile, promise)
+
+
+def _progress(profile: Profile, promise: Promise) -> Iterator[Row]:
+    """Turns of its own for each bucket, against the same turns for all: of each kind, the shortest iteration, as simulated, and the
+    updates a second that a parameter then has."""
+    of = field(cases.star(profile, IMBALANCED_COVERAGE), profile, cases.WORLD)
+    plans = list(delayed(of, promise))
+    for kind, together in (
+        ("each bucket has its own turns", False),
+        ("all buckets have the same turns", True),
+    ):
+        own = [
+            (simulated_s(plan, of), at) for at, plan in enumerate(plans) if plan.schedule.together == together
+        ]
+        for iteration_s, at in sorted(own)[:1]:
+            what = f"{kind} ({plans[at].label}), simulated: "
+            yield Row(name="imbalanced", what=what + "iterations a second", value=1 / iteration_s)
+            updates = _updates_of_a_parameter(plans[at]) / iteration_s
+            yield Row(name="imbalanced", what=what + "updates of a parameter a second", value=updates)
+
+
+def _updates_of_a_parameter(plan: Plan) -> float:
+    """An iteration, the mean over parameters."""
+    return fmean(updates_per_step(plan), weights=[bucket.elements for bucket in plan.buckets])
 
 
 def rows(name: str, contest: Contest, over_best: float | None, over_ddp: float | None) -> Iterator[Row]:
@@ -115,8 +143,6 @@ def _result(contender: Contender, found: Measured) -> Result:
     variant = contender.variants[found.variant]
     updates, predicted_s = 1.0, None
     if isinstance(variant, Planned):
-        schedule = variant.plan.schedule
         predicted_s = variant.plan.predicted_step_s
-        own = [len(turns) / schedule.period for turns in schedule.turns]
-        updates = sum(own) / len(own) if own else 1.0
+        updates = fmean(updates_per_step(variant.plan))
     return Result(contender, variant.title, updates, predicted_s, median(found.iterations_s))

@@ -10,7 +10,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Plan
 from hocket.artefacts.profile import Profile
-from hocket.bench.layered import layered
+from hocket.bench.layered import layered, weights
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.builders import BUILDERS
 from hocket.planning.default import by_hosts, default_plan
@@ -41,7 +41,7 @@ CLUSTERS: dict[str, Cluster] = {
 def _model(name: str, shares: Sequence[float]) -> Profile:
     """Gradients with these shares of ELEMENTS."""
     elements = [max(1, round(ELEMENTS * share / sum(shares))) for share in shares]
-    return layered(name, elements, forward_s=FORWARD_S, backward_s=BACKWARD_S)
+    return layered(name, weights(elements), forward_s=FORWARD_S, backward_s=BACKWARD_S)
 
 
 MODELS: dict[str, Profile] = {

@@ -14,7 +14,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Bucket, Part, Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, ROUNDED
-from hocket.bench.layered import layered
+from hocket.bench.layered import layered, weights
 from hocket.planning.buckets import plan_of
 from hocket.planning.cost import Launch, Steps
 from hocket.planning.question import Question, Solved, question_of
@@ -64,7 +64,9 @@ def case(draw: random.Random) -> Question:
         rates, racks, 1e9 * draw.choice(FACTORS) if racks > 1 else None, alternating=True
     )
     sizes = [int(10 ** draw.uniform(4.0, 6.5)) for _ in range(draw.randint(1, VARIABLES_MAX))]
-    profile: Profile = layered("random", sizes, forward_s=0.0, backward_s=draw.choice((0.0, 0.02, 0.1)))
+    profile: Profile = layered(
+        "random", weights(sizes), forward_s=0.0, backward_s=draw.choice((0.0, 0.02, 0.1))
+    )
     return question_of(cluster, profile, world, draw.choice((EXACT, EXACT, ROUNDED)), None)
 
 

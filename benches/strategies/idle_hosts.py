@@ -46,6 +46,7 @@ def measured() -> Iterator[Row]:
     servers = msgspec.structs.replace(
         ring,
         label="servers",
+        world=WORKERS + IDLE,
         buckets=tuple(
             msgspec.structs.replace(bucket, route=only, order=tuple(range(WORKERS + IDLE)))
             for bucket in ring.buckets

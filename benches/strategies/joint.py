@@ -19,7 +19,7 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Owned, Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
-from hocket.bench.layered import layered
+from hocket.bench.layered import layered, weights
 from hocket.planning import delays
 from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.links import link_graph
@@ -114,7 +114,7 @@ def _scheduled(plan: Plan, cluster: Cluster, profile: Profile, promise: Promise)
 def _paced(profile: Profile) -> Profile:
     """The model with more computation."""
     elements = [each.elements for each in profile.gradients]
-    return layered(profile.model, elements, forward_s=FORWARD_S, backward_s=BACKWARD_S)
+    return layered(profile.model, weights(elements), forward_s=FORWARD_S, backward_s=BACKWARD_S)
 
 
 def _best_s(plans: list[Plan], cluster: Cluster, profile: Profile) -> float:

@@ -10,11 +10,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from benches.row import Row
 from benches.strategies.shapes import MODELS
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT
+from hocket.bench.layered import layered
 from hocket.planning import builders
 from hocket.planning.question import question_of
 from hocket.planning.search import EVALUATIONS
@@ -81,6 +84,8 @@ FORWARD: dict[str, float] = {
 
 TOUCHED: dict[str, int] = {"LM1B": 128 * 20 + 8192}
 """Rows of words that a batch touches at most."""
+ROWS = 100_000
+"""More make a parameter one of words."""
 
 NEVER_BELOW, BETTER = 1.0, 1.2
 """The best builder's step over the plan's: of each, and the geometric mean."""
@@ -155,28 +160,21 @@ def _where_it_matters(allowed: Sequence[float], ratios: Sequence[float]) -> Iter
 
 def profile(model: str, peak: float) -> Profile:
     """A GPU's step."""
-    shapes = list(MODELS[model]())
     forward_s = FORWARD[model] / (EFFICIENCY * peak)
-    backward_s, layers = 2 * forward_s, len(shapes)
-    return Profile(
-        model=model,
-        world=1,
-        steps=0,
-        forward_s=forward_s,
-        backward_s=backward_s,
-        optimizer_s=0.0,
-        step_s=forward_s + backward_s,
+    dense = layered(model, MODELS[model](), forward_s=forward_s, backward_s=2 * forward_s)
+    touched = TOUCHED.get(model)
+    return dense if touched is None else _with_rows(dense, touched)
+
+
+def _with_rows(dense: Profile, touched: int) -> Profile:
+    """Of parameters with many rows, so many have a gradient in a step."""
+    return msgspec.structs.replace(
+        dense,
         gradients=tuple(
-            Gradient(
-                name=name,
-                shape=shape,
-                dtype="f32",
-                ready_s=forward_s + backward_s * (layers - at) / layers,
-                needed_s=forward_s * at / layers,
-                sparse=model in TOUCHED and shape[0] > 100_000 and len(shape) > 1,
-                touched=TOUCHED[model] if model in TOUCHED and shape[0] > 100_000 else None,
-            )
-            for at, (name, shape) in enumerate(shapes)
+            msgspec.structs.replace(each, sparse=len(each.shape) > 1, touched=touched)
+            if each.shape[0] > ROWS
+            else each
+            for each in dense.gradients
         ),
     )
 

@@ -1,5 +1,6 @@
 """The extension module. Rust decides, Python reads well: conversions only, the GIL released while anything waits."""
 
+import builtins
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -91,12 +92,15 @@ class Engine:
     def quiesce(self, reason: str, timeout_s: float) -> None:
         """End the epoch in force, and wait until nothing of it runs here and nothing here writes to any rank's memory."""
 
-    def resume(self, epoch: int, members: Sequence[int], timeout_s: float) -> None:
+    def resume(
+        self, epoch: int, members: Sequence[int], timeout_s: float, *, left: Sequence[int] = ...
+    ) -> None:
         """Begin a later epoch of some of the members, by rank, over the connections that are there. All of them do the same, and
         only after all have quiesced; in between, memory may be restored. The programs of the epoch before are gone.
 
         A member of this host that the epoch shuts out must end first, as it may write to this rank's memory: its process is
-        waited for, and killed after `timeout_s`. EpochError: a member of the new epoch is lost already."""
+        waited for, and killed after `timeout_s`. Members that have `left` in order may live on. EpochError: a member of the new
+        epoch is lost already."""
 
     def allocate(self, size_bytes: int) -> Memory: ...
     def load(
@@ -295,7 +299,7 @@ class Readiness:
         on_first: Callable[[], None],
         adopt: Callable[[int, int, Any], None],
         twice: Callable[[int, int], None],
-        refused: Callable[[Exception], None],
+        refused: Callable[[Exception], bool | None],
         schedule: tuple[
             Sequence[int],
             Sequence[
@@ -313,7 +317,8 @@ class Readiness:
         """`buckets[b]`: the program of bucket `b`, and how many gradients it waits for. `on_first()` is called by the first hook of
         each backward, `adopt(bucket, index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts
         the view back), `twice(bucket, index)` when a gradient comes again after its bucket was launched, `refused(error)` when a
-        bucket cannot be launched: it may raise a better error, else that one is raised.
+        bucket cannot be launched: it may raise a better error, else that one is raised, unless it returns True. Then whoever trains
+        sees to it after backward.
 
         `schedule`: slots of each bucket, as many as sets of memory that its program was loaded with at most; and, by iteration
         of a period, what becomes of each bucket's turn (it goes on, it ends and is launched when its last gradient is there, or
@@ -886,6 +891,10 @@ class Program:
         """The same, where the elements of the bound buffer 0 lie in bound buffers 0, 1, … of these lengths, one after the other:
         they are copied together first, and apart at the end. None where the lengths are not those of the buffer."""
 
+    def retained(self) -> Program:
+        """The same, which leaves what it is given as it is: for each bound buffer there is one more, before all others, from which
+        it is filled first. Nothing is promised of it."""
+
     def stages(self, options: PassOptions) -> dict[str, Program]:
         """After each pass, by its name, in order; not verified."""
 
@@ -1073,6 +1082,100 @@ def simulate(
 
     SimulationError when nothing moves and ranks have not ended.
     """
+
+class MemberAction:
+    """What a machine of elastic jobs wants done.
+
+    A participant's kinds: `send` (`bytes`: a note), `quiesce` (start nothing, let what runs end, then say `quiesced`), `barrier`
+    (enter that of `step`), `commit` (`step` stands), `restore` and `redo` (reduce `step` again from what was given), `enter` (begin
+    `epoch` with `members`), `exit` (take no further part: `why`); `prepare` and `fetch` are of members that join. A coordinator's:
+    `send` (`bytes`: an order for `member`), `write` (`epoch` of `members` without those `evicted`, from `step` on: note it, then
+    say `written`), `kill` (the process of `member`), `end` (the job: `why`; `members` are lost).
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def bytes(self) -> builtins.bytes | None: ...
+    @property
+    def member(self) -> int | None: ...
+    @property
+    def step(self) -> int | None: ...
+    @property
+    def epoch(self) -> int | None: ...
+    @property
+    def members(self) -> list[int]: ...
+    @property
+    def evicted(self) -> list[int]: ...
+    @property
+    def why(self) -> str | None: ...
+
+class Participant:
+    """A member's side of an elastic job, without I/O: events in, actions out. `now_s`: on one monotonic clock."""
+
+    def __init__(self, *, member: int, host: int, coordinator_patience_s: float, now_s: float) -> None:
+        """A founder, on the host of that number. `coordinator_patience_s`: how long it waits for a decision while it cannot hear
+        the coordinator."""
+
+    @property
+    def in_force(self) -> int | None:
+        """The epoch that it trains in; None while it has stopped, or waits for one."""
+
+    def linked(self, now_s: float) -> list[MemberAction]:
+        """The coordinator can be heard."""
+
+    def unlinked(self, now_s: float) -> list[MemberAction]:
+        """It cannot be heard any more."""
+
+    def order(self, body: builtins.bytes, now_s: float) -> list[MemberAction]:
+        """The coordinator says something. RendezvousError: nothing that one says."""
+
+    def lost(self, member: int, now_s: float) -> list[MemberAction]:
+        """A peer cannot be heard."""
+
+    def quiesced(self, now_s: float) -> list[MemberAction]:
+        """Nothing runs here any more."""
+
+    @property
+    def vote(self) -> int:
+        """The newest epoch that it is ready for."""
+
+    def loaded(self, epoch: int, now_s: float) -> list[MemberAction]:
+        """It is ready for an epoch that was proposed."""
+
+    def leave_asked(self, now_s: float) -> list[MemberAction]:
+        """It is to leave in order."""
+
+    def prepared(self, step: int, vote: int, now_s: float) -> list[MemberAction]:
+        """All sums of a step are here. `vote`: the smallest of all members'."""
+
+    def done(self, step: int, now_s: float) -> list[MemberAction]:
+        """The barrier of a step is complete here."""
+
+    def tick(self, now_s: float) -> list[MemberAction]:
+        """Time passes."""
+
+class Coordinator:
+    """The one that decides which members go on, without I/O and without a journal."""
+
+    def __init__(self, *, founders: int, members_min: int, heartbeat_s: float, now_s: float) -> None:
+        """Of a job that `founders` begin, and that ends when fewer than `members_min` are left. A member that does not report
+        within `heartbeat_s` is left behind."""
+
+    def note(self, member: int, body: builtins.bytes, now_s: float) -> list[MemberAction]:
+        """A member says something. RendezvousError: nothing that one says."""
+
+    def unlinked(self, member: int, now_s: float) -> list[MemberAction]:
+        """A member's connection has ended."""
+
+    def gone(self, member: int, now_s: float) -> list[MemberAction]:
+        """A member's process has ended."""
+
+    def written(self, now_s: float) -> list[MemberAction]:
+        """What it wanted to be written is."""
+
+    def tick(self, now_s: float) -> list[MemberAction]:
+        """Time passes."""
 
 class Tls:
     """One side of a TLS 1.3 session without certificates and without I/O; any key of the other side is accepted, so that what makes

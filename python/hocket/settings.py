@@ -79,6 +79,12 @@ class Settings:
     store_served: bool = _variable(
         "HOCKET_STORE_SERVED", False, flag, "1: the launcher serves the store; 0: rank 0."
     )
+    coordinator: str | None = _variable(
+        "HOCKET_COORDINATOR",
+        None,
+        str,
+        "ADDRESS:PORT of an elastic job's coordinator; set by `hocket run --elastic`.",
+    )
     secret: str | None = _variable(
         "HOCKET_SECRET",
         None,
@@ -254,3 +260,17 @@ class Settings:
             for name, (value, default) in values.items()
             if value != default
         }
+
+
+OTHERS = ("HOCKET_DEBUG", "HOCKET_BLESS", "HOCKET_FUZZ_CASES")
+"""Variables of the command line and of the tests, not of ranks."""
+
+
+def unknown(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like Hocket's and that nobody reads, in order.
+
+    >>> unknown({"HOCKET_RANK": "1", "HOCKET_RNAK": "1", "RANK": "1"})
+    ['HOCKET_RNAK']
+    """
+    known = {*(setting.metadata["name"] for setting in fields(Settings)), *OTHERS}
+    return sorted(name for name in environment if name.startswith("HOCKET_") and name not in known)

@@ -91,12 +91,18 @@ def test_rates(text, bit_per_s):
     assert values.rate(text) == bit_per_s
 
 
+def test_members():
+    """Another number of ranks would be started, or be enough to go on."""
+    assert values.members("2:4") == (2, 4)
+
+
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
         *((values.size, text) for text in ("", "0", "-1", "nan", "inf", "4KX", "1e99", "4KB/s", "1 2")),
         *((values.rate, text) for text in ("", "0", "-1", "nan", "inf", "1Mbyte", "1e99", "1MiB")),
         *((values.count, text) for text in ("", "0", "-1", "1.5", "x", "²", "9999999999")),
+        *((values.members, text) for text in ("", "2", "4:2", "0:2", ":2", "2:", "1:2:3", "a:b")),
     ],
 )
 def test_what_is_no_value_is_refused(parse, text):
@@ -131,6 +137,10 @@ def hocket_says(*arguments, **options):
         (["simulate"], 2, "error: Missing option '--cluster'"),
         (["plan", "--cluster", "none.toml"], 1, "error: cluster file none.toml cannot be read"),
         (["verify", "none"], 2, "error: there is no policy `none`"),
+        (["run", "--plan", "pyproject.toml", "true"], 1, "error: plan file pyproject.toml is damaged"),
+        (["run", "--elastic", "4", "x.py"], 2, "`4` is not MIN:MAX, two numbers of ranks such as 2:4"),
+        (["run", "--elastic", "2:4", "-n", "3", "true"], 2, "starts as many ranks as it may have"),
+        (["run", "--elastic", "2:4", "--helpers", "1", "true"], 2, "an elastic job cannot have helpers"),
     ],
 )
 def test_errors_have_one_form(arguments, code, said):
@@ -140,6 +150,15 @@ def test_errors_have_one_form(arguments, code, said):
     assert said in text
     assert text.startswith("error: ")
     assert "Traceback" not in text
+
+
+def test_variables_are_looked_at_before_ranks_start():
+    """Every rank would end with the same traceback, and a variable that is misspelt would change nothing."""
+    given = os.environ | {"HOCKET_PROMISE": "fast", "HOCKET_PROMIS": "exact"}
+    code, text = hocket_says("run", "-n", "2", "true", env=given)
+    assert code == 2, text
+    assert "hocket: nobody reads HOCKET_PROMIS; did you mean HOCKET_PROMISE?" in text
+    assert "error: promise `fast`: known are exact" in text
 
 
 def test_a_reader_that_goes_away_is_no_error():

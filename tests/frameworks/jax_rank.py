@@ -1,10 +1,13 @@
 """What ranks of the tests do with JAX: each function returns what the tests compare."""
 
+import dataclasses
 import functools
 import hashlib
 import os
+import pickle
 import signal
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +17,11 @@ import optax
 
 import hocket.jax as hk
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import AllReduce, Owned, Owner, Schedule
+from hocket.artefacts.plan import AllReduce, Due, Gathered, Owned, Owner, Schedule, Served, Turn
 from hocket.errors import Error
 from hocket.planning.buckets import buckets, plan_of
 from hocket.policies import READY_MADE, LocalSGD
+from hocket.settings import Settings
 from tests.frameworks.jax_models import MODELS, OPTIMIZERS, normal
 
 RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
@@ -224,20 +228,71 @@ def differ():
     hk.distribute({"w": jnp.ones((3, 4 + RANK))})
 
 
-def planned(kind):
-    """A plan or policy that compiled functions cannot keep: what is said."""
-    gradients = [Gradient("w", (4,), "f32"), Gradient("b", (6,), "f32")]
+ASKED = {
+    "search": {"search": "1m"},
+    "reorder": {"reorder": True},
+    "profile": {"profile_out": "profile.json"},
+    "steps": {"steps_max": 3},
+    "servers": {"servers": 1},
+    "staleness": {"staleness": "2"},
+    "helpers": {"helpers": 1},
+    "elastic": {"coordinator": "127.0.0.1:9"},
+}
+
+
+def asked():
+    """What each setting is answered that compiled functions cannot keep, and that training goes on after it."""
+    said = {}
+    for name, options in ASKED.items():
+        settings = dataclasses.replace(Settings.from_environment(), **options)
+        try:
+            hk.distribute(jnp.ones(3), settings=settings)
+        except Error as error:
+            said[name] = f"{type(error).__name__}: {error}"
+    hk.distribute(jnp.ones(3))
+    return said, hk.gradients(hk.mean)(jnp.full(3, RANK + 1.0)).tolist()
+
+
+def plan_with(kind):
+    """A plan of one bucket that has something of its own."""
+    gradients = [Gradient("w", (4, 2), "f32"), Gradient("b", (6,), "f32")]
     order = tuple(range(WORLD))
+    last = (Owner(rank=WORLD - 1),)
     routes = {
-        "gates": AllReduce(algorithm="ring"),
         "owners": Owned(update="owners", owners=tuple(Owner(rank=rank) for rank in order)),
+        "helpers": Owned(owners=last),
+        "servers": Served(servers=(WORLD - 1,)),
+        "rows": Gathered(rows=2, row_elements=2),
     }
-    options = {"policy": LocalSGD()}
-    if kind != "parameters":
-        plan = plan_of(buckets([gradients], routes[kind], order), WORLD, label=kind)
-        overlap = "gates" if kind == "gates" else "barrier"
-        options = {"plan": msgspec.structs.replace(plan, schedule=Schedule(overlap=overlap))}
-    hk.distribute({"w": jnp.ones(4), "b": jnp.ones(6)}, **options)
+    turn = Turn(first=0, last=1, due=Due(iteration=1))
+    schedules = {
+        "gates": Schedule(overlap="gates"),
+        "turns": Schedule(period=2, turns=((turn,),)),
+    }
+    layout = [gradients[:1]] if kind == "rows" else [gradients]
+    plan = plan_of(buckets(layout, routes.get(kind, AllReduce(algorithm="ring")), order), WORLD, label=kind)
+    trains = order[:-1] if kind in ("helpers", "servers") else order
+    return msgspec.structs.replace(plan, workers=trains, schedule=schedules.get(kind, Schedule()))
+
+
+def planned(kind):
+    """What a plan or policy is answered that compiled functions cannot keep."""
+    options = {"policy": LocalSGD()} if kind == "parameters" else {"plan": plan_with(kind)}
+    try:
+        hk.distribute({"w": jnp.ones((4, 2)), "b": jnp.ones(6)}, **options)
+    except Error as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def by_default():
+    """Means of a job that was given no plan."""
+    params = hk.distribute({"w": jnp.ones((300, 300)), "b": jnp.ones(300)})
+    reduce = hk.gradients(hk.mean)
+    grads = jax.tree_util.tree_map(lambda each: jnp.full_like(each, RANK), params)
+    for _ in range(4):
+        means = reduce(grads)
+    return [float(each.min()) for each in means.values()], [float(each.max()) for each in means.values()]
 
 
 SHAPES = {"bias": (37,), "weight": (40, 30)}
@@ -283,6 +338,66 @@ def of_torch(policy):
         ).backward()
         seen.append(digest([each.grad.numpy() for each in model.parameters()]))
     return seen
+
+
+CHECKPOINT, LAST = 6, 12
+"""Steps after which a training is saved, and ends."""
+
+
+def goes_on(policy, directory, first, remembers=True):
+    """Parameters' digests after each step from `first` on. A job that begins at 0 leaves a checkpoint, others go on from that; if
+    they do not `remember`, without what Hocket keeps."""
+    make, batch, loss_of = MODELS["perceptron"]
+    tool = OPTIMIZERS["sgd"]()
+    file = Path(directory) / f"{RANK}.pickle"
+    params = make(0)
+    state = tool.init(jax.tree_util.tree_map(jnp.asarray, params))
+    saved = None
+    if first:
+        params, state, saved = pickle.loads(file.read_bytes())  # noqa: S301  # the test's own
+    params = hk.distribute(params, policy=READY_MADE[policy]())
+    if saved is not None and remembers:
+        hk.load_state_dict(saved)
+
+    @hk.gradients
+    def gradients(params, batch):
+        return hk.mean(jax.grad(loss_of)(params, batch))
+
+    digests = []
+    for step in range(first, LAST):
+        updates, state = tool.update(gradients(params, batch(RANK, step)), state, params)
+        params = optax.apply_updates(params, updates)
+        digests.append(digest(params))
+        if step + 1 == CHECKPOINT and not first:
+            kept = jax.tree_util.tree_map(np.asarray, (params, state))
+            file.write_bytes(pickle.dumps((*kept, hk.state_dict())))
+    return digests
+
+
+def restored():
+    """What states are answered that are none, or come too late; and what JAX's arrays of one that fits."""
+    said = {}
+    hk.distribute(jnp.ones(3), policy=READY_MADE["top_k"]())
+    state = hk.state_dict()
+
+    def answered(name, given, **options):
+        try:
+            hk.load_state_dict(given, **options)
+        except Error as error:
+            said[name] = f"{type(error).__name__}: {error}"
+
+    answered(
+        "fits",
+        jax.tree_util.tree_map(
+            lambda each: jnp.asarray(each) if isinstance(each, np.ndarray) else each, state
+        ),
+    )
+    answered("nothing", {"weights": 3})
+    answered("without", {**state, "parameters": []})
+    answered("anew", {**state, "parameters": []}, strict=False)
+    jax.block_until_ready(hk.gradients(hk.mean)(jnp.ones(3)))
+    answered("late", state)
+    return said
 
 
 def left_out():

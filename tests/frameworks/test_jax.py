@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from hocket.artefacts import trace
 from hocket.settings import Settings
 from tests.frameworks import jobs
 
@@ -115,25 +116,73 @@ def test_another_model_takes_the_place_of_the_first(tmp_path):
     assert ranks == [[[1.5] * 3, [2.5] * 4]] * 2
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (("differ",), "the models of rank 0 and rank 1 differ: `w` is [3, 4] of f32 on rank 0 and [3, 5]"),
-        (("planned", "gates"), "UsageError: the plan has gates"),
-        (
-            ("planned", "owners"),
-            "UsageError: the plan sends rows of sparse gradients, or has owners that update",
-        ),
-        (("planned", "parameters"), "UsageError: the policy exchanges parameters"),
-    ],
-    ids=lambda each: "-".join(each) if isinstance(each, tuple) else "",
-)
-def test_what_a_job_cannot_do_ends_it_with_a_sentence(call, said, tmp_path):
-    """Ranks would train something else than was asked for."""
-    name, *arguments = call
-    ended = jobs.run([(f"{CASES}:{name}", *arguments)], 2, tmp_path)
+def test_other_models_on_other_ranks_end_the_job(tmp_path):
+    """Ranks would add up gradients of different parameters."""
+    ended = jobs.run([(f"{CASES}:differ",)], 2, tmp_path)
     assert ended.outcome.code != 0
+    said = "the models of rank 0 and rank 1 differ: `w` is [3, 4] of f32 on rank 0 and [3, 5]"
     assert said in ended.output, ended.output
+
+
+def test_settings_that_compiled_functions_cannot_keep_are_refused_on_all_ranks(tmp_path):
+    """They would do nothing, without a word, or one rank would wait for what another does not do."""
+    ranks = jobs.by_name({"asked": (f"{CASES}:asked",)}, 2, tmp_path)["asked"]
+    assert ranks[0] == ranks[1]
+    said, means = ranks[0]
+    expected = {
+        "search": "HOCKET_SEARCH times the parts of a step",
+        "reorder": "HOCKET_REORDER times the parts of a step",
+        "profile": "`hocket profile` times the parts of a step",
+        "steps": "HOCKET_STEPS_MAX counts steps of the optimizer",
+        "servers": "parameter servers run the optimizer",
+        "staleness": "HOCKET_STALENESS is of parameter servers",
+        "helpers": "helpers take part in each step of the optimizer",
+        "elastic": "an elastic job cannot have gradients of compiled functions yet",
+    }
+    assert set(said) == set(expected)
+    for name, part in expected.items():
+        assert said[name].startswith(f"UsageError: {part}"), said[name]
+        assert "\nhint: " in said[name], said[name]
+    assert means == [1.5] * 3, "training goes on"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    {
+        "gates": "the plan has gates",
+        "owners": "the plan has owners that update (bucket 0)",
+        "parameters": "the policy exchanges parameters",
+        "helpers": "helpers take part in each step of the optimizer",
+        "servers": "parameter servers run the optimizer",
+        "turns": "the plan has merged or late gradients",
+        "rows": "the plan sends rows of a sparse gradient (bucket 0)",
+    }.items(),
+)
+def test_plans_that_compiled_functions_cannot_keep_are_refused_on_all_ranks(kind, said, tmp_path):
+    """Ranks would train something else than was asked for, or hang."""
+    ended = jobs.run([(f"{CASES}:planned", kind)], 2, tmp_path)
+    for rank in ended.returned[0]:
+        # Whoever comes second may hear of the first one's error before it makes its own.
+        assert rank is not None, ended.output
+        assert said in rank
+        assert "\nhint: " in rank
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_job_without_a_plan_looks_at_its_network_as_it_starts(looks, tmp_path):
+    """Its plan would follow from names of hosts alone; or it would look although it was told not to."""
+    settings = Settings(timeout_s=60, start_timeout_s=60, trace=str(tmp_path / "trace"), autopilot=looks)
+    (tmp_path / "trace").mkdir()
+    calls = {"default": (f"{CASES}:by_default",)}
+    ranks = jobs.by_name(calls, 4, tmp_path, hosts=["a", "b", "c", "d"], settings=settings)["default"]
+    assert ranks == [[[1.5, 1.5], [1.5, 1.5]]] * 4
+    found = trace.read(tmp_path / "trace").run
+    if looks:
+        assert [host.name for host in found.cluster.hosts] == ["a", "b", "c", "d"]
+        assert "for this cluster" in found.plan.reason
+    else:
+        assert found.cluster is None
+        assert "Nothing was measured" in found.plan.reason
 
 
 def test_several_devices_are_refused(tmp_path):
@@ -171,6 +220,31 @@ def test_policies_do_what_they_do_under_pytorch(policy, tmp_path):
     under_jax, under_torch = ranks[0]
     assert len(set(under_jax)) == 5
     assert under_jax == under_torch
+
+
+@pytest.mark.parametrize("policy", ["int8", "power_sgd", "top_k"])
+def test_a_checkpoint_goes_on_with_equal_bits(policy, tmp_path):
+    """What a policy owes to later steps would be lost with each restart, and nobody would know."""
+    whole, resumed, forgot = (
+        jobs.by_name({"goes on": (f"{CASES}:goes_on", policy, str(tmp_path), *how)}, 2, tmp_path)["goes on"]
+        for how in ((0,), (6,), (6, False))
+    )
+    for ranks in (whole, resumed, forgot):
+        assert ranks[0] == ranks[1], "replicas differ"
+    assert resumed[0] == whole[0][6:]
+    assert forgot[0][0] != whole[0][6], "the policy keeps nothing that could be lost"
+
+
+def test_states_that_are_none_or_come_too_late_are_refused(tmp_path):
+    """A job would go on from something else than its user believes."""
+    ranks = jobs.by_name({"restored": (f"{CASES}:restored",)}, 2, tmp_path)["restored"]
+    assert ranks[0].keys() == {"nothing", "without", "late"}
+    for own in ranks:
+        assert own["nothing"].startswith(
+            "UsageError: load_state_dict: this is not what hk.state_dict returned"
+        )
+        assert own["without"].startswith("UsageError: load_state_dict: no state of `")
+    assert ranks[0]["late"].startswith("UsageError: load_state_dict: rank 0 has begun turn 0\nhint: ")
 
 
 def test_a_function_without_ranks_is_one_of_jax(tmp_path):

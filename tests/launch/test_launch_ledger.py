@@ -32,11 +32,10 @@ class Room:
             for client, answer in self.ledger.poll()
         }
 
-    def gather(self, rank, world, value=None, timeout_s=10.0, now_ns=0):
+    def gather(self, rank, world, value=None, timeout_s=10.0, now_ns=0, **options):
         value = Raw(msgspec.json.encode(value))
-        return self.ask(
-            rank, Gather(name="g", rank=rank, world=world, value=value, timeout_s=timeout_s), now_ns
-        )
+        request = Gather(name="g", rank=rank, world=world, value=value, timeout_s=timeout_s, **options)
+        return self.ask(rank, request, now_ns)
 
 
 @given(st.permutations(range(6)))
@@ -54,6 +53,43 @@ def test_a_gather_can_be_repeated_under_its_name():
     for turn in range(3):
         assert room.gather(0, 2, turn) == {}
         assert room.gather(1, 2, -turn) == {0: [turn, -turn], 1: [turn, -turn]}
+
+
+@given(st.permutations(range(4)), st.sampled_from(["lost", "gave up", "left"]), st.booleans())
+def test_a_gather_goes_on_without_lost_ranks_where_that_is_asked(arrival, how, gave_its_value):
+    """In an elastic job, data that is first asked for after a loss, or while a rank is lost, would end it."""
+    room, got = Room(4), {}
+    *others, victim = arrival
+    for rank in others[:2]:
+        got |= room.gather(rank, 4, f"v{rank}", without_lost=True)
+    if gave_its_value:
+        got |= room.gather(victim, 4, f"v{victim}", without_lost=True)
+    if how == "lost" or gave_its_value:  # who waits for an answer cannot take leave
+        room.ledger.disconnect(victim)
+        got |= room.answers()
+    else:
+        got |= room.ask(victim, Leave(reason="it has no data" if how == "gave up" else None))
+        del got[victim]
+    assert got == {}
+    got |= room.gather(others[2], 4, f"v{others[2]}", without_lost=True)
+    values = [None if rank == victim and not gave_its_value else f"v{rank}" for rank in range(4)]
+    assert got == dict.fromkeys(others, values)
+    for rank in others[:-1]:
+        assert room.gather(rank, 4, rank, without_lost=True) == {}
+    last = room.gather(others[-1], 4, others[-1], without_lost=True)
+    assert last == {each: [None if rank == victim else rank for rank in range(4)] for each in others}
+
+
+def test_the_last_that_a_gather_waits_for_is_lost():
+    """The others would wait for it until their time is up; those that need all ranks are told at once, as ever."""
+    room = Room(4)
+    for rank in range(2):
+        assert room.gather(rank, 3, rank, without_lost=True) == {}
+    assert room.ask(3, Get(key="k", timeout_s=10)) == {}
+    room.ledger.disconnect(2)
+    answers = room.answers()
+    assert isinstance(answers.pop(3), Failed)
+    assert answers == {0: [0, 1, None], 1: [0, 1, None]}
 
 
 def test_a_time_out_names_the_missing_ranks_to_all_who_wait():

@@ -8,14 +8,17 @@ import socket
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
+from hocket.artefacts import files
 from hocket.errors import RendezvousError, UsageError
 from hocket.launch import run as runs
 from hocket.launch.output import Channel
 from hocket.launch.processes import LEASH, ProcessSpec
 from hocket.launch.run import launch
+from hocket.planning.buckets import plan_of
 from hocket.settings import Settings
 from tests.launch.processes import RUN, eventually, finish, start, with_token, write
 
@@ -83,7 +86,8 @@ def test_quiet_others_shows_rank_0_as_it_is(tmp_path):
 def test_modules_and_options_reach_the_ranks(tmp_path):
     """`-m`, `--threads`, `--timeout`, `--trace` and `--plan` would be ignored."""
     write(tmp_path, "import os, sys\nfor each in sys.argv[1:]: print(each, os.environ[each])", "tell.py")
-    plan = write(tmp_path, "{}", "plan.json")
+    plan = str(tmp_path / "plan.json")
+    files.write(Path(plan), plan_of([], 1, label="none"))
     options = ["--threads", "2", "--timeout", "7.5", "--trace", str(tmp_path / "t"), "--plan", plan]
     names = ["HOCKET_THREADS", "HOCKET_TIMEOUT_S", "HOCKET_TRACE", "HOCKET_PLAN", "OMP_NUM_THREADS"]
     process = start([*RUN, *options, "-m", "tell", *names], PYTHONPATH=str(tmp_path))

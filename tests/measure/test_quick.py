@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from statistics import median
 
 import msgspec
 import pytest
@@ -58,6 +59,8 @@ def test_racks_and_their_trunk_are_found(emulated, tmp_path):
 @pytest.mark.timing
 def test_a_slow_host_slows_no_other(emulated, tmp_path):
     """A host with a slow card would be taken for a network that is slow for all."""
-    found, _ = looked(emulated, STAR, tmp_path / "found.json")
-    for host, rate in zip(found.hosts, (2e8, 2e8, 5e7, 2e8), strict=True):
-        assert host.bandwidth_bit_per_s == pytest.approx(rate, rel=0.3)
+    # One look in thirty meets processes that wait for a processor.
+    looks = [looked(emulated, STAR, tmp_path / f"{at}.json")[0] for at in range(3)]
+    for at, host in enumerate(STAR.hosts):
+        found = median(each.hosts[at].bandwidth_bit_per_s for each in looks)
+        assert found == pytest.approx(host.bandwidth_bit_per_s, rel=0.3)

@@ -17,8 +17,10 @@ from hocket.artefacts.promise import EXACT, ROUNDED, Promise
 from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
 from hocket.planning import admission, delays, search
+from hocket.planning.cost import predict_on
 from hocket.planning.guard import stability_limit
 from hocket.planning.reason import seconds
+from hocket.planning.routes import reduces_means
 from hocket.planning.walk import Rule
 from hocket.settings import Guard
 from hocket.training.buckets import check_runs
@@ -169,16 +171,52 @@ def test_parts_of_a_gradient_have_the_same_turns() -> None:
     check(plan)
 
 
-def test_rows_are_neither_merged_nor_late() -> None:
-    """Broken: `hocket plan` would write plans that no session runs."""
-    plain, _ = planned(0.15, EXACT)
-    rows = msgspec.structs.replace(plain.buckets[0], route=Gathered(rows=10, row_elements=1))
-    sparse = msgspec.structs.replace(plain, buckets=(rows, *plain.buckets[1:]))
+def with_rows(of: Profile) -> Plan:
+    """Late by one, where that gains: of a plan whose first bucket travels as rows."""
     hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd")
     promise = Promise("delayed", delay=1)
-    question = search.considered(Cluster(hosts=hosts), profile(0.15), 4, promise=promise).question
-    plan = delays.scheduled(sparse, question.graph, profile(0.15), promise, "linear")
-    assert plan.schedule == plain.schedule
+    found = search.considered(Cluster(hosts=hosts), of, 4, promise=promise)
+    plain = found.explained(found.best)
+    rows = msgspec.structs.replace(plain.buckets[0], route=Gathered(rows=10, row_elements=1))
+    buckets = (rows, *plain.buckets[1:])
+    graph = found.question.graph
+    step_s = predict_on(buckets, graph, of).step_s
+    evidence = msgspec.structs.replace(plain.evidence, predicted_step_s=step_s)
+    plan = msgspec.structs.replace(plain, buckets=buckets, evidence=evidence)
+    return delays.scheduled(plan, graph, of, promise, "linear")
+
+
+def test_sparse_gradients_are_neither_merged_nor_late() -> None:
+    """Broken: `hocket plan` would write plans that no session runs."""
+    of = profile(0.15)
+    sparse = tuple(msgspec.structs.replace(each, sparse=True, touched=10) for each in of.gradients)
+    hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd")
+    plain, _ = planned(0.15, EXACT)
+    rows = msgspec.structs.replace(plain.buckets[0], route=Gathered(rows=10, row_elements=1))
+    plan = msgspec.structs.replace(plain, buckets=(rows, *plain.buckets[1:]))
+    of = msgspec.structs.replace(of, gradients=sparse)
+    question = search.considered(Cluster(hosts=hosts), profile(0.15), 4).question
+    found = delays.scheduled(plan, question.graph, of, Promise("delayed", delay=1), "linear")
+    assert found.buckets == plan.buckets
+    assert found.schedule == plain.schedule
+    assert "neither merged nor late" in found.reason
+
+
+def test_tables_travel_whole_where_late_gradients_gain_more_than_rows() -> None:
+    """Broken: a model with a table of words would never gain from what its promise allows."""
+    plan = with_rows(profile(0.15))
+    assert plan.schedule.delay_max == 1
+    assert all(reduces_means(bucket) for bucket in plan.buckets)
+    assert "whole tables" in plan.reason
+    assert "rows as whole tables" in plan.label
+    check(plan)
+
+
+def test_rows_stay_where_they_gain_more_than_late_gradients() -> None:
+    """Broken: a large table would travel whole, ten times as long as all the rest."""
+    plan = with_rows(profile(0.05, (200_000_000, *EQUAL)))
+    assert plan.schedule == Schedule()
+    assert isinstance(plan.buckets[0].route, Gathered)
     assert "neither merged nor late" in plan.reason
 
 

@@ -20,14 +20,14 @@ from tests.support.means import assert_means
 CARD, PATH, WIDER = 1e9, 1e8, 3e8
 
 
-def narrow_paths(world: int = 5, wider_bit_per_s: float = WIDER) -> Cluster:
+def narrow_paths(world: int = 5) -> Cluster:
     """Hosts of fast cards, and between each two of them a slow path of its own: one connection cannot fill a card. Those between
     neighbours, rack by rack, are wider: an exchange of all with all does not fill them."""
     around = [*range(0, world, 2), *range(1, world, 2)]
     wider = {frozenset(pair) for pair in zip(around, [*around[1:], around[0]], strict=True)}
 
     def rate(i: int, j: int) -> float:
-        return 4e10 if i == j else wider_bit_per_s if frozenset((i, j)) in wider else PATH
+        return 4e10 if i == j else WIDER if frozenset((i, j)) in wider else PATH
 
     rates = tuple(tuple(rate(i, j) for j in range(world)) for i in range(world))
     hosts = tuple(Host(name=f"h{at}", rack=f"rack{at % 2}", bandwidth_bit_per_s=CARD) for at in range(world))
@@ -81,7 +81,7 @@ def test_planned_cuts_end_with_means_and_are_not_packed(seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311
     profile = model(*(draw.choice([3, 1000, 40_000, 150_000]) for _ in range(draw.randint(1, 6))), 200_000)
     world = draw.choice([3, 4, 5])
-    plan = search.plan(narrow_paths(world, PATH), profile, world)
+    plan = search.plan(narrow_paths(world), profile, world)
     gradients = tuple(Shape(each.name, each.shape, each.dtype) for each in profile.gradients)
     check(plan, profile.gradients)
     assert_means(plan, gradients, seed)

@@ -180,6 +180,8 @@ def test_verify_command_refuses(tmp_path):
     wrong.write_text(
         "from hocket import Policy\n\n\nclass Wrong(Policy):\n    def on_buffer_ready(self, cx, buffer):\n        pass\n"
     )
+    none = tmp_path / "empty.py"
+    none.touch()
     ended = hocket("verify", str(wrong), "--world", "2")
     assert ended.returncode == 1
     assert f"Wrong.on_buffer_ready ({wrong}:5) is refused" in ended.stderr
@@ -188,6 +190,7 @@ def test_verify_command_refuses(tmp_path):
         (["nothing"], "there is no policy `nothing`"),
         ([str(tmp_path / "none.py")], "there is no policy file"),
         ([f"{wrong}:Other"], "which policy? There are: Wrong"),
+        ([str(none)], f"{none} defines no policy"),
         (["two_level", "--world", "2", "--racks", "3"], "2 ranks in 3 racks"),
         (["two_level", "--after", "bogus"], "has no stage `bogus`"),
     ):

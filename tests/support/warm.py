@@ -31,7 +31,10 @@ SERVERS = 2
 IMPORTED = ("torch._dynamo", "torch.distributed", "torch.nn.parallel")
 """Nothing of Hocket. An optimizer loads `torch._dynamo`, which takes longer than all the rest of PyTorch."""
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
+GIVES_UP_S = 30
+"""A client that says nothing for so long is stopped; the others wait meanwhile."""
+CLOSED = -1
+"""What a closed socket has for a descriptor."""
 
 NAMESPACES = ("user", "net")
 """Those in which a testbed's hosts differ, in the order in which a process may enter them."""
@@ -160,7 +163,15 @@ class Server:
 
     def accept(self) -> None:
         client, _ = self.listener.accept()
-        request, descriptors = received(client)
+        client.settimeout(GIVES_UP_S)
+        descriptors: list[int] = []
+        try:
+            request = received(client, descriptors)
+        except (OSError, ValueError):  # it was killed, or stopped, while it asked: nobody waits for an answer
+            for each in descriptors:
+                os.close(each)
+            client.close()
+            return
         process = os.fork()
         if process == 0:
             client.close()
@@ -179,8 +190,11 @@ class Server:
 
     def abandon(self, client: socket.socket, process: int) -> None:
         """The client is gone; its process ends, too."""
+        if client.fileno() == CLOSED:  # both ended at once, and the process was reaped first
+            return
         self.ready.unregister(client)
-        os.killpg(process, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
 
     def reap(self, held: int, process: int) -> None:
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
@@ -207,13 +221,18 @@ class Server:
             client.close()
 
 
-def received(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """A request, and the descriptors that came with it: where output goes, and the client's namespaces."""
-    length, descriptors, _, _ = socket.recv_fds(client, 8, 2 + len(NAMESPACES))
+def received(client: socket.socket, descriptors: list[int]) -> dict[str, Any]:
+    """A request; fills `descriptors` with those that came with it: where output goes, and the client's namespaces.
+
+    Raises OSError or ValueError when the client is gone before it has said all.
+    """
+    length, passed, _, _ = socket.recv_fds(client, 8, 2 + len(NAMESPACES))
+    descriptors += passed
     text, whole = b"", int.from_bytes(length, "big")
     while len(text) < whole and (part := client.recv(whole - len(text))):
         text += part
-    return json.loads(text), descriptors
+    request: dict[str, Any] = json.loads(text)
+    return request
 
 
 def enter(name: str, namespace: int) -> None:

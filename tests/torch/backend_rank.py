@@ -243,6 +243,8 @@ def dies(rank, world):
     assert isinstance(error, RuntimeError), "programs that know nothing of Hocket catch RuntimeError"
     sys.stdout.write(f"rank {rank} is right\n")
     sys.stdout.flush()
+    # To a rank that has not noticed yet, whoever ends first would be the one that is lost.
+    time.sleep(2)
     os._exit(0)
 
 

@@ -113,7 +113,7 @@ def traffic():
         if step == 2:
             model.mask = torch.full((3,), float(RANK))
         _train(model, optimizer, generator, 1)
-        sent = buffers._sent
+        sent = buffers._mirror
         sizes.append([sent.live_bytes, sent.live_count])
     return [sizes, model.mask.tolist()]
 

@@ -146,7 +146,7 @@ def changed() -> dict[str, Any]:
 
     def tell(change: hk.Change) -> None:
         lost, joined = (list(map(str, each)) for each in (change.lost, change.joined))
-        told.append([change.why, lost, joined, change.old_world, change.new_world])
+        told.append([change.why, lost, joined, change.old_world, change.new_world, change.step])
 
     hk.on_change(model, tell)
     changes = distributed_of(model).loop.changes
@@ -156,13 +156,13 @@ def changed() -> dict[str, Any]:
         got.append(batch.tolist())
         if at == 2:
             before = len(data)
-            changes.change("rank 1 was lost", changes.workers[:1])
+            changes.go_on(changes.workers[:1], at)
             if here()[0] == 1:
                 break
             assert len(data) == 2 * before + 1, "what rank 1 has in hand is drawn again"
-    hosts = {each.host for each in changes.workers}
-    assert len(hosts) == 1
-    return {"got": got, "told": [[*each[:1], len(each[1]), len(each[2]), *each[3:]] for each in told]}
+    (host,) = {each.host for each in changes.workers}
+    told = [[*each[:1], len(each[1]), len(each[2]), *each[3:]] for each in told]
+    return {"got": got, "told": told, "host": host}
 
 
 def scaled() -> list[list[float]]:
@@ -240,6 +240,7 @@ def refused() -> dict[str, str]:
         "two places": lambda: hk.load_state_dict(
             other, {**state, "loop": {"data": {"train": {**place, "at": rank}}}}
         ),
+        "leaving": lambda: hk.leave(model),
         "a rule": lambda: hk.scale_lr(model, "cube"),  # type: ignore[arg-type]
     }
     said = {}

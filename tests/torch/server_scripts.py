@@ -212,7 +212,8 @@ def limits():
     model(torch.ones(2, 6)).sum().backward()
     attempt(lambda: hk.clip_grad_norm_(model, 1.0))
     attempt(lambda: optimizer.step(lambda: 0.0))
-    attempt(lambda: hk.distribute(nn.Linear(2, 2), torch.optim.SGD([torch.zeros(1)], lr=0.1)))
+    other = nn.Linear(2, 2)
+    attempt(lambda: hk.distribute(other, torch.optim.SGD(other.parameters(), lr=0.1)))
     optimizer.step()
     optimizer.param_groups[0]["nesterov"] = True
     attempt(lambda: model(torch.ones(2, 6)).sum().backward())

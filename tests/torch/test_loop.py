@@ -73,8 +73,9 @@ def test_another_number_of_ranks_goes_on(on_two: dict[str, list[Any]], tmp_path:
 def test_who_trains_is_told_and_prepared_batches_are_drawn_again(on_two: dict[str, list[Any]]) -> None:
     """Broken: a lost rank's samples would be lost with it, or those of prepared batches; or a script would not be told."""
     survivor, lost = on_two["changed"]
-    start = ["the job starts", 0, 2, 0, 2]
-    assert survivor["told"] == lost["told"] == [start, ["rank 1 was lost", 1, 0, 2, 1]]
+    start = ["the job starts", 0, 2, 0, 2, 0]
+    loss = [f"rank 1 on {survivor['host']} was lost", 1, 0, 2, 1, 2]
+    assert survivor["told"] == lost["told"] == [start, loss]
     assert len(lost["got"]) == 3
     counted = itertools.chain.from_iterable(survivor["got"] + lost["got"][:2])
     assert Counter(counted) == Counter(range(SAMPLES))
@@ -106,6 +107,7 @@ def test_what_cannot_be_is_said(on_two: dict[str, list[Any]]) -> None:
             "not of a loop": "not what hk.state_dict returned",
             "no such place": "not where a sampler can be",
             "two places": "different places of their data",
+            "leaving": "ends with the first rank that ends",
             "a rule": "known are 'linear', 'sqrt'",
             "another checkpoint": "in the checkpoint it had 4",
             "no rate": "SGD has groups of parameters without a learning rate",

@@ -17,9 +17,12 @@ from hocket.training.samples import Place, Samples
 class Rank:
     """One of a job, as `hk.batches` uses its samples: batches are prepared before the loop gets them."""
 
-    def __init__(self, place: Place, members: list[int], me: int, *, batch: int, ahead: int) -> None:
+    def __init__(
+        self, place: Place, members: list[int], me: int, *, batch: int, ahead: int, accumulated: int
+    ) -> None:
         self.samples = Samples(place, members=members, me=me)
         self._ahead = ahead
+        self._got, self._accumulated = 0, accumulated
         self._upcoming: Iterator[list[int]] = iter(())
         self._prepared: list[list[int]] = []
         self.samples.begin(batch, drop_last=False)
@@ -36,7 +39,8 @@ class Rank:
         if not self._prepared:
             self.samples.end()
             return None
-        self.samples.hand_out()
+        self.samples.hand_out(held=self._got % self._accumulated != 0)
+        self._got += 1
         return self._prepared.pop(0)
 
     def change(self, members: list[int]) -> None:
@@ -53,30 +57,47 @@ CHANGES = st.lists(
 
 @given(
     sizes=st.tuples(st.integers(1, 90), st.integers(1, 4), st.integers(1, 6), st.integers(0, 5)),
+    accumulated=st.integers(1, 3),
     seed=st.integers(0, 2**64 - 1) | st.none(),
     changes=CHANGES,
 )
 def test_each_sample_counts_once_whoever_is_lost(
-    sizes: tuple[int, int, int, int], seed: int | None, changes: list[tuple[int, str, int]]
+    sizes: tuple[int, int, int, int],
+    accumulated: int,
+    seed: int | None,
+    changes: list[tuple[int, str, int]],
 ) -> None:
     """Broken: after a loss, some samples would never be trained on, or others twice; or ranks would disagree on what is left, and
-    wait for one another. What a rank has in hand when it is lost is drawn again; what may be repeated is less than a sample a rank,
-    where fewer samples are left than there are ranks."""
+    wait for one another. What a rank has in hand when it is lost is drawn again, and so are its batches before that in the same
+    step; what may be repeated is less than a sample a rank, where fewer samples are left than there are ranks."""
     count, batch, world, ahead = sizes
     members = list(range(world))
     fresh = itertools.count(100)
-    job = {me: Rank(Place(seed=seed, samples=count), members, me, batch=batch, ahead=ahead) for me in members}
+
+    def rank(place: Place, me: int) -> Rank:
+        return Rank(place, members, me, batch=batch, ahead=ahead, accumulated=accumulated)
+
+    job = {me: rank(Place(seed=seed, samples=count), me) for me in members}
     counted: Counter[int] = Counter()
     repeats = 0
+    is_over = False
     for step in itertools.count():
-        got = {me: rank.batch() for me, rank in job.items()}
-        if None in got.values():
-            assert set(got.values()) == {None}, "ranks disagree on where the pass ends"
+        got: dict[int, list[int]] = {me: [] for me in job}
+        for _ in range(accumulated):
+            batches = {me: each.batch() for me, each in job.items()}
+            if None in batches.values():
+                assert set(batches.values()) == {None}, "ranks disagree on where the pass ends"
+                is_over = True
+                break
+            drawn = Counter(itertools.chain.from_iterable(each or [] for each in batches.values()))
+            assert 0 < min(map(len, filter(None, batches.values()))) <= batch
+            assert drawn.total() - len(drawn) < len(members)
+            repeats += drawn.total() - len(drawn)
+            for me, batch_of in batches.items():
+                got[me] += batch_of or []
+        if is_over:
+            counted.update(itertools.chain.from_iterable(got.values()))
             break
-        drawn = Counter(itertools.chain.from_iterable(each or [] for each in got.values()))
-        assert 0 < min(map(len, filter(None, got.values()))) <= batch
-        assert drawn.total() - len(drawn) < len(members)
-        repeats += drawn.total() - len(drawn)
         # Members come when what the others have in hand is sure to count: after losses.
         for at, kind, who in sorted(changes, key=lambda change: ORDER.index(change[1])):
             if at != step:
@@ -89,15 +110,15 @@ def test_each_sample_counts_once_whoever_is_lost(
                 place = next(iter(job.values())).samples.place()
                 me = next(fresh)
                 members = [*members, me]
-                job[me] = Rank(place, members, me, batch=batch, ahead=ahead)
+                job[me] = rank(place, me)
             for each in job.values():
                 each.change(members)
-        counted.update(itertools.chain.from_iterable(each or [] for each in got.values()))
+        counted.update(itertools.chain.from_iterable(got.values()))
         if any(at == step and kind == "restart" for at, kind, _ in changes):
             places = [each.samples.place() for each in job.values()]
             assert all(each == places[0] for each in places)
             members = list(range(1 + step % 5))
-            job = {me: Rank(places[0], members, me, batch=batch, ahead=ahead) for me in members}
+            job = {me: rank(places[0], me) for me in members}
     assert set(counted) == set(range(count))
     assert counted.total() - count <= repeats
 

@@ -84,12 +84,18 @@ impl Engine {
     /// Begins epoch `epoch` with `members`, by rank, all of which are in the epoch in force; all of them do the same, after
     /// all of them have quiesced. Programs and messages of the epoch before are gone. Connections to members that the
     /// epoch shuts out are closed. Where one of those shares memory with us, its process must end first: it is waited
-    /// for, at most `timeout`, and then ended.
+    /// for, at most `timeout`, and then ended. Those that have `left` in order write nothing any more, and may live on.
     ///
     /// [`Error::Usage`]: the table makes no sense. [`Error::System`]: a process that may write to our memory cannot be
     /// ended; the epoch has not begun then. [`Error::Interrupted`]: a member of the new epoch is lost already, and the
     /// new epoch is interrupted.
-    pub fn resume(&self, epoch: u64, members: &[Member], timeout: Duration) -> Result<(), Error> {
+    pub fn resume(
+        &self,
+        epoch: u64,
+        members: &[Member],
+        left: &[Member],
+        timeout: Duration,
+    ) -> Result<(), Error> {
         self.quiesce(&format!("epoch {epoch} begins"), timeout)?;
         let mut threads = lock(&self.threads);
         let before = self.core();
@@ -98,7 +104,10 @@ impl Engine {
         };
         let table = peers.table.following(epoch, members)?;
         let change = peers.table.change(&table);
-        fence(peers, &change.closed, timeout)?;
+        let known = peers.table.members();
+        let has_left = |rank: &Rank| known.get(rank.index()).is_some_and(|member| left.contains(member));
+        let shut_out: Vec<_> = change.closed.iter().copied().filter(|rank| !has_left(rank)).collect();
+        fence(peers, &shut_out, timeout)?;
         let core = Arc::new(successor(&before, peers, table, &change));
         let (started, begin) = Threads::start(&core)?;
         before.retire();

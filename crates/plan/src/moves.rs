@@ -56,6 +56,34 @@ pub fn neighbours<'a>(problem: &'a Problem, state: &'a State, at: usize) -> impl
     rerouted.chain(merged)
 }
 
+/// Whether all buckets can lie in memory in one piece each, together: a bucket that ends within a variable lies before the one that
+/// begins there, and none before itself.
+pub fn lie_in_rows(problem: &Problem, state: &State) -> bool {
+    type Edge = Option<(usize, u64)>;
+    let edges = |bucket: &Rc<Placed>| -> (Edge, Edge) {
+        let cut = bucket.parts.iter();
+        let begins = cut.clone().find(|part| part.start > 0);
+        let ends = cut.clone().find(|part| part.stop < problem.variable(part.place).elements);
+        (begins.map(|part| (part.place, part.start)), ends.map(|part| (part.place, part.stop)))
+    };
+    let cut: Vec<(Edge, Edge)> = state.iter().map(edges).filter(|edges| *edges != (None, None)).collect();
+    let after = |at: usize| {
+        let end = cut[at].1?;
+        cut.iter().position(|(begin, _)| *begin == Some(end))
+    };
+    (0..cut.len()).all(|first| {
+        let mut at = after(first);
+        for _ in 0..cut.len() {
+            match at {
+                None => return true,
+                Some(next) if next == first => return false,
+                Some(next) => at = after(next),
+            }
+        }
+        true
+    })
+}
+
 fn any_route(problem: &Problem, class: usize, random: &mut fastrand::Rng) -> usize {
     let live = &problem.live[class];
     live[random.usize(..live.len())]

@@ -4,7 +4,7 @@
 
 use crate::bound::{Bound, bound};
 use crate::constants::BUCKET_S;
-use crate::moves::{moved, neighbours};
+use crate::moves::{lie_in_rows, moved, neighbours};
 use crate::network::PlanError;
 use crate::problem::{Part, Placed, Problem};
 use crate::seeds::{State, Uniform, bundlings, cut_by_shares, mixed, uniform};
@@ -288,6 +288,9 @@ impl Search<'_> {
     fn better_neighbour(&mut self, best: &Scored, at: usize, left: &mut usize) -> Option<Scored> {
         neighbours(self.problem, &best.state, at).take(*left).find_map(|state| {
             *left -= 1;
+            if self.splits && !lie_in_rows(self.problem, &state) {
+                return None;
+            }
             let found = scored_state(self.problem, state, &mut self.timeline)?;
             (found.energy_s < best.energy_s * (1.0 - 1e-9)).then_some(found)
         })
@@ -302,6 +305,9 @@ impl Search<'_> {
             let Some(state) = moved(self.problem, &current.0, self.splits, &mut self.random) else {
                 continue;
             };
+            if self.splits && !lie_in_rows(self.problem, &state) {
+                continue;
+            }
             let limit_s = current.1 + threshold_s;
             let Some(outcome) = self.timeline.run(&state, limit_s) else { continue };
             let after_s = energy_s(self.problem, &outcome, &state);

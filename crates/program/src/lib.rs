@@ -13,6 +13,7 @@ mod owned;
 mod pack;
 pub mod passes;
 mod resize;
+mod retain;
 mod space;
 pub mod text;
 pub mod verify;

@@ -44,11 +44,13 @@ pub enum Bug {
     NewestVote,
     /// A member that asks to leave goes without waiting for its release.
     LeaveUnreleased,
+    /// A leaver's word counts against those who have closed their connections to it because it leaves.
+    HeedLeavers,
 }
 
 impl Bug {
     /// All.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::DecideWithoutJournal,
         Self::DecideWithoutReport,
         Self::DecideLeastStep,
@@ -68,6 +70,7 @@ impl Bug {
         Self::LoseSamples,
         Self::NewestVote,
         Self::LeaveUnreleased,
+        Self::HeedLeavers,
     ];
 }
 

@@ -287,10 +287,19 @@ impl Engine {
         py.detach(|| self.executor.quiesce(reason, timeout)).map_err(|cause| raise(py, &cause))
     }
 
-    fn resume(&self, py: Python<'_>, epoch: u64, members: Vec<u64>, timeout_s: f64) -> PyResult<()> {
+    #[pyo3(signature = (epoch, members, timeout_s, *, left = vec![]))]
+    fn resume(
+        &self,
+        py: Python<'_>,
+        epoch: u64,
+        members: Vec<u64>,
+        timeout_s: f64,
+        left: Vec<u64>,
+    ) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
-        let members: Vec<Member> = members.into_iter().map(Member).collect();
-        py.detach(|| self.executor.resume(epoch, &members, timeout)).map_err(|cause| raise(py, &cause))
+        let [members, left] =
+            [members, left].map(|each| each.into_iter().map(Member).collect::<Vec<Member>>());
+        py.detach(|| self.executor.resume(epoch, &members, &left, timeout)).map_err(|cause| raise(py, &cause))
     }
 
     fn allocate(&self, py: Python<'_>, size_bytes: usize) -> PyResult<Memory> {
@@ -478,23 +487,9 @@ impl Engine {
     }
 }
 
-/// The clock of trace records.
-#[pyfunction]
-fn now_ns() -> u64 {
-    hocket_executor::now_ns()
-}
-
-/// Nanoseconds for a cache line to go from one core to another; None with one core.
-#[pyfunction]
-fn cache_line_ns(py: Python<'_>) -> Option<f64> {
-    py.detach(hocket_wire::shm::ping_pong::one_way).map(|time| time.as_secs_f64() * 1e9)
-}
-
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Memory>()?;
     module.add_class::<Window>()?;
-    module.add_class::<Engine>()?;
-    module.add_function(wrap_pyfunction!(cache_line_ns, module)?)?;
-    module.add_function(wrap_pyfunction!(now_ns, module)?)
+    module.add_class::<Engine>()
 }

@@ -4,12 +4,14 @@
 
 mod algorithms;
 mod builder;
+mod clock;
 mod dlc;
 mod engine;
 mod exceptions;
 mod group;
 mod host;
 mod kernels;
+mod membership;
 mod notifier;
 mod order;
 mod owned;
@@ -29,12 +31,14 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     algorithms::register(module)?;
     builder::register(module)?;
+    clock::register(module)?;
     dlc::register(module)?;
     program::register(module)?;
     engine::register(module)?;
     group::register(module)?;
     host::register(module)?;
     kernels::register(module)?;
+    membership::register(module)?;
     order::register(module)?;
     owned::register(module)?;
     plan::register(module)?;

@@ -423,6 +423,11 @@ impl Program {
         py.detach(move || self.0.packed(&lengths)).map(Self::from)
     }
 
+    /// The same, which leaves what it is given as it is.
+    fn retained(&self, py: Python<'_>) -> Self {
+        Self::from(py.detach(|| self.0.retained()))
+    }
+
     /// After each pass, by its title; not verified.
     fn stages<'py>(&self, py: Python<'py>, options: &PassOptions) -> PyResult<Bound<'py, PyDict>> {
         let stages =

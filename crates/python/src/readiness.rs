@@ -49,14 +49,15 @@ struct Shared {
 }
 
 impl Shared {
-    /// An error of a launch, unless `refused` raises a better one.
-    fn launched<T>(&self, py: Python<'_>, outcome: Result<T, hocket_executor::Error>) -> PyResult<T> {
+    /// An error of a launch, unless `refused` raises a better one, or returns something true: then it is dealt with after backward,
+    /// and there is no value.
+    fn launched<T>(&self, py: Python<'_>, outcome: Result<T, hocket_executor::Error>) -> PyResult<Option<T>> {
         match outcome {
-            Ok(value) => Ok(value),
+            Ok(value) => Ok(Some(value)),
             Err(cause) => {
                 let cause = raise(py, &cause);
-                self.refused.call1(py, (cause.value(py),))?;
-                Err(cause)
+                let later = self.refused.call1(py, (cause.value(py),))?.is_truthy(py)?;
+                if later { Ok(None) } else { Err(cause) }
             }
         }
     }
@@ -150,7 +151,7 @@ impl Readiness {
     }
 
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.launched(py, self.0.counters.begin(Point::Begin))
+        self.0.launched(py, self.0.counters.begin(Point::Begin)).map(drop)
     }
 
     fn hold(&self) {
@@ -158,7 +159,7 @@ impl Readiness {
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.launched(py, self.0.counters.flush())
+        self.0.launched(py, self.0.counters.flush()).map(drop)
     }
 
     fn slot(&self, py: Python<'_>, bucket: usize) -> PyResult<u32> {
@@ -174,7 +175,7 @@ impl Readiness {
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.launched(py, self.0.counters.finish())
+        self.0.launched(py, self.0.counters.finish()).map(drop)
     }
 
     fn wait(&self, py: Python<'_>, bucket: usize, timeout_s: f64) -> PyResult<()> {
@@ -232,7 +233,7 @@ impl ReadyHook {
             shared.launched(py, shared.counters.check())?;
         }
         for &(bucket, index) in &self.places {
-            if shared.launched(py, shared.counters.arrive(bucket, index))? == Arrival::Late {
+            if shared.launched(py, shared.counters.arrive(bucket, index))? == Some(Arrival::Late) {
                 // More of a gradient is added to what is there, and would be lost.
                 shared.twice.call1(py, (bucket, index))?;
             }

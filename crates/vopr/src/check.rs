@@ -20,6 +20,8 @@ pub struct Commit {
 /// All that was seen.
 #[derive(Debug, Default)]
 pub struct Checker {
+    /// Nothing fails in this world.
+    peaceful: bool,
     /// In the journal, on the disk.
     decisions: BTreeMap<u64, Decision>,
     entered: BTreeSet<(usize, u64)>,
@@ -53,6 +55,10 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
 }
 
 impl Checker {
+    pub fn new(peaceful: bool) -> Self {
+        Self { peaceful, ..Self::default() }
+    }
+
     pub fn decision(&self, epoch: u64) -> Option<&Decision> {
         self.decisions.get(&epoch)
     }
@@ -63,6 +69,9 @@ impl Checker {
     }
 
     pub fn handle_durable(&mut self, decision: &Decision) -> Check {
+        ensure(!self.peaceful || decision.evicted.is_empty(), || {
+            format!("I11: nothing has failed, and members are evicted: {decision:?}")
+        })?;
         let before = self.decisions.insert(decision.epoch, decision.clone());
         ensure(before.as_ref().is_none_or(|before| before == decision), || {
             format!("I1: epoch {} is decided twice: {before:?} and {decision:?}", decision.epoch)

@@ -60,8 +60,9 @@ impl World {
             peer.drain.enter(epoch);
         }
         // Leavers have voted and stop by themselves; whoever a loss shut out is not heard any more.
+        let keeps = planned && !self.swarm.parts_early;
         let strangers: Vec<_> =
-            this.peers.keys().copied().filter(|peer| !planned && !members.contains(peer)).collect();
+            this.peers.keys().copied().filter(|peer| !keeps && !members.contains(peer)).collect();
         for peer in strangers {
             if let Some(peer) = self.processes[process].peers.remove(&peer) {
                 self.close(peer.connection, process, false);

@@ -30,6 +30,8 @@ pub struct Swarm {
     /// By the number of events before them.
     pub faults: Vec<(u64, Fault)>,
     pub freeze_us: u64,
+    /// Who begins a planned epoch closes its connections to leavers at once, and does not wait until they close theirs.
+    pub parts_early: bool,
     pub limits: Limits,
 }
 
@@ -71,6 +73,7 @@ impl Swarm {
             leash: rng.bool(),
             faults: faults(rng),
             freeze_us: rng.u64(4..12) * SECOND_US,
+            parts_early: rng.bool(),
             limits: limits(members_min, rules),
         }
     }
@@ -92,8 +95,14 @@ impl Swarm {
             leash: true,
             faults: Vec::new(),
             freeze_us: SECOND_US / 2,
+            parts_early: false,
             limits: limits(1, Rules::default()),
         }
+    }
+
+    /// Whether members leave, and nothing else happens.
+    pub fn is_peaceful(&self) -> bool {
+        !self.faults.is_empty() && self.faults.iter().all(|(_, fault)| matches!(fault, Fault::Leave))
     }
 }
 

@@ -103,7 +103,7 @@ impl World {
             host,
             network: Network::default(),
             memory: Memory::default(),
-            checker: Checker::default(),
+            checker: Checker::new(swarm.is_peaceful()),
             frozen: false,
             lone_beginner: None,
             failure: None,

@@ -98,11 +98,13 @@ def allows(promised: Level, level: Level) -> bool:
 def promise_of(given: Promise | str) -> Promise:
     """A promise that can be kept, from itself or from words: a level, then numbers.
 
-    Raises UsageError for words that are none, and for levels that are not available yet.
+    Raises UsageError for words that are none, for what is neither, and for levels that are not available yet.
 
     >>> promise_of("rounded,codec=bf16").codec
     'bf16'
     """
+    if not isinstance(given, Promise | str):
+        raise UsageError(f"promise={given!r}: a Promise, or words such as {', '.join(map(repr, AVAILABLE))}")
     found = given if isinstance(given, Promise) else _parsed(given)
     if found.level not in AVAILABLE:
         raise UsageError(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hocket.artefacts.profile import Gradient, Profile
 
 
-def layered(model: str, elements: Sequence[int], *, forward_s: float, backward_s: float) -> Profile:
-    """A model of layers with these numbers of f32 parameters, each of which computes equally long.
+def layered(
+    model: str, layers: Iterable[tuple[str, tuple[int, ...]]], *, forward_s: float, backward_s: float
+) -> Profile:
+    """A model of layers with f32 parameters of these names and shapes, each of which computes equally long.
 
-    >>> [each.ready_s for each in layered("two", [8, 4], forward_s=1.0, backward_s=2.0).gradients]
+    >>> [each.ready_s for each in layered("two", weights([8, 4]), forward_s=1.0, backward_s=2.0).gradients]
     [3.0, 2.0]
     """
-    layers = len(elements)
+    shapes = list(layers)
+    count = len(shapes)
     return Profile(
         model=model,
         world=1,
@@ -24,12 +27,21 @@ def layered(model: str, elements: Sequence[int], *, forward_s: float, backward_s
         step_s=forward_s + backward_s,
         gradients=tuple(
             Gradient(
-                name=f"{at}.weight",
-                shape=(count,),
+                name=name,
+                shape=shape,
                 dtype="f32",
-                ready_s=forward_s + backward_s * (layers - at) / layers,
-                needed_s=forward_s * at / layers,
+                ready_s=forward_s + backward_s * (count - at) / count,
+                needed_s=forward_s * at / count,
             )
-            for at, count in enumerate(elements)
+            for at, (name, shape) in enumerate(shapes)
         ),
     )
+
+
+def weights(elements: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
+    """Layers with these numbers of parameters.
+
+    >>> weights([8, 4])
+    [('0.weight', (8,)), ('1.weight', (4,))]
+    """
+    return [(f"{at}.weight", (count,)) for at, count in enumerate(elements)]

@@ -11,7 +11,7 @@ from hocket._native import PlanSolution
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT
-from hocket.bench.layered import layered
+from hocket.bench.layered import layered, weights
 from hocket.planning.question import Question, question_of
 from hocket.planning.search import EVALUATIONS
 
@@ -83,4 +83,4 @@ def _cluster(world: int) -> Cluster:
 def _profile(variables: int) -> Profile:
     draw = random.Random(1)  # noqa: S311  # sizes, not secrets
     elements = [1 << draw.randint(10, 22) for _ in range(variables)]
-    return layered("drawn", elements, forward_s=FORWARD_S, backward_s=BACKWARD_S)
+    return layered("drawn", weights(elements), forward_s=FORWARD_S, backward_s=BACKWARD_S)

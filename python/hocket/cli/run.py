@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import signal
 import sys
@@ -12,7 +13,9 @@ from typing import Any
 import click
 
 from hocket import extras
-from hocket.artefacts.promise import Promise
+from hocket.artefacts import files
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise, promise_of
 from hocket.cli.shared.options import (
     cluster_option,
     dir_option,
@@ -22,6 +25,7 @@ from hocket.cli.shared.options import (
     tuning_option,
     world_option,
 )
+from hocket.cli.shared.values import MEMBERS
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import SIGNALLED, ProcessSpec
@@ -29,7 +33,8 @@ from hocket.launch.remote import processes_over, store_for
 from hocket.launch.run import launch
 from hocket.launch.script import argv_of
 from hocket.parameter_server.choice import ParameterServer
-from hocket.settings import Settings, seconds_of
+from hocket.settings import Settings, seconds_of, unknown
+from hocket.training.elastic.refusals import check_asked
 
 HELP = ("-m", "hocket.training.helper_rank")
 """The program of a helper, in place of the script."""
@@ -85,6 +90,12 @@ SERVE = ("-m", "hocket.torch.server_rank")
     metavar="SECONDS",
     help="Longest wait for other ranks in a step.  [default: 300]",
 )
+@click.option(
+    "--elastic",
+    type=MEMBERS,
+    metavar="MIN:MAX",
+    help="Start MAX ranks, and go on without those that are lost while MIN are left.",
+)
 @click.option("--quiet-others", is_flag=True, help="Show rank 0's output alone, as it is.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
 @click.argument("script")
@@ -108,6 +119,7 @@ def command(
     trace_path: Path | None,
     threads: int | None,
     timeout_s: float | None,
+    elastic: tuple[int, int] | None,
     quiet_others: bool,
     as_module: bool,
     script: str,
@@ -138,12 +150,13 @@ def command(
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
-    if settings.search is not None:
-        seconds_of(settings.search)
+    _check(settings, plan_path)
     if settings.servers and settings.helpers:
         raise UsageError(
             "--servers and --helpers: ranks that do not train are one or the other\nhint: leave one of them out"
         )
+    if elastic is not None:
+        world = _elastic_world(elastic, world, settings)
     serving = ParameterServer.of(settings)
     if serving:
         extras.need("torch", "--servers")
@@ -162,15 +175,50 @@ def command(
         store = store_for(names, store)
     _say_threads(processes)
     try:
-        outcome = launch(processes, settings=settings, store=store, quiet_others=quiet_others)
+        outcome = launch(
+            processes,
+            settings=settings,
+            store=store,
+            quiet_others=quiet_others,
+            members_min=None if elastic is None else elastic[0],
+        )
     except KeyboardInterrupt:
         sys.exit(SIGNALLED + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output is gone; do not try to write the buffered rest again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(SIGNALLED + signal.SIGPIPE)
+    if outcome.ended is not None:
+        click.echo(f"hocket: the job ends: {outcome.ended.why}", err=True)
     for failure in outcome.failures[:1]:
         click.echo(f"hocket: {failure}", err=True)
     sys.exit(outcome.code)
+
+
+def _check(settings: Settings, plan: Path | None) -> None:
+    """What ranks would refuse as soon as they train, before any is started."""
+    for name in unknown(os.environ):
+        similar = difflib.get_close_matches(
+            name, (each.metadata["name"] for each in dataclasses.fields(Settings)), 1
+        )
+        meant = f"; did you mean {similar[0]}?" if similar else ""
+        click.echo(f"hocket: nobody reads {name}{meant}", err=True)
+    if settings.search is not None:
+        seconds_of(settings.search)
+    if settings.promise is not None:
+        promise_of(settings.promise)
+    if plan is not None:
+        files.read(plan, Plan)
+
+
+def _elastic_world(elastic: tuple[int, int], world: int | None, settings: Settings) -> int:
+    """The number of ranks to start."""
+    if world not in (None, elastic[1]):
+        raise UsageError(
+            f"-n {world} and --elastic {elastic[0]}:{elastic[1]}: an elastic job starts as many ranks as it may have\n"
+            "hint: leave -n out"
+        )
+    check_asked(settings)
+    return elastic[1]
 
 
 def _absolute(path: Path | None, *, must_exist: bool) -> str | None:

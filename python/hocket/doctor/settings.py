@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hocket.doctor.finding import Finding
 from hocket.errors import UsageError
-from hocket.settings import Settings
+from hocket.settings import Settings, unknown
 
 SECTION = "settings"
 
@@ -51,17 +51,8 @@ def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce
                 doc=setting.metadata["doc"],
             )
         )
-    broken += [_unknown(name) for name in sorted(source) if _is_unknown(name)]
+    broken += [_unknown(name) for name in unknown(source)]
     return rows, broken
-
-
-OTHERS = ("HOCKET_DEBUG", "HOCKET_BLESS", "HOCKET_FUZZ_CASES")
-"""Variables of the command line and of the tests, not of ranks."""
-
-
-def _is_unknown(name: str) -> bool:
-    known = {setting.metadata["name"] for setting in fields(Settings)}
-    return name.startswith("HOCKET_") and name not in known and name not in OTHERS
 
 
 def _unknown(name: str) -> Finding:

@@ -15,6 +15,7 @@ from hocket import extras
 extras.need("jax", "hocket.jax")
 
 from hocket.artefacts.promise import Promise  # noqa: E402  # what comes next loads jax
+from hocket.jax.checkpoint import load_state_dict, state_dict  # noqa: E402
 from hocket.jax.distribute import agreed, distribute, log, rank, record, world  # noqa: E402
 from hocket.jax.means import all_reduce_gradients, gradients, mean  # noqa: E402
 
@@ -24,9 +25,11 @@ __all__ = [
     "all_reduce_gradients",
     "distribute",
     "gradients",
+    "load_state_dict",
     "log",
     "mean",
     "rank",
     "record",
+    "state_dict",
     "world",
 ]

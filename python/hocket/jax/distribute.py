@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
@@ -11,14 +11,13 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.jax.leaves import Leaves
-from hocket.parameter_server.choice import ParameterServer
+from hocket.launch.first_file import of_rank_0
 from hocket.policy.policy import Policy, Value
 from hocket.settings import Settings
 from hocket.training.choice import policy_of, promise_asked, spans_of
 from hocket.training.compiled import CompiledSession
-from hocket.training.gradients import gradients_of
+from hocket.training.compiled_refusals import check_asked, check_plan
 from hocket.training.process import joined
-from hocket.training.roles import workers_of
 from hocket.training.start import compiled_session_of, prepare
 
 Parameters = TypeVar("Parameters")
@@ -50,11 +49,12 @@ def distribute(
 
     Args:
         params: a pytree of arrays; those of f64, f32, f16 and bf16 are trained, those of integers are only made equal.
-        plan: default: the plan file of `settings`, else one for the cluster of `settings`, else one from the hosts alone. Rank 0's
-            files count. A default plan follows the order in which backward makes gradients, which the first step records.
+        plan: default: the plan file of `settings`, else one for the cluster of `settings`, else one for the network that the job
+            finds as it starts, else one from the hosts alone. Rank 0's files count. A default plan follows the order in which
+            backward makes gradients, which the first step records.
         policy: how gradients travel, instead of a plan; default: the policy of `settings`.
         promise: how far results may be from exact means, as with `hocket.torch.distribute`.
-        settings: default: from the environment. The autopilot stays out: it does not see into compiled functions.
+        settings: default: from the environment. What of them needs to see into compiled functions is refused.
 
     Raises:
         RendezvousError: ranks do not meet, or their trees differ.
@@ -73,28 +73,21 @@ def distribute(
             "hint: without --xla_force_host_platform_device_count and jax_num_cpu_devices; more ranks instead"
         )
     leaves = Leaves(params)
-    settings = replace(settings or Settings.from_environment(), autopilot=False)
+    settings = settings or Settings.from_environment()
+    check_asked(settings)
     policy = policy_of(plan, policy, settings)
-    if settings.reorder or settings.profile_out is not None:
-        raise UsageError(
-            "HOCKET_REORDER and `hocket profile` look at each gradient of a step, and do not see into compiled functions\n"
-            "hint: leave them out"
-        )
-    if ParameterServer.of(settings) is not None:
-        raise UsageError(
-            "parameter servers cannot run the optimizer of a JAX script\nhint: start the job without servers"
-        )
     asked = promise_asked(promise, settings)
     process = joined(settings)
     try:
-        gradients = gradients_of(leaves.parameters())
-        _, plan = workers_of(
-            process, plan=plan, parameter_server=None, gradients=gradients, settings=settings
-        )
+        plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
+        if plan is not None:
+            check_plan(plan)
         if _last is not None:
             _last.session.close()
             _last = None
-        source = prepare(leaves, plan=plan, policy=policy, promise=asked, process=process, settings=settings)
+        source = prepare(
+            leaves, plan=plan, policy=policy, promise=asked, process=process, settings=settings, compiled=True
+        )
         spans = spans_of(process, settings)
         session = compiled_session_of(leaves, source, process=process, spans=spans)
     except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 
@@ -59,6 +60,21 @@ class Channel:
         """
         while not self._held:
             self._held = self._tls.receive(self._read(deadline_s))
+        plain, self._held = self._held, b""
+        return plain
+
+    def arrived(self, timeout_s: float) -> bytes:
+        """What has arrived, after at most this long; nothing where nothing has.
+
+        Raises:
+            ConnectionError: the other side hung up.
+            RendezvousError: the data was changed on its way.
+        """
+        if not self._held and select.select([self._socket], [], [], timeout_s)[0]:
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                raise ConnectionAbortedError("it closed the connection")
+            self._held = self._tls.receive(data)
         plain, self._held = self._held, b""
         return plain
 

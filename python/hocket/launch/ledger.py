@@ -1,11 +1,13 @@
 """The store's state, without I/O: values, counters, gathers, members, and waits with their deadlines.
 
 `handle`, `expire` and `disconnect` take requests and the time; `poll` returns answers. A client has one request at a
-time. Nobody waits in vain: once a rank is lost or gave up, all waits, current and later, end with the reason.
+time. Nobody waits in vain: once a rank is lost or gave up, all waits, current and later, end with the reason; but gathers
+`without_lost` go on without it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,6 +27,7 @@ from hocket.launch.messages import (
     Ping,
     Request,
     Set,
+    read_request,
 )
 
 KEYS_MAX = 1 << 16
@@ -43,11 +46,13 @@ class _Round:
     """A gather in progress."""
 
     world: int
+    without_lost: bool
     values: dict[int, Raw] = field(default_factory=dict)
     clients: dict[int, int] = field(default_factory=dict)
 
-    def missing(self) -> list[int]:
-        return [rank for rank in range(self.world) if rank not in self.values]
+    def missing(self, gone: Collection[int]) -> list[int]:
+        spared = gone if self.without_lost else ()
+        return [rank for rank in range(self.world) if rank not in self.values and rank not in spared]
 
 
 class Ledger:
@@ -88,6 +93,14 @@ class Ledger:
                 self._answer(client, Done(value=Raw(b"%d" % now_ns)))
             case Leave():
                 self._leave(client, request)
+
+    def receive(self, client: int, payload: bytes, now_ns: int) -> None:
+        """Take a client's request as it comes in a frame; FrameError if it is none, or may not be made now."""
+        self.handle(client, read_request(payload), now_ns)
+
+    def answers(self) -> list[tuple[int, bytes]]:
+        """Answers to send since the last call, as frames carry them."""
+        return [(client, msgspec.json.encode(answer)) for client, answer in self.poll()]
 
     def poll(self) -> list[tuple[int, Answer]]:
         """Answers to send since the last call: (client, answer)."""
@@ -190,7 +203,7 @@ class Ledger:
             )
             self._answer(client, Failed(message=message, rank=request.rank))
             return
-        open_round = self._rounds.setdefault(request.name, _Round(request.world))
+        open_round = self._rounds.setdefault(request.name, _Round(request.world, request.without_lost))
         if open_round.world != request.world:
             other = self._who(open_round.clients[min(open_round.clients)])
             differs = Failed(
@@ -203,16 +216,20 @@ class Ledger:
             return
         open_round.values[request.rank] = request.value.copy()
         open_round.clients[request.rank] = client
-        if not open_round.missing():
+        if not self._missing(open_round):
             self._complete(request.name, open_round, client)
         else:
             self._wait(client, request, now_ns)
 
-    def _complete(self, name: str, done: _Round, last: int) -> None:
+    def _missing(self, of: _Round) -> list[int]:
+        return of.missing(self._lost.keys() | self._left.keys())
+
+    def _complete(self, name: str, done: _Round, last: int | None) -> None:
         del self._rounds[name]
         if name in self._completed or len(self._completed) < KEYS_MAX:
             self._completed[name] = done.world
-        value = Raw(b"[" + b",".join(bytes(done.values[rank]) for rank in range(done.world)) + b"]")
+        values = (bytes(done.values.get(rank, NOTHING)) for rank in range(done.world))
+        value = Raw(b"[" + b",".join(values) + b"]")
         answer: Answer = Done(value=value)
         if len(bytes(value)) > FRAME_BYTES_MAX - ANSWER_BYTES:
             answer = Failed(
@@ -234,13 +251,16 @@ class Ledger:
             return
         self._left[member.rank] = Failed(message=f"{member.who} has left the job", rank=member.rank)
         for name, each in list(self._rounds.items()):
-            if member.rank in each.missing():
+            if member.rank in self._missing(each):
                 self._end_round(name, self._left[member.rank])
+        self._go_on_without_lost()
 
     def _wait(self, client: int, request: Get | Gather, now_ns: int) -> None:
-        reason = self._refusal or next(iter(self._lost.values()), None)
+        reason = self._refusal
+        if not (isinstance(request, Gather) and self._rounds[request.name].without_lost):
+            reason = reason or next(iter(self._lost.values()), None)
         if reason is None and isinstance(request, Gather):
-            missing = self._rounds[request.name].missing()
+            missing = self._missing(self._rounds[request.name])
             reason = next((self._left[rank] for rank in missing if rank in self._left), None)
         self._waiting[client] = (request, now_ns + round(request.timeout_s * 1e9))
         if reason is None:
@@ -252,13 +272,21 @@ class Ledger:
 
     def _lose(self, rank: int, message: str) -> None:
         self._lost[rank] = Failed(message=message, rank=rank)
-        self._end_all_waits(self._lost[rank])
+        going_on = {name for name, each in self._rounds.items() if each.without_lost}
+        self._end_all_waits(self._lost[rank], but=going_on)
+        self._go_on_without_lost()
 
-    def _end_all_waits(self, reason: Failed) -> None:
-        for name in list(self._rounds):
+    def _go_on_without_lost(self) -> None:
+        for name, each in list(self._rounds.items()):
+            if not self._missing(each):
+                self._complete(name, each, None)
+
+    def _end_all_waits(self, reason: Failed, *, but: Collection[str] = ()) -> None:
+        for name in [each for each in self._rounds if each not in but]:
             self._end_round(name, reason)
-        for client in list(self._waiting):
-            self._end_wait(client, reason)
+        for client, (request, _) in list(self._waiting.items()):
+            if not (isinstance(request, Gather) and request.name in but):
+                self._end_wait(client, reason)
 
     def _end_round(self, name: str, reason: Failed) -> None:
         for client in self._rounds.pop(name).clients.values():
@@ -272,7 +300,7 @@ class Ledger:
             missing = () if whom is None else (whom,)
             self._end_wait(client, Failed(message=message, rank=whom, missing=missing))
             return
-        missing_ranks = self._rounds[request.name].missing()
+        missing_ranks = self._missing(self._rounds[request.name])
         named = ", ".join(str(rank) for rank in missing_ranks[:RANKS_NAMED_MAX])
         more = (
             f" and {len(missing_ranks) - RANKS_NAMED_MAX} more"

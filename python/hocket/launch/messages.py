@@ -47,13 +47,17 @@ class Add(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fie
 
 
 class Gather(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="gather"):
-    """Wait until `world` ranks have given their values under a name; the answer is all values by rank."""
+    """Wait until `world` ranks have given their values under a name; the answer is all values by rank.
+
+    `without_lost`: ranks that are lost, or have left, are not waited for; their values are null.
+    """
 
     name: Key
     rank: Rank
     world: World
     value: Raw
     timeout_s: Timeout
+    without_lost: bool = False
 
 
 class Ping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ping"):

@@ -85,13 +85,18 @@ class Job:
     server: Server | None = field(default=None, repr=False)
 
     def engine(
-        self, *, threads: int | None = None, trace: str | os.PathLike[str] | None = None
+        self,
+        *,
+        threads: int | None = None,
+        trace: str | os.PathLike[str] | None = None,
+        elastic: bool = False,
     ) -> _native.Engine:
         """This rank's engine, connected to all others; every rank must call it.
 
         Args:
             threads: native threads; default `settings.threads`.
             trace: directory for `rank-N.hktrace`, created if missing; default `settings.trace`.
+            elastic: a lost rank ends the epoch of members, not the job; alike on all ranks.
 
         Raises:
             RendezvousError: ranks are missing, or cannot be reached.
@@ -111,6 +116,7 @@ class Job:
             checksum=self.settings.checksum,
             tls=self.settings.tls,
             heartbeat_timeout_s=self.settings.heartbeat_timeout_s,
+            elastic=elastic,
             emulated_links=None
             if self.settings.emulated_links is None
             else emulated_links.read(Path(self.settings.emulated_links), self.host, self.hosts),
@@ -126,6 +132,11 @@ class Job:
             engine.close()
             raise
         return engine
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the job goes on without ranks that it loses."""
+        return self.settings.coordinator is not None
 
     @property
     def bind(self) -> str:
@@ -144,6 +155,22 @@ class Job:
         if not cluster.streams or own is None:
             return [1] * self.world
         return [cluster.streams[own][place[host]] if host in place else 1 for host in self.hosts]
+
+    def among(self, members: Sequence[int]) -> Job:
+        """The job as this rank sees it when these ranks of it, by their new ranks, go on without the others."""
+        clocks = [self.clocks[member] for member in members]
+        hosts = tuple(self.hosts[member] for member in members)
+        rank = members.index(self.rank)
+        here = [at for at, host in enumerate(hosts) if host == self.host]
+        return dataclasses.replace(
+            self,
+            rank=rank,
+            world=len(members),
+            local_rank=here.index(rank),
+            local_world=len(here),
+            hosts=hosts,
+            clocks=tuple(clocks.index(each) for each in clocks),
+        )
 
     def close(self, reason: str | None = None) -> None:
         """Leave the job; a reason is passed to ranks that wait at the store. Idempotent."""

@@ -7,13 +7,16 @@ and how.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import logging
 import secrets
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
@@ -21,6 +24,8 @@ from typing import Any, BinaryIO
 from hocket.errors import PeerError, RendezvousError, UsageError
 from hocket.launch import address as addresses
 from hocket.launch import listening, output
+from hocket.launch.coordination import Coordination, Ended
+from hocket.launch.ledger import Ledger
 from hocket.launch.processes import SIGNALLED, SILENCE_S, Flow, Process, ProcessSpec, end_all
 from hocket.launch.server import Server
 from hocket.launch.store import Store
@@ -35,6 +40,8 @@ TERMINATE_S = 5.0
 LAST_LINES_SHOWN = 8
 PUT_TIMEOUT_S = 10.0
 """Time-out for the launcher to reach its own store."""
+
+log = logging.getLogger("hocket.run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +75,10 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The end of a job: `failures` in the order in which they were observed."""
+    """The end of a job: `failures` in the order in which they were observed. `ended`: why an elastic job went on no more."""
 
     failures: tuple[Failure, ...]
+    ended: Ended | None = None
 
     @property
     def code(self) -> int:
@@ -86,6 +94,7 @@ def launch(
     serve: bool = True,
     values: Mapping[str, Any] | None = None,
     quiet_others: bool = False,
+    members_min: int | None = None,
     out: BinaryIO | None = None,
     err: BinaryIO | None = None,
 ) -> Outcome:
@@ -98,6 +107,8 @@ def launch(
         serve: whether the launcher serves the store there; otherwise rank 0 does.
         values: initial values of the store, if the launcher serves it.
         quiet_others: show only the output of rank 0, unchanged.
+        members_min: the job goes on without ranks that it loses while so many are left; None: it ends with the first. The launcher
+            serves the store.
         out, err: targets of the output; default: this process's own.
 
     Raises:
@@ -111,23 +122,29 @@ def launch(
     if not processes:
         raise UsageError("there is no rank to start")
     secret = secrets.token_hex(32)
-    server: Server | None = None
+    settings = dataclasses.replace(settings or Settings.from_environment(), coordinator=None)
+    services = _Services()
     with contextlib.ExitStack() as stack:
         if serve:
             host, port = addresses.split(store, variable="store") if store else (addresses.LOOPBACK, 0)
-            server = stack.enter_context(
-                Server(
-                    listening.under(host, interface=(settings or Settings()).interface, one_host=False),
-                    port,
-                    bytes.fromhex(secret),
-                )
+            listeners = listening.under(host, interface=settings.interface, one_host=False)
+            services.store = stack.enter_context(
+                Server(listeners, port, bytes.fromhex(secret), services.ledger)
             )
-            store = addresses.join(host, server.port)
+            store = addresses.join(host, services.store.port)
+            if members_min is not None:
+                services.coordination = Coordination(
+                    len(processes), members_min, settings.heartbeat_timeout_s
+                )
+                services.coordinator = stack.enter_context(
+                    Server(listeners, 0, bytes.fromhex(secret), services.coordination)
+                )
+                where = addresses.join(host, services.coordinator.port)
+                settings = dataclasses.replace(settings, coordinator=where)
             _put(values, store, bytes.fromhex(secret))
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
         signals = stack.enter_context(_signals())
-        settings = settings or Settings.from_environment()
         environments = variables(processes, settings, store=store, served=serve, secret=secret)
         running: list[Process] = []
         stack.callback(end_all, running)
@@ -136,12 +153,25 @@ def launch(
             running.append(Process(rank, spec, out=channels[0], err=channels[1]))
         orders = _Orders(environments=environments, store=store)
         begun = orders.give(running, signals, settings.start_timeout_s)
-        failures = _Watch(begun, signals, server).until_the_end()
+        kind = _Watch if services.coordination is None else _ElasticWatch
+        failures = kind(begun, signals, services).until_the_end()
     if signals:
         if signals[0] == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(SIGNALLED + signals[0])
-    return Outcome(failures=tuple(failures))
+    return Outcome(
+        failures=tuple(failures), ended=None if services.coordination is None else services.coordination.ended
+    )
+
+
+@dataclass
+class _Services:
+    """What the launcher serves: the store, unless rank 0 does, and the coordinator of an elastic job."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    store: Server | None = None
+    coordination: Coordination | None = None
+    coordinator: Server | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,11 +234,11 @@ def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
 class _Watch:
     """Wait from the start to the end of all ranks: notes which failed when, and ends the others."""
 
-    def __init__(self, processes: Sequence[Process], signals: list[int], server: Server | None) -> None:
-        """`server`: the store's, if the launcher serves it."""
+    def __init__(self, processes: Sequence[Process], signals: list[int], services: _Services) -> None:
+        """No process has ended yet."""
         self._processes = processes
         self._signals = signals
-        self._server = server
+        self._services = services
         self._failures: list[Process] = []
         self._steps: list[tuple[float, int]] = []
 
@@ -222,7 +252,10 @@ class _Watch:
             running = [process for process in running if process not in ended]
             # Two in one tick: a killed rank is the cause, a rank that reports is the consequence.
             failed = [process for process in ended if process.code != 0]
-            self._failures += sorted(failed, key=lambda each: (each.code or 0) <= SIGNALLED)
+            failed = self._held_against_the_job(
+                sorted(failed, key=lambda each: (each.code or 0) <= SIGNALLED), running
+            )
+            self._failures += failed
             self._tell_the_others(failed)
             if self._failures and not self._steps:
                 self._plan_the_end(REPORT_S)
@@ -235,12 +268,18 @@ class _Watch:
         flow.drain(TERMINATE_S)
         return [_failure(process) for process in self._failures]
 
+    def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
+        """Those of the processes that have just failed because of which the job ends; `running`: the others."""
+        del running
+        return failed
+
     def _tell_the_others(self, failed: Sequence[Process]) -> None:
         """The store misses a rank that was connected. One that failed before that would be waited for."""
         for each in map(_failure, failed):
-            if self._server is not None:
+            if self._services.store is not None:
                 reason = f"rank {each.rank} on {each.host} ended before it joined the job: {each.how}\nhint: see its output"
-                self._server.refuse_absent(each.rank, reason)
+                refuse = functools.partial(self._services.ledger.refuse_absent, each.rank, reason)
+                self._services.store.call(refuse)
 
     def _heed(self, number: int, running: Sequence[Process], *, again: bool) -> None:
         """Forward Ctrl-C and the like; the second time, do not wait."""
@@ -265,6 +304,39 @@ class _Watch:
                     process.signal(number)
                 else:
                     process.kill()
+
+
+class _ElasticWatch(_Watch):
+    """The same of an elastic job: a rank that fails is lost, and the others go on as the coordinator decides."""
+
+    def __init__(self, processes: Sequence[Process], signals: list[int], services: _Services) -> None:
+        """The launcher serves the coordinator."""
+        super().__init__(processes, signals, services)
+        self._all = {process.rank: process for process in self._processes}
+        self._lost: list[Process] = []
+
+    def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
+        coordination, coordinator = self._services.coordination, self._services.coordinator
+        if coordination is None or coordinator is None:
+            return failed
+        for process in failed:
+            log.warning("%s", _failure(process))
+            coordinator.call(functools.partial(coordination.gone, process.rank))
+        while coordination.condemned:
+            self._all[coordination.condemned.popleft()].signal(signal.SIGKILL)
+        if not coordination.founded:
+            return failed
+        if coordination.over:
+            # The death of one that was left behind may be noticed only when the others have finished.
+            return [process for process in failed if coordination.has(process.rank)]
+        self._lost += failed
+        succeeded = any(
+            process.code == 0 and coordination.has(process.rank) for process in self._all.values()
+        )
+        if coordination.ended is not None or not (running or succeeded):
+            lost, self._lost = self._lost, []
+            return lost
+        return []
 
 
 def _failure(process: Process) -> Failure:

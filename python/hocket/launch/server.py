@@ -1,4 +1,5 @@
-"""The rendezvous store's server: one thread, one selector, the `Ledger` behind it.
+"""The server of a job's launcher or of rank 0: one thread, one selector, and a machine without I/O behind it, the store's `Ledger`
+unless another is given.
 
 All traffic is within TLS. Strangers cannot disturb a job: nothing but TLS is parsed before the proof of the secret,
 which must arrive within HANDSHAKE_TIMEOUT_S, and the oldest unproven connection makes room for a new one. A client that
@@ -15,10 +16,9 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-
-import msgspec
+from typing import Protocol
 
 from hocket import _native
 from hocket.errors import RendezvousError
@@ -26,7 +26,6 @@ from hocket.launch import address as addresses
 from hocket.launch import frames, handshake
 from hocket.launch.handshake import Acceptor
 from hocket.launch.ledger import Ledger
-from hocket.launch.messages import read_request
 
 HANDSHAKE_TIMEOUT_S = 5.0
 STRANGERS_MAX = 256
@@ -59,13 +58,36 @@ class _Connection:
     unsent: bytearray = field(default_factory=bytearray)
 
 
+class Machine(Protocol):
+    """What clients speak with. A client is a number that is used once."""
+
+    def receive(self, client: int, payload: bytes, now_ns: int) -> None:
+        """A frame has come; RendezvousError if the client may not send it now."""
+
+    def answers(self) -> Iterable[tuple[int, bytes]]:
+        """Frames to send since the last call, without their headers."""
+
+    def disconnect(self, client: int) -> None:
+        """The client's connection is closed."""
+
+    def expire(self, now_ns: int) -> None:
+        """Time passes."""
+
+    def deadline_ns(self) -> int | None:
+        """When `expire` is due next."""
+
+    def is_over(self, world: int) -> bool:
+        """Whether nobody is connected, and enough ranks have been."""
+
+
 class Server:
-    """A store that serves until `close`.
+    """Serves until `close`.
 
     Args:
         hosts: IP addresses of this machine to listen at.
         port: 0 for one that is free at all of them.
         secret: the job's.
+        machine: what answers; default: a store.
 
     Raises:
         RendezvousError: the address is taken or not one of this machine.
@@ -75,12 +97,14 @@ class Server:
     True
     """
 
-    def __init__(self, hosts: Sequence[str], port: int, secret: bytes) -> None:
+    def __init__(
+        self, hosts: Sequence[str], port: int, secret: bytes, machine: Machine | None = None
+    ) -> None:
         """Listen and start serving."""
         self._listeners = _listen_at_all(hosts, port)
         self._secret = secret
-        self._ledger = Ledger()
-        self._absent: deque[tuple[int, str]] = deque()
+        self._machine: Machine = Ledger() if machine is None else machine
+        self._calls: deque[Callable[[], None]] = deque()
         self._connections: dict[int, _Connection] = {}
         self._accepted = 0
         self._strangers_logged = 0
@@ -98,9 +122,9 @@ class Server:
         """The port that it listens on."""
         return int(self._listeners[0].getsockname()[1])
 
-    def refuse_absent(self, rank: int, reason: str) -> None:
-        """End the waits of all ranks with `reason` if `rank`, whose process has ended, never came. From any thread."""
-        self._absent.append((rank, reason))
+    def call(self, function: Callable[[], None]) -> None:
+        """Have the machine's own thread call a function of it, soon."""
+        self._calls.append(function)
         self._wake_in.send(b"x")
 
     def close(self, linger_s: float = 0.0, world: int = 0) -> None:
@@ -108,7 +132,7 @@ class Server:
         if self._closing.is_set():
             return
         deadline_s = time.monotonic() + linger_s
-        while time.monotonic() < deadline_s and not self._ledger.is_over(world):
+        while time.monotonic() < deadline_s and not self._machine.is_over(world):
             time.sleep(LINGER_TICK_S)
         self._closing.set()
         self._wake_in.send(b"x")
@@ -134,8 +158,8 @@ class Server:
                         self._move(key.data, events)
                     else:
                         self._wake_out.recv(READ_BYTES)
-                while self._absent:
-                    self._ledger.refuse_absent(*self._absent.popleft())
+                while self._calls:
+                    self._calls.popleft()()
                 self._expire(time.monotonic_ns())
                 self._send_answers()
             for connection in self._connections.values():
@@ -143,7 +167,7 @@ class Server:
 
     def _timeout_s(self) -> float | None:
         strangers = (each.deadline_ns for each in self._connections.values() if not each.proven)
-        deadlines = [min(strangers, default=None), self._ledger.deadline_ns(), self._accept_again_ns]
+        deadlines = [min(strangers, default=None), self._machine.deadline_ns(), self._accept_again_ns]
         nearest = min((each for each in deadlines if each is not None), default=None)
         return None if nearest is None else max(0.0, (nearest - time.monotonic_ns()) / 1e9)
 
@@ -211,7 +235,7 @@ class Server:
             connection.held.clear()
         connection.frames.feed(plain)
         while (payload := connection.frames.poll()) is not None:
-            self._ledger.handle(connection.number, read_request(payload), time.monotonic_ns())
+            self._machine.receive(connection.number, payload, time.monotonic_ns())
 
     def _unseal(self, connection: _Connection, data: bytes) -> bytes:
         try:
@@ -244,12 +268,12 @@ class Server:
             connection.proven = True
 
     def _send_answers(self) -> None:
-        for number, answer in self._ledger.poll():
+        for number, answer in self._machine.answers():
             connection = self._connections.get(number)
             if connection is None:
                 continue
             try:
-                self._queue(connection, frames.encode(msgspec.json.encode(answer)))
+                self._queue(connection, frames.encode(answer))
             except OSError as error:
                 self._drop(connection, error.strerror or str(error))
 
@@ -270,7 +294,7 @@ class Server:
         self._selector.modify(connection.socket, wanted, connection)
 
     def _expire(self, now_ns: int) -> None:
-        self._ledger.expire(now_ns)
+        self._machine.expire(now_ns)
         if self._accept_again_ns is not None and self._accept_again_ns <= now_ns:
             self._accept_again_ns = None
             self._listen(True)
@@ -283,7 +307,7 @@ class Server:
     def _drop(self, connection: _Connection, reason: str, *, misbehaved: bool = False) -> None:
         self._selector.unregister(connection.socket)
         del self._connections[connection.number]
-        self._ledger.disconnect(connection.number)
+        self._machine.disconnect(connection.number)
         if misbehaved or not connection.proven:
             self._log_stranger(connection.peer, reason)
         # Last: who sees that it is closed finds the reason in the log.

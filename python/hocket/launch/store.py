@@ -66,7 +66,7 @@ class Store:
         self.address = address
         self._lock = threading.Lock()
         self._frames = frames.Frames()
-        connection, channel = _connect(address, secret, timeout_s, patience_s)
+        connection, channel = connect(address, secret, timeout_s, patience_s)
         self._channel: Channel | None = channel
         self.local_address: str = connection.getsockname()[0]
         self._ask(Hello(rank=rank, who=who))
@@ -83,13 +83,31 @@ class Store:
         """Add `n` to the counter `key`, 0 at first; its new value."""
         return int(self._ask(Add(key=key, n=n)))
 
-    def gather(self, name: str, rank: int, world: int, value: Any, timeout_s: float) -> list[Any]:
+    def gather(
+        self,
+        name: str,
+        rank: int,
+        world: int,
+        value: Any,
+        timeout_s: float,
+        *,
+        without_lost: bool = False,
+    ) -> list[Any]:
         """Contribute `value` and wait for everyone's; returns all values by rank. A name may be used again.
+
+        `without_lost`, alike on all ranks: those that gave up, died or left are not waited for, and have None.
 
         Raises:
             RendezvousError: ranks are `missing`, or one (`rank`) has another world size, gave up or died.
         """
-        request = Gather(name=name, rank=rank, world=world, value=_raw(value), timeout_s=timeout_s)
+        request = Gather(
+            name=name,
+            rank=rank,
+            world=world,
+            value=_raw(value),
+            timeout_s=timeout_s,
+            without_lost=without_lost,
+        )
         return list(self._ask(request, timeout_s))
 
     def barrier(self, name: str, rank: int, world: int, timeout_s: float) -> None:
@@ -169,10 +187,11 @@ def _raw(value: Any) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
-def _connect(
-    address: str, secret: bytes, timeout_s: float, patience_s: float | None
+def connect(
+    address: str, secret: bytes, timeout_s: float, patience_s: float | None = None
 ) -> tuple[socket.socket, Channel]:
-    """Connect; retry for `patience_s` if a listener comes later, otherwise for PATIENCE_S."""
+    """Connect to a server of the job, and prove the secret; retry for `patience_s` if a listener comes later, otherwise for
+    PATIENCE_S."""
     host, port = addresses.split(address)
     began_s = time.monotonic()
     pause_s = RETRY_S

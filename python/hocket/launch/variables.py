@@ -37,7 +37,13 @@ def variables(
     [('0', '2', '0'), ('1', '2', '1')]
     """
     workers = len(processes) - settings.besides
-    common = {"PYTHONUNBUFFERED": "1", **settings.to_environment(), "HOCKET_STORE_SERVED": str(int(served))}
+    common = {
+        "PYTHONUNBUFFERED": "1",
+        # Of a rank that launches others, these have another coordinator, or none.
+        "HOCKET_COORDINATOR": "",
+        **settings.to_environment(),
+        "HOCKET_STORE_SERVED": str(int(served)),
+    }
     ours = zip(processes, _places(processes), strict=True)
     torchs = [*_torchrun(processes[:workers]), *({} for _ in processes[workers:])]
     return [

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import msgspec
 
 from hocket.artefacts.learning import Check, Learning
-from hocket.artefacts.plan import Candidate, Due, Plan, Refused, Schedule, Turn
+from hocket.artefacts.plan import Candidate, Due, Gathered, Plan, Refused, Schedule, Turn
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import LEVELS, Promise
 from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
 from hocket.planning import admission
+from hocket.planning.cost import predict_on
 from hocket.planning.guard import accepted, compatible, described, used
 from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
@@ -51,10 +52,7 @@ def scheduled(
     if not promise.allows("merged"):
         return plan
     if not all(reduces_means(bucket) for bucket in plan.buckets):
-        return _saying(
-            plan,
-            " Gradients are neither merged nor late where not all of them are reduced to a mean for all ranks.",
-        )
+        return _scheduled_dense(plan, graph, profile, promise, rate=rate, guard=guard)
     learning = profile.learning
     rule = rate or admission.rule_of(learning)
     if guard == "paper":
@@ -86,33 +84,67 @@ def scheduled(
         return _saying(msgspec.structs.replace(synchronous, evidence=evidence), _said_of_none(refused))
     label = f"{plan.label}, {name(best.schedule)}"
     own = next(checks for each, checks in checked if each is best)
-    evidence = msgspec.structs.replace(
-        plan.evidence,
-        predicted_step_s=best.iteration_s,
-        bound_step_s=None,
-        candidates=(
-            Candidate(label=label, predicted_step_s=best.iteration_s),
-            *synchronous.evidence.candidates,
-        ),
-        checks=own,
-        refused=refused,
-    )
+    named = _named(msgspec.structs.replace(plan, evidence=synchronous.evidence), label, best.iteration_s)
     safer = _safer(best, passed, learning)
     late = any(each.delay_max for each in (best.schedule, *safer))
     return msgspec.structs.replace(
-        plan,
+        named,
         schedule=best.schedule,
         safer=safer,
         batch=profile.batch,
         accumulation=profile.accumulation,
         promise=max((plan.promise, "delayed" if late else "merged"), key=LEVELS.index),
-        evidence=evidence,
-        label=label,
+        evidence=msgspec.structs.replace(named.evidence, checks=own, refused=refused),
         reason=synchronous.reason
         + _said(best, synchronous_s)
         + admission.said(own, best.schedule, learning)
         + _said_of_refused(refused),
     )
+
+
+def _scheduled_dense(
+    plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, *, rate: Rule | None, guard: Guard
+) -> Plan:
+    """Rows differ from iteration to iteration, so they are not merged; whole tables may be, and then gain more than rows do."""
+    dense = _dense(plan, graph, profile)
+    if dense is not None:
+        made = scheduled(dense, graph, profile, promise, rate, guard=guard)
+        if made.schedule.turns and made.predicted_step_s <= FASTER * plan.predicted_step_s:
+            return made
+    return _saying(
+        plan,
+        " Gradients are neither merged nor late where not all of them are reduced to a mean for all ranks.",
+    )
+
+
+def _dense(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan | None:
+    """The plan with tables whole instead of as rows, by the route of its largest other bucket. None: there is no such bucket, or
+    a table's gradient is sparse, or a bucket is not reduced to a mean for other reasons.
+    """
+    reduced = [bucket for bucket in plan.buckets if reduces_means(bucket)]
+    others = [bucket for bucket in plan.buckets if not reduces_means(bucket)]
+    sparse = {each.name for each in profile.gradients if each.sparse}
+    if not reduced or not all(
+        isinstance(each.route, Gathered) and sparse.isdisjoint(each.variables) for each in others
+    ):
+        return None
+    largest = max(reduced, key=lambda bucket: bucket.elements)
+    buckets = tuple(
+        bucket
+        if reduces_means(bucket)
+        else msgspec.structs.replace(
+            largest,
+            parts=bucket.parts,
+            elements=bucket.elements,
+            dtype=bucket.dtype,
+            priority=bucket.priority,
+        )
+        for bucket in plan.buckets
+    )
+    step_s = predict_on(buckets, graph, profile, workers=plan.workers).step_s
+    whole = msgspec.structs.replace(plan, buckets=buckets)
+    words = f" With whole tables instead of rows, whose gradients cannot be merged, a step is predicted to take {seconds(step_s)}."
+    return _saying(_named(whole, f"{plan.label}, rows as whole tables", step_s), words)
 
 
 def _synchronous(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan:
@@ -129,18 +161,11 @@ def _synchronous(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan:
     iteration_s = steady(gated, graph, profile).iteration_s
     if iteration_s > FASTER * plan.predicted_step_s:
         return plan
-    label = f"{plan.label}, at gates"
-    evidence = msgspec.structs.replace(
-        plan.evidence,
-        predicted_step_s=iteration_s,
-        bound_step_s=None,
-        candidates=(Candidate(label=label, predicted_step_s=iteration_s), *plan.evidence.candidates),
-    )
     words = (
         f" At gates, where each layer's forward waits for its own gradients alone, an iteration is predicted to take "
         f"{seconds(iteration_s)} instead of {seconds(plan.predicted_step_s)}."
     )
-    return _saying(msgspec.structs.replace(gated, evidence=evidence, label=label), words)
+    return _saying(_named(gated, f"{plan.label}, at gates", iteration_s), words)
 
 
 def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
@@ -170,6 +195,17 @@ def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
 def merge_of(schedule: Schedule) -> int:
     """Of how many iterations an update is, at most."""
     return max((turn.last - turn.first + 1 for each in schedule.turns for turn in each), default=1)
+
+
+def _named(plan: Plan, label: str, step_s: float) -> Plan:
+    """The plan as another candidate, before those that it was made from."""
+    evidence = msgspec.structs.replace(
+        plan.evidence,
+        predicted_step_s=step_s,
+        bound_step_s=None,
+        candidates=(Candidate(label=label, predicted_step_s=step_s), *plan.evidence.candidates),
+    )
+    return msgspec.structs.replace(plan, evidence=evidence, label=label)
 
 
 def _saying(plan: Plan, words: str) -> Plan:

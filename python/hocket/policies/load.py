@@ -23,16 +23,16 @@ def load(name: str) -> Policy:
     path, _, wanted = name.partition(":")
     if not path.endswith(".py"):
         raise UsageError(f"there is no policy `{name}`\nhint: {', '.join(READY_MADE)}, or FILE.py[:CLASS]")
-    found = _policies(Path(path))
-    if wanted:
-        found = {key: each for key, each in found.items() if key == wanted}
+    defined = _policies(Path(path))
+    if not defined:
+        raise UsageError(f"{path} defines no policy\nhint: a class that inherits from hocket.Policy")
+    found = [key for key in defined if wanted in ("", key)]
     if len(found) != 1:
-        names = ", ".join(_policies(Path(path))) or "none"
-        raise UsageError(f"{path}: which policy? There are: {names}\nhint: write {path}:CLASS")
+        raise UsageError(f"{path}: which policy? There are: {', '.join(defined)}\nhint: write {path}:CLASS")
     try:
-        return next(iter(found.values()))()
+        return defined[found[0]]()
     except Exception as error:
-        raise PolicyError(f"{path}: {next(iter(found))}() raised {type(error).__name__}: {error}") from error
+        raise PolicyError(f"{path}: {found[0]}() raised {type(error).__name__}: {error}") from error
 
 
 def _policies(path: Path) -> dict[str, type[Policy]]:

@@ -28,7 +28,7 @@ from hocket.torch.distribute import (  # noqa: E402
     state_dict,
     world,
 )
-from hocket.torch.loop import batches, epochs, extra_state, on_change, scale_lr  # noqa: E402
+from hocket.torch.loop import batches, epochs, extra_state, leave, on_change, scale_lr  # noqa: E402
 from hocket.training.changes import Change  # noqa: E402
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "extra_state",
     "flush",
     "join",
+    "leave",
     "load_state_dict",
     "log",
     "no_sync",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -22,12 +22,15 @@ from hocket.torch import join as joining
 from hocket.torch.curvature import largest_curvature
 from hocket.torch.division import clip_divided
 from hocket.torch.framework import Torch
+from hocket.torch.member_buffers import MemberBuffers
 from hocket.torch.module_buffers import BeforeForward, Buffers, Keep
 from hocket.torch.profiler import Profiler
 from hocket.torch.rendezvous import publish
 from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
 from hocket.training.choice import check_settings, policy_of, promise_asked, spans_of
+from hocket.training.companion import Alone
+from hocket.training.elastic.refusals import refusal
 from hocket.training.gradients import agree, gradients_of
 from hocket.training.helping import help_training
 from hocket.training.loop import Loop
@@ -37,8 +40,9 @@ from hocket.training.roles import helping, plan_with, plan_with_helpers, workers
 from hocket.training.saved import plain, read_back
 from hocket.training.serve import serve
 from hocket.training.session import Session
+from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
-from hocket.training.start import prepare, session_of
+from hocket.training.start import elastic_session_of, prepare, session_of
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -115,7 +119,7 @@ def distribute(
     framework = Torch(model, optimizer)
     settings = settings or Settings.from_environment()
     policy = policy_of(plan, policy, settings)
-    check_settings(policy, settings)
+    check_settings(policy, settings, search=search, parameter_server=parameter_server)
     promise = promise_asked(promise, settings)
     if buffers not in (None, *get_args(Keep)):
         raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
@@ -159,6 +163,7 @@ def distribute(
         process.abort(f"{type(error).__name__}: {error}")
         raise
     _distributed[model] = made
+    framework.on_step(made.loop.stepped)
     if settings.steps_max is not None and settings.profile_out is None:
         _end_after(settings.steps_max, framework, made.session)
     process.also_close(made.session.close)
@@ -196,6 +201,8 @@ def _trained(
             'hint: buffers="none", or a plan in which some buckets are reduced'
         )
     keep = keep or ("after_step" if source.in_step else "none")
+    if process.elastic:
+        return _of_members(framework, source, process=process, keep=keep, settings=settings)
     buffers = Buffers(model, keep, process.job, process.engine)
     spans = _spans(framework, process, settings)
     session = session_of(framework, source, process=process, companion=buffers, spans=spans)
@@ -203,6 +210,21 @@ def _trained(
     if buffers.kept and keep == "before_forward":
         before_forward = BeforeForward(model, buffers, session.communicates)
     return Distributed(session, framework, Loop(process.job), buffers, before_forward)
+
+
+def _of_members(
+    framework: Torch, source: ProgramSource, *, process: Process, keep: Keep, settings: Settings
+) -> Distributed:
+    """In an elastic job."""
+    if keep == "before_forward":
+        raise refusal('buffers="before_forward"')
+    buffers = Alone() if keep == "none" else MemberBuffers(framework.model, process.job, process.engine)
+    spans = _spans(framework, process, settings)
+    loop = Loop(process.job)
+    session = elastic_session_of(
+        framework, source, process=process, companion=buffers, spans=spans, loop=loop
+    )
+    return Distributed(session, framework, loop)
 
 
 def _end_after(steps: int, framework: Torch, session: Session) -> None:
@@ -226,9 +248,13 @@ def _spans(framework: Torch, process: Process, settings: Settings) -> Spans | No
     return spans
 
 
-def no_sync(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def no_sync(model: torch.nn.Module) -> Iterator[None]:
     """A context in which backward accumulates gradients without communication; also `model.no_sync()`."""
-    return distributed_of(model).session.no_sync()
+    found = distributed_of(model)
+    with found.session.no_sync():
+        yield
+    found.loop.accumulating = True
 
 
 def join(
@@ -363,6 +389,9 @@ def state_dict(model: torch.nn.Module) -> dict[str, Any]:
     applies nothing. Tensors and plain data: `torch.load(file, weights_only=True)` reads it.
 
         torch.save({"model": model.state_dict(), "optimizer": hk.optimizer_state(model), "hocket": hk.state_dict(model)}, file)
+
+    In an elastic job, it also waits until all ranks have the last step, so that a rank that is lost leaves no checkpoint from which
+    the others have not gone on.
 
     What parameter servers hold, and values that a policy's timers agreed on, are not in it.
 

@@ -37,9 +37,19 @@ class Torch:
     )
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """UsageError: nothing to train, or tensors that Hocket cannot move."""
+        """UsageError: they are something else, there is nothing to train, or tensors that Hocket cannot move."""
+        for what, given, kind in (
+            ("model", model, torch.nn.Module),
+            ("optimizer", optimizer, torch.optim.Optimizer),
+        ):
+            if not isinstance(given, kind):
+                raise UsageError(
+                    f"the {what} is of type {type(given).__name__}, not {kind.__module__}.{kind.__name__}\n"
+                    "hint: model, optimizer = hk.distribute(model, optimizer)"
+                )
         self.model, self.optimizer = model, optimizer
         self.trained = _trained(model)
+        _steps_some(optimizer, self.trained)
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._hooked: set[int] = set()
         self._gates: Gates | None = None
@@ -327,6 +337,19 @@ def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
                 f"parameter `{name}` has dtype {each.dtype}: known are {', '.join(map(str, DTYPES))}"
             )
     return found
+
+
+def _steps_some(optimizer: torch.optim.Optimizer, trained: Mapping[str, torch.nn.Parameter]) -> None:
+    """UsageError: it steps none of them, as when the model was copied or its parameters replaced after the optimizer was made.
+
+    Some only is well: others may have an optimizer of their own.
+    """
+    own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    if own.isdisjoint(map(id, trained.values())):
+        raise UsageError(
+            "the optimizer steps no parameter of the model: it has another model's, or those before a replacement\n"
+            "hint: make the optimizer from `model.parameters()` just before hk.distribute(model, optimizer)"
+        )
 
 
 def _parts(model: torch.nn.Module, trained: dict[str, torch.nn.Parameter]) -> Iterator[Parameter]:

@@ -11,6 +11,7 @@ from hocket.torch.distribute import distributed_of
 from hocket.torch.optimizers import wrapped_step
 from hocket.training.changes import Told
 from hocket.training.delayed import DelayedSession
+from hocket.training.elastic.session import ElasticSession
 from hocket.training.learning_rate import Rule, Scale
 from hocket.training.loop import Loop
 from hocket.training.reducing import ReducingSession
@@ -139,7 +140,7 @@ class Batches:
             while not whole:
                 whole = True
                 for batch in self._loader:
-                    samples.hand_out()
+                    samples.hand_out(held=self._loop.accumulating)
                     yield batch
                     if samples.stale:
                         whole = False
@@ -159,14 +160,17 @@ class _Upcoming(torch.utils.data.Sampler[list[int]]):
 
 
 def on_change(model: torch.nn.Module, called: Told) -> None:
-    """Call `called(change)` now, and whenever ranks are lost or join, on each rank, in the thread that trains.
+    """Call `called(change)` now, and whenever ranks are lost or leave, on each rank, in the thread that trains.
 
-    The first call has everybody as `change.joined`, with an old world of 0. In this version ranks do not change later: a job ends
-    when one is lost.
+    The first call has everybody as `change.joined`, with an old world of 0. Later ones come at the end of the backward whose
+    gradients are the first without the lost ranks: the same on all ranks, and before the optimizer's step with them. Where ranks
+    leave in order (`leave`), they come when the optimizer has stepped for the last time with their gradients. Only
+    [elastic jobs](elastic.md) go on without lost ranks. In this version none joins.
 
     Args:
         model: a distributed one.
-        called: with a `Change`: why, who was lost, who joined, the old and the new world. Its exceptions end training.
+        called: with a `Change`: why, the step, who was lost, who joined, the old and the new world. It may not train the model.
+            Its exceptions end training.
 
     >>> import hocket.torch as hk
     >>> model = torch.nn.Linear(3, 2)
@@ -175,6 +179,25 @@ def on_change(model: torch.nn.Module, called: Told) -> None:
     the job starts 0 1
     """
     distributed_of(model).loop.changes.call(called)
+
+
+def leave(model: torch.nn.Module) -> None:
+    """This rank leaves an elastic job in order: the others go on without it, and no step is done again.
+
+    It returns at once, also in a handler of a signal. A few steps later, when the optimizer has stepped, SystemExit with code 0 is
+    raised in the thread that trains. The others hear of it by `on_change`, between the same two steps. If the job could not go on
+    with the ranks that are left, this one stays.
+
+        signal.signal(signal.SIGTERM, lambda *_: hk.leave(model))
+
+    Raises UsageError where the job is not elastic.
+    """
+    session = distributed_of(model).session
+    if not isinstance(session, ElasticSession):
+        raise UsageError(
+            "leave: this job ends with the first rank that ends\nhint: `hocket run --elastic MIN:MAX` starts one that goes on"
+        )
+    session.leave()
 
 
 def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, warmup: int = 0) -> None:

@@ -320,7 +320,7 @@ def load(
 
     `slots`: by bucket, how many copies of its memory there are; default: one. Of buckets that share memory, the same.
     """
-    parts = [_parts(bucket) for bucket in buckets]
+    parts = [parts_of(bucket) for bucket in buckets]
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
     kept = {tuple(launch.number for launch in each.launches): each for each in before if each.served}
     return [
@@ -340,10 +340,11 @@ def load(
 
 def again(bucket: LoadedBucket, array: MakeArray) -> LoadedBucket:
     """Other arrays over the same memory, by which one can tell who looks at it."""
-    return replace(_over(bucket.gradients, bucket.memory, array), launches=bucket.launches)
+    return replace(over(bucket.gradients, bucket.memory, array), launches=bucket.launches)
 
 
-def _parts(bucket: CompiledBucket) -> list[Part]:
+def parts_of(bucket: CompiledBucket) -> list[Part]:
+    """What travels of each gradient, with its ends."""
     return [Part(variable=name, start=start, stop=stop) for name, start, stop in bucket.ranges]
 
 
@@ -361,12 +362,12 @@ def _loaded(
     memory, *more = [engine.allocate(size) for _ in range(slots)]
     values = None
     if any(buckets[number].values is not None for number in arena.numbers):
-        values = _over(arena.gradients, engine.allocate(size), array)
+        values = over(arena.gradients, engine.allocate(size), array)
     launches = []
     for number in arena.numbers:
         bucket = buckets[number]
         label = f"bucket {number}" if epoch == 0 else f"bucket {number} of epoch {epoch}"
-        launch = Launch(bucket, 0, number, arena.runs(_parts(bucket)) or ((0, 0),))
+        launch = Launch(bucket, 0, number, arena.runs(parts_of(bucket)) or ((0, 0),))
         rows = None if bucket.rows is None else Rows(bucket.rows, engine, rank, memory, array)
         chosen = helpers.number(number, epoch) if bucket.helped else bucket.number
         program = engine.load(
@@ -392,12 +393,12 @@ def _loaded(
             )
         launches.append(replace(launch, program=program, values=back, rows=rows))
     first, *others = (
-        replace(_over(arena.gradients, each, array), launches=tuple(launches)) for each in (memory, *more)
+        replace(over(arena.gradients, each, array), launches=tuple(launches)) for each in (memory, *more)
     )
     return replace(first, values=values, others=tuple(others))
 
 
-def _over(gradients: tuple[Gradient, ...], memory: _native.Memory, array: MakeArray) -> LoadedBucket:
+def over(gradients: tuple[Gradient, ...], memory: _native.Memory, array: MakeArray) -> LoadedBucket:
     """The arrays of an arena's gradients over this memory."""
     starts = itertools.accumulate((each.bytes for each in gradients), initial=0)
     return LoadedBucket(

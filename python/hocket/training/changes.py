@@ -25,15 +25,17 @@ class Change:
 
     Attributes:
         why: what happened, a sentence without a full stop.
+        step: the first that is of the new ranks; steps count from 0, where the job started.
         old, new: who trained until then, and who does from then on.
 
     >>> one, two = (Worker(member=each, rank=each, host="a") for each in range(2))
-    >>> change = Change(why="rank 1 on a was lost", old=(one, two), new=(one,))
+    >>> change = Change(why="rank 1 on a was lost", step=7, old=(one, two), new=(one,))
     >>> change.old_world, change.new_world, [str(each) for each in change.lost]
     (2, 1, ['rank 1 on a'])
     """
 
     why: str
+    step: int
     old: tuple[Worker, ...]
     new: tuple[Worker, ...]
 
@@ -49,7 +51,7 @@ class Change:
 
     @property
     def lost(self) -> tuple[Worker, ...]:
-        """Who does not train any more, with the ranks that they had."""
+        """Who does not train any more, with the ranks that they had; also those who left in order."""
         return _without(self.old, self.new)
 
     @property
@@ -72,19 +74,32 @@ class Changes:
     def __init__(self, workers: Sequence[Worker]) -> None:
         """The job starts with these."""
         self.workers = tuple(workers)
+        self._step = 0
+        """The first of theirs."""
         self._told: list[Told] = []
 
     def call(self, told: Told) -> None:
         """At once, as all of the present have just joined, and at each change from now on, in the order of these calls."""
         self._told.append(told)
-        told(Change(why="the job starts", old=(), new=self.workers))
+        told(Change(why="the job starts", step=self._step, old=(), new=self.workers))
 
-    def change(self, why: str, workers: Sequence[Worker]) -> None:
-        """From now on these train. Errors of what is called are the caller's."""
-        change = Change(why=why, old=self.workers, new=tuple(workers))
-        self.workers = change.new
+    def go_on(self, workers: Sequence[Worker], step: int, *, left: bool = False) -> None:
+        """From this step on, these alone train: the others were lost, or have `left` in order. Errors of what is called are the
+        caller's."""
+        others = _without(self.workers, workers)
+        why = _gone(others, "left" if left else "was lost" if len(others) == 1 else "were lost")
+        change = Change(why=why, step=step, old=self.workers, new=tuple(workers))
+        self.workers, self._step = change.new, step
         for told in self._told:
             told(change)
+
+
+def _gone(workers: Sequence[Worker], how: str) -> str:
+    """
+    >>> _gone([Worker(member=5, rank=each, host="a") for each in (1, 3)], "left")
+    'rank 1 on a and rank 3 on a left'
+    """
+    return f"{' and '.join(map(str, workers))} {how}"
 
 
 def _without(workers: Sequence[Worker], others: Sequence[Worker]) -> tuple[Worker, ...]:

@@ -16,6 +16,7 @@ from hocket.artefacts.promise import EXACT, Level, Promise, promise_of
 from hocket.errors import UsageError
 from hocket.launch.knowledge import Memory
 from hocket.launch.rendezvous import Job
+from hocket.parameter_server.choice import ParameterServer
 from hocket.parameter_server.plan import serves
 from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
 from hocket.planning.reordered import matters
@@ -27,6 +28,7 @@ from hocket.settings import Settings, seconds_of
 from hocket.training import buckets as bucket_memory
 from hocket.training.autopilot.beside import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
+from hocket.training.elastic.refusals import check_asked
 from hocket.training.framework import Remote
 from hocket.training.helpers import helps
 from hocket.training.helping import Helpers
@@ -44,14 +46,30 @@ DECIDES = "a policy decides for itself"
 
 
 def policy_of(plan: Plan | None, policy: Policy | None, settings: Settings) -> Policy | None:
-    """The policy that was given, or that the settings name where no plan is given."""
+    """The policy that was given, or that the settings name where no plan is given. UsageError: one of them is something else."""
+    for what, given, kind, hint in (
+        ("plan", plan, Plan, "hocket.artefacts.files.read(FILE, Plan), or HOCKET_PLAN=FILE without one here"),
+        ("policy", policy, Policy, "an instance of its class, or HOCKET_POLICY=NAME without one here"),
+    ):
+        if given is not None and not isinstance(given, kind):
+            raise UsageError(
+                f"the {what} is of type {type(given).__name__}, not a {kind.__name__}\nhint: {hint}"
+            )
     if policy is None and settings.policy is not None and plan is None:
         return load(settings.policy)
     return policy
 
 
-def check_settings(policy: Policy | None, settings: Settings) -> None:
-    """UsageError: one of them would do nothing beside the others."""
+def check_settings(
+    policy: Policy | None,
+    settings: Settings,
+    *,
+    search: str | None = None,
+    parameter_server: ParameterServer | None = None,
+) -> None:
+    """UsageError: one of them would do nothing beside the others, or cannot be in an elastic job."""
+    if settings.coordinator is not None:
+        check_asked(settings, policy=policy, search=search, parameter_server=parameter_server)
     if settings.reorder and policy is not None:
         raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
     if settings.reorder and not settings.autopilot:
@@ -106,9 +124,10 @@ def source_of(
     process: Process,
     settings: Settings,
     remote: Callable[[Sequence[str]], Remote],
+    keeps_plan: bool = False,
 ) -> ProgramSource:
     """Where the programs of these gradients come from; the same on all ranks. `remote`: as `Framework.remote`; `search`: how long
-    the job tries plans, as in the settings.
+    the job tries plans, as in the settings; `keeps_plan`: it looks at its network as it starts, and changes its plan no more.
 
     Raises UsageError when the plan is for another job, plan or policy promise less than `promise`, or there is nothing to search.
     """
@@ -130,7 +149,12 @@ def source_of(
         if plan is None:
             return of_policy(scopes[0], gradients, traced=traced, timer=timer)
         return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served, helpers=helpers)
-    if plan is None and useful(job):
+    if process.elastic:
+        # Neither the autopilot nor the order of backward is agreed on through the store, which knows nothing of losses.
+        return of_plan(
+            plan or _default_plan(gradients, job, None, promise or EXACT), gradients, job=job, observes=False
+        )
+    if plan is None and useful(job) and not keeps_plan:
         return _driven(gradients, process, promise or EXACT, search_s)
     if search_s is not None and job.rank == 0:
         log.warning("nothing is searched: a job on one host, or on too many to measure, has no plans to try")

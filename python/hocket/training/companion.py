@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from hocket.launch.rendezvous import Job
 from hocket.training.buckets import LoadedBucket
 
 
@@ -43,11 +44,22 @@ class Companion(Protocol):
         """Backward returns."""
 
 
+class MembersCompanion(Companion, Protocol):
+    """In an elastic job. A loss may interrupt a step: then `load`, `end` and `meet` come again in that step. `meet` comes when all
+    gradients are reduced, and raises EpochError where a member is lost; only `step_ended` says that the step stands."""
+
+    def load(self, job: Job) -> None:
+        """An epoch of other members begins: programs for these, at the same position on all of them."""
+
+
 class Alone:
     """Sends nothing beside the gradients."""
 
     barrier = False
     meets = False
+
+    def load(self, job: Job) -> None:
+        """Does nothing."""
 
     def begin(self) -> None:
         """Does nothing."""

@@ -21,6 +21,8 @@ from hocket.policy.policy import Value
 from hocket.training import buckets as bucket_memory
 from hocket.training import states
 from hocket.training.buckets import Launch, LoadedBucket, launches_of
+from hocket.training.resume import resume
+from hocket.training.saved import SavedSession
 from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.statistics import Steps, warn_of_non_finite
@@ -47,9 +49,8 @@ class CompiledSession:
         spans: Spans | None,
         loaded: Callable[[Sequence[LoadedBucket]], None],
     ) -> None:
-        """Make the buckets and load the programs. `loaded`: told of each epoch's. UsageError: the plan or policy needs what
-        compiled functions cannot do."""
-        _check(source)
+        """Make the buckets and load the programs. `source`: as `compiled_refusals` lets pass; `loaded`: told of each epoch's.
+        UsageError: the policy leaves a gradient out."""
         self.job, self.engine, self.source, self.spans = job, engine, source, spans
         self._gradients = dict(gradients)
         self._libraries, self._loaded = libraries, loaded
@@ -76,7 +77,7 @@ class CompiledSession:
         self._closed = True
         # Where the job has failed, that was said already.
         with contextlib.suppress(PeerError):
-            self.group.wait(self._turn, self._timeout_s + PATIENCE_S)
+            self._wait()
         self.group.close()
         self.source.stop()
 
@@ -87,6 +88,26 @@ class CompiledSession:
     def agreed(self) -> Mapping[str, Value]:
         """The values on which all ranks agree in the current epoch, and its number as `epoch`."""
         return self.source.agreed()
+
+    def saved(self) -> SavedSession:
+        """What this rank needs beside parameters and the optimizer's state to go on with equal bits. All call it between two turns.
+
+        PeerError: the job has failed.
+        """
+        self._wait()
+        return SavedSession.of(states.held(self.buckets, self.engine, self.job.rank), self.job)
+
+    def restore(self, saved: SavedSession, *, strict: bool) -> None:
+        """Go on from it, before the first turn. All ranks call it. `strict`: no state is missing, none is left over.
+
+        UsageError: it is of something else, or a turn has begun.
+        """
+        if self._turn:
+            raise UsageError(
+                f"load_state_dict: rank {self.job.rank} has begun turn {self._turn - 1}\n"
+                "hint: load before the first call of a function that hk.gradients compiles"
+            )
+        resume(saved, self.buckets, self.engine, self.job, strict=strict)
 
     @contextlib.contextmanager
     def execution(self) -> Iterator[int]:
@@ -116,7 +137,7 @@ class CompiledSession:
         begins = self.source.decide(self._votes.count(self._timeout_s))
         observes = self.source.observes and self._turn > 0
         if begins or observes:
-            self.group.wait(self._turn, self._timeout_s + PATIENCE_S)
+            self._wait()
         if begins:
             self._load()
         if observes:
@@ -124,6 +145,10 @@ class CompiledSession:
         if not self._warned:
             who = f"rank {self.job.rank} on {self.job.host}"
             self._warned = warn_of_non_finite(self.engine, self.launches, who=who, counted_in="turn")
+
+    def _wait(self) -> None:
+        """Until the runtime has the means of all turns that were dispatched."""
+        self.group.wait(self._turn, self._timeout_s + PATIENCE_S)
 
     def _agree_on_order(self) -> None:
         """The order in which rank 0's gradients came in the first turn."""
@@ -140,11 +165,6 @@ class CompiledSession:
         old, before = self.buckets, self.launches
         number = self.source.epochs.current.number
         made = self.source.buckets()
-        if any(each.rows is not None or each.values is not None for each in made):
-            raise UsageError(
-                "the plan sends rows of sparse gradients, or has owners that update: compiled functions make dense gradients, "
-                "and update by themselves\nhint: `hocket plan --update replicas`, without sparse gradients"
-            )
         self.buckets = bucket_memory.load(made, self.engine, _no_array, epoch=number, rank=self.job.rank)
         states.put(states.held(old, self.engine, self.job.rank), self.buckets, self.engine, self.job.rank)
         self.launches = launches_of(self.buckets)
@@ -191,29 +211,6 @@ class CompiledSession:
                     f"turn {self._turn} ({error})\nhint: give every rank the same number of batches"
                 ) from None
             raise
-
-
-def _check(source: ProgramSource) -> None:
-    """UsageError names what of a plan or policy needs Python within a step."""
-    if any(each.exchanges == "parameters" for each in source.policies):
-        raise UsageError(
-            "the policy exchanges parameters, which compiled functions hand on as values\nhint: a policy of gradients"
-        )
-    if source.plan(source.epochs.current).schedule.turns:
-        raise UsageError(
-            "the plan has merged or late gradients, and each call of a compiled function returns the means of its own\n"
-            "hint: `hocket plan` under the promise `exact`"
-        )
-    if source.gates:
-        raise UsageError(
-            "the plan has gates, and a compiled function has no layers that could wait one by one\n"
-            "hint: a plan whose overlap is `barrier`"
-        )
-    if source.autopilot is not None:
-        raise UsageError(
-            "the process has joined its job with the autopilot, which does not see into compiled functions\n"
-            "hint: HOCKET_AUTOPILOT=0"
-        )
 
 
 def _no_array(*_: object) -> None:

@@ -35,6 +35,7 @@ class Loop:
 
     Attributes:
         changes: of the job's ranks.
+        accumulating: gradients of batches until now wait for those of others, and are in no step yet.
     """
 
     def __init__(self, job: Job) -> None:
@@ -44,6 +45,7 @@ class Loop:
         self.changes = Changes(
             tuple(Worker(member=rank, rank=rank, host=host) for rank, host in enumerate(job.hosts))
         )
+        self.accumulating = False
         self._epoch = 0
         self._in_epoch = False
         self._began: set[str] = set()
@@ -96,6 +98,15 @@ class Loop:
         self._data[name] = known
         return known
 
+    def stepped(self) -> None:
+        """The optimizer has."""
+        self.accumulating = False
+
+    def count_all(self) -> None:
+        """What all ranks have got of their data until now is in steps that stand."""
+        for each in self._data.values():
+            each.count_all()
+
     def begins(self, name: str) -> None:
         """A loop over this data begins."""
         self._began.add(name)
@@ -144,13 +155,11 @@ class Loop:
                 "load_state_dict: a loop over epochs or batches has begun, and would go on from elsewhere\n"
                 "hint: load before the loops"
             )
-        told = msgspec.json.encode(place).decode()
-        job = self._job
-        everyone = job.store.gather("loop", job.rank, job.world, told, job.settings.timeout_s)
-        other = next((rank for rank, each in enumerate(everyone) if each != everyone[0]), None)
+        everyone = self._gathered("loop", msgspec.json.encode(place).decode())
+        first, other = _differing(everyone)
         if other is not None:
             raise UsageError(
-                f"load_state_dict: ranks 0 and {other} were in different places of their data\n"
+                f"load_state_dict: ranks {first} and {other} were in different places of their data\n"
                 "hint: give each rank its own file of one checkpoint"
             )
         self._epoch, self._places = place.epoch, dict(place.data)
@@ -165,19 +174,34 @@ class Loop:
         return self._in_epoch and (bool(self._began) or not data) and not any(each.open for each in data)
 
     def _agree(self, name: str, **told: object) -> None:
+        everyone = self._gathered(f"data/{name}", told)
+        first, other = _differing(everyone)
+        if other is not None:
+            those, others = (
+                f"{it['samples']} samples {_order(it['seed'])}" for it in (everyone[first], everyone[other])
+            )
+            raise UsageError(
+                f"batches: of `{name}`, rank {first} has {those}, and rank {other} on {self._job.hosts[other]} {others}\n"
+                "hint: the same whole data set and the same seed on all ranks; each then gets its part"
+            )
+
+    def _gathered(self, name: str, told: object) -> dict[int, Any]:
+        """What all ranks tell, by their ranks at the start; lost ones tell nothing."""
         job = self._job
-        everyone = job.store.gather(f"data/{name}", job.rank, job.world, told, job.settings.timeout_s)
-        for rank, each in enumerate(everyone):
-            if each != everyone[0]:
-                zero, other = (f"{it['samples']} samples {_order(it['seed'])}" for it in (everyone[0], each))
-                raise UsageError(
-                    f"batches: of `{name}`, rank 0 has {zero}, and rank {rank} on {job.hosts[rank]} {other}\n"
-                    "hint: the same whole data set and the same seed on all ranks; each then gets its part"
-                )
+        everyone = job.store.gather(
+            name, job.rank, job.world, told, job.settings.timeout_s, without_lost=job.elastic
+        )
+        return {rank: each for rank, each in enumerate(everyone) if each is not None}
 
     def _changed(self, members: list[int]) -> None:
         for each in self._data.values():
             each.change(members)
+
+
+def _differing(everyone: Mapping[int, Any]) -> tuple[int, int | None]:
+    """The first rank, and the first one that tells something else, if any does."""
+    first = min(everyone)
+    return first, next((rank for rank, each in everyone.items() if each != everyone[first]), None)
 
 
 def _order(seed: int | None) -> str:

@@ -90,13 +90,7 @@ class ParameterSession:
     def saved(self) -> SavedSession:
         """As `Session`: also how many steps ago parameters were exchanged."""
         held = states.held(self.buckets, self.engine, self.job.rank)
-        return SavedSession(
-            rank=self.job.rank,
-            world=self.job.world,
-            steps=self._steps,
-            parameters=tuple(held.parameters),
-            buckets=tuple(held.buckets),
-        )
+        return SavedSession.of(held, self.job, steps=self._steps)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
         """As `Session`."""

@@ -17,10 +17,12 @@ from typing import Any
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
+from hocket.errors import UsageError
 from hocket.launch import tuning
 from hocket.launch.clock import ClockLog
 from hocket.launch.first_file import of_rank_0
 from hocket.launch.meeting import Publish
+from hocket.launch.membership import Membership
 from hocket.launch.rendezvous import Job, join
 from hocket.libraries.service import Service
 from hocket.measure.quick import known_cluster
@@ -38,6 +40,7 @@ class Process:
         self.job = self.everyone
         """As ranks that train see it."""
         self._engine: _native.Engine | None = None
+        self._membership: Membership | None = None
         self._tuning: Tuning | None = None
         self._cluster: Cluster | None = None
         self._knows_cluster = False
@@ -45,6 +48,8 @@ class Process:
         self._libraries: Service | None = None
         self.traced = False
         """Whether a model's trace is written: it is of one model."""
+        self.gave_up: str | None = None
+        """Why this rank has told the others that it ends; None: it has not."""
         self.serves = False
         """Whether a model of this process has its parameters on servers, which serve one model."""
         self._owner = os.getpid()
@@ -57,9 +62,26 @@ class Process:
     def engine(self) -> _native.Engine:
         """Connected to all ranks; the first use connects, on every rank."""
         if self._engine is None:
-            self._engine = self.everyone.engine()
+            self._engine = self.everyone.engine(elastic=self.elastic)
             self._log_clock()
         return self._engine
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the job goes on without ranks that it loses."""
+        return self.everyone.elastic
+
+    @property
+    def is_member(self) -> bool:
+        """Whether a model of this process takes part in an elastic job."""
+        return self._membership is not None
+
+    @property
+    def membership(self) -> Membership:
+        """This rank's part in an elastic job; the first use comes to the coordinator, on every rank."""
+        if self._membership is None:
+            self._membership = Membership(self.everyone, self.engine)
+        return self._membership
 
     def _log_clock(self) -> None:
         """If a trace is written and ranks have several clocks, the lowest rank of each clock reads it."""
@@ -114,6 +136,9 @@ class Process:
 
     def abort(self, reason: str) -> None:
         """Tell all ranks why this one gives up."""
+        self.gave_up = self.gave_up or reason
+        if self._membership is not None:
+            self._membership.close()
         if self._engine is not None:
             self._engine.abort(reason)
         self.everyone.close(reason)
@@ -128,6 +153,8 @@ class Process:
             atexit.unregister(self.close)
             for closer in self._closers:
                 closer()
+            if self._membership is not None:
+                self._membership.close()
             if self._engine is not None:
                 self._engine.close()
             self.everyone.close()
@@ -144,8 +171,20 @@ _joined: Process | None = None
 
 
 def joined(settings: Settings, publish: Publish | None = None) -> Process:
-    """The process's place; joins on first use, and again in a forked child. `publish` as in `launch.rendezvous.join`."""
+    """The process's place; joins on first use, and again in a forked child, or after it gave up a job that it was alone in.
+    `publish` as in `launch.rendezvous.join`.
+
+    UsageError: it gave up a job with others.
+    """
     global _joined  # noqa: PLW0603  # a process has one place in one job, whatever models it trains
+    if _joined is not None and _joined.mine and _joined.gave_up is not None:
+        if _joined.everyone.server is None or _joined.everyone.world > 1:
+            raise UsageError(
+                f"rank {_joined.everyone.rank} has left its job: {_joined.gave_up}\nhint: start the job again"
+            )
+        # In a notebook, the next cell is to work.
+        _joined.close()
+        _joined = None
     if _joined is None or not _joined.mine:
         _joined = Process(settings, publish)
     return _joined

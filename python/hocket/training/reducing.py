@@ -135,13 +135,7 @@ class ReducingSession(InPlace):
     def saved(self) -> SavedSession:
         """As `Session`."""
         self.finish_step()
-        held = states.held(self.buckets, self.engine, self.job.rank)
-        return SavedSession(
-            rank=self.job.rank,
-            world=self.job.world,
-            parameters=tuple(held.parameters),
-            buckets=tuple(held.buckets),
-        )
+        return SavedSession.of(states.held(self.buckets, self.engine, self.job.rank), self.job)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
         """As `Session`."""
@@ -433,13 +427,14 @@ class ReducingSession(InPlace):
                 raise self.source.served.named(error) from None
             raise
 
-    def _on_refused(self, error: Exception) -> None:
-        """A rank is gone: the policy is told. Where it has only finished first, a better error than that it left."""
+    def _on_refused(self, error: Exception) -> bool:
+        """A rank is gone: the policy is told. Where it has only finished first, a better error than that it left. Whether training
+        goes on all the same."""
         if not isinstance(error, PeerError) or error.rank is None or error.rank == self.job.rank:
-            return
+            return False
         if error.rank >= self.job.world:
             # A server has not finished its data: it has none.
-            return
+            return False
         if self.source.timer is not None:
             self.source.timer.worker_removed(error.rank)
         if error.why == "left":
@@ -448,6 +443,7 @@ class ReducingSession(InPlace):
                 f"{self.job.rank} on {self.job.host} is in iteration {self.iteration + 1} ({error})\n"
                 f"hint: {self.framework.hints.unequal_batches}"
             ) from None
+        return False
 
     def _warn_of_non_finite(self) -> None:
         self._warned = warn_of_non_finite(

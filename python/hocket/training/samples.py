@@ -1,8 +1,9 @@
 """Which samples of a data set this rank draws, so that each is drawn once in a pass over the data, whoever is lost or joins.
 
 The order is that of `crates/protocol/src/sampler.rs`, which the simulation of elastic training runs, too. All ranks compute all
-ranks' draws from the same numbers and exchange nothing. What a rank drew counts when the next batch is asked for; if somebody
-was lost until then, what he drew goes back, and is drawn again at the end of the same pass.
+ranks' draws from the same numbers and exchange nothing. What a rank drew counts when the next batch is asked for, or, where
+gradients of several batches are one step's, after the last of these. If somebody was lost until then, what he drew goes back,
+and is drawn again at the end of the same pass.
 
 Batches may be prepared before they are asked for. `upcoming` says what they are of, as long as nobody is lost or joins; then it
 begins again, from what was asked for. So prepared batches are thrown away, and no samples are lost with them.
@@ -60,7 +61,7 @@ class Samples:
         self._members, self.me = list(members), me
         self._resumes, self._open = place.open, False
         self._batch, self._drop_last = 1, False
-        self._pending: _native.Draw | None = None
+        self._pending: list[_native.Draw] = []
         self._planned: deque[_native.Draw] = deque()
         self.seed, self.count = place.seed, place.samples
         self.data_epoch = place.data_epoch
@@ -76,7 +77,7 @@ class Samples:
 
         `batch`: samples of each rank in a step. `drop_last`: a step in which not all ranks had as many is left out.
         """
-        self._count()
+        self.count_all()
         if not self._resumes:
             if self._counted.at or self._counted.returned:
                 self._counted.begin(self._counted.data_epoch + 1)
@@ -86,7 +87,7 @@ class Samples:
 
     def end(self) -> None:
         """The loop has ended, at the end of the pass or before."""
-        self._count()
+        self.count_all()
         self._open = False
 
     def upcoming(self) -> Iterator[list[int]]:
@@ -104,10 +105,18 @@ class Samples:
             self._planned.append(draw)
             yield samples
 
-    def hand_out(self) -> None:
-        """The loop gets the oldest batch that is upcoming. What it got before counts."""
-        self._count()
-        self._pending = self._planned.popleft()
+    def hand_out(self, *, held: bool = False) -> None:
+        """The loop gets the oldest batch that is upcoming. What it got before counts, unless it is `held`: its gradients are not
+        in a step yet."""
+        if not held:
+            self.count_all()
+        self._pending.append(self._planned.popleft())
+
+    def count_all(self) -> None:
+        """What all present members have got is in steps that stand."""
+        for draw in self._pending:
+            self._counted.commit(draw, self._members)
+        self._pending.clear()
 
     def change(self, members: Sequence[int]) -> None:
         """From now on these train. What others have got and does not count yet is drawn again."""
@@ -134,15 +143,10 @@ class Samples:
             open=self.open,
         )
 
-    def _count(self) -> None:
-        if self._pending is not None:
-            self._counted.commit(self._pending, self._members)
-            self._pending = None
-
     def _ahead(self) -> _native.Sampler:
         ahead = self._counted.copy()
-        if self._pending is not None:
-            ahead.commit(self._pending, self._members)
+        for draw in self._pending:
+            ahead.commit(draw, self._members)
         return ahead
 
     def _left(self, sampler: _native.Sampler) -> int:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
+from hocket.launch.rendezvous import Job
 from hocket.training.oversight import SavedOversight
 from hocket.training.states import Held, OfBucket, OfParameter
 from hocket.training.turns import Saved as SavedTurns
@@ -63,6 +64,17 @@ class SavedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     parameters: tuple[OfParameter, ...] = ()
     buckets: tuple[OfBucket, ...] = ()
     delays: SavedDelays | None = None
+
+    @classmethod
+    def of(cls, held: Held, job: Job, *, steps: int = 0) -> SavedSession:
+        """Of a session without turns."""
+        return cls(
+            rank=job.rank,
+            world=job.world,
+            steps=steps,
+            parameters=tuple(held.parameters),
+            buckets=tuple(held.buckets),
+        )
 
     def held(self, rank: int) -> Held:
         """State for that rank: another one's is what all ranks have in common."""

@@ -116,10 +116,11 @@ def of_plan(
     timer: Callable[[Epochs], Timer] | None = None,
     served: ServedBuckets | None = None,
     helpers: Helpers | None = None,
+    observes: bool = True,
 ) -> ProgramSource:
     """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with a
     `timer`, one for what policies agree on. `traced`: the buckets that go by policies; `served`: those that parameter servers hold;
-    `helpers`: ranks that do not train and own parts of others.
+    `helpers`: ranks that do not train and own parts of others. `observes`: whether backward's order is looked at.
 
     Raises ArtefactError: the plan is not sound, or for another model. UsageError: it has what sessions do not run.
     """
@@ -141,7 +142,7 @@ def of_plan(
         return _contents(current(Epoch(0, backward=backward)))
 
     scopes = [] if traced is None else list(traced.scopes.values())
-    epochs = Epochs(Epoch(0, _initial(scopes)), observes=not isinstance(plan, Plan))
+    epochs = Epochs(Epoch(0, _initial(scopes)), observes=observes and not isinstance(plan, Plan))
     policies = tuple(scope.policy for scope in scopes)
     beside = None if timer is None else timer(epochs)
     return ProgramSource(epochs, make, current, layout, policies, beside, served=served, helpers=helpers)

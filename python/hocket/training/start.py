@@ -1,17 +1,29 @@
-"""Turns a framework's model into a session, in two steps: `prepare`, then `session_of` or `compiled_session_of`."""
+"""Turns a framework's model into a session, in two steps: `prepare`, then `session_of`, `elastic_session_of` or
+`compiled_session_of`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypedDict
+
+from hocket import _native
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
+from hocket.launch.rendezvous import Job
+from hocket.libraries.service import Service
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
+from hocket.training.buckets import LoadedBucket
 from hocket.training.choice import source_of
-from hocket.training.companion import Companion
+from hocket.training.companion import Companion, MembersCompanion
 from hocket.training.compiled import CompiledSession
+from hocket.training.compiled_refusals import check_source
 from hocket.training.delayed import DelayedSession
+from hocket.training.elastic.refusals import refusal
+from hocket.training.elastic.session import ElasticSession
 from hocket.training.framework import Framework, Model
 from hocket.training.gradients import agree, gradients_of
+from hocket.training.loop import Loop
 from hocket.training.parameters import ParameterSession
 from hocket.training.process import Process
 from hocket.training.reducing import ReducingSession
@@ -30,6 +42,7 @@ def prepare(
     process: Process,
     settings: Settings,
     search: str | None = None,
+    compiled: bool = False,
 ) -> ProgramSource:
     """The source of programs. Meets all ranks, and gives them rank 0's state; every rank must call it.
 
@@ -41,6 +54,7 @@ def prepare(
         process: joined.
         settings: of this rank.
         search: how long the job tries plans while it trains; default: as the settings say.
+        compiled: gradients come out of compiled functions, and the job keeps the plan with which it begins.
 
     Raises:
         RendezvousError: the models differ.
@@ -59,9 +73,21 @@ def prepare(
         process=process,
         settings=settings,
         remote=framework.remote,
+        keeps_plan=compiled,
     )
+    if compiled:
+        check_source(source)
     replicate(framework, process.job, process.engine)
     return source
+
+
+class _Common(TypedDict):
+    source: ProgramSource
+    job: Job
+    engine: _native.Engine
+    libraries: Service
+    spans: Spans | None
+    loaded: Callable[[Sequence[LoadedBucket]], None]
 
 
 def session_of(
@@ -81,25 +107,36 @@ def session_of(
         kind = DelayedSession
     else:
         kind = ReducingSession
-    session: ParameterSession | ReducingSession = kind(
-        framework,
-        source=source,
-        job=process.job,
-        engine=process.engine,
-        libraries=process.libraries,
-        spans=spans,
-        companion=companion,
-        loaded=RunFile(spans, process.everyone, source, process.cluster).loaded,
-    )
-    return session
+    return kind(framework, companion=companion, **_common(source, process, spans))
+
+
+def elastic_session_of(
+    framework: Framework,
+    source: ProgramSource,
+    *,
+    process: Process,
+    companion: MembersCompanion,
+    spans: Spans | None,
+    loop: Loop,
+) -> ElasticSession:
+    """The same in a job whose ranks may be lost, of which the script's `loop` hears."""
+    if process.is_member:
+        raise refusal("a second model")
+    common = _common(source, process, spans)
+    return ElasticSession(framework, companion=companion, membership=process.membership, loop=loop, **common)
 
 
 def compiled_session_of(
     model: Model, source: ProgramSource, *, process: Process, spans: Spans | None
 ) -> CompiledSession:
     """The same for a model whose gradients come out of compiled functions."""
-    return CompiledSession(
-        gradients_of(model.parameters()),
+    if process.elastic:
+        raise refusal("gradients of compiled functions")
+    return CompiledSession(gradients_of(model.parameters()), **_common(source, process, spans))
+
+
+def _common(source: ProgramSource, process: Process, spans: Spans | None) -> _Common:
+    return _Common(
         source=source,
         job=process.job,
         engine=process.engine,

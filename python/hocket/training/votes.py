@@ -102,10 +102,14 @@ class Votes:
         """Load the program, at the same position on all ranks."""
         self._engine = engine
         self._place = {name: FLAGS + at for at, name in enumerate(names)}
-        count = elements_of(len(names))
-        memory = engine.allocate(count * ITEM_BYTES)
-        self._values = np.frombuffer(memoryview(memory), dtype=np.float32)
-        self._program = engine.load(votes_program(hosts, count), {0: (memory, 0)}, priority=0, label="votes")
+        self._memory = engine.allocate(elements_of(len(names)) * ITEM_BYTES)
+        self._values = np.frombuffer(memoryview(self._memory), dtype=np.float32)
+        self.load(hosts)
+
+    def load(self, hosts: Sequence[str]) -> None:
+        """Load the program for these hosts, by rank: again where an epoch of other members begins. What was counted stays."""
+        program = votes_program(hosts, len(self._values))
+        self._program = self._engine.load(program, {0: (self._memory, 0)}, priority=0, label="votes")
 
     def cast(
         self,

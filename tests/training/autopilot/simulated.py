@@ -23,6 +23,8 @@ class World:
     network: Callable[[int], Network]
     first: str
     predicts: Callable[[Network], Network] = dict
+    updates: Mapping[str, float] = field(default_factory=dict)
+    """By plan: per step; of others, one."""
     noise: float = 0.0
     seed: int = 1
     knows_network: bool = True
@@ -41,7 +43,7 @@ class World:
         draws = np.random.default_rng(self.seed)
         known = self.network(0)
         pilot = Pilot(
-            Candidate(self.first, self.first),
+            self._candidate(self.first),
             knows_network=self.knows_network,
             say=self.changes.append,
             searches=self.candidates is not None,
@@ -81,13 +83,13 @@ class World:
                 self.plans.append(step)
                 said = self.predicts(known)
                 best = min(said, key=lambda plan: said[plan])
-                asked = pilot.planned(Candidate(best, best, said[best]), said[pilot.current.key])
+                asked = pilot.planned(self._candidate(best, said[best]), said[pilot.current.key])
             if asked is Action.PROPOSE and self.candidates is not None:
                 following = next(self.candidates, None)
                 if following is None:
                     asked = pilot.searched("nothing is left")
                 else:
-                    asked = pilot.proposed(Candidate(following, following, self.predicts(known)[following]))
+                    asked = pilot.proposed(self._candidate(following, self.predicts(known)[following]))
             if asked is not None:
                 action = asked
                 waits = {
@@ -99,6 +101,9 @@ class World:
                 if asked is Action.BEGIN:
                     coming, prepared = pilot.candidate.key, False
         return self
+
+    def _candidate(self, plan: str, predicted_s: float | None = None) -> Candidate:
+        return Candidate(plan, plan, predicted_s, self.updates.get(plan, 1.0))
 
     def what(self) -> list[str]:
         """Kinds of changes, in order."""

@@ -69,6 +69,17 @@ def test_a_trunk_that_is_halved_and_restored_is_noticed_each_time(seed):
 
 @settings(max_examples=200, deadline=None)
 @given(seed=seeds)
+def test_of_steps_that_are_as_long_more_updates_are_better(seed):
+    """A trunk that is restored carries all gradients again, which a schedule that merges them would never use."""
+    network, updates = {"merged": 1.0, "each": 1.0}, {"merged": 0.5}
+    for first in network:
+        world = World(lambda _: network, first, updates=updates, noise=0.02, seed=seed)
+        world.predicts = lambda _, first=first: {"each" if first == "merged" else "merged": 1.0, first: 1.0}
+        assert set(world.run(60).in_force[30:]) == {"each"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=seeds)
 def test_a_faster_network_is_noticed_by_what_connections_carry(seed):
     """A plan that hides its communication takes as long on a faster network, on which another one would be faster."""
     network = switching((60, {"rounded": 1.2, "whole": 2.0}), (1000, {"rounded": 1.2, "whole": 0.9}))

@@ -13,14 +13,20 @@ use std::collections::HashMap;
 use std::sync::Barrier;
 use std::thread;
 
+mod steps;
+
 const LEN: usize = 100_003;
 
 /// A ring of messages.
 fn ring(world: usize) -> Program {
+    ring_of(world, LEN)
+}
+
+fn ring_of(world: usize, len: usize) -> Program {
     let rank = |rank: usize| {
         let mut b = RankBuilder::new();
-        let buffer = b.buffer("bucket", DType::F32, LEN, BufferKind::Bound);
-        let chunk = |at: usize| Slice::new(buffer, LEN * at / world, LEN * (at + 1) / world);
+        let buffer = b.buffer("bucket", DType::F32, len, BufferKind::Bound);
+        let chunk = |at: usize| Slice::new(buffer, len * at / world, len * (at + 1) / world);
         let at = |steps: usize| Rank::from_index((rank + steps) % world);
         for step in 0..2 * (world - 1) {
             let reduce = (step < world - 1).then_some(ReduceOp::Sum);
@@ -36,12 +42,16 @@ fn ring(world: usize) -> Program {
 
 /// Straight in all ranks' buckets.
 fn in_place(world: usize) -> Program {
+    in_place_of(world, LEN)
+}
+
+fn in_place_of(world: usize, len: usize) -> Program {
     let rank = |_| {
         let mut b = RankBuilder::new();
-        let buffer = b.buffer("bucket", DType::F32, LEN, BufferKind::Bound);
+        let buffer = b.buffer("bucket", DType::F32, len, BufferKind::Bound);
         let op = Op::Collective {
             what: Collective::AllReduce,
-            slice: Slice::new(buffer, 0, LEN),
+            slice: Slice::new(buffer, 0, len),
             group: (0..world).map(Rank::from_index).collect(),
             op: ReduceOp::Sum,
             scale: 1.0,
@@ -112,7 +122,7 @@ fn lose(hosts: &[&str; 3], threads: usize, program: fn(usize) -> Program, victim
         }
         engine.quiesce("a rank is lost", TIMEOUT).unwrap();
         survivors.wait();
-        engine.resume(2, &first, TIMEOUT).unwrap();
+        engine.resume(2, &first, &[], TIMEOUT).unwrap();
         assert_eq!((engine.epoch(), engine.members()), (2, first.clone()));
         reduce(engine, &memory, program, 3).unwrap();
     });
@@ -173,7 +183,7 @@ fn epochs_follow_one_another_down_to_one_member() {
                 engine.quiesce("a change", TIMEOUT).unwrap();
                 all.wait();
                 if stays {
-                    engine.resume(epoch, &members, TIMEOUT).unwrap();
+                    engine.resume(epoch, &members, &[], TIMEOUT).unwrap();
                     assert_eq!((engine.epoch(), engine.members()), (epoch, members));
                     reduce(engine, &memory, ring, 2).unwrap();
                 } else {
@@ -213,7 +223,7 @@ fn nothing_is_written_once_all_have_quiesced() {
                 all.wait();
                 assert!(memory.region().as_bytes() == before, "rank {rank} after {delay_us} µs");
                 let all_members: Vec<_> = (0..3).map(Member).collect();
-                engine.resume(2, &all_members, TIMEOUT).unwrap();
+                engine.resume(2, &all_members, &[], TIMEOUT).unwrap();
                 reduce(engine, &memory, program, 1).unwrap();
             });
             each(&engines, |_, engine| engine.close());
@@ -226,15 +236,29 @@ fn nothing_is_written_once_all_have_quiesced() {
 fn a_neighbour_that_lives_must_end_before_the_next_epoch() {
     let engines = mesh_of(&["a", "a"], 1, 1, Some(Lifetime::Engine));
     let alone = [Member(0)];
-    let refused = engines[0].resume(2, &alone, Duration::from_millis(20)).unwrap_err();
+    let refused = engines[0].resume(2, &alone, &[], Duration::from_millis(20)).unwrap_err();
     assert!(
         matches!(&refused, Error::System(what) if what.contains("rank 1 on a may still write")),
         "{refused}"
     );
     assert_eq!(engines[0].epoch(), 1);
     engines[1].close();
-    engines[0].resume(2, &alone, TIMEOUT).unwrap();
+    engines[0].resume(2, &alone, &[], TIMEOUT).unwrap();
     assert_eq!(engines[0].epoch(), 2);
+}
+
+/// A neighbour that leaves in order would be killed before it has saved what it wants to keep.
+#[test]
+fn a_neighbour_that_has_left_may_live_on() {
+    let engines = mesh_of(&["a", "a", "a"], 1, 1, Some(Lifetime::Engine));
+    let (stay, left) = ([Member(0), Member(1)], [Member(2)]);
+    each(&engines[..2], |_, engine| {
+        let memory = engine.allocate(LEN * 4).unwrap();
+        engine.resume(2, &stay, &left, Duration::from_millis(20)).unwrap();
+        reduce(engine, &memory, in_place, 2).unwrap();
+    });
+    assert_eq!(engines[2].epoch(), 1);
+    each(&engines, |_, engine| engine.close());
 }
 
 /// A member that is lost before the epoch that counts on it begins would be waited for.
@@ -256,12 +280,12 @@ fn a_loss_before_an_epoch_interrupts_it() {
         }
         // The decision came before the loss.
         let members = [Member(1), Member(0)];
-        let Err(Error::Interrupted { lost, .. }) = survivor.resume(2, &members, TIMEOUT) else {
+        let Err(Error::Interrupted { lost, .. }) = survivor.resume(2, &members, &[], TIMEOUT) else {
             panic!("nobody tells of the loss")
         };
         assert_eq!(lost[0].who, Who { rank: Rank(0), host: hosts[1].into() });
         assert_eq!((survivor.epoch(), survivor.rank()), (2, Rank(1)));
-        survivor.resume(3, &[Member(0)], TIMEOUT).unwrap();
+        survivor.resume(3, &[Member(0)], &[], TIMEOUT).unwrap();
         assert_eq!((survivor.rank(), survivor.lost().len()), (Rank(0), 0));
     }
 }
@@ -289,7 +313,7 @@ fn waits_and_callbacks_end_with_the_epoch() {
     });
     assert!(interrupted(told.recv_timeout(TIMEOUT).unwrap()));
     assert!(interrupted(engine.launch(number)));
-    engine.resume(2, &[Member(0)], TIMEOUT).unwrap();
+    engine.resume(2, &[Member(0)], &[], TIMEOUT).unwrap();
     assert!(matches!(engine.launch(number), Err(Error::Usage(what)) if what.contains("no program")));
     // The one that was shut out loses its connections, and nothing else.
     let deadline = Instant::now() + TIMEOUT;
@@ -304,6 +328,6 @@ fn waits_and_callbacks_end_with_the_epoch() {
 fn a_job_that_is_not_elastic_has_one_epoch() {
     let engines = mesh(&["a", "b"], 1);
     assert!(matches!(engines[0].interrupt("no"), Err(Error::Usage(_))));
-    assert!(matches!(engines[0].resume(2, &[Member(0)], TIMEOUT), Err(Error::Usage(_))));
+    assert!(matches!(engines[0].resume(2, &[Member(0)], &[], TIMEOUT), Err(Error::Usage(_))));
     assert!(engines[0].failure().is_none());
 }

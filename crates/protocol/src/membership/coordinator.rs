@@ -25,6 +25,8 @@ pub enum Event {
     },
     /// A member's connection ended, or it was silent for too long.
     Unlinked(Member),
+    /// Whoever started a member's process has seen it end: it writes no more.
+    Gone(Member),
     /// The oldest record that was not acknowledged is in the journal and on the disk.
     Written,
     /// Time passes.
@@ -153,6 +155,7 @@ impl Coordinator {
                     self.pending.as_ref().is_some_and(|(pending, _)| pending.fresh.contains(&member));
                 if is_fresh { self.recall() } else { Vec::new() }
             }
+            Event::Gone(member) => self.gone(member),
             Event::Written => self.written(),
             Event::Tick => Vec::new(),
         };
@@ -174,17 +177,19 @@ impl Coordinator {
                 self.handle_entered(from, epoch);
                 Vec::new()
             }
-            Note::Gone { member } => {
-                if self.hosts.contains_key(&member) {
-                    self.gone.insert(member);
-                }
-                Vec::new()
-            }
+            Note::Gone { member } => self.gone(member),
             Note::Leave => {
                 self.leavers.insert(from);
                 Vec::new()
             }
         }
+    }
+
+    fn gone(&mut self, member: Member) -> Vec<Action> {
+        if self.hosts.contains_key(&member) {
+            self.gone.insert(member);
+        }
+        Vec::new()
     }
 
     fn hello(&mut self, from: Member, epoch: Option<u64>, host: u32) -> Vec<Action> {

@@ -182,6 +182,12 @@ impl Participant {
         self.votes.vote()
     }
 
+    /// The epoch that it trains in; none while it has stopped, or waits for one.
+    pub fn in_force(&self) -> Option<u64> {
+        let epoch = self.epoch.as_ref().filter(|_| self.phase == Phase::Training);
+        epoch.map(|decision| decision.epoch)
+    }
+
     /// Takes note of an event; gives what is to be done, in order.
     pub fn handle(&mut self, event: Event, now: Duration) -> Vec<Action> {
         if self.phase == Phase::Ended {

@@ -77,6 +77,28 @@ fn who_is_gone_goes_at_once_and_who_is_silent_in_a_round() {
     assert_eq!(decided(&wait(&mut slow, SECOND * 3, 1)).unwrap().evicted, [Member(1)]);
 }
 
+/// The first member through the last barrier of a leaver closes its connection to it: then the leaver's word would cost that member
+/// its place. If that member says that it has not begun the epoch without the leaver, its connection was cut.
+#[test]
+fn a_leaver_accuses_nobody_who_went_on_without_it() {
+    let told = |epoch: u64, steps: u64| {
+        let mut coordinator = coordinator(3, Limits::default());
+        let proposal = decided(&note(&mut coordinator, 2, Note::Leave, SECOND)).cloned().unwrap();
+        assert_eq!((proposal.kind, &proposal.members[..]), (Kind::Planned, &[Member(0), Member(1)][..]));
+        coordinator.handle(Event::Written, SECOND);
+        note(&mut coordinator, 2, report(5, true, &[0]), SECOND);
+        note(&mut coordinator, 1, report(5, true, &[]), SECOND);
+        let first = Report { epoch: Some(epoch), steps: Some(steps), prepared: false, suspects: vec![] };
+        let mut actions = note(&mut coordinator, 0, Note::Report(first), SECOND);
+        actions.extend(wait(&mut coordinator, SECOND, 4));
+        decided(&actions).cloned().unwrap()
+    };
+    let went_on = told(2, 6);
+    assert_eq!((&went_on.members[..], &went_on.evicted[..]), (&[Member(0), Member(1)][..], &[][..]));
+    assert_eq!((went_on.base, went_on.kind), (2, Kind::Loss { steps: 6 }));
+    assert_eq!(told(1, 5).evicted, [Member(0)]);
+}
+
 /// A coordinator that was stopped would evict all members at once when it goes on.
 #[test]
 fn our_own_sleep_evicts_nobody() {

@@ -48,6 +48,15 @@ def count(text: str) -> int:
     return int(text)
 
 
+def members(text: str) -> tuple[int, int]:
+    """The least and the most ranks of `2:4`. ValueError for anything else."""
+    least, _, most = text.partition(":")
+    found = count(least), count(most)
+    if found[0] > found[1]:
+        raise ValueError
+    return found
+
+
 def word(text: str) -> str:
     """A name. ValueError when it is empty."""
     if not text.strip():
@@ -99,4 +108,5 @@ SIZES = Some("sizes", SIZE)
 RATE = One("rate", "a rate such as 100Mbit or 10Gbit", rate)
 RATES = Some("rates", RATE)
 COUNTS = Some("counts", One("count", "a whole number from 1", count))
+MEMBERS = One("members", "MIN:MAX, two numbers of ranks such as 2:4", members)
 NAMES = Some("names", One("name", "a name", word))

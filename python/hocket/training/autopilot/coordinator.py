@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 
@@ -13,6 +14,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import append_change
 from hocket.launch.store import Store
+from hocket.planning.for_job import updates_per_step
 from hocket.training.autopilot.knowledge import Knowledge, described, differs
 from hocket.training.autopilot.meeting import Order, Report, What
 from hocket.training.autopilot.pace import Pace
@@ -92,7 +94,7 @@ class Coordinator:
                 return
             knows = self._knowledge.cluster is not None
             self._pilot = Pilot(
-                Candidate(key_of(now), now.label),
+                _candidate(now),
                 knows_network=knows,
                 say=self._say,
                 searches=self._knowledge.search_s is not None,
@@ -162,8 +164,7 @@ class Coordinator:
             return
         self._planned = True
         self._offered, now_s = self._knowledge.proposal(now, pilot.latest_s, self._traffic.least_bit_per_s)
-        best = Candidate(key_of(self._offered), self._offered.label, self._offered.predicted_step_s)
-        self._action = pilot.planned(best, now_s)
+        self._action = pilot.planned(_candidate(self._offered), now_s)
 
     def _propose(self, pilot: Pilot, now: Plan) -> None:
         """The next candidate of the search, which is another plan than the one in force."""
@@ -180,7 +181,7 @@ class Coordinator:
             pilot.searched(self._search.ended)
             return
         self._offered = offered
-        self._action = pilot.proposed(Candidate(key_of(offered), offered.label, offered.predicted_step_s))
+        self._action = pilot.proposed(_candidate(offered))
 
     def _refused(self, pilot: Pilot, why: str) -> None:
         if pilot.refused(why) and self._search is not None:
@@ -223,3 +224,8 @@ class Coordinator:
         else:
             trial = self._search.tried(before_s, after_s, ended.error_s or 0.0, kept=ended.what == "kept")
         self._knowledge.take_down(trial, self._trace)
+
+
+def _candidate(plan: Plan) -> Candidate:
+    updates = fmean(updates_per_step(plan)) if plan.buckets else 1.0
+    return Candidate(key_of(plan), plan.label, plan.evidence.predicted_step_s, updates)

@@ -3,8 +3,8 @@
 Rank 0's decides; `beside` brings it what all ranks saw, and does what it asks for. A plan in force is *watched*: its steps are
 compared with what they were when it proved itself. When these differ, the job looks at its network and asks the planner. A plan
 that promises less time is prepared on all ranks, begins as an epoch, and is then *on trial*: it stays only if its steps are
-shorter than those of the plan before. One that does not prove itself is refused for a while, twice as long each time; and the
-planner is asked less and less often while it finds nothing.
+shorter than those of the plan before. Of steps that are as long, more updates are better. A plan that does not prove itself is
+refused for a while, twice as long each time; and the planner is asked less and less often while it finds nothing.
 
 In a *search*, there is always a next candidate: each is on trial for a few steps, in turn with the plan before, so that a drift of
 the machine is in both; the better one stays, and the next is proposed. What trials measure is what the proposer learns from.
@@ -69,11 +69,13 @@ class Caution:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan, as far as this machine knows it. `key` tells it from others; None: nobody predicted its step."""
+    """A plan, as far as this machine knows it. `key` tells it from others; None: nobody predicted its step. `updates`: per step,
+    less than one where gradients are merged."""
 
     key: str
     label: str
     predicted_s: float | None = None
+    updates: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +244,7 @@ class Pilot:
         if best.key == self.current.key:
             self._stay("it is still the best one")
             return None
-        if promised_s > current_s * (1 - self._caution.gain):
+        if promised_s > current_s * (1 - self._caution.gain) and not self._merges_less(best, current_s):
             self._stay(f"{best.label} would take {seconds(promised_s)}, which saves too little")
             return None
         until, _ = self._refused.get(best.key, (0, 0))
@@ -252,6 +254,12 @@ class Pilot:
         self.candidate = best
         self._phase = _Phase.PREPARING
         return Action.PREPARE
+
+    def _merges_less(self, best: Candidate, current_s: float) -> bool:
+        """Whether it makes more updates in steps that are as long."""
+        gain = self._caution.gain
+        as_long = best.predicted_s is not None and best.predicted_s <= current_s * (1 + gain)
+        return as_long and best.updates > self.current.updates * (1 + gain)
 
     def proposed(self, plan: Candidate) -> Action:
         """The search's next candidate."""
@@ -369,7 +377,9 @@ class Pilot:
         now_s = self._median()
         if not hopeless and count < caution.trial_max and abs(now_s / before_s - 1) < caution.clear:
             return None
-        return self._keep(now_s) if now_s < before_s else self._leave(now_s)
+        # Steps that take as long as before do not speak against a plan that makes more updates.
+        longest_s = before_s * (1 + caution.clear * (self.current.updates > self._before.updates))
+        return self._keep(now_s) if now_s < longest_s else self._leave(now_s)
 
     def _try_in_search(self, *, hopeless: bool) -> Action | None:
         caution, before_s = self._caution, self._before_s

@@ -13,15 +13,15 @@ impl Coordinator {
         let awake = self.awake;
         let concerned = self.concerned();
         let is_joiner = |member: Member| !self.base.as_ref().is_some_and(|base| base.has(member));
+        let complaints = self.complaints();
         let Some(change) = &mut self.change else { return Vec::new() };
         let mut new: Vec<(Member, String)> = Vec::new();
         let age = awake.saturating_sub(change.since);
         for &member in concerned.iter().filter(|member| !change.evicted.contains_key(member)) {
-            let complaints =
-                change.reports.values().filter(|report| report.suspects.contains(&member)).count();
+            let count = complaints.iter().filter(|(_, of)| *of == member).count();
             let linked = self.links.contains(&member);
-            if !linked && (complaints > 0 || is_joiner(member)) {
-                new.push((member, format!("its connections ended ({complaints} members cannot hear it)")));
+            if !linked && (count > 0 || is_joiner(member)) {
+                new.push((member, format!("its connections ended ({count} members cannot hear it)")));
             } else if !change.reports.contains_key(&member) && age > self.limits.heartbeat {
                 new.push((member, format!("it did not report within {:?}", self.limits.heartbeat)));
             }
@@ -29,14 +29,8 @@ impl Coordinator {
         // One round for all complaints that cross, so that one cut does not dissolve the job.
         if new.is_empty() && age > self.limits.heartbeat / 2 {
             let stays = |member: &Member| concerned.contains(member) && !change.evicted.contains_key(member);
-            let complaints = change
-                .reports
-                .iter()
-                .filter(|(by, _)| stays(by))
-                .flat_map(|(&by, report)| report.suspects.iter().map(move |&of| (by, of)))
-                .filter(|(_, of)| stays(of))
-                .collect();
-            let round = evicted(&complaints);
+            let open = complaints.into_iter().filter(|(by, of)| stays(by) && stays(of)).collect();
+            let round = evicted(&open);
             new.extend(
                 round.into_iter().map(|(member, by)| (member, format!("{by} members cannot hear it"))),
             );
@@ -45,6 +39,25 @@ impl Coordinator {
             change.evicted.insert(*member, (awake, why.clone()));
         }
         new.into_iter().map(|(member, _)| Action::Kill(member)).collect()
+    }
+
+    /// Who cannot hear whom, as far as it is held against anybody.
+    ///
+    /// Members of a planned epoch that have begun it may close their connections to those that leave with it. A leaver that is still in
+    /// its last step notices that as a loss. So its word counts against a member of that epoch only if that one says itself
+    /// that it has not begun it. If it says nothing, it is evicted for that.
+    fn complaints(&self) -> BTreeSet<(Member, Member)> {
+        let Some(change) = &self.change else { return BTreeSet::new() };
+        let base = self.base.as_ref().map(|base| base.epoch);
+        let in_base = |member: &Member| change.reports.get(member).is_some_and(|each| each.epoch == base);
+        let parts = |by: &Member, of: &Member| {
+            self.pending.as_ref().is_some_and(|(pending, _)| !pending.has(*by) && pending.has(*of))
+        };
+        let heeded = |(by, of): &(Member, Member)| {
+            !parts(by, of) || in_base(of) || self.limits.rules.broken(Bug::HeedLeavers)
+        };
+        let all = change.reports.iter();
+        all.flat_map(|(&by, report)| report.suspects.iter().map(move |&of| (by, of))).filter(heeded).collect()
     }
 
     /// The decision, once everything is known that it depends on.
@@ -62,7 +75,7 @@ impl Coordinator {
         };
         let reports: BTreeMap<_, _> =
             change.reports.iter().filter(|(member, _)| stays.contains(member)).collect();
-        let disputed = reports.values().any(|report| report.suspects.iter().any(|each| stays.contains(each)));
+        let disputed = self.complaints().iter().any(|(by, of)| stays.contains(by) && stays.contains(of));
         if !enough || disputed || !self.fenced(&stays) {
             return Vec::new();
         }

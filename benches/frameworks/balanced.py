@@ -1,0 +1,44 @@
+"""The row `balanced`: batches so large that a backward takes as long as communication, on two hosts at 1 Gbit/s.
+
+A step should then take what the longer of the two takes by itself.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+from benches.emulated import hosts
+from benches.frameworks.measured import GIGABIT, measured, steps, times_faster
+from benches.row import Row
+
+TITLES = {
+    "layers": "ours, a bucket for each layer",
+    "psum": "psum on Gloo",
+    "computation": "computation alone",
+    "communication": "our communication alone",
+}
+
+
+def rows() -> list[Row]:
+    """Against JAX's own collectives, and against the longer part."""
+    found = measured(hosts([GIGABIT] * 2), tuple(TITLES), "--samples", "balanced")
+    parts = zip(found["layers"], found["computation"], found["communication"], strict=True)
+    over = [median(ours) / max(median(computed), median(sent)) for ours, computed, sent in parts]
+    return [
+        Row.over(
+            over,
+            name="balanced",
+            what="step of ours, in the longer of computation and communication",
+            target=1.15,
+            unit="times",
+        ),
+        Row.over(
+            times_faster(found, "layers", "psum"),
+            name="balanced",
+            what="step of psum on Gloo, in steps of ours",
+            target=1.2,
+            least=True,
+            unit="times",
+        ),
+        *(steps(found, "balanced", name, title) for name, title in TITLES.items()),
+    ]

@@ -1,0 +1,57 @@
+"""Seconds per step that contenders took in turns, and the rows that are made of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from benches.emulated import in_emulation
+from benches.row import Row
+from hocket.artefacts.cluster import Cluster
+
+Seconds = Mapping[str, Sequence[Sequence[float]]]
+"""By contender and turn, of its steps."""
+
+GIGABIT, WORLD = 1e9, 4
+
+
+def measured(cluster: Cluster, contenders: Sequence[str], *options: str) -> Seconds:
+    """A rank on each host, none of which knows the cluster. `options`: of `benches.frameworks.rank`."""
+    argv = [sys.executable, "-m", "benches.frameworks.rank", ",".join(contenders), *options]
+    found: Seconds = in_emulation(cluster, [host.name for host in cluster.hosts], argv, told=False)
+    return found
+
+
+def times_faster(found: Seconds, one: str, other: str) -> list[float]:
+    """By turn, the median step of `other` over that of `one`.
+
+    >>> times_faster({"a": [[1.0, 1.0], [2.0, 4.0]], "b": [[3.0, 3.0], [6.0]]}, "a", "b")
+    [3.0, 2.0]
+    """
+    turns = zip(found[one], found[other], strict=True)
+    return [median(theirs) / median(ours) for ours, theirs in turns]
+
+
+def steps(found: Seconds, row: str, contender: str, title: str) -> Row:
+    """The step of one of them, over all turns."""
+    seen_ms = [1e3 * step_s for turn in found[contender] for step_s in turn]
+    return Row.over(seen_ms, name=row, what=f"step of {title}", unit="ms")
+
+
+def against_psum(row: str, cluster: Cluster, target: float) -> list[Row]:
+    """Hocket's three lines against JAX's own collectives: exact means, which have the target, and rounded ones."""
+    found = measured(cluster, ("exact", "rounded", "psum"))
+    titles = {"exact": "ours", "rounded": "ours, rounded", "psum": "psum on Gloo"}
+    ratios = [
+        Row.over(
+            times_faster(found, name, "psum"),
+            name=row,
+            what=f"step of psum on Gloo, in steps of {titles[name]}",
+            target=target if name == "exact" else None,
+            least=True,
+            unit="times",
+        )
+        for name in ("exact", "rounded")
+    ]
+    return [*ratios, *(steps(found, row, name, title) for name, title in titles.items())]

@@ -1,0 +1,114 @@
+//! A program that leaves what it is given as it is, so that it can be run again.
+
+use crate::resize::slices;
+use crate::{BufferKind, Op, Program, RankBuilder, Slice};
+use hocket_ids::{BufferId, OpId};
+
+impl Program {
+    /// The same, with a second bound buffer for each one, from which it is filled first, and which nothing writes. The given buffers
+    /// come before all others, in the order of those that they fill.
+    ///
+    /// So an aborted launch is repeated with the same contributions, whatever has become of the sums by then. Nothing is promised of
+    /// it: promises are about buffers that are read and written. It is made of a program whose promise is proven already.
+    #[must_use]
+    pub fn retained(&self) -> Self {
+        let mut retained = self.clone();
+        for (rank, before) in retained.ranks.iter_mut().zip(&self.ranks) {
+            let bound: Vec<usize> = (0..before.buffers.len())
+                .filter(|&at| before.buffers[at].kind == BufferKind::Bound)
+                .collect();
+            let mut builder = RankBuilder::new();
+            for &at in &bound {
+                let each = &before.buffers[at];
+                builder.buffer_in(
+                    each.space,
+                    format!("{}.given", each.name),
+                    each.dtype,
+                    each.len,
+                    each.kind,
+                );
+            }
+            for each in &before.buffers {
+                builder.buffer_in(each.space, each.name.clone(), each.dtype, each.len, each.kind);
+            }
+            for (given, &at) in bound.iter().enumerate() {
+                let len = before.buffers[at].len;
+                let src = Slice::new(BufferId::from_index(given), 0, len);
+                let dst = Slice::new(BufferId::from_index(bound.len() + at), 0, len);
+                if len > 0 {
+                    builder.push(Op::Copy { src, dst }, None);
+                }
+            }
+            let filled = builder.len();
+            for node in &before.nodes {
+                let mut op = node.op.clone();
+                for slice in slices(&mut op) {
+                    slice.buffer = BufferId::from_index(slice.buffer.index() + bound.len());
+                }
+                let after: Vec<OpId> =
+                    node.after.iter().map(|op| OpId::from_index(op.index() + filled)).collect();
+                builder.push_after(op, &after, node.source);
+            }
+            *rank = builder.finish();
+        }
+        retained.ensures = Vec::new();
+        retained
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::passes::{Options, compile};
+    use crate::{
+        Algorithm, BufferKind, Collective, DType, Kernel, Op, Program, RankBuilder, ReduceOp, Slice,
+    };
+    use hocket_ids::{BufferId, Rank};
+
+    /// A step that is reduced again would start from sums, and count contributions twice.
+    #[test]
+    fn what_is_given_is_copied_first_and_never_written() {
+        let mut builder = RankBuilder::new();
+        let scratch = builder.buffer("scratch", DType::F32, 4, BufferKind::Scratch);
+        let bucket = builder.buffer("bucket", DType::F32, 8, BufferKind::Bound);
+        builder.push(Op::Apply { kernel: Kernel::Scale(2.0), dst: Slice::new(bucket, 2, 6) }, None);
+        builder.push(Op::Copy { src: Slice::new(bucket, 0, 4), dst: Slice::new(scratch, 0, 4) }, None);
+        let program = Program { ranks: vec![builder.finish()], ..Program::default() };
+        let retained = program.retained();
+        let rank = &retained.ranks[0];
+        let names: Vec<_> = rank.buffers.iter().map(|each| each.name.as_str()).collect();
+        assert_eq!(names, ["bucket.given", "scratch", "bucket"]);
+        let written: Vec<_> = rank.nodes.iter().map(|node| node.op.writes()[0]).collect();
+        assert_eq!(
+            written,
+            [Slice::new(BufferId(2), 0, 8), Slice::new(BufferId(2), 2, 6), Slice::new(BufferId(1), 0, 4)]
+        );
+        assert_eq!(rank.nodes[1].after.len(), 1);
+        assert!(rank.nodes.iter().all(|node| node.op.writes().iter().all(|slice| slice.buffer.0 > 0)));
+    }
+
+    /// The copy would race with what a neighbour writes, or an op would run before its buffer is filled.
+    #[test]
+    fn a_sound_program_stays_sound() {
+        for algorithm in [Algorithm::Ring, Algorithm::HalvingDoubling, Algorithm::InPlace] {
+            let group: Vec<Rank> = (0..3).map(Rank::from_index).collect();
+            let rank = || {
+                let mut builder = RankBuilder::new();
+                builder.buffer("bucket", DType::F32, 1000, BufferKind::Bound);
+                let (group, algorithm) = (group.clone(), Some(algorithm.clone()));
+                let (what, slice) = (Collective::AllReduce, Slice::new(BufferId(0), 0, 1000));
+                builder.push(
+                    Op::Collective { what, slice, group, op: ReduceOp::Sum, scale: 0.5, algorithm },
+                    None,
+                );
+                builder.finish()
+            };
+            let logical = Program { ranks: group.iter().map(|_| rank()).collect(), ..Program::default() };
+            let options = Options { order: None, chunk_bytes: 256, codec: None };
+            let retained = compile(&logical, &options).unwrap().retained();
+            assert_eq!(crate::verify::verify(&retained), [], "{algorithm:?}");
+            let given = BufferId(0);
+            let nodes = retained.ranks.iter().flat_map(|rank| &rank.nodes);
+            assert!(nodes.flat_map(|node| node.op.writes()).all(|slice| slice.buffer != given));
+        }
+    }
+}

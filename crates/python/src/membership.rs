@@ -1,0 +1,241 @@
+//! `Participant` and `Coordinator`: the machines of elastic jobs, with notes and orders as bytes.
+
+use crate::engine::duration;
+use crate::exceptions::error;
+use hocket_ids::Member;
+use hocket_protocol::membership::coordinator::{self, Coordinator as Machine};
+use hocket_protocol::membership::member::{self, Participant as Side};
+use hocket_protocol::membership::{Decision, Ending, Kind, Limits, Note, Order};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a machine wants done; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen, get_all)]
+#[derive(Default)]
+pub struct MemberAction {
+    kind: &'static str,
+    bytes: Option<Py<PyBytes>>,
+    member: Option<u64>,
+    step: Option<u64>,
+    epoch: Option<u64>,
+    members: Vec<u64>,
+    evicted: Vec<u64>,
+    why: Option<String>,
+}
+
+fn numbers(members: &[Member]) -> Vec<u64> {
+    members.iter().map(|member| member.0).collect()
+}
+
+/// Both machines speak in whole messages: a transport with frames of its own needs their bodies alone.
+fn body(py: Python<'_>, message: &[u8]) -> Option<Py<PyBytes>> {
+    message.get(size_of::<u32>()..).map(|body| PyBytes::new(py, body).unbind())
+}
+
+fn decided(kind: &'static str, decision: &Decision) -> MemberAction {
+    let step = match decision.kind {
+        Kind::Loss { steps } => Some(steps),
+        Kind::Founded => Some(0),
+        Kind::Planned => None,
+    };
+    MemberAction {
+        kind,
+        step,
+        epoch: Some(decision.epoch),
+        members: numbers(&decision.members),
+        evicted: numbers(&decision.evicted),
+        ..MemberAction::default()
+    }
+}
+
+fn of_member(py: Python<'_>, action: &member::Action) -> MemberAction {
+    use member::Action;
+    let plain = |kind| MemberAction { kind, ..MemberAction::default() };
+    match action {
+        Action::Send(note) => MemberAction { bytes: body(py, &note.encode()), ..plain("send") },
+        Action::Prepare(decision) => decided("prepare", decision),
+        Action::Barrier { step } => MemberAction { step: Some(*step), ..plain("barrier") },
+        Action::Commit { step, epoch } => {
+            MemberAction { step: Some(*step), epoch: Some(*epoch), ..plain("commit") }
+        }
+        Action::Quiesce => plain("quiesce"),
+        Action::Restore => plain("restore"),
+        Action::Enter(decision) => decided("enter", decision),
+        Action::Fetch => plain("fetch"),
+        Action::Redo { step } => MemberAction { step: Some(*step), ..plain("redo") },
+        Action::Exit(member::Exit::Left) => {
+            MemberAction { why: Some(member::Exit::Left.to_string()), ..plain("left") }
+        }
+        Action::Exit(exit) => MemberAction { why: Some(exit.to_string()), ..plain("exit") },
+    }
+}
+
+fn of_coordinator(py: Python<'_>, action: &coordinator::Action) -> MemberAction {
+    use coordinator::Action;
+    let plain = |kind| MemberAction { kind, ..MemberAction::default() };
+    match action {
+        Action::Send { to, order } => {
+            MemberAction { member: Some(to.0), bytes: body(py, &order.encode()), ..plain("send") }
+        }
+        Action::Write(decision) => decided("write", decision),
+        Action::Kill(member) => MemberAction { member: Some(member.0), ..plain("kill") },
+        Action::End(ending) => {
+            let lost = match ending {
+                Ending::BelowMinimum { lost, .. } | Ending::StateLost { lost } => numbers(lost),
+                Ending::OldJournal { .. } | Ending::Contradiction { .. } => Vec::new(),
+            };
+            MemberAction { why: Some(ending.to_string()), members: lost, ..plain("end") }
+        }
+    }
+}
+
+/// A member's side; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Participant(Mutex<Side>);
+
+impl Participant {
+    fn side(&self) -> MutexGuard<'_, Side> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(&self, py: Python<'_>, event: member::Event, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        let now = duration(py, now_s)?;
+        let actions = self.side().handle(event, now);
+        Ok(actions.iter().map(|action| of_member(py, action)).collect())
+    }
+}
+
+#[pymethods]
+impl Participant {
+    #[new]
+    #[pyo3(signature = (*, member, host, coordinator_patience_s, now_s))]
+    fn new(
+        py: Python<'_>,
+        member: u64,
+        host: u32,
+        coordinator_patience_s: f64,
+        now_s: f64,
+    ) -> PyResult<Self> {
+        let limits =
+            Limits { coordinator_patience: duration(py, coordinator_patience_s)?, ..Limits::default() };
+        let side = Side::new(Member(member), host, Some(0), limits, duration(py, now_s)?);
+        Ok(Self(Mutex::new(side)))
+    }
+
+    #[getter]
+    fn in_force(&self) -> Option<u64> {
+        self.side().in_force()
+    }
+
+    fn linked(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Linked, now_s)
+    }
+
+    fn unlinked(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Unlinked, now_s)
+    }
+
+    fn order(&self, py: Python<'_>, body: &[u8], now_s: f64) -> PyResult<Vec<MemberAction>> {
+        let order = Order::decode(body).map_err(|cause| error(py, "RendezvousError", &cause.to_string()))?;
+        self.handle(py, member::Event::Order(order), now_s)
+    }
+
+    fn lost(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Lost(Member(member)), now_s)
+    }
+
+    fn quiesced(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Quiesced, now_s)
+    }
+
+    #[getter]
+    fn vote(&self) -> u64 {
+        self.side().vote()
+    }
+
+    fn loaded(&self, py: Python<'_>, epoch: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Loaded(epoch), now_s)
+    }
+
+    fn leave_asked(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::LeaveAsked, now_s)
+    }
+
+    fn prepared(&self, py: Python<'_>, step: u64, vote: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Prepared { step, vote }, now_s)
+    }
+
+    fn done(&self, py: Python<'_>, step: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Done { step }, now_s)
+    }
+
+    fn tick(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Tick, now_s)
+    }
+}
+
+/// The coordinator; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Coordinator(Mutex<Machine>);
+
+impl Coordinator {
+    fn handle(&self, py: Python<'_>, event: coordinator::Event, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        let now = duration(py, now_s)?;
+        let actions = self.0.lock().unwrap_or_else(PoisonError::into_inner).handle(event, now);
+        Ok(actions.iter().map(|action| of_coordinator(py, action)).collect())
+    }
+}
+
+#[pymethods]
+impl Coordinator {
+    #[new]
+    #[pyo3(signature = (*, founders, members_min, heartbeat_s, now_s))]
+    fn new(
+        py: Python<'_>,
+        founders: usize,
+        members_min: usize,
+        heartbeat_s: f64,
+        now_s: f64,
+    ) -> PyResult<Self> {
+        let limits = Limits {
+            members_min,
+            members_max: founders,
+            heartbeat: duration(py, heartbeat_s)?,
+            // Nobody can come.
+            rejoin_patience: Duration::ZERO,
+            ..Limits::default()
+        };
+        let machine = Machine::new(founders, &[], limits, duration(py, now_s)?);
+        Ok(Self(Mutex::new(machine)))
+    }
+
+    fn note(&self, py: Python<'_>, member: u64, body: &[u8], now_s: f64) -> PyResult<Vec<MemberAction>> {
+        let note = Note::decode(body).map_err(|cause| error(py, "RendezvousError", &cause.to_string()))?;
+        self.handle(py, coordinator::Event::Note { from: Member(member), note }, now_s)
+    }
+
+    fn unlinked(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, coordinator::Event::Unlinked(Member(member)), now_s)
+    }
+
+    fn gone(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, coordinator::Event::Gone(Member(member)), now_s)
+    }
+
+    fn written(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, coordinator::Event::Written, now_s)
+    }
+
+    fn tick(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, coordinator::Event::Tick, now_s)
+    }
+}
+
+/// Adds this file's names to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<MemberAction>()?;
+    module.add_class::<Participant>()?;
+    module.add_class::<Coordinator>()
+}

@@ -1,0 +1,77 @@
+"""Keeps a model's buffers equal in an elastic job: after each step in which they have changed, all have those of the first member.
+
+They travel when all sums of the step are there. A step that a loss interrupts sends them again, from whoever is first then, and
+nobody takes what arrived before the step stands.
+"""
+
+from __future__ import annotations
+
+import torch
+from hocket import _native
+from hocket.errors import UsageError
+from hocket.launch.rendezvous import Job
+from hocket.planning.compile import broadcast_program
+from hocket.torch.buffer_memory import Mirror, mirror, named_buffers
+from hocket.training.companion import Alone
+
+
+class MemberBuffers(Alone):
+    """The buffers of one model. A session's `MembersCompanion`."""
+
+    meets = True
+
+    def __init__(self, model: torch.nn.Module, job: Job, engine: _native.Engine) -> None:
+        """The model's replicas are equal now."""
+        self._engine = engine
+        self._mirror = mirror(model, named_buffers(model), engine.allocate)
+        self._arrived = False
+        self.load(job)
+        self._torn = False
+        """Whether members may have received different things from one that was lost."""
+
+    def load(self, job: Job) -> None:
+        """As `MembersCompanion`: the first one of these members sends from now on."""
+        self._job, self._torn = job, True
+        if self._mirror is not None:
+            memory = self._mirror.memory
+            broadcast = broadcast_program(job.world, len(memory))
+            self._program = self._engine.load(broadcast, {0: (memory, 0)}, priority=0, label="buffers")
+
+    def end(self) -> bool:
+        """Backward is over; whether buffers are to travel."""
+        self._arrived = False
+        if self._mirror is None:
+            return False
+        current = self._current(self._mirror)
+        return self._sends and (self._torn or not self._mirror.holds(current))
+
+    def meet(self) -> None:
+        """All members are here; raises EpochError where one of them is lost."""
+        if self._mirror is None:
+            return
+        if self._sends:
+            self._mirror.put(self._current(self._mirror))
+        self._engine.launch(self._program)
+        self._engine.wait(self._program, self._job.settings.timeout_s)
+        self._arrived = True
+
+    def step_ended(self) -> None:
+        """The step stands: what arrived in it counts."""
+        if self._mirror is None or not self._arrived:
+            return
+        self._arrived = self._torn = False
+        # Whoever sends now may have received them from one that was lost since.
+        self._mirror.take(self._current(self._mirror))
+
+    @property
+    def _sends(self) -> bool:
+        return self._job.rank == 0
+
+    def _current(self, kept: Mirror) -> list[torch.Tensor]:
+        current = kept.current()
+        if current is None:
+            raise UsageError(
+                "an elastic job keeps the buffers that a model begins with, and this one has others now, or of other shapes\n"
+                'hint: `hk.distribute(..., buffers="none")`: each rank has its own'
+            )
+        return current

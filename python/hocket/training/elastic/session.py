@@ -1,0 +1,313 @@
+"""Gradients that are reduced in a job whose ranks may be lost: a step that a loss interrupts is reduced again by the others.
+
+Each step ends with a barrier, which a rank enters when all sums are there. So whoever leaves it knows that all ranks have the sums.
+If a rank has left it before a loss, the step stands for all, otherwise all repeat it without the lost ones: it is the mean over
+exactly the members of the epoch in which it stands (`crates/protocol/src/membership`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from hocket import _native
+from hocket.errors import EpochError, PeerError
+from hocket.launch.membership import Membership
+from hocket.launch.rendezvous import Job
+from hocket.libraries.service import Service
+from hocket.planning.compile import votes_program
+from hocket.training import buckets as bucket_memory
+from hocket.training.buckets import CompiledBucket, LoadedBucket, launches_of
+from hocket.training.changes import Worker
+from hocket.training.companion import MembersCompanion
+from hocket.training.elastic.areas import Area, areas_of, loaded
+from hocket.training.elastic.plans import following
+from hocket.training.elastic.refusals import check_plan, refusal
+from hocket.training.framework import Framework
+from hocket.training.loop import Loop
+from hocket.training.reducing import ReducingSession
+from hocket.training.saved import SavedSession
+from hocket.training.source import ProgramSource
+from hocket.training.spans import Spans
+from hocket.training.votes import ITEM_BYTES, Votes
+
+
+class Barrier:
+    """The end of a step: complete on a rank when all have entered it."""
+
+    def __init__(self, engine: _native.Engine, hosts: Sequence[str]) -> None:
+        """Load the program, at the same position on all ranks."""
+        self._engine = engine
+        self._memory = engine.allocate(ITEM_BYTES)
+        np.frombuffer(memoryview(self._memory), np.float32)[:] = 0
+        self.load(hosts)
+
+    def load(self, hosts: Sequence[str]) -> None:
+        """For an epoch of ranks on these hosts."""
+        program = votes_program(hosts, 1)
+        self._program = self._engine.load(program, {0: (self._memory, 0)}, priority=0, label="done")
+
+    def enter(self) -> int:
+        """Without waiting; the program to wait for."""
+        self._engine.launch(self._program)
+        return self._program
+
+
+class ElasticSession(ReducingSession):
+    """The buckets, hooks and epochs of members of one distributed model.
+
+    Ranks notice a loss in different steps: some when the one before it stands already. The script hears of it in the first step
+    that is the mean of those that are left, which is the same on all: there `job` and its loop become theirs.
+
+    Ranks that leave in order do so after a step on which all agree by votes. The script hears of it when that step is applied.
+    """
+
+    companion: MembersCompanion
+
+    def __init__(
+        self,
+        framework: Framework,
+        *,
+        source: ProgramSource,
+        job: Job,
+        engine: _native.Engine,
+        libraries: Service,
+        spans: Spans | None,
+        companion: MembersCompanion,
+        loaded: Callable[[Sequence[LoadedBucket]], None],
+        membership: Membership,
+        loop: Loop,
+    ) -> None:
+        """As `ReducingSession`. UsageError: the plan has what cannot go on with other members."""
+        check_plan(source.plan(source.epochs.current))
+        self._areas: list[Area] = []
+        self._missed = False
+        """Whether something of this step was not launched, because the epoch of members had ended."""
+        self._membership = membership
+        self._loop = loop
+        self._parted: tuple[int, ...] | None = None
+        """Those that train on when the step that was reduced last is applied, if others leave then."""
+        self._leaves = False
+        self.counted = tuple(range(job.world))
+        """The members whose gradients the last step is the mean of, each by its rank at the start."""
+        self._members = self.counted
+        """Those of the engine's epoch."""
+        self._settled = 0
+        """Steps that stand for good, whoever is lost."""
+        self._everyone = job
+        super().__init__(
+            framework,
+            source=source,
+            job=job,
+            engine=engine,
+            libraries=libraries,
+            spans=spans,
+            companion=companion,
+            loaded=loaded,
+        )
+        self._barrier = Barrier(engine, job.hosts)
+
+    def joinable(self) -> ReducingSession:
+        """UsageError: which ranks take part in a step is for the coordinator to say."""
+        raise refusal("`join`")
+
+    def saved(self) -> SavedSession:
+        """As `Session`. Waits until the last step stands for good: if this rank is shut out before that, the others may repeat the
+        step without it, and nobody goes on from its state."""
+        if self._settled < self.iteration:
+            try:
+                self._wait(self._barrier.enter())
+            except EpochError:
+                # The step stands for those that are left, as one of them has it: this one.
+                self._go_on(self.iteration - 1)
+            self._settled = self.iteration
+        return SavedSession(rank=self.job.rank, world=self.job.world, parameters=(), buckets=())
+
+    def close(self) -> None:
+        """The others may still ask what this rank knows."""
+        self._membership.finish(self.job.settings.timeout_s)
+        super().close()
+
+    def _placed(self, buckets: Sequence[CompiledBucket], epoch: int) -> list[LoadedBucket]:
+        del epoch
+        self._areas = areas_of(buckets, self.engine, self.framework.array)
+        return loaded(self._areas, buckets, self.engine, "")
+
+    def _on_refused(self, error: Exception) -> bool:
+        """Launches of an epoch that has ended are made again in the next one, after backward."""
+        if isinstance(error, EpochError):
+            self._missed = True
+            return True
+        return super()._on_refused(error)
+
+    def _end(self, *, barrier: bool) -> None:
+        del barrier
+        began_ns = _native.now_ns()
+        self.framework.check_in_place(self.buckets)
+        unmade = self._adopt_missing()
+        with self._noting_what_is_missed():
+            self._votes.cast(self._membership.vote, unmade, meet=self.companion.end())
+            self.readiness.finish()
+        self._reduce(unmade)
+        for area in self._areas:
+            area.take()
+        for name in unmade:
+            if not self._votes.made(name):
+                self.framework.drop(name)
+        if not self._warned:
+            self._warn_of_non_finite()
+        self._under_way = False
+        if self.spans is not None:
+            self.spans.waited(self.iteration, began_ns, _native.now_ns())
+        self.companion.step_ended()
+        self.iteration += 1
+        if self.counted != tuple(each.member for each in self._loop.changes.workers):
+            self._tell(self.counted, self.iteration - 1)
+        self._part()
+
+    def _tell(self, members: Sequence[int], step: int, *, left: bool = False) -> None:
+        """The script hears of a change."""
+        self.job = self._everyone.among(members)
+        workers = [
+            Worker(member=member, rank=rank, host=self._everyone.hosts[member])
+            for rank, member in enumerate(members)
+        ]
+        self._loop.changes.go_on(workers, step, left=left)
+
+    def _part(self) -> None:
+        """Begins the epoch without those that leave, if all ranks have agreed on it with the step that has just been reduced.
+
+        All wait for one another once more. Whoever has done so knows that all have the step: nobody needs connections of the
+        old epoch any more, and the first who closes those to a leaver does no harm.
+        """
+        members = self._membership.without_leavers()
+        if members is None or self._leaves:
+            return
+        if not set(self._members) <= set(members):
+            with contextlib.suppress(EpochError):
+                self._wait(self._barrier.enter())
+            if self._everyone.rank not in members:
+                self._membership.wait_for_release(self.job.settings.timeout_s)
+                self._let_go(self.iteration)
+                return
+            self._go_on(self.iteration - 1)
+        self._parted = members
+
+    def _let_go(self, steps: int) -> None:
+        """The others have gone on without this rank after so many steps. Whatever its script still does, nobody waits for it."""
+        self._leaves, self._settled = True, steps
+        self.engine.close()
+        self._everyone.store.leave()
+
+    def leave(self) -> None:
+        """Leave in order: after a step that is still to come, this process ends when its optimizer has stepped."""
+        self._membership.leave()
+
+    def _stepped(self) -> None:
+        super()._stepped()
+        if self._parted is not None:
+            self._loop.count_all()
+        self._tell_of_parting()
+
+    def _begin(self) -> None:
+        # Of a step that was not applied, such as one with gradients that are not finite.
+        self._tell_of_parting()
+        super()._begin()
+
+    def _tell_of_parting(self) -> None:
+        if self._leaves:
+            raise SystemExit(0)
+        if self._parted is not None:
+            parted, self._parted = self._parted, None
+            self._tell(parted, self.iteration, left=True)
+
+    def _reduce(self, unmade: Sequence[str]) -> None:
+        """Until the step stands. What was launched in this epoch is on its way."""
+        step = self.iteration
+        if self._stands(step):
+            self.counted = self._members
+            for launch in self.launches:
+                self.readiness.applied(launch.number)
+            return
+        while not self._go_on(step):
+            with self._noting_what_is_missed():
+                self._votes.cast(self._membership.vote, unmade, meet=self.companion.end())
+                for launch in self.launches:
+                    self.engine.launch(launch.program)
+            if self._stands(step):
+                self.counted = self._members
+                return
+
+    def _stands(self, step: int) -> bool:
+        """Waits for the step's sums, and that all have them; False: the epoch of members has ended before that."""
+        if self._missed:
+            return False
+        try:
+            for launch in self.launches:
+                self._wait(launch.program)
+            vote = self._votes.count(self.job.settings.timeout_s)
+            if self._votes.meet:
+                self.companion.meet()
+            if self._membership.prepared(step, vote):
+                self._wait(self._barrier.enter())
+            return self._membership.done(step)
+        except EpochError:
+            return False
+
+    @contextlib.contextmanager
+    def _noting_what_is_missed(self) -> Iterator[None]:
+        try:
+            yield
+        except EpochError:
+            self._missed = True
+
+    def _wait(self, program: int) -> None:
+        self.engine.wait(program, self.job.settings.timeout_s, self._check_finished)
+
+    def _check_finished(self) -> None:
+        """PeerError: another rank takes part in this step no more."""
+        for member, steps in tuple(self._membership.finished.items()):
+            if steps <= self.iteration:
+                raise PeerError(
+                    f"rank {member} on {self._everyone.hosts[member]} finished after {steps} steps, while rank "
+                    f"{self._everyone.rank} on {self._everyone.host} is in step {self.iteration + 1}\n"
+                    f"hint: {self.framework.hints.unequal_batches}",
+                    rank=member,
+                    host=self._everyone.hosts[member],
+                    why="left",
+                )
+
+    def _go_on(self, step: int) -> bool:
+        """Begins the epoch of those that are left. Whether the step stands: a rank had seen that all have its sums."""
+        self.counted = self._members
+        while True:
+            epoch = self._membership.next_epoch(self.job.settings.timeout_s)
+            if epoch is None:
+                self._let_go(step + 1)
+                return True
+            self._members = epoch.members
+            try:
+                self._load_members(epoch.number)
+            except EpochError:
+                continue
+            self._settled = self._membership.committed
+            stands = self._settled > step
+            self._missed = False
+            self._membership.resumed(epoch.number, again=not stands)
+            return stands
+
+    def _load_members(self, epoch: int) -> None:
+        """Programs of an epoch of members; EpochError: it has ended already."""
+        job = self._everyone.among(self._members)
+        plan = following(self.source.plan(self.source.epochs.current), job.hosts)
+        compiled = bucket_memory.of_plan(plan, self._gradients, job=job)
+        self.buckets = loaded(self._areas, compiled, self.engine, f" of members' epoch {epoch}")
+        self.launches = launches_of(self.buckets)
+        if isinstance(self._votes, Votes):
+            self._votes.load(job.hosts)
+        self._barrier.load(job.hosts)
+        self.companion.load(job)
+        self._count_gradients()
+        self._loaded(self.buckets)

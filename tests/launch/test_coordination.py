@@ -1,0 +1,142 @@
+"""The coordinator of an elastic job behind its server: what members may say to it, and what the launcher learns."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hocket import _native
+from hocket.launch.coordination import Coordination
+from hocket.launch.frames import FrameError
+from hocket.launch.member_messages import Comes, Finished, FromMember, Notes, Over, read_from_coordinator
+
+
+class Job:
+    """Members that speak with a coordinator, each over a client of the same number."""
+
+    def __init__(self, world: int, members_min: int = 1) -> None:
+        self.coordination = Coordination(world, members_min, heartbeat_s=5.0)
+        self.members = [
+            _native.Participant(
+                member=rank, host=rank, coordinator_patience_s=5.0, now_s=_native.now_ns() * 1e-9
+            )
+            for rank in range(world)
+        ]
+        self.said: list[list[str]] = [[] for _ in range(world)]
+        """What each member was told to do, by kind."""
+        self.over: set[int] = set()
+        self.gone: set[int] = set()
+        for rank, member in enumerate(self.members):
+            self.say(rank, Comes(member=rank, who=f"rank {rank}"))
+            self.act(rank, member.linked(_native.now_ns() * 1e-9))
+        self.deliver()
+
+    def say(self, rank: int, message: FromMember) -> None:
+        self.coordination.receive(rank, msgspec.json.encode(message), _native.now_ns())
+
+    def act(self, rank: int, actions: list[_native.MemberAction]) -> None:
+        for action in actions:
+            self.said[rank].append(action.kind)
+            if action.kind == "send" and action.bytes is not None:
+                self.say(rank, Notes(note=action.bytes))
+            if action.kind == "prepare" and action.epoch is not None:
+                self.act(rank, self.members[rank].loaded(action.epoch, _native.now_ns() * 1e-9))
+            if action.kind == "quiesce":
+                self.act(rank, self.members[rank].quiesced(_native.now_ns() * 1e-9))
+
+    def deliver(self) -> None:
+        """Until nobody has anything to say."""
+        while answers := self.coordination.answers():
+            for rank, payload in answers:
+                message = read_from_coordinator(payload)
+                if isinstance(message, Over):
+                    self.over.add(rank)
+                elif rank not in self.gone and hasattr(message, "order"):
+                    self.act(rank, self.members[rank].order(message.order, _native.now_ns() * 1e-9))
+
+    def lose(self, rank: int) -> None:
+        """Its process ends; the others miss it."""
+        self.gone.add(rank)
+        self.coordination.disconnect(rank)
+        self.coordination.gone(rank)
+        for other, member in enumerate(self.members):
+            if other not in self.gone:
+                self.act(other, member.lost(rank, _native.now_ns() * 1e-9))
+        self.deliver()
+
+
+def test_the_others_go_on_in_the_next_epoch() -> None:
+    """Broken: survivors of a loss would wait for a decision that nobody makes."""
+    job = Job(3)
+    assert job.coordination.founded
+    assert [member.in_force for member in job.members] == [1, 1, 1]
+    job.lose(1)
+    assert [job.members[rank].in_force for rank in (0, 2)] == [2, 2]
+    assert job.said[0][-2:] == ["send", "redo"]
+    assert [job.coordination.has(rank) for rank in range(3)] == [True, False, True]
+    assert job.coordination.ended is None
+
+
+def test_a_job_of_too_few_ends_and_names_whom_it_lost() -> None:
+    """Broken: whoever is left would wait for ranks that cannot come."""
+    job = Job(3, members_min=3)
+    job.lose(2)
+    job.coordination.expire(_native.now_ns() + 10**9)
+    job.deliver()
+    assert job.coordination.ended is not None
+    assert job.coordination.ended.lost == (2,)
+    assert job.said[0][-1] == job.said[1][-1] == "exit"
+
+
+def test_who_leaves_is_released_when_the_others_have_gone_on() -> None:
+    """Broken: a rank that leaves would be taken for lost, or end while others still need what it has."""
+    job = Job(3)
+    now_s = _native.now_ns() * 1e-9
+    job.act(1, job.members[1].leave_asked(now_s))
+    job.deliver()
+    vote = min(member.vote for member in job.members)
+    for rank, member in enumerate(job.members):
+        job.act(rank, member.prepared(0, vote, now_s))
+    for rank in (1, 0, 2):
+        assert "left" not in job.said[1]
+        job.act(rank, job.members[rank].done(0, now_s))
+        job.deliver()
+    assert job.said[1][-1] == "left"
+    assert [job.members[rank].in_force for rank in (0, 2)] == [2, 2]
+    job.gone.add(1)
+    job.coordination.disconnect(1)
+    assert [job.coordination.has(rank) for rank in range(3)] == [True, False, True]
+    job.lose(2)
+    assert job.members[0].in_force == 3
+    assert "redo" in job.said[0]
+
+
+def test_who_has_finished_waits_until_all_have() -> None:
+    """Broken: a rank that leaves first could not say any more how far it was, and the others would repeat a step that stands."""
+    job = Job(3)
+    job.say(0, Finished(steps=4))
+    job.say(2, Finished(steps=4))
+    job.deliver()
+    assert not job.over
+    job.lose(1)
+    assert job.over == {0, 2}
+    job.coordination.disconnect(0)
+    assert job.coordination.ended is None
+    assert job.members[2].in_force == 2
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\xff",
+        b'{"op":"finished","steps":1}',
+        b'{"op":"comes","member":7,"who":"x"}',
+        b'{"op":"comes","member":0,"who":"x"}',
+        b'{"op":"notes","note":"!"}',
+    ],
+)
+def test_what_no_member_says_is_refused(payload: bytes) -> None:
+    """Broken: a process of an older version, or another job's, would count as a member, or stop the coordinator."""
+    job = Job(2)
+    with pytest.raises(FrameError):
+        job.coordination.receive(9, payload, _native.now_ns())

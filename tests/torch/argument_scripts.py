@@ -1,0 +1,47 @@
+"""What ranks of `test_wrong_arguments.py` do: calls that are mistaken, one after the other, as in the cells of a notebook."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import hocket.torch as hk
+import torch
+from hocket.errors import Error
+from torch import nn
+
+MISTAKES: tuple[dict[str, Any], ...] = (
+    {"model": 3},
+    {"optimizer": "SGD"},
+    {"optimizer": torch.optim.SGD(nn.Linear(3, 2).parameters(), lr=0.01)},
+    {"plan": "plan.json"},
+    {"policy": "topk"},
+    {"promise": 3},
+    {"search": "soon"},
+)
+
+
+def mistaken() -> list[str]:
+    """What is said of each, and of a right call after them: its type, and the first line."""
+    return [_said_of(given) for given in (*MISTAKES, {})]
+
+
+def once_more() -> list[str]:
+    """The same of the last mistake, which ranks notice when they have met."""
+    return [_said_of(given) for given in (MISTAKES[-1], {})]
+
+
+def _said_of(given: dict[str, Any]) -> str:
+    model = nn.Linear(3, 2)
+    arguments = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01), **given}
+    try:
+        hk.distribute(arguments.pop("model"), arguments.pop("optimizer"), **arguments)
+        model(torch.ones(1, 3)).sum().backward()
+    except Error as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return "trained"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(mistaken()))

@@ -1,0 +1,167 @@
+"""A training whose ranks are lost, and what a single process makes of the same steps and members."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hocket.torch as hk
+import torch
+from hocket.launch.membership import Membership
+from hocket.torch.distribute import distributed_of
+from hocket.training.elastic.session import Barrier, ElasticSession
+
+STEPS = 12
+LOST_IN = 5
+"""The step in which a rank is lost."""
+PAUSE_S = 0.5
+BATCH, WIDTH, LAYERS = 4, 64, 3
+MOMENTUM, RATE = 0.9, 0.05
+
+EDGES = ("forward", "backward", "launched", "prepared", "entered", "done", "optimizer")
+"""Where in its step the victim dies: before any gradient, between two, when all buckets are on their way, with all sums, in the
+barrier at the step's end, behind it, and when the optimizer has stepped."""
+
+
+NORMS = "norms"
+"""An argument: the model has batch norms, with their running statistics."""
+
+
+def made(*, norms: bool = False) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """The model and its optimizer, as all begin."""
+    torch.manual_seed(0)
+    layers: list[torch.nn.Module] = []
+    for _ in range(LAYERS):
+        layers += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()]
+        if norms:
+            layers.append(torch.nn.BatchNorm1d(WIDTH))
+    model = torch.nn.Sequential(*layers)
+    return model, torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+
+
+def loss_of(model: torch.nn.Module, member: int, step: int) -> torch.Tensor:
+    """Of a member's batch in a step."""
+    batch = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(1000 * member + step))
+    return model(batch).square().mean()
+
+
+def digest(model: torch.nn.Module) -> str:
+    """Of the bits of parameters and buffers."""
+    found = hashlib.sha256()
+    for each in values(model):
+        found.update(each.numpy().tobytes())
+    return found.hexdigest()
+
+
+def values(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Parameters and buffers."""
+    return [each.detach() for each in (*model.parameters(), *model.buffers())]
+
+
+def replayed(members: list[list[int]], *, norms: bool = False) -> list[torch.Tensor]:
+    """Parameters and buffers after a step for each of these sets of members, made by one process: buffers are the first one's."""
+    model, optimizer = made(norms=norms)
+    for step, own in enumerate(members):
+        optimizer.zero_grad()
+        losses = [loss_of(model, own[0], step)]
+        kept = [buffer.clone() for buffer in model.buffers()]
+        losses += [loss_of(model, member, step) for member in own[1:]]
+        for buffer, value in zip(model.buffers(), kept, strict=True):
+            buffer.data.copy_(value)
+        torch.stack(losses).mean().backward()
+        optimizer.step()
+    return values(model)
+
+
+def die() -> None:
+    """At once."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Fate:
+    """Where a rank dies. `victims`: `RANK:STEP:EDGE` each."""
+
+    def __init__(self, rank: int, victims: list[str], leave: Callable[[], None] | None = None) -> None:
+        """Of this one. `leave`: how it leaves in order, if it can."""
+        self._leave = leave
+        self.step = 0
+        """In which it is."""
+        self._mine = {
+            int(step): edge for own, step, edge in (each.split(":") for each in victims) if int(own) == rank
+        }
+
+    def at(self, edge: str) -> None:
+        """This edge of the step has come."""
+        mine = self._mine.get(self.step, "")
+        if mine == edge:
+            die()
+        if mine == f"{edge} stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if mine == f"{edge} pauses":
+            time.sleep(PAUSE_S)
+        if mine == f"{edge} leaves" and self._leave is not None:
+            self._leave()
+        later = mine.split(" ms after ")
+        if later[1:] == [edge]:
+            threading.Timer(float(later[0]) * 1e-3, die).start()
+
+
+def trained(directory: Path, victims: list[str]) -> None:
+    """One rank. `victims`: as of `Fate`, or `NORMS`."""
+    rank = int(os.environ["HOCKET_RANK"])
+    fate = Fate(rank, [each for each in victims if each != NORMS])
+    model, optimizer = made(norms=NORMS in victims)
+    model, optimizer = hk.distribute(model, optimizer)
+    die_inside(fate.at)
+    model[2].weight.register_hook(lambda _: fate.at("backward"))
+    records = []
+    for step in range(STEPS):
+        fate.step = step
+        optimizer.zero_grad()
+        loss = loss_of(model, rank, step)
+        fate.at("forward")
+        loss.backward()
+        optimizer.step()
+        fate.at("optimizer")
+        records.append({"members": distributed_of(model).session.counted, "digest": digest(model)})
+    assert hk.world(model) == len(records[-1]["members"])
+    if directory.exists():
+        torch.save(values(model), directory / f"{rank}.pt")
+        (directory / f"{rank}.json").write_text(json.dumps(records))
+
+
+def die_inside(at: Callable[[str], None]) -> None:
+    """Calls `at` at the edges within the session."""
+
+    def around(owner: type, name: str, before: str | None, after: str | None) -> None:
+        inner = getattr(owner, name)
+
+        @functools.wraps(inner)
+        def outer(*arguments: Any, **named: Any) -> Any:
+            if before is not None:
+                at(before)
+            found = inner(*arguments, **named)
+            if after is not None:
+                at(after)
+            return found
+
+        setattr(owner, name, outer)
+
+    around(ElasticSession, "_reduce", "launched", None)
+    around(Membership, "prepared", "prepared", None)
+    around(Barrier, "enter", None, "entered")
+    around(Membership, "done", None, "done")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    trained(Path(sys.argv[1]), sys.argv[2:])

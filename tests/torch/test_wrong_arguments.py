@@ -1,0 +1,45 @@
+"""Calls of `distribute` that are mistaken: each is refused by name, and in a notebook the next cell works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support import ranks
+
+
+def test_one_process_says_what_is_wrong_and_trains_when_it_is_mended() -> None:
+    """Broken: a cell after a mistake would end with a closed connection, and the mistake with a missing attribute."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("HOCKET_")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.torch.argument_scripts"],
+        env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == [
+        "UsageError: the model is of type int, not torch.nn.modules.module.Module",
+        "UsageError: the optimizer is of type str, not torch.optim.optimizer.Optimizer",
+        "UsageError: the optimizer steps no parameter of the model: it has another model's, or those before a replacement",
+        "UsageError: the plan is of type str, not a Plan",
+        "UsageError: the policy is of type str, not a Policy",
+        "UsageError: promise=3: a Promise, or words such as 'exact', 'rounded', 'merged', 'delayed'",
+        "UsageError: a search of `soon`",
+        "trained",
+    ]
+
+
+def test_ranks_that_have_left_their_job_say_why(tmp_path: Path) -> None:
+    """Broken: only a closed connection would be named."""
+    ended = ranks.run("tests.torch.argument_scripts:once_more", 2, tmp_path)
+    assert ended.outcome.code == 0, ended.output
+    for rank, (first, then) in enumerate(ended.returned):
+        # Whoever comes second may hear of the first one's mistake before it makes its own.
+        assert "a search of `soon`" in first
+        assert then == f"UsageError: rank {rank} has left its job: {first}"
