@@ -48,7 +48,7 @@ test: setup ## every check and test: Rust, then Python
 	$(PYTEST) --doctest-modules --ignore=python/hocket/jax --ignore=benches/frameworks python/hocket benches
 	$(PARALLEL) -m "not timing" $(ALL_TESTS)
 	$(MAKE) --no-print-directory test-clients
-	$(PYTEST) -m timing --durations=20 --durations-min=3 $(ALL_TESTS)
+	scripts/timing-tests $(BIN)/python $(ALL_TESTS)
 
 quick: base ## what needs no job and no network: programs, protocol, plans, formats; less than a minute
 	$(CARGO_TEST) $(PURE_CRATES:%=-p hocket-%)

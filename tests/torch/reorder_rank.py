@@ -1,4 +1,4 @@
-"""A rank that trains while a link of its own becomes slow: `reorder_rank.py OUT STEPS SLOW_AT A,B`."""
+"""A rank that trains until its order has changed because a link became slow: `reorder_rank.py OUT STEPS SLOW_AT A,B`."""
 
 import hashlib
 import json
@@ -16,6 +16,8 @@ from hocket.planning.buckets import buckets, plan_of
 from torch import nn
 
 SIDE = 512
+AFTER = 10
+"""Steps in the new order."""
 FAST, SLOW = "400mbit", "50mbit"
 
 
@@ -31,7 +33,7 @@ def make_slow(other: int) -> None:
 
 
 def main() -> None:
-    """One rank."""
+    """One rank; it gives up after STEPS steps."""
     out, steps, slow_at = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     slow = [int(each) for each in sys.argv[4].split(",")]
     rank, world = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
@@ -49,6 +51,9 @@ def main() -> None:
         if step == slow_at and rank in slow:
             make_slow(next(each for each in slow if each != rank))
         epochs.append(hk.agreed(model)["epoch"])
+        # Every rank sees an epoch in the same step, so they end together.
+        if step >= slow_at + AFTER and epochs[-AFTER] > epochs[slow_at]:
+            break
         optimizer.zero_grad()
         model(inputs).square().mean().backward()
         optimizer.step()

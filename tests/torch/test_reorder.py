@@ -17,7 +17,8 @@ from tests.support import warm
 HOSTS = 4
 PORT = 29_451
 SCRIPT = Path(__file__).with_name("reorder_rank.py")
-STEPS, SLOW_AT = 140, 60
+STEPS, SLOW_AT = 500, 60
+"""Steps after which the ranks give up, and the one at which a path becomes slow."""
 
 
 def train(emulated, out, slow, **settings):
