@@ -273,6 +273,10 @@ class Group:
     def begin(self, turn: int) -> None:
         """An execution begins whose leaves are of this turn, for the trace. Turns are numbered from 0 on."""
 
+    def answer_begin(self, execution: Callable[[], int]) -> None:
+        """For functions whose caller does not hand the turn to them: each execution calls `execution()` for it, on a thread of the
+        runtime's. What that raises, the execution raises, in the runtime's words."""
+
     def wait(self, turn: int, timeout_s: float) -> None:
         """Until all turns before this one are over. PeerError: the group has failed, or the time is up."""
 
@@ -288,6 +292,10 @@ def xla_handlers() -> tuple[Any, Any]:
     The first copies a gradient: operands gradient and turn (a scalar of uint32); its result is a scalar of uint32. The second gives
     the mean, which may be in the gradient's memory: operands gradient, turn, and a scalar of uint32 that depends on the results of
     the first of all gradients."""
+
+def tensorflow_register(version: str) -> None:
+    """Registers the ops `HocketBegin`, `HocketGive` and `HocketTakeBack` with the TensorFlow that the process has loaded, once.
+    UsageError: it is another than Hocket knows; `version`: its own, for the message."""
 
 class Readiness:
     """Counts gradients of one backward and launches each bucket's program when its last gradient is there."""

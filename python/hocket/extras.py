@@ -10,6 +10,7 @@ EXTRAS = {
     "torch": "torch",
     "jax": "jax",
     "optax": "jax",
+    "tensorflow": "tensorflow",
     "numba": "kernels",
     "mpi4py": "mpi",
     "pyarrow": "traces",

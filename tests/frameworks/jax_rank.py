@@ -22,7 +22,8 @@ from hocket.errors import Error
 from hocket.planning.buckets import buckets, plan_of
 from hocket.policies import READY_MADE, LocalSGD
 from hocket.settings import Settings
-from tests.frameworks.jax_models import MODELS, OPTIMIZERS, normal
+from tests.frameworks.jax_models import MODELS, OPTIMIZERS
+from tests.frameworks.policies import SHAPES, drawn, of_torch
 
 RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
 STEPS = 50
@@ -295,17 +296,6 @@ def by_default():
     return [float(each.min()) for each in means.values()], [float(each.max()) for each in means.values()]
 
 
-SHAPES = {"bias": (37,), "weight": (40, 30)}
-
-
-def drawn(step):
-    """This rank's gradients."""
-    return {
-        name: normal([step, RANK, at], *shape).astype(np.float32)
-        for at, (name, shape) in enumerate(SHAPES.items())
-    }
-
-
 def by_policy(name):
     """Bits of the results of some steps, by a policy: under JAX, and under PyTorch."""
     hk.distribute(
@@ -314,30 +304,6 @@ def by_policy(name):
     reduce = hk.gradients(hk.mean)
     under_jax = [digest(reduce(drawn(step))) for step in range(5)]
     return under_jax, of_torch(READY_MADE[name]())
-
-
-def of_torch(policy):
-    import hocket.torch
-    import torch
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            for name, shape in SHAPES.items():
-                self.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
-
-    model = Model()
-    model, optimizer = hocket.torch.distribute(
-        model, torch.optim.SGD(model.parameters(), lr=0.0), policy=policy
-    )
-    seen = []
-    for step in range(5):
-        optimizer.zero_grad()
-        sum(
-            (model.get_parameter(name) * torch.from_numpy(each)).sum() for name, each in drawn(step).items()
-        ).backward()
-        seen.append(digest([each.grad.numpy() for each in model.parameters()]))
-    return seen
 
 
 CHECKPOINT, LAST = 6, 12

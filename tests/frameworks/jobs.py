@@ -37,7 +37,12 @@ def run(
 ) -> Ended:
     """Calls of `(module:name, argument…)`, one after the other on each rank; what they return must be JSON. `hosts`: by rank."""
     argv = [sys.executable, __file__, str(directory), json.dumps(calls)]
-    own = {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu", **(environment or {})}
+    own = {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        **(environment or {}),
+    }
     out = io.BytesIO()
     specs = [ProcessSpec(argv=argv, host=host, environment=own) for host in (hosts or [None] * world)]
     outcome = launch(specs, settings=settings, out=out, err=out)

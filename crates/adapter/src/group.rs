@@ -4,7 +4,7 @@
 //! results back that are waited for, and tells the framework, whose runtime may go on computing in that call; the
 //! executor's own threads are never held up.
 
-use crate::loan::Loan;
+use crate::loan::Lent;
 use crate::programs::{Event, Programs, Told};
 use crate::turns::{Lack, Taken, Turns};
 use hocket_executor::readiness::{Readiness, Schedule};
@@ -37,24 +37,24 @@ pub enum Given {
 }
 
 /// See the crate's head. Closes when it is dropped.
-pub struct Group<P: Programs, L: Loan> {
-    shared: Arc<Shared<P, L>>,
+pub struct Group<P: Programs> {
+    shared: Arc<Shared<P>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared<P, L> {
+struct Shared<P> {
     programs: Arc<P>,
     /// By leaf: its name, for people, and its size.
     leaves: Vec<(String, usize)>,
     timeout: Duration,
     events: Sender<Event>,
-    state: Mutex<State<P, L>>,
+    state: Mutex<State<P>>,
     /// A turn is over, or the group has failed.
     changed: Condvar,
 }
 
-struct State<P, L> {
-    turns: Turns<L>,
+struct State<P> {
+    turns: Turns<Lent>,
     loaded: Option<Arc<Buckets<P>>>,
     failed: Option<Error>,
     /// When executions of turns that are not over began.
@@ -72,7 +72,7 @@ struct Buckets<P> {
     leaves: Vec<Placed>,
 }
 
-impl<P: Programs, L: Loan> Group<P, L> {
+impl<P: Programs> Group<P> {
     /// `leaves`: names and sizes in bytes; `timeout`: for each launch, and for the leaves that a turn lacks.
     pub fn new(programs: Arc<P>, leaves: Vec<(String, usize)>, timeout: Duration) -> io::Result<Self> {
         let (events, arrivals) = channel();
@@ -124,7 +124,7 @@ impl<P: Programs, L: Loan> Group<P, L> {
         leaf: usize,
         turn: u32,
         operand: &[u8],
-        lend: impl FnOnce() -> L,
+        lend: impl FnOnce() -> Lent,
     ) -> Result<Given, Error> {
         let shared = &*self.shared;
         let mut state = shared.lock();
@@ -143,8 +143,14 @@ impl<P: Programs, L: Loan> Group<P, L> {
 
     /// `lent` ends with the mean of a leaf that was given: at the latest after the time-out, or when the group closes. A runtime
     /// may call one such function after the other, and await each: all leaves of the turn must have been given before.
-    pub fn take_back(&self, leaf: usize, turn: u32, lent: L) {
+    pub fn take_back(&self, leaf: usize, turn: u32, lent: Lent) {
         self.shared.take_back(leaf, turn, lent);
+    }
+
+    /// Waits until means of `turn` may be taken back, for a runtime whose leaves of later turns seem given while they wait for
+    /// theirs. What holds a turn up fails the group within its time-out.
+    pub fn wait_for_turn(&self, turn: u32) -> Result<(), Error> {
+        self.wait(turn, 2 * self.shared.timeout, || false).map(drop)
     }
 
     /// Waits until all turns before `turn` are over. `interrupted` is called several times a second and ends the wait with
@@ -197,13 +203,13 @@ impl<P: Programs, L: Loan> Group<P, L> {
     }
 }
 
-impl<P: Programs, L: Loan> Drop for Group<P, L> {
+impl<P: Programs> Drop for Group<P> {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl<P, L> State<P, L> {
+impl<P> State<P> {
     /// Takes a leaf, with its place; Err: why it cannot be.
     fn take(
         &mut self,
@@ -231,8 +237,8 @@ impl<P, L> State<P, L> {
     }
 }
 
-impl<P: Programs, L: Loan> Shared<P, L> {
-    fn lock(&self) -> MutexGuard<'_, State<P, L>> {
+impl<P: Programs> Shared<P> {
+    fn lock(&self) -> MutexGuard<'_, State<P>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -292,7 +298,7 @@ impl<P: Programs, L: Loan> Shared<P, L> {
         arrived
     }
 
-    fn take_back(&self, leaf: usize, turn: u32, lent: L) {
+    fn take_back(&self, leaf: usize, turn: u32, lent: Lent) {
         let mut state = self.lock();
         let (lent, outcome) = match (&state.failed, &state.loaded, self.leaves.get(leaf)) {
             (Some(cause), _, _) => (Some(lent), Err(cause.clone())),
@@ -317,7 +323,7 @@ impl<P: Programs, L: Loan> Shared<P, L> {
     }
 
     /// Copies results back. With the last of them, the next turn opens.
-    fn end(&self, buckets: &Arc<Buckets<P>>, whole: Vec<(usize, L)>) {
+    fn end(&self, buckets: &Arc<Buckets<P>>, whole: Vec<(usize, Lent)>) {
         let count = whole.len();
         for (leaf, lent) in whole {
             lent.end(Ok(buckets.leaves[leaf].region.as_bytes()));
@@ -366,7 +372,7 @@ impl<P: Programs, L: Loan> Shared<P, L> {
     }
 
     /// Spans of a turn that is over: computing until its last leaf was there, then waiting.
-    fn mark(&self, state: &mut State<P, L>, turn: u32) {
+    fn mark(&self, state: &mut State<P>, turn: u32) {
         for (_, began) in state.began_ns.extract_if(.., |each| each.0 == turn) {
             self.programs.mark(Kind::Backward, turn, began, state.given_ns);
             self.programs.mark(Kind::Wait, turn, state.given_ns, now_ns());
@@ -403,7 +409,7 @@ impl<P: Programs, L: Loan> Shared<P, L> {
     }
 
     /// Ends all that is lent; the first cause counts.
-    fn fail_in(&self, mut state: MutexGuard<'_, State<P, L>>, cause: Error) {
+    fn fail_in(&self, mut state: MutexGuard<'_, State<P>>, cause: Error) {
         let cause = state.failed.get_or_insert(cause).clone();
         let lent = state.turns.drain();
         drop(state);

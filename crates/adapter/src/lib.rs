@@ -14,13 +14,17 @@
 //! Knows no framework and opens no socket.
 #![forbid(unsafe_code)]
 
+mod code;
 mod group;
+mod groups;
 mod loan;
 mod programs;
 #[cfg(test)]
 mod tests;
 mod turns;
 
+pub use code::{ABORTED, DEADLINE_EXCEEDED, FAILED_PRECONDITION, INTERNAL, code};
 pub use group::{Given, Group, Placed};
-pub use loan::Loan;
+pub use groups::{Begin, EngineGroup, NOT_DISTRIBUTED, Refusal, answer_begin, begin, find, forget, register};
+pub use loan::{Lent, Loan};
 pub use programs::Programs;

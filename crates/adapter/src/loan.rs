@@ -8,5 +8,8 @@ pub trait Loan: Send + 'static {
     fn operand(&self) -> &[u8];
 
     /// The result, which it copies before it returns, or why there is none.
-    fn end(self, outcome: Result<&[u8], &Error>);
+    fn end(self: Box<Self>, outcome: Result<&[u8], &Error>);
 }
+
+/// A loan of any framework's.
+pub type Lent = Box<dyn Loan>;

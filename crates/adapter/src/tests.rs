@@ -100,7 +100,7 @@ impl Loan for Lent {
         &self.bytes
     }
 
-    fn end(self, outcome: Result<&[u8], &Error>) {
+    fn end(self: Box<Self>, outcome: Result<&[u8], &Error>) {
         let outcome = outcome.map(<[u8]>::to_vec).map_err(ToString::to_string);
         if !self.is_result && outcome.is_ok() {
             assert_eq!(outcome, Ok(self.turn.to_ne_bytes().to_vec()), "given later");
@@ -111,7 +111,7 @@ impl Loan for Lent {
 
 struct Job {
     programs: Arc<Simulated>,
-    group: Group<Simulated, Lent>,
+    group: Group<Simulated>,
     told: Sender<Ended>,
     ended: Receiver<Ended>,
     memory: Vec<Allocation>,
@@ -165,7 +165,7 @@ impl Job {
 
     /// The leaf is made; Err: why it is refused.
     fn offer(&self, leaf: usize, turn: u32) -> Result<Given, String> {
-        let given = self.group.give(leaf, turn, &bytes(leaf, turn), || self.lent(leaf, turn));
+        let given = self.group.give(leaf, turn, &bytes(leaf, turn), || Box::new(self.lent(leaf, turn)));
         given.map_err(|cause| cause.to_string())
     }
 
@@ -174,7 +174,7 @@ impl Job {
     }
 
     fn take_back(&self, leaf: usize, turn: u32) {
-        self.group.take_back(leaf, turn, Lent { is_result: true, ..self.lent(leaf, turn) });
+        self.group.take_back(leaf, turn, Box::new(Lent { is_result: true, ..self.lent(leaf, turn) }));
     }
 
     fn next(&self) -> Ended {
@@ -315,7 +315,7 @@ fn leaves_come_on_any_thread() {
             for leaf in 0..8 {
                 let (group, lent) = (&job.group, job.lent(leaf, turn));
                 scope.spawn(move || {
-                    let given = group.give(leaf, turn, &bytes(leaf, turn), || lent).unwrap();
+                    let given = group.give(leaf, turn, &bytes(leaf, turn), || Box::new(lent)).unwrap();
                     assert_eq!(given, Given::Now);
                 });
             }
@@ -392,7 +392,7 @@ fn what_does_not_fit_is_refused_alone() {
     let over = "the gradient of `leaf1`: turn 4294967295 is over: turn 0 is open";
     assert_eq!(job.offer(1, u32::MAX), Err(over.into()));
     assert_eq!(job.offer(9, 0), Err("leaf 9 of 2".into()));
-    let long = job.group.give(1, 0, &[0; 3], || job.lent(1, 0)).unwrap_err().to_string();
+    let long = job.group.give(1, 0, &[0; 3], || Box::new(job.lent(1, 0))).unwrap_err().to_string();
     assert_eq!(long, "the gradient of `leaf1` has 3 bytes, and 4 at the start");
     for (leaf, turn) in [(1, 0), (0, 1)] {
         job.take_back(leaf, turn);

@@ -1,5 +1,6 @@
 //! Raises the exceptions of `hocket.errors` from Rust, with their attributes.
 
+use hocket_adapter::{ABORTED, DEADLINE_EXCEEDED, FAILED_PRECONDITION, INTERNAL, Refusal};
 use hocket_executor::{Engine, Error, Failure, Location, Who};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -41,6 +42,22 @@ pub fn raise(py: Python<'_>, cause: &Error) -> PyErr {
         Error::Usage(_) => error(py, "UsageError", &message),
         Error::Program { .. } => error(py, "ProgramError", &message),
         Error::System(_) => error(py, "Error", &message),
+    }
+}
+
+/// What a framework's runtime is told of an exception that was raised for it.
+pub fn refusal(py: Python<'_>, raised: &PyErr) -> Refusal {
+    let value = raised.value(py);
+    let attribute = |name: &str| value.getattr(name).and_then(|found| found.extract::<String>()).ok();
+    let class = value.get_type().name().map_or_else(|_| "an exception".into(), |name| name.to_string());
+    let message = value.to_string();
+    match class.as_str() {
+        "PeerError" if attribute("why").as_deref() == Some("timeout") => {
+            Refusal { code: DEADLINE_EXCEEDED, message }
+        }
+        "PeerError" | "RendezvousError" => Refusal { code: ABORTED, message },
+        "UsageError" => Refusal { code: FAILED_PRECONDITION, message },
+        _ => Refusal { code: INTERNAL, message: format!("{class}: {message}") },
     }
 }
 

@@ -1,9 +1,12 @@
 //! `Group`: a model's leaves that a framework's runtime lends. What it calls is native; this is what the session calls.
 
 use crate::engine::{Engine, Memory, duration, interruptible};
-use crate::exceptions::{error, raise};
-use hocket_adapter::{Group as Adapter, Placed};
-use hocket_xla::{XlaGroup, forget, give, register as number, take_back};
+use crate::exceptions::{error, raise, refusal};
+use hocket_adapter::{
+    EngineGroup, FAILED_PRECONDITION, Group as Adapter, Placed, Refusal, answer_begin, forget,
+    register as number,
+};
+use hocket_xla::{give, take_back};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_void;
@@ -15,7 +18,7 @@ type Place = (Py<Memory>, usize, Vec<(usize, usize)>);
 /// See `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Group {
-    inner: Arc<XlaGroup>,
+    inner: Arc<EngineGroup>,
     sizes: Vec<usize>,
     #[pyo3(get)]
     number: u64,
@@ -54,6 +57,19 @@ impl Group {
         self.inner.begin(turn);
     }
 
+    fn answer_begin(&self, execution: Py<PyAny>) {
+        let begin = move || {
+            let turn = Python::try_attach(|py| {
+                let turn = execution.call0(py).and_then(|turn| turn.extract(py));
+                turn.map_err(|raised| refusal(py, &raised))
+            });
+            turn.unwrap_or_else(|| {
+                Err(Refusal { code: FAILED_PRECONDITION, message: "Python has ended".into() })
+            })
+        };
+        answer_begin(self.number, Arc::new(begin));
+    }
+
     fn wait(&self, py: Python<'_>, turn: u32, timeout_s: f64) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
         interruptible(py, None, |interrupted| self.inner.wait(turn, timeout, interrupted)).map(drop)
@@ -82,8 +98,16 @@ fn xla_handlers(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, PyAny>)
     Ok((capsule(give as *mut c_void)?, capsule(take_back as *mut c_void)?))
 }
 
+/// See `_native.pyi`.
+#[pyfunction]
+fn tensorflow_register(py: Python<'_>, version: &str) -> PyResult<()> {
+    // TensorFlow's own locks are taken under the GIL by other threads.
+    py.detach(|| hocket_tensorflow::register(version)).map_err(|what| error(py, "UsageError", &what))
+}
+
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Group>()?;
-    module.add_function(wrap_pyfunction!(xla_handlers, module)?)
+    module.add_function(wrap_pyfunction!(xla_handlers, module)?)?;
+    module.add_function(wrap_pyfunction!(tensorflow_register, module)?)
 }

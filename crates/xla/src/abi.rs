@@ -21,12 +21,6 @@ pub const F32: c_int = 11;
 pub const F64: c_int = 12;
 pub const BF16: c_int = 16;
 
-/// Codes of errors, as those of Abseil.
-pub const DEADLINE_EXCEEDED: c_int = 4;
-pub const FAILED_PRECONDITION: c_int = 9;
-pub const ABORTED: c_int = 10;
-pub const INTERNAL: c_int = 13;
-
 /// The runtime's own.
 pub type Error = c_void;
 /// The runtime's own.

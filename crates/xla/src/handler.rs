@@ -1,11 +1,10 @@
 //! The functions that XLA calls.
 
-use crate::abi::{CallFrame, Error, FAILED_PRECONDITION, INTERNAL, MAJOR, MINOR, Metadata, Version};
+use crate::abi::{CallFrame, Error, MAJOR, MINOR, Metadata, Version};
 use crate::call::{Call, Kind, Lent};
-use crate::groups::find;
 use crate::operand::Operand;
 use crate::runtime::Runtime;
-use hocket_adapter::{Given, Loan};
+use hocket_adapter::{FAILED_PRECONDITION, Given, INTERNAL, Loan, NOT_DISTRIBUTED, find};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
 
@@ -79,9 +78,7 @@ unsafe fn describe(runtime: Runtime, metadata: *mut Metadata) {
 /// As [`answer`].
 unsafe fn execute(runtime: Runtime, frame: *mut CallFrame, lent: &Lent, kind: Kind) -> *mut Error {
     let Some(group) = find(lent.group) else {
-        let what = "the model of this function is not distributed any more\nhint: distribute it before the function is \
-                    compiled, and train while the job lasts";
-        return runtime.error(what, FAILED_PRECONDITION);
+        return runtime.error(NOT_DISTRIBUTED, FAILED_PRECONDITION);
     };
     let future = match runtime.future().map(NonNull::new) {
         Err(error) => return error,
@@ -93,7 +90,7 @@ unsafe fn execute(runtime: Runtime, frame: *mut CallFrame, lent: &Lent, kind: Ki
         // SAFETY: the runtime keeps gradient and result until the future has ended, since the frame has it.
         unsafe {
             (*frame).future = future.as_ptr();
-            Operand::new(runtime, future, *lent)
+            Box::new(Operand::new(runtime, future, *lent))
         }
     };
     if kind == Kind::TakeBack {
@@ -101,7 +98,7 @@ unsafe fn execute(runtime: Runtime, frame: *mut CallFrame, lent: &Lent, kind: Ki
         return null_mut();
     }
     // SAFETY: as large as `read` has seen, and valid for this call at least.
-    match group.give(lent.leaf, lent.turn, unsafe { lent.gradient() }, operand) {
+    match group.give(lent.leaf, lent.turn, unsafe { lent.gradient() }, || operand()) {
         Ok(Given::Later) => {}
         Ok(Given::Now) => operand().end(Ok(&lent.turn.to_ne_bytes())),
         Err(cause) => operand().end(Err(&cause)),

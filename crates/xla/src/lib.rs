@@ -8,12 +8,10 @@
 
 mod abi;
 mod call;
-mod groups;
 mod handler;
 mod operand;
 mod runtime;
 #[cfg(test)]
 mod tests;
 
-pub use groups::{XlaGroup, forget, register};
 pub use handler::{give, take_back};

@@ -1,9 +1,9 @@
 //! XLA's memory for a leaf, with the future that tells the runtime when it is done with.
 
-use crate::abi::{ABORTED, DEADLINE_EXCEEDED, FAILED_PRECONDITION, Future, INTERNAL};
+use crate::abi::Future;
 use crate::call::Lent;
 use crate::runtime::Runtime;
-use hocket_adapter::Loan;
+use hocket_adapter::{INTERNAL, Loan, code};
 use hocket_executor::Error;
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -41,7 +41,7 @@ impl Loan for Operand {
         unsafe { self.lent.gradient() }
     }
 
-    fn end(mut self, outcome: Result<&[u8], &Error>) {
+    fn end(mut self: Box<Self>, outcome: Result<&[u8], &Error>) {
         match outcome {
             Ok(result) => {
                 assert_eq!(result.len(), self.lent.result_bytes, "a result has the size that XLA knows");
@@ -60,15 +60,5 @@ impl Loan for Operand {
 impl Drop for Operand {
     fn drop(&mut self) {
         self.fail("a gradient was dropped before its mean was there", INTERNAL);
-    }
-}
-
-/// What XLA calls an error of this kind.
-pub fn code(cause: &Error) -> c_int {
-    match cause {
-        Error::Peer(_) | Error::Interrupted { .. } | Error::Mesh { .. } => ABORTED,
-        Error::Timeout { .. } => DEADLINE_EXCEEDED,
-        Error::Usage(_) => FAILED_PRECONDITION,
-        Error::Program { .. } | Error::System(_) => INTERNAL,
     }
 }

@@ -24,6 +24,7 @@ USES = {
     "google": "traces of Chakra (protobuf)",
     "sklearn": "`hocket demo --model digits`",
     "jax": "training: hocket.jax",
+    "tensorflow": "training: hocket.tensorflow",
     "optax": "`hocket.jax.all_reduce_gradients`",
 }
 """By module name, like `extras.EXTRAS`."""
@@ -40,7 +41,7 @@ SOURCES = {"torch": TORCH, "google": GOOGLE}
 
 
 def findings() -> Iterable[Finding]:
-    """A finding for each extra's package, then programs and other frameworks."""
+    """A finding for each extra's package, then programs."""
     torch = None
     for name, extra in extras.EXTRAS.items():
         found = _imported(name, extra)
@@ -53,13 +54,6 @@ def findings() -> Iterable[Finding]:
         yield _missing("SimGrid", f"{why}: `hocket simulate --fidelity simgrid`", hint)
     else:
         yield _works("SimGrid", "importable")
-    there = "installed" if _is_there("tensorflow") else "not installed"
-    yield Finding(
-        section=SECTION,
-        name="tensorflow",
-        state="unsupported",
-        detail=f"{there}; this version trains PyTorch and JAX models only",
-    )
 
 
 def _imported(name: str, extra: str) -> Finding:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 
@@ -11,27 +10,21 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.jax.leaves import Leaves
-from hocket.launch.first_file import of_rank_0
-from hocket.policy.policy import Policy, Value
+from hocket.policy.policy import Policy
 from hocket.settings import Settings
-from hocket.training.choice import policy_of, promise_asked, spans_of
-from hocket.training.compiled import CompiledSession
-from hocket.training.compiled_refusals import check_asked, check_plan
-from hocket.training.process import joined
-from hocket.training.start import compiled_session_of, prepare
+from hocket.training.compiled_job import CompiledJob, Distributed
 
 Parameters = TypeVar("Parameters")
+Found = Distributed[Leaves]
+"""Parameters in training."""
 
-
-@dataclass(frozen=True)
-class Distributed:
-    """Parameters in training."""
-
-    leaves: Leaves
-    session: CompiledSession
-
-
-_last: Distributed | None = None
+_job = CompiledJob[Leaves]("params = hk.distribute(params)")
+distributed = _job.distributed
+agreed = _job.agreed
+log = _job.log
+rank = _job.rank
+record = _job.record
+world = _job.world
 
 
 def distribute(
@@ -66,69 +59,23 @@ def distribute(
     >>> distribute({"w": jnp.ones(3)})["w"].tolist()
     [1.0, 1.0, 1.0]
     """
-    global _last  # noqa: PLW0603  # a pytree has no identity by which to find its session
+    leaves = Leaves(params)
+    train(leaves, plan=plan, policy=policy, promise=promise, settings=settings)
+    return leaves.tree()  # type: ignore[no-any-return]
+
+
+def train(
+    leaves: Leaves,
+    *,
+    plan: Plan | None,
+    policy: Policy | None,
+    promise: Promise | str | None,
+    settings: Settings | None,
+) -> None:
+    """The same, for leaves that get rank 0's values."""
     if jax.local_device_count() > 1:
         raise UsageError(
             f"this process has {jax.local_device_count()} devices of JAX, and a rank has one\n"
             "hint: without --xla_force_host_platform_device_count and jax_num_cpu_devices; more ranks instead"
         )
-    leaves = Leaves(params)
-    settings = settings or Settings.from_environment()
-    check_asked(settings)
-    policy = policy_of(plan, policy, settings)
-    asked = promise_asked(promise, settings)
-    process = joined(settings)
-    try:
-        plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
-        if plan is not None:
-            check_plan(plan)
-        if _last is not None:
-            _last.session.close()
-            _last = None
-        source = prepare(
-            leaves, plan=plan, policy=policy, promise=asked, process=process, settings=settings, compiled=True
-        )
-        spans = spans_of(process, settings)
-        session = compiled_session_of(leaves, source, process=process, spans=spans)
-    except BaseException as error:
-        process.abort(f"{type(error).__name__}: {error}")
-        raise
-    _last = Distributed(leaves, session)
-    process.also_close(session.close)
-    session.start()
-    return leaves.tree()  # type: ignore[no-any-return]
-
-
-def distributed() -> Distributed:
-    """What the process trains. UsageError: nothing."""
-    if _last is None:
-        raise UsageError("nothing is distributed\nhint: params = hk.distribute(params)")
-    return _last
-
-
-def log(**values: Any) -> None:
-    """Add values of this step (`step=3, loss=2.5`) to the trace. Without a trace, this does nothing."""
-    spans = distributed().session.spans
-    if spans is not None:
-        spans.log(**values)
-
-
-def record(**values: float) -> None:
-    """Add values of this step to this rank's statistics, which a policy reads. Without a policy, this does nothing."""
-    for name, value in values.items():
-        distributed().session.record(name, value)
-
-
-def agreed() -> dict[str, Value]:
-    """The values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
-    return dict(distributed().session.agreed())
-
-
-def rank() -> int:
-    """This process's rank in the job."""
-    return distributed().session.job.rank
-
-
-def world() -> int:
-    """Number of ranks in the job."""
-    return distributed().session.job.world
+    _job.distribute(leaves, plan=plan, policy=policy, promise=promise, settings=settings)

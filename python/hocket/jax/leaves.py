@@ -2,45 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from hocket.errors import UsageError
+from hocket.training.compiled_model import DTYPES, CompiledModel
 from hocket.training.gradients import Parameter
 
-DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-"""Of gradients that travel."""
 
-
-class Leaves:
-    """Implements `Model`: all leaves start from rank 0's.
+class Leaves(CompiledModel):
+    """Those of one tree.
 
     Attributes:
+        count: leaves of the tree; what is only made equal comes after them.
         names: by leaf, its path.
         trained: by leaf, whether its gradient travels; those of integers and of empty arrays do not.
     """
 
-    def __init__(self, tree: Any) -> None:
-        """UsageError: a leaf is nothing that Hocket can move, or there is nothing to train."""
+    script = "a JAX script"
+
+    def __init__(self, tree: Any, also: Mapping[str, Any] | None = None) -> None:
+        """`also`: arrays that are only made equal. UsageError: a leaf is nothing that Hocket can move, or there is nothing to
+        train."""
+        also = also or {}
         found, self.treedef = jax.tree_util.tree_flatten_with_path(tree)
         self.names = [
             jax.tree_util.keystr(path, simple=True, separator=".") or "parameter" for path, _ in found
         ]
+        self.count = len(found)
+        self.names += also
         twice = next((name for name in self.names if self.names.count(name) > 1), None)
         if twice is not None:
             raise UsageError(f"two leaves have the path `{twice}`\nhint: keys without dots")
-        self.arrays = [_array(name, leaf) for name, (_, leaf) in zip(self.names, found, strict=True)]
-        self.trained = [each.size > 0 and each.dtype.name in DTYPES for each in self.arrays]
+        self.arrays = [
+            _array(name, leaf)
+            for name, leaf in zip(self.names, [*(leaf for _, leaf in found), *also.values()], strict=True)
+        ]
+        self.trained = [
+            at < self.count and each.size > 0 and each.dtype.name in DTYPES
+            for at, each in enumerate(self.arrays)
+        ]
         if not any(self.trained):
             raise UsageError("the parameters have no leaf of floating point: there is nothing to distribute")
 
     def tree(self) -> Any:
         """The parameters, as arrays of JAX."""
-        return jax.tree_util.tree_unflatten(self.treedef, self.arrays)
+        return jax.tree_util.tree_unflatten(self.treedef, self.arrays[: self.count])
 
     def parameters(self) -> list[Parameter]:
         """In the order in which JAX flattens the tree."""
@@ -54,45 +65,13 @@ class Leaves:
             for name, each, trained in zip(self.names, self.arrays, self.trained, strict=True)
         ]
 
-    def remote(self, names: Sequence[str]) -> NoReturn:
-        """UsageError: the optimizer is a function of the script's."""
-        raise UsageError(
-            f"parameter servers cannot run the optimizer of a JAX script, and the plan has them hold `{names[0]}`\n"
-            "hint: a plan without the route `served`"
-        )
+    def values(self) -> list[np.ndarray[Any, Any]]:
+        """Views, where JAX has the arrays in memory of its own."""
+        return [np.asarray(each) for each in self.arrays]
 
-    def optimizer_state(self) -> bytes:
-        """Scripts make it of the parameters, which are the same everywhere."""
-        return b""
-
-    def load_optimizer_state(self, saved: bytes) -> NoReturn:
-        """No rank has one."""
-        raise UsageError(f"{len(saved)} bytes of an optimizer's state, which JAX scripts keep themselves")
-
-    def state_bytes(self) -> int:
-        """Of all leaves."""
-        return sum(each.nbytes for each in self.arrays)
-
-    def write_state(self, into: memoryview) -> None:
-        """One leaf after the other."""
-        for start, each in self._starts():
-            into[start : start + each.nbytes] = np.asarray(each).reshape(-1).view(np.uint8).data
-
-    def read_state(self, saved: memoryview) -> None:
-        """Of another rank: new arrays."""
-        self.arrays = [
-            # A copy: the memory goes, and CPU arrays of JAX may be views of what they are made of.
-            jnp.array(
-                np.frombuffer(bytes(saved[start : start + each.nbytes]), each.dtype).reshape(each.shape)
-            )
-            for start, each in self._starts()
-        ]
-
-    def _starts(self) -> Iterator[tuple[int, jax.Array]]:
-        start = 0
-        for each in self.arrays:
-            yield start, each
-            start += each.nbytes
+    def set_values(self, values: Sequence[np.ndarray[Any, Any]]) -> None:
+        """New arrays: JAX's may be views of what they are made of."""
+        self.arrays = [jnp.array(each) for each in values]
 
 
 def _array(name: str, leaf: Any) -> jax.Array:

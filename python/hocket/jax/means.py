@@ -19,7 +19,7 @@ import numpy as np
 
 from hocket import _native, extras
 from hocket.errors import UsageError
-from hocket.jax.distribute import Distributed, distributed
+from hocket.jax.distribute import Found, distributed
 
 GIVE, TAKE_BACK = "hocket_give", "hocket_take_back"
 
@@ -28,7 +28,7 @@ GIVE, TAKE_BACK = "hocket_give", "hocket_take_back"
 class Tracing:
     """A function that is being traced: its turn, as it sees it, and whether it has called `mean`."""
 
-    of: Distributed
+    of: Found
     turn: Any
     called: bool = field(default=False)
 
@@ -63,9 +63,7 @@ def gradients(function: Callable[..., Any] | None = None, /, **options: Any) -> 
     return call
 
 
-def _compiled(
-    function: Callable[..., Any], options: dict[str, Any], found: Distributed
-) -> Callable[..., Any]:
+def _compiled(function: Callable[..., Any], options: dict[str, Any], found: Found) -> Callable[..., Any]:
     """For the parameters that are distributed now: others have other numbers."""
 
     def traced(*arguments: Any, hocket_turn: Any, **named: Any) -> Any:
@@ -110,12 +108,15 @@ def mean(gradients: Any) -> Any:
             "hint: one hk.mean of all gradients, after they are added up"
         )
     state.called = True
-    leaves = state.of.leaves
+    leaves = state.of.model
     given, treedef = jax.tree_util.tree_flatten(gradients)
     if treedef != leaves.treedef:
         raise UsageError(f"gradients of another tree than was distributed: {treedef}, not {leaves.treedef}")
     travel = []
-    for name, parameter, trained, own in zip(leaves.names, leaves.arrays, leaves.trained, given, strict=True):
+    of_tree = slice(leaves.count)
+    for name, parameter, trained, own in zip(
+        leaves.names[of_tree], leaves.arrays[of_tree], leaves.trained[of_tree], given, strict=True
+    ):
         if trained and (own.shape, own.dtype) != (parameter.shape, parameter.dtype):
             raise UsageError(
                 f"the gradient of `{name}` is {list(own.shape)} of {own.dtype}, and the parameter that was distributed "
@@ -124,7 +125,9 @@ def mean(gradients: Any) -> Any:
         if trained:
             travel.append(own)
     means = iter(_means(state.of.session.group.number)(state.turn, *travel))
-    results = [next(means) if trained else own for trained, own in zip(leaves.trained, given, strict=True)]
+    results = [
+        next(means) if trained else own for trained, own in zip(leaves.trained[of_tree], given, strict=True)
+    ]
     return jax.tree_util.tree_unflatten(treedef, results)
 
 

@@ -105,7 +105,7 @@ class CompiledSession:
         if self._turn:
             raise UsageError(
                 f"load_state_dict: rank {self.job.rank} has begun turn {self._turn - 1}\n"
-                "hint: load before the first call of a function that hk.gradients compiles"
+                "hint: load before the first step"
             )
         resume(saved, self.buckets, self.engine, self.job, strict=strict)
 
