@@ -45,7 +45,7 @@ test: setup ## every check and test: Rust, then Python
 	$(CARGO_TEST) --workspace
 	$(DOC_TEST)
 	$(LOOM)
-	$(PYTEST) --doctest-modules --ignore=python/hocket/jax --ignore=python/hocket/tensorflow --ignore=benches/frameworks python/hocket benches
+	$(PYTEST) --doctest-modules --ignore=python/hocket/jax --ignore=python/hocket/tensorflow --ignore=python/hocket/keras --ignore=benches/frameworks python/hocket benches
 	$(PARALLEL) -m "not timing" $(ALL_TESTS)
 	$(MAKE) --no-print-directory test-clients
 	scripts/timing-tests $(BIN)/python $(ALL_TESTS)
@@ -57,10 +57,10 @@ quick: base ## what needs no job and no network: programs, protocol, plans, form
 test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo
 	$(CLIENTS)/bin/python -m pytest tests/clients
 
-test-frameworks: $(STAMPS)/frameworks ## JAX and TensorFlow against one process, in an environment of its own
+test-frameworks: $(STAMPS)/frameworks ## JAX, TensorFlow and Keras against one process, in an environment of its own
 	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --durations=10 tests/frameworks
 	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --doctest-modules python/hocket/jax benches/frameworks
-	$(FRAMEWORKS)/bin/python -m pytest --doctest-modules python/hocket/tensorflow
+	$(FRAMEWORKS)/bin/python -m pytest --doctest-modules python/hocket/tensorflow python/hocket/keras
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
 	$(PIP) install -q $(CONSTRAINTS) expecttest
@@ -159,7 +159,7 @@ $(STAMPS)/frameworks: tests/frameworks/constraints.txt $(STAMPS)/extension
 	scripts/make-venv $(PYTHON) $(FRAMEWORKS)
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > $$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
-	$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/frameworks/constraints.txt jax optax tensorflow-cpu
+	$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/frameworks/constraints.txt jax optax tensorflow-cpu keras
 	@touch $@
 
 $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/dependencies

@@ -11,6 +11,7 @@ EXTRAS = {
     "jax": "jax",
     "optax": "jax",
     "tensorflow": "tensorflow",
+    "keras": "keras",
     "numba": "kernels",
     "mpi4py": "mpi",
     "pyarrow": "traces",

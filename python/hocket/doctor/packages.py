@@ -25,6 +25,7 @@ USES = {
     "sklearn": "`hocket demo --model digits`",
     "jax": "training: hocket.jax",
     "tensorflow": "training: hocket.tensorflow",
+    "keras": "training: hocket.keras",
     "optax": "`hocket.jax.all_reduce_gradients`",
 }
 """By module name, like `extras.EXTRAS`."""

@@ -1,0 +1,35 @@
+"""Keras on TensorFlow: the optimizer applies means, which leave as backward makes the gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hocket.errors import UsageError
+from hocket.tensorflow.distribute import check_runtime, train
+from hocket.tensorflow.means import mean_of
+from hocket.tensorflow.variables import Variables
+
+
+def distribute(model: Any, **options: Any) -> None:
+    """See `hocket.keras.distribute`."""
+    if model.jit_compile and not model.run_eagerly:
+        raise UsageError(
+            "the model has jit_compile=True, and XLA inside of TensorFlow cannot call Hocket\n"
+            "hint: model.compile(…, jit_compile=False)"
+        )
+    optimizer = model.optimizer
+    check_runtime()
+    trained = list(model.trainable_variables)
+    known = {id(each) for each in trained}
+    # Not the state of random numbers, which may differ by rank.
+    also = [each for each in [*model.weights, *optimizer.variables] if id(each) not in known]
+    train(Variables(trained, also), **options)
+    apply = optimizer.apply
+
+    def apply_means(grads: Any, trainable_variables: Any = None) -> None:
+        variables = list(model.trainable_variables if trainable_variables is None else trainable_variables)
+        apply(mean_of(list(grads), variables), variables)
+
+    optimizer.apply = apply_means
+    # What was traced before applies gradients of this rank alone.
+    model.train_function = None
