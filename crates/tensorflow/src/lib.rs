@@ -15,9 +15,10 @@ mod functions;
 mod kernels;
 mod library;
 mod ops;
+mod register;
 mod results;
 mod tensor;
 #[cfg(test)]
 mod tests;
 
-pub use library::register;
+pub use register::register;

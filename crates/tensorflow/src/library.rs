@@ -1,17 +1,15 @@
-//! The TensorFlow that the process has loaded, and what is registered with it, once.
+//! The TensorFlow that the process has loaded.
 
 use crate::functions::{Functions, Status};
-use crate::{kernels, ops};
 use std::ffi::{CStr, CString, c_int};
 use std::ptr::NonNull;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 /// The file that has the functions, as TensorFlow 2 names it.
 const FILE: &CStr = c"libtensorflow_framework.so.2";
 
 /// Of the process; set before anything is registered.
 static LIBRARY: OnceLock<Library> = OnceLock::new();
-static REGISTERED: Mutex<bool> = Mutex::new(false);
 
 /// Code of no error.
 const OK: c_int = 0;
@@ -20,19 +18,10 @@ const OK: c_int = 0;
 #[derive(Clone, Copy)]
 pub struct Library(pub Functions);
 
-/// Registers ops and kernels with the TensorFlow that is loaded, unless that was done before. `version`: its own, for people.
-/// Err: a sentence why not.
-pub fn register(version: &str) -> Result<(), String> {
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    if *registered {
-        return Ok(());
-    }
+/// The library of this process, for all that TensorFlow calls later. `version`: its own, for people. Err: a sentence why not.
+pub fn load(version: &str) -> Result<&'static Library, String> {
     let found = find(version)?;
-    let library = LIBRARY.get_or_init(|| found);
-    ops::register(library)?;
-    kernels::register(library)?;
-    *registered = true;
-    Ok(())
+    Ok(LIBRARY.get_or_init(|| found))
 }
 
 fn find(version: &str) -> Result<Library, String> {
