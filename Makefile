@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal --durations=20 --durations-min=3
 ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients --ignore=tests/frameworks tests
 PYTHON_CODE := python tests examples benches scripts
-PURE_CRATES := ids program protocol trace dlc order simulate sync vopr
+PURE_CRATES := ids program protocol trace dlc order simulate sync
 PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/launch/testbed/hocket-switch
@@ -51,7 +51,7 @@ test: setup ## every check and test: Rust, then Python
 	scripts/timing-tests $(BIN)/python $(ALL_TESTS)
 
 quick: base ## what needs no job and no network: programs, protocol, plans, formats; less than a minute
-	$(CARGO_TEST) $(PURE_CRATES:%=-p hocket-%)
+	RUST_TEST_CRATES="$(PURE_CRATES)" $(CARGO_TEST) --workspace
 	$(PARALLEL) -m "not timing" $(PURE_TESTS:%=tests/%)
 
 test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo

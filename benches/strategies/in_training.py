@@ -47,7 +47,10 @@ def searched() -> Iterator[Row]:
     # The search may go on: its first 300 steps count.
     trials = [trial for trial in search.trials if trial.step <= search.began + STEPS]
     steps_s = job.steps_s[search.began : search.began + STEPS]
-    yield Row(name=NAME, what=f"plans on trial in {STEPS} steps", value=len(trials), target=TRIED, least=True)
+    ended = f"; it ended: {search.ended}" if search.ended else ""
+    yield Row(
+        name=NAME, what=f"plans on trial in {STEPS} steps{ended}", value=len(trials), target=TRIED, least=True
+    )
     yield Row(
         name=NAME,
         what=f"time of these steps over that of the best builder's ({best}) for as many",

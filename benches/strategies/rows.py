@@ -16,6 +16,7 @@ from benches.strategies import (
     noisy,
     paper,
     ranking,
+    sparse,
     switching,
     transfer,
     uneven,
@@ -92,4 +93,5 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "transfer": transfer.measured,
     "switching": switching.measured,
     "joint": joint.measured,
+    "sparse": sparse.measured,
 }

@@ -28,13 +28,14 @@ PARSED = (
     "hocket check",
     "hocket demo",
     "hocket doctor",
+    "hocket leave",
     "hocket probe",
     "hocket testbed",
     "hocket trace replay",
     "hocket tune",
     "python -m benches",
 )
-"""They take minutes, other machines or root; tests of their own run them."""
+"""They take minutes, other machines, root or a job that runs; tests of their own run them."""
 
 SCRIPT = """
 import torch

@@ -8,7 +8,19 @@ import pytest
 from hocket import _native
 from hocket.launch.coordination import Coordination
 from hocket.launch.frames import FrameError
-from hocket.launch.member_messages import Comes, Finished, FromMember, Notes, Over, read_from_coordinator
+from hocket.launch.member_messages import (
+    Answer,
+    Comes,
+    Finished,
+    FromClient,
+    MustLeave,
+    Notes,
+    Over,
+    read_from_coordinator,
+)
+
+OPERATOR = 100
+"""A client that is no member."""
 
 
 class Job:
@@ -25,13 +37,15 @@ class Job:
         self.said: list[list[str]] = [[] for _ in range(world)]
         """What each member was told to do, by kind."""
         self.over: set[int] = set()
+        self.answers: list[Answer] = []
+        """To operators."""
         self.gone: set[int] = set()
         for rank, member in enumerate(self.members):
             self.say(rank, Comes(member=rank, who=f"rank {rank}"))
             self.act(rank, member.linked(_native.now_ns() * 1e-9))
         self.deliver()
 
-    def say(self, rank: int, message: FromMember) -> None:
+    def say(self, rank: int, message: FromClient) -> None:
         self.coordination.receive(rank, msgspec.json.encode(message), _native.now_ns())
 
     def act(self, rank: int, actions: list[_native.MemberAction]) -> None:
@@ -51,6 +65,14 @@ class Job:
                 message = read_from_coordinator(payload)
                 if isinstance(message, Over):
                     self.over.add(rank)
+                elif isinstance(message, Answer):
+                    assert rank == OPERATOR
+                    self.answers.append(message)
+                elif isinstance(message, MustLeave):
+                    assert rank == message.member
+                    if rank in self.gone:
+                        continue
+                    self.act(rank, self.members[rank].leave_asked(_native.now_ns() * 1e-9))
                 elif rank not in self.gone and hasattr(message, "order"):
                     self.act(rank, self.members[rank].order(message.order, _native.now_ns() * 1e-9))
 
@@ -109,6 +131,74 @@ def test_who_leaves_is_released_when_the_others_have_gone_on() -> None:
     job.lose(2)
     assert job.members[0].in_force == 3
     assert "redo" in job.said[0]
+
+
+def leave(job: Job, rank: int) -> None:
+    """An operator wants it, and all end a step."""
+    job.say(OPERATOR, MustLeave(member=rank))
+    job.deliver()
+    now_s = _native.now_ns() * 1e-9
+    vote = min(member.vote for at, member in enumerate(job.members) if at not in job.gone)
+    for at, member in enumerate(job.members):
+        job.act(at, member.prepared(0, vote, now_s))
+    for at, member in enumerate(job.members):
+        job.act(at, member.done(0, now_s))
+        job.deliver()
+
+
+def test_an_operator_hears_that_a_rank_has_left() -> None:
+    """Broken: whoever takes back a machine would not know when it may be switched off."""
+    job = Job(3)
+    leave(job, 1)
+    assert job.answers == [Answer(done=True, text="rank 1 has left, and 2 of 3 ranks go on")]
+    assert "left" in job.said[1]
+
+
+@pytest.mark.parametrize(
+    ("rank", "members_min", "why"),
+    [
+        (3, 1, "rank 3 does not train; ranks 0, 1, 2 do"),
+        (1, 3, "the job must have 3 ranks, and would have fewer without rank 1"),
+    ],
+)
+def test_an_operator_hears_why_a_rank_stays(rank: int, members_min: int, why: str) -> None:
+    """Broken: it would wait for what cannot come."""
+    job = Job(3, members_min)
+    job.say(OPERATOR, MustLeave(member=rank))
+    job.deliver()
+    assert job.answers == [Answer(done=False, text=why)]
+    assert all("left" not in said for said in job.said)
+
+
+def test_an_operator_hears_that_a_rank_was_lost_before_it_could_leave() -> None:
+    """Broken: a machine that died would be taken for one that left in order."""
+    job = Job(4)
+    job.say(OPERATOR, MustLeave(member=1))
+    # The word for the member is on its way.
+    job.lose(1)
+    assert job.answers == [Answer(done=False, text="rank 1 was lost before it could leave in order")]
+
+
+def test_an_operator_hears_that_the_job_has_ended() -> None:
+    """Broken: it would wait for a job that is no longer there."""
+    job = Job(2)
+    job.say(OPERATOR, MustLeave(member=1))
+    for rank in range(2):
+        job.say(rank, Finished(steps=4))
+    job.deliver()
+    assert job.answers == [Answer(done=False, text="the job ended before rank 1 could leave")]
+    job.say(OPERATOR, MustLeave(member=1))
+    job.deliver()
+    assert job.answers[-1] == Answer(done=False, text="the job has ended")
+
+
+def test_an_operator_may_go_away() -> None:
+    """Broken: the coordinator would answer to nobody, or to whoever comes next."""
+    job = Job(3)
+    job.say(OPERATOR, MustLeave(member=1))
+    job.coordination.disconnect(OPERATOR)
+    job.lose(1)
+    assert job.answers == []
 
 
 def test_who_has_finished_waits_until_all_have() -> None:

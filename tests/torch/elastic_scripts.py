@@ -110,6 +110,8 @@ class Fate:
             time.sleep(PAUSE_S)
         if mine == f"{edge} leaves" and self._leave is not None:
             self._leave()
+        if mine == f"{edge} terminated":
+            os.kill(os.getpid(), signal.SIGTERM)
         later = mine.split(" ms after ")
         if later[1:] == [edge]:
             threading.Timer(float(later[0]) * 1e-3, die).start()

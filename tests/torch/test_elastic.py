@@ -279,6 +279,16 @@ def test_ranks_that_leave_in_order_cost_no_step_and_no_sample(
     assert "done again" not in caplog.text.replace("nothing was done again", "")
 
 
+def test_a_rank_that_is_told_to_end_leaves_in_order(tmp_path: Path) -> None:
+    """Broken: a machine that its provider takes back costs a step, or the processes that load its data are not ended."""
+    pauses = (f"0:{step}:forward pauses" for step in TIME_TO_LEAVE)
+    outcome, output = run_loop(tmp_path, "aabb", "2:2:forward terminated", *pauses, workers=1)
+    assert (outcome.code, outcome.failures) == (0, ()), output
+    first = check_loop(tmp_path, 4, {2})
+    assert first["steps"][-1]["members"] == [0, 1, 3]
+    assert all(each["place"]["returned"] == [] for each in first["steps"])
+
+
 def test_a_rank_leaves_while_another_is_lost(tmp_path: Path) -> None:
     """Broken: of those that go on without a leaver, some know of the loss before that, and would draw other samples than others."""
     for seed in range(max(1, CASES // FEW)):

@@ -16,15 +16,17 @@ import msgspec
 from hocket import _native
 from hocket.launch.frames import FrameError
 from hocket.launch.member_messages import (
+    Answer,
     Comes,
     Finished,
     FromCoordinator,
+    MustLeave,
     Notes,
     Orders,
     OtherFinished,
     Over,
     Resumed,
-    read_from_member,
+    read_from_client,
 )
 
 TICK_NS = 50_000_000
@@ -61,7 +63,9 @@ class Coordination:
         self._machine = _native.Coordinator(
             founders=founders, members_min=members_min, heartbeat_s=heartbeat_s, now_s=time.monotonic()
         )
-        self._founders = founders
+        self._founders, self._members_min = founders, members_min
+        self._operators: dict[int, int] = {}
+        """The member that each of them wants to leave."""
         self._member_of: dict[int, int] = {}
         self._client_of: dict[int, int] = {}
         self._who: dict[int, str] = {}
@@ -88,8 +92,11 @@ class Coordination:
         return member in self._members
 
     def receive(self, client: int, payload: bytes, now_ns: int) -> None:
-        """Take what a member says; FrameError if it may not say that now."""
-        message = read_from_member(payload)
+        """Take what a member or an operator says; FrameError if it may not say that now."""
+        message = read_from_client(payload)
+        if isinstance(message, MustLeave):
+            self._ask_to_leave(client, message)
+            return
         if self.over:
             return
         if isinstance(message, Comes):
@@ -115,7 +122,8 @@ class Coordination:
         return answers
 
     def disconnect(self, client: int) -> None:
-        """A member's connection has ended."""
+        """A member's connection has ended, or an operator's."""
+        self._operators.pop(client, None)
         member = self._member_of.pop(client, None)
         if member is None:
             return
@@ -151,6 +159,44 @@ class Coordination:
         self._member_of[client], self._client_of[member] = member, client
         self._who[member] = message.who
 
+    def _ask_to_leave(self, client: int, message: MustLeave) -> None:
+        why = self._why_it_stays(message.member)
+        if why is not None:
+            self._answers.append((client, msgspec.json.encode(Answer(done=False, text=why))))
+            return
+        self._operators[client] = message.member
+        self._tell(message.member, message)
+
+    def _why_it_stays(self, member: int) -> str | None:
+        if not self.founded:
+            return "the job has not begun yet: some of its ranks are still to come"
+        if self.over or self.ended is not None:
+            return "the job has ended"
+        if not self.has(member) or member not in self._client_of:
+            here = ", ".join(str(each) for each in self._members)
+            return f"rank {member} does not train; ranks {here} do"
+        leaving = set(self._operators.values()) - {member}
+        if len(self._members) - len(leaving) <= self._members_min:
+            return f"the job must have {self._members_min} ranks, and would have fewer without rank {member}"
+        return None
+
+    def _answer_operators(self, evicted: Sequence[int] = ()) -> None:
+        """Those whose members are no longer there."""
+        ended = self.over or self.ended is not None
+        for client, member in tuple(self._operators.items()):
+            who = self._who[member]
+            if self.has(member) and not ended:
+                continue
+            del self._operators[client]
+            if self.has(member):
+                answer = Answer(done=False, text=f"the job ended before {who} could leave")
+            elif member in evicted:
+                answer = Answer(done=False, text=f"{who} was lost before it could leave in order")
+            else:
+                left = f"{len(self._members)} of {self._founders} ranks go on"
+                answer = Answer(done=True, text=f"{who} has left, and {left}")
+            self._answers.append((client, msgspec.json.encode(answer)))
+
     def _begin_change(self) -> None:
         if self.founded and self._change is None:
             self._change = _Change(time.monotonic_ns())
@@ -169,6 +215,7 @@ class Coordination:
                     self.condemned.append(action.member)
                 case "end":
                     self.ended = Ended(why=action.why or "", lost=tuple(action.members))
+                    self._answer_operators()
 
     def _tell(self, member: int, message: FromCoordinator) -> None:
         self._answers.append((self._client_of[member], msgspec.json.encode(message)))
@@ -196,6 +243,7 @@ class Coordination:
                 decision.step or 0,
                 after_ms,
             )
+        self._answer_operators(decision.evicted)
         self._end_if_finished()
 
     def _resumed(self, member: int, message: Resumed) -> None:
@@ -221,3 +269,4 @@ class Coordination:
             self.over = True
             for member in self._client_of:
                 self._tell(member, Over())
+            self._answer_operators()

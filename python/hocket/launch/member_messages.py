@@ -1,4 +1,5 @@
-"""Messages between the members of an elastic job and its coordinator. Notes and orders are bytes of the native machines."""
+"""Messages between the members of an elastic job, its operators and its coordinator. Notes and orders are bytes of the native
+machines."""
 
 from __future__ import annotations
 
@@ -40,6 +41,21 @@ class Finished(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     steps: Steps
 
 
+class MustLeave(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="must_leave"
+):
+    """An operator wants a member to leave in order: first on a connection of its own, and then passed on to the member."""
+
+    member: Rank
+
+
+class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="answer"):
+    """Last to an operator: whether what it wanted has come about, and what there is to say of that."""
+
+    done: bool
+    text: str
+
+
 class Orders(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="orders"):
     """What the coordinator's machine says."""
 
@@ -60,16 +76,17 @@ class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 FromMember = Comes | Notes | Resumed | Finished
-FromCoordinator = Orders | OtherFinished | Over
+FromClient = FromMember | MustLeave
+FromCoordinator = Orders | OtherFinished | Over | MustLeave | Answer
 
-_from_member: msgspec.json.Decoder[FromMember] = msgspec.json.Decoder(FromMember)
+_from_client: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)
 _from_coordinator: msgspec.json.Decoder[FromCoordinator] = msgspec.json.Decoder(FromCoordinator)
 
 
-def read_from_member(payload: bytes) -> FromMember:
-    """Decode what a member says; FrameError describes what is none."""
+def read_from_client(payload: bytes) -> FromClient:
+    """Decode what a member or an operator says; FrameError describes what is none."""
     try:
-        return _from_member.decode(payload)
+        return _from_client.decode(payload)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise FrameError(f"a frame that no member sends: {error}") from None
 

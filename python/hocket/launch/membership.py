@@ -24,6 +24,7 @@ from hocket.launch.member_messages import (
     Comes,
     Finished,
     FromMember,
+    MustLeave,
     Notes,
     Orders,
     OtherFinished,
@@ -242,6 +243,8 @@ class Membership:
                 self.finished[member] = steps
             case Over():
                 self._over = True
+            case MustLeave():
+                self._leave_asked.set()
         self._changed.notify_all()
 
     def _note_losses(self) -> None:

@@ -27,6 +27,7 @@ from hocket.launch import listening, output
 from hocket.launch.coordination import Coordination, Ended
 from hocket.launch.ledger import Ledger
 from hocket.launch.processes import SIGNALLED, SILENCE_S, Flow, Process, ProcessSpec, end_all
+from hocket.launch.running import announced
 from hocket.launch.server import Server
 from hocket.launch.store import Store
 from hocket.launch.variables import variables
@@ -141,6 +142,7 @@ def launch(
                 )
                 where = addresses.join(host, services.coordinator.port)
                 settings = dataclasses.replace(settings, coordinator=where)
+                stack.enter_context(announced(where, secret, processes[0].argv))
             _put(values, store, bytes.fromhex(secret))
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")

@@ -23,6 +23,7 @@ from hocket.training.buckets import CompiledBucket, LoadedBucket, launches_of
 from hocket.training.changes import Worker
 from hocket.training.companion import MembersCompanion
 from hocket.training.elastic.areas import Area, areas_of, loaded
+from hocket.training.elastic.notice import Notice
 from hocket.training.elastic.plans import following
 from hocket.training.elastic.refusals import check_plan, refusal
 from hocket.training.framework import Framework
@@ -61,7 +62,8 @@ class ElasticSession(ReducingSession):
     Ranks notice a loss in different steps: some when the one before it stands already. The script hears of it in the first step
     that is the mean of those that are left, which is the same on all: there `job` and its loop become theirs.
 
-    Ranks that leave in order do so after a step on which all agree by votes. The script hears of it when that step is applied.
+    Ranks that leave in order do so after a step on which all agree by votes. The script hears of it when that step is applied. A
+    SIGTERM makes its rank leave so.
     """
 
     companion: MembersCompanion
@@ -108,6 +110,7 @@ class ElasticSession(ReducingSession):
             loaded=loaded,
         )
         self._barrier = Barrier(engine, job.hosts)
+        self._notice = Notice(self.leave)
 
     def joinable(self) -> ReducingSession:
         """UsageError: which ranks take part in a step is for the coordinator to say."""
@@ -127,6 +130,7 @@ class ElasticSession(ReducingSession):
 
     def close(self) -> None:
         """The others may still ask what this rank knows."""
+        self._notice.end()
         self._membership.finish(self.job.settings.timeout_s)
         super().close()
 

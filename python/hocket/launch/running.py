@@ -1,0 +1,114 @@
+"""Elastic jobs of this user whose launchers run on this machine, for commands that speak with them.
+
+Each launcher keeps a file in a directory that only its user can read, since it holds the job's secret. It holds a lock on the file
+for as long as it lives: one that nobody locks is what a killed launcher has left, and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shlex
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from hocket.errors import UsageError
+
+log = logging.getLogger("hocket.run")
+
+
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One of them. `process`: of its launcher. `command`: of a rank."""
+
+    process: int
+    coordinator: str
+    secret: str
+    command: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """A description for people."""
+        return f"{self.process}: {shlex.join(self.command)}"
+
+
+def directory() -> Path:
+    """Where the files are, made if need be; UsageError: somebody else could read or change what is there."""
+    path = Path(tempfile.gettempdir(), f"hocket-{os.getuid()}")
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise UsageError(
+            f"{path} is not a directory that only you can use, and secrets of jobs are to be kept there\n"
+            "hint: remove it, or set TMPDIR to another directory"
+        )
+    return path
+
+
+@contextlib.contextmanager
+def announced(coordinator: str, secret: str, command: Sequence[str]) -> Iterator[None]:
+    """While this process launches a job, others find it. It runs all the same where no file can be kept."""
+    job = RunningJob(
+        process=os.getpid(),
+        coordinator=coordinator,
+        secret=secret,
+        command=tuple(command),
+    )
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_kept(job))
+        except (OSError, UsageError) as error:
+            log.warning("`hocket leave` will not find this job: %s", error)
+        yield
+
+
+@contextlib.contextmanager
+def _kept(job: RunningJob) -> Iterator[None]:
+    path = directory() / f"{job.process}-{job.coordinator.rpartition(':')[2]}.json"
+    # Whoever sees the name finds the whole file, which is locked.
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(msgspec.json.encode(job))
+        file.flush()
+        Path(file.name).replace(path)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def running() -> tuple[RunningJob, ...]:
+    """Those that run now, by their launchers' process."""
+    found = []
+    for path in directory().glob("*.json"):
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(msgspec.json.decode(file.read(), type=RunningJob))
+            else:
+                path.unlink(missing_ok=True)
+    return tuple(sorted(found, key=lambda job: job.process))
+
+
+def chosen(process: int | None) -> RunningJob:
+    """The job of that launcher, or the only one. UsageError: there is none, or there are several."""
+    jobs = running()
+    wanted = [job for job in jobs if process in (None, job.process)]
+    if len(wanted) == 1:
+        return wanted[0]
+    listed = "".join(f"\n  {job}" for job in jobs)
+    if not jobs:
+        raise UsageError(
+            "no elastic job of yours was started on this machine, or it has ended\n"
+            "hint: run this where `hocket run --elastic` runs, as the same user"
+        )
+    if not wanted:
+        raise UsageError(
+            f"{process} is no `hocket run --elastic` of yours on this machine; these are:{listed}"
+        )
+    raise UsageError(f"there are {len(wanted)} elastic jobs:{listed}\nhint: choose one by --job")
