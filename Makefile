@@ -48,7 +48,7 @@ test: setup ## every check and test: Rust, then Python
 	$(PYTEST) --doctest-modules --ignore=python/hocket/jax --ignore=python/hocket/tensorflow --ignore=python/hocket/keras --ignore=benches/frameworks python/hocket benches
 	$(PARALLEL) -m "not timing" $(ALL_TESTS)
 	$(MAKE) --no-print-directory test-clients
-	scripts/timing-tests $(BIN)/python $(ALL_TESTS)
+	$(BIN)/python scripts/timing-tests $(ALL_TESTS)
 
 quick: base ## what needs no job and no network: programs, protocol, plans, formats; less than a minute
 	RUST_TEST_CRATES="$(PURE_CRATES)" $(CARGO_TEST) --workspace

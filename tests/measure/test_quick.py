@@ -25,6 +25,21 @@ STAR = Cluster(
 )
 
 
+def slower(cluster):
+    """The same with a fifth of all rates: processes of eight hosts on two cores cannot fill eight links of 1 Gbit/s."""
+    return msgspec.structs.replace(
+        cluster,
+        hosts=tuple(
+            msgspec.structs.replace(each, bandwidth_bit_per_s=each.bandwidth_bit_per_s / 5)
+            for each in cluster.hosts
+        ),
+        racks=tuple(
+            msgspec.structs.replace(each, uplink_bit_per_s=each.uplink_bit_per_s / 5)
+            for each in cluster.racks
+        ),
+    )
+
+
 def looked(emulated, cluster, out):
     """What was found of a cluster, and in how many seconds."""
     with emulated(cluster) as testbed:
@@ -44,16 +59,17 @@ def looked(emulated, cluster, out):
 @pytest.mark.timing
 def test_racks_and_their_trunk_are_found(emulated, tmp_path):
     """A job that nobody measured would send across a trunk what could stay in a rack."""
-    told = files.read(EXAMPLES / "two-racks-of-four.toml", Cluster)
+    told = slower(files.read(EXAMPLES / "two-racks-of-four.toml", Cluster))
     found, took_s = looked(emulated, told, tmp_path / "found.json")
     for a, b in zip(told.hosts, found.hosts, strict=True):
         for c, d in zip(told.hosts, found.hosts, strict=True):
             assert (a.rack == c.rack) == (b.rack == d.rack)
     for rack in found.racks:
-        assert rack.uplink_bit_per_s == pytest.approx(1e8, rel=0.3)
+        assert rack.uplink_bit_per_s == pytest.approx(told.racks[0].uplink_bit_per_s, rel=0.3)
     expected, plan = search.plan(told, None, 8), search.plan(found, None, 8)
     assert (plan.buckets[0].order, plan.label) == (expected.buckets[0].order, expected.label)
-    assert took_s < 5
+    # 2 s at five times these rates.
+    assert took_s < 10
 
 
 @pytest.mark.timing
