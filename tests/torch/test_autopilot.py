@@ -85,7 +85,7 @@ def jobs(emulated, tmp_path_factory):
         for name, kind, steps, weather in (
             ("first", "blind", STEPS, ((HALVED, 5e7), (STEPS - 3, 1e8))),
             ("next", "blind", 24, ()),
-            ("liar", "liar", 30, ()),
+            ("liar", "liar", 60, ()),
         ):
             directory = out / name
             kept = {"cache": cache} if kind == "blind" else {"cache_bytes": 0}
