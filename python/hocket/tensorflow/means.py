@@ -74,7 +74,13 @@ def means(found: Found, gradients: Sequence[Any]) -> list[Any]:
     number = found.session.group.number
     if tf.executing_eagerly():
         return list(_eagerly(number, dense))
-    return _in_graph(number, dense)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def reduced(*own: Any) -> Any:
+        return tuple(_in_graph(number, own)), _differentiate
+
+    # A tape does not see ops that are made without TensorFlow's wrappers: it would find no gradient, and say nothing.
+    return list(reduced(*dense))
 
 
 def _dense(name: str, variable: Any, own: Any) -> Any:
@@ -139,7 +145,7 @@ def _in_graph(number: int, gradients: Sequence[Any]) -> list[Any]:
 
 
 @tf.RegisterGradient(TAKE_BACK)  # type: ignore[untyped-decorator]
-def _differentiate(_op: Any, *_gradients: Any) -> Any:
+def _differentiate(*_: Any) -> Any:
     raise UsageError(
         "hk.mean cannot be differentiated\nhint: reduce the gradients, not the loss: hk.mean(tape.gradient(loss, variables))"
     )
