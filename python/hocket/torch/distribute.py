@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 import torch
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
-from hocket.errors import UsageError
+from hocket.errors import PeerError, RendezvousError, UsageError
+from hocket.launch.member_messages import Regroup
 from hocket.parameter_server.choice import ParameterServer
 from hocket.policy.policy import Policy, Value
 from hocket.settings import Settings
@@ -29,7 +30,8 @@ from hocket.torch.rendezvous import publish
 from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
 from hocket.training.choice import check_settings, policy_of, promise_asked, spans_of
-from hocket.training.companion import Alone
+from hocket.training.companion import Alone, MembersCompanion
+from hocket.training.elastic.newcomers import Late, Standing, meeting, met
 from hocket.training.elastic.refusals import refusal
 from hocket.training.gradients import agree, gradients_of
 from hocket.training.helping import help_training
@@ -185,6 +187,8 @@ def _trained(
     keep: Keep | None,
 ) -> Distributed:
     """Whose gradients are reduced or pushed, or whose parameters are exchanged."""
+    if process.is_newcomer:
+        return _newcomer(framework, promise=promise, process=process, settings=settings, keep=keep)
     model = framework.model
     source = prepare(
         framework,
@@ -202,7 +206,7 @@ def _trained(
         )
     keep = keep or ("after_step" if source.in_step else "none")
     if process.elastic:
-        return _of_members(framework, source, process=process, keep=keep, settings=settings)
+        return _of_members(framework, source, promise=promise, process=process, keep=keep, settings=settings)
     buffers = Buffers(model, keep, process.job, process.engine)
     spans = _spans(framework, process, settings)
     session = session_of(framework, source, process=process, companion=buffers, spans=spans)
@@ -213,18 +217,86 @@ def _trained(
 
 
 def _of_members(
-    framework: Torch, source: ProgramSource, *, process: Process, keep: Keep, settings: Settings
+    framework: Torch,
+    source: ProgramSource,
+    *,
+    promise: Promise | None,
+    process: Process,
+    keep: Keep,
+    settings: Settings,
+    standing: Standing | None = None,
 ) -> Distributed:
-    """In an elastic job."""
+    """In an elastic job. `standing`: where it is, for a rank that joins it."""
     if keep == "before_forward":
         raise refusal('buffers="before_forward"')
-    buffers = Alone() if keep == "none" else MemberBuffers(framework.model, process.job, process.engine)
-    spans = _spans(framework, process, settings)
+    model = framework.model
+
+    def companion(process: Process) -> MembersCompanion:
+        return Alone() if keep == "none" else MemberBuffers(model, process.job, process.engine)
+
     loop = Loop(process.job)
-    session = elastic_session_of(
-        framework, source, process=process, companion=buffers, spans=spans, loop=loop
+    late = Late(
+        lambda: framework.packed({"rates": framework.rates_of_groups(), "extra": loop.extras()}),
+        lambda data: _take_late(framework, loop, data),
     )
+    if standing is not None:
+        loop.come(standing.loop)
+        late.awaited(process.job, new=True)
+    session = elastic_session_of(
+        framework,
+        source,
+        process=process,
+        companion=companion(process),
+        spans=_spans(framework, process, settings),
+        loop=loop,
+        steps=0 if standing is None else standing.steps,
+    )
+    session.meet = meeting(
+        session,
+        framework,
+        process=process,
+        settings=settings,
+        promise=promise,
+        loop=loop,
+        late=late,
+        companion=companion,
+    )
+    framework.before_training_forward(late.exchange)
     return Distributed(session, framework, loop)
+
+
+def _take_late(framework: Torch, loop: Loop, data: bytes) -> None:
+    given = framework.unpacked(data)
+    framework.set_rates_of_groups(given["rates"])
+    loop.take(given["extra"])
+
+
+def _newcomer(
+    framework: Torch, *, promise: Promise | None, process: Process, settings: Settings, keep: Keep | None
+) -> Distributed:
+    """In a job that trains already. If one of those that meet is lost, the others meet once more, with this one."""
+    order: Regroup | None = None
+    while True:
+        try:
+            if order is not None:
+                process.meet(order)
+            source, standing = met(
+                framework, process=process, settings=settings, promise=promise, standing=None
+            )
+            return _of_members(
+                framework,
+                source,
+                promise=promise,
+                process=process,
+                keep=keep or "after_step",
+                settings=settings,
+                standing=standing,
+            )
+        except (PeerError, RendezvousError) as error:
+            if error.rank == process.job.rank:
+                # The mistake is this one's.
+                raise
+            order = process.next_meeting(process.generation, error)
 
 
 def _end_after(steps: int, framework: Torch, session: Session) -> None:
