@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
-from hocket.errors import PeerError, RendezvousError, UsageError
-from hocket.launch.member_messages import Regroup
+from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.policy.policy import Policy, Value
 from hocket.settings import Settings
@@ -23,16 +22,13 @@ from hocket.torch import join as joining
 from hocket.torch.curvature import largest_curvature
 from hocket.torch.division import clip_divided
 from hocket.torch.framework import Torch
-from hocket.torch.member_buffers import MemberBuffers
+from hocket.torch.members import Members
 from hocket.torch.module_buffers import BeforeForward, Buffers, Keep
 from hocket.torch.profiler import Profiler
 from hocket.torch.rendezvous import publish
 from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
 from hocket.training.choice import check_settings, policy_of, promise_asked, spans_of
-from hocket.training.companion import Alone, MembersCompanion
-from hocket.training.elastic.newcomers import Late, Standing, meeting, met
-from hocket.training.elastic.refusals import refusal
 from hocket.training.gradients import agree, gradients_of
 from hocket.training.helping import help_training
 from hocket.training.loop import Loop
@@ -42,9 +38,8 @@ from hocket.training.roles import helping, plan_with, plan_with_helpers, workers
 from hocket.training.saved import plain, read_back
 from hocket.training.serve import serve
 from hocket.training.session import Session
-from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
-from hocket.training.start import elastic_session_of, prepare, session_of
+from hocket.training.start import prepare, session_of
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -54,8 +49,8 @@ Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 class Distributed:
     """A model in training. `buffers` and `before_forward`: what keeps its buffers equal, if anything does."""
 
-    session: Session
     framework: Torch
+    session: Session
     loop: Loop
     buffers: Buffers | None = None
     before_forward: BeforeForward | None = None
@@ -149,7 +144,7 @@ def distribute(
         if settings.profile_out is not None:
             agree(framework.parameters(), process.job)
             profiler = Profiler(framework, process.job, Path(settings.profile_out))
-            made = Distributed(profiler, framework, Loop(process.job))
+            made = Distributed(framework, profiler, Loop(process.job))
         else:
             made = _trained(
                 framework,
@@ -187,9 +182,10 @@ def _trained(
     keep: Keep | None,
 ) -> Distributed:
     """Whose gradients are reduced or pushed, or whose parameters are exchanged."""
-    if process.is_newcomer:
-        return _newcomer(framework, promise=promise, process=process, settings=settings, keep=keep)
     model = framework.model
+    if process.is_newcomer:
+        members = Members(framework, process, settings, promise, keep)
+        return Distributed(framework, *members.come(lambda: _spans(framework, process, settings)))
     source = prepare(
         framework,
         plan=plan,
@@ -206,97 +202,15 @@ def _trained(
         )
     keep = keep or ("after_step" if source.in_step else "none")
     if process.elastic:
-        return _of_members(framework, source, promise=promise, process=process, keep=keep, settings=settings)
+        members = Members(framework, process, settings, promise, keep)
+        return Distributed(framework, *members.begin(source, _spans(framework, process, settings)))
     buffers = Buffers(model, keep, process.job, process.engine)
     spans = _spans(framework, process, settings)
     session = session_of(framework, source, process=process, companion=buffers, spans=spans)
     before_forward = None
     if buffers.kept and keep == "before_forward":
         before_forward = BeforeForward(model, buffers, session.communicates)
-    return Distributed(session, framework, Loop(process.job), buffers, before_forward)
-
-
-def _of_members(
-    framework: Torch,
-    source: ProgramSource,
-    *,
-    promise: Promise | None,
-    process: Process,
-    keep: Keep,
-    settings: Settings,
-    standing: Standing | None = None,
-) -> Distributed:
-    """In an elastic job. `standing`: where it is, for a rank that joins it."""
-    if keep == "before_forward":
-        raise refusal('buffers="before_forward"')
-    model = framework.model
-
-    def companion(process: Process) -> MembersCompanion:
-        return Alone() if keep == "none" else MemberBuffers(model, process.job, process.engine)
-
-    loop = Loop(process.job)
-    late = Late(
-        lambda: framework.packed({"rates": framework.rates_of_groups(), "extra": loop.extras()}),
-        lambda data: _take_late(framework, loop, data),
-    )
-    if standing is not None:
-        loop.come(standing.loop)
-        late.awaited(process.job, new=True)
-    session = elastic_session_of(
-        framework,
-        source,
-        process=process,
-        companion=companion(process),
-        spans=_spans(framework, process, settings),
-        loop=loop,
-        steps=0 if standing is None else standing.steps,
-    )
-    session.meet = meeting(
-        session,
-        framework,
-        process=process,
-        settings=settings,
-        promise=promise,
-        loop=loop,
-        late=late,
-        companion=companion,
-    )
-    framework.before_training_forward(late.exchange)
-    return Distributed(session, framework, loop)
-
-
-def _take_late(framework: Torch, loop: Loop, data: bytes) -> None:
-    given = framework.unpacked(data)
-    framework.set_rates_of_groups(given["rates"])
-    loop.take(given["extra"])
-
-
-def _newcomer(
-    framework: Torch, *, promise: Promise | None, process: Process, settings: Settings, keep: Keep | None
-) -> Distributed:
-    """In a job that trains already. If one of those that meet is lost, the others meet once more, with this one."""
-    order: Regroup | None = None
-    while True:
-        try:
-            if order is not None:
-                process.meet(order)
-            source, standing = met(
-                framework, process=process, settings=settings, promise=promise, standing=None
-            )
-            return _of_members(
-                framework,
-                source,
-                promise=promise,
-                process=process,
-                keep=keep or "after_step",
-                settings=settings,
-                standing=standing,
-            )
-        except (PeerError, RendezvousError) as error:
-            if error.rank == process.job.rank:
-                # The mistake is this one's.
-                raise
-            order = process.next_meeting(process.generation, error)
+    return Distributed(framework, session, Loop(process.job), buffers, before_forward)
 
 
 def _end_after(steps: int, framework: Torch, session: Session) -> None:
