@@ -1121,9 +1121,11 @@ class MemberAction:
 class Participant:
     """A member's side of an elastic job, without I/O: events in, actions out. `now_s`: on one monotonic clock."""
 
-    def __init__(self, *, member: int, host: int, coordinator_patience_s: float, now_s: float) -> None:
-        """A founder, on the host of that number. `coordinator_patience_s`: how long it waits for a decision while it cannot hear
-        the coordinator."""
+    def __init__(
+        self, *, member: int, host: int, founds: bool, coordinator_patience_s: float, now_s: float
+    ) -> None:
+        """On the host of that number. `founds`: it has the state that all begin with, and is no joiner. `coordinator_patience_s`:
+        how long it waits for a decision while it cannot hear the coordinator."""
 
     @property
     def in_force(self) -> int | None:
@@ -1166,9 +1168,19 @@ class Participant:
 class Coordinator:
     """The one that decides which members go on, without I/O and without a journal."""
 
-    def __init__(self, *, founders: int, members_min: int, heartbeat_s: float, now_s: float) -> None:
-        """Of a job that `founders` begin, and that ends when fewer than `members_min` are left. A member that does not report
-        within `heartbeat_s` is left behind."""
+    def __init__(
+        self,
+        *,
+        founders: int,
+        members_min: int,
+        members_max: int,
+        heartbeat_s: float,
+        join_patience_s: float,
+        now_s: float,
+    ) -> None:
+        """Of a job that `founders` begin, that ends when fewer than `members_min` are left, and takes joiners while it has fewer
+        than `members_max`. A member that does not report within `heartbeat_s` is left behind, and so is a joiner whose epoch has
+        not begun within `join_patience_s`."""
 
     def note(self, member: int, body: builtins.bytes, now_s: float) -> list[MemberAction]:
         """A member says something. RendezvousError: nothing that one says."""

@@ -85,6 +85,12 @@ class Settings:
         str,
         "ADDRESS:PORT of an elastic job's coordinator; set by `hocket run --elastic`.",
     )
+    joins: bool = _variable(
+        "HOCKET_JOINS",
+        False,
+        flag,
+        "1: this process becomes a rank of an elastic job that trains already; set by `hocket join`.",
+    )
     secret: str | None = _variable(
         "HOCKET_SECRET",
         None,

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import msgspec
 import pytest
 
-from hocket import _native
+from hocket import __version__, _native
 from hocket.launch.coordination import Coordination
 from hocket.launch.frames import FrameError
 from hocket.launch.member_messages import (
     Answer,
+    AtEdge,
     Comes,
     Finished,
     FromClient,
+    FromCoordinator,
+    Joins,
     MustLeave,
     Notes,
     Over,
+    Regroup,
+    Welcome,
     read_from_coordinator,
 )
+from hocket.launch.stores import Stores
 
 OPERATOR = 100
 """A client that is no member."""
@@ -26,11 +34,19 @@ OPERATOR = 100
 class Job:
     """Members that speak with a coordinator, each over a client of the same number."""
 
-    def __init__(self, world: int, members_min: int = 1) -> None:
-        self.coordination = Coordination(world, members_min, heartbeat_s=5.0)
+    def __init__(self, world: int, members_min: int = 1, members_max: int | None = None) -> None:
+        self.stores = Stores("127.0.0.1", ["127.0.0.1"], bytes(32))
+        self.coordination = Coordination(
+            world,
+            members_min,
+            members_max or world,
+            heartbeat_s=5.0,
+            join_patience_s=60.0,
+            stores=self.stores,
+        )
         self.members = [
             _native.Participant(
-                member=rank, host=rank, coordinator_patience_s=5.0, now_s=_native.now_ns() * 1e-9
+                member=rank, host=rank, founds=True, coordinator_patience_s=5.0, now_s=_native.now_ns() * 1e-9
             )
             for rank in range(world)
         ]
@@ -63,6 +79,8 @@ class Job:
         while answers := self.coordination.answers():
             for rank, payload in answers:
                 message = read_from_coordinator(payload)
+                if self.hear(rank, message):
+                    continue
                 if isinstance(message, Over):
                     self.over.add(rank)
                 elif isinstance(message, Answer):
@@ -75,6 +93,11 @@ class Job:
                     self.act(rank, self.members[rank].leave_asked(_native.now_ns() * 1e-9))
                 elif rank not in self.gone and hasattr(message, "order"):
                     self.act(rank, self.members[rank].order(message.order, _native.now_ns() * 1e-9))
+
+    def hear(self, client: int, message: FromCoordinator) -> bool:
+        """Whether nothing is to be done about it here."""
+        del client, message
+        return False
 
     def lose(self, rank: int) -> None:
         """Its process ends; the others miss it."""
@@ -213,6 +236,134 @@ def test_who_has_finished_waits_until_all_have() -> None:
     job.coordination.disconnect(0)
     assert job.coordination.ended is None
     assert job.members[2].in_force == 2
+
+
+NEWCOMERS = (10, 11)
+"""Clients that want to become members."""
+
+
+class Newcomers(Job):
+    """A job that others join. Whatever these are told is kept by client; members do what they are told, and meet at once."""
+
+    def __init__(self, world: int, members_min: int = 1, members_max: int | None = None) -> None:
+        self.told: dict[int, list[FromCoordinator]] = {}
+        super().__init__(world, members_min, members_max)
+
+    def hear(self, client: int, message: FromCoordinator) -> bool:
+        self.told.setdefault(client, []).append(message)
+        if client < len(self.members):
+            return isinstance(message, Welcome | Regroup | Answer)
+        return client != OPERATOR
+
+    def join(self, client: int, *, version: str = __version__) -> int:
+        """The number that it gets; negative: none."""
+        self.say(client, Joins(host="c", process=1, version=version))
+        self.deliver()
+        number = next((each.member for each in self.told[client] if isinstance(each, Welcome)), -1)
+        if number >= 0:
+            waiting = _native.Participant(
+                member=number,
+                host=99,
+                founds=False,
+                coordinator_patience_s=5.0,
+                now_s=_native.now_ns() * 1e-9,
+            )
+            for action in waiting.linked(_native.now_ns() * 1e-9):
+                if action.bytes is not None:
+                    self.say(client, Notes(note=action.bytes))
+            self.deliver()
+        return number
+
+    def step(self, step: int) -> None:
+        """All members make one, and wait for newcomers where there are any."""
+        now_s = _native.now_ns() * 1e-9
+        here = [(at, member) for at, member in enumerate(self.members) if at not in self.gone]
+        vote = min(member.vote for _, member in here)
+        for at, member in here:
+            self.act(at, member.prepared(step, vote, now_s))
+        for at, member in here:
+            self.act(at, member.done(step, now_s))
+        for at, member in here:
+            self.say(at, AtEdge(epoch=member.in_force or 0))
+        self.deliver()
+
+    def meetings(self, client: int) -> list[Regroup]:
+        """That it was called to."""
+        return [each for each in self.told.get(client, []) if isinstance(each, Regroup)]
+
+
+@pytest.fixture
+def jobs() -> Iterator[Callable[..., Newcomers]]:
+    """Makes them, and closes their stores."""
+    made = []
+
+    def make(world: int, members_min: int = 1, members_max: int | None = None) -> Newcomers:
+        made.append(Newcomers(world, members_min, members_max))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stores.close()
+
+
+def test_all_meet_who_joins_when_each_is_at_the_end_of_its_step(jobs: Callable[..., Newcomers]) -> None:
+    """Broken: some would meet before others have finished the step, or those that have the state would not be the first."""
+    job = jobs(2, members_max=4)
+    first, second = (job.join(client) for client in NEWCOMERS)
+    assert (first, second) == (2, 3)
+    job.step(0)
+    (meeting,) = job.meetings(0)
+    assert (meeting.generation, meeting.members) == (1, (0, 1, 2))
+    assert job.meetings(1) == job.meetings(NEWCOMERS[0]) == [meeting]
+    assert job.meetings(NEWCOMERS[1]) == [], "it came when that epoch was planned"
+    # Whoever of them dies before all have met is left out.
+    job.coordination.disconnect(1)
+    job.deliver()
+    assert [each.members for each in job.meetings(0)] == [(0, 1, 2), (0, 2)]
+    assert job.meetings(0)[-1].store != meeting.store
+    for client, member in ((0, 0), (NEWCOMERS[0], 2)):
+        job.say(client, Comes(member=member, who="", generation=1))
+        job.say(client, Comes(member=member, who="", generation=2))
+        with pytest.raises(FrameError):
+            job.say(client, Comes(member=member, who="", generation=2))
+
+
+def test_a_job_that_is_full_lets_nobody_in_before_somebody_leaves(jobs: Callable[..., Newcomers]) -> None:
+    """Broken: a job would have more ranks than its user allows."""
+    job = jobs(2, members_max=2)
+    assert job.join(NEWCOMERS[0]) == 2
+    job.step(0)
+    assert job.meetings(0) == job.meetings(NEWCOMERS[0]) == []
+    job.lose(1)
+    assert job.members[0].in_force == 2
+    job.step(1)
+    assert [each.members for each in job.meetings(0)] == [(0, 2)]
+
+
+def test_a_meeting_of_too_few_ends_the_job(jobs: Callable[..., Newcomers]) -> None:
+    """Broken: those that are left would wait for a meeting that never comes."""
+    job = jobs(2, members_min=2, members_max=3)
+    job.join(NEWCOMERS[0])
+    job.step(0)
+    job.coordination.disconnect(NEWCOMERS[0])
+    job.coordination.disconnect(1)
+    job.deliver()
+    assert job.coordination.ended is not None
+    assert job.coordination.ended.lost == (1,)
+    assert job.told[0][-1] == Answer(done=False, text="the job ends: 1 of at least 2 members are left")
+
+
+def test_who_may_not_join_hears_why(jobs: Callable[..., Newcomers]) -> None:
+    """Broken: a process would wait for a job that does not want it, or one of another version would train with the others."""
+    job = jobs(2, members_max=4)
+    assert job.join(NEWCOMERS[0], version="0.0.1") < 0
+    (answer,) = job.told[NEWCOMERS[0]]
+    assert isinstance(answer, Answer)
+    assert "c has Hocket 0.0.1, and the job " in answer.text
+    for rank in range(2):
+        job.say(rank, Finished(steps=4))
+    assert job.join(NEWCOMERS[1]) < 0
+    assert job.told[NEWCOMERS[1]][-1] == Answer(done=False, text="the job has ended")
 
 
 @pytest.mark.parametrize(

@@ -1,126 +1,141 @@
-"""What ranks of `test_join.py` do."""
+"""A training that others join: what each rank draws and gets, and what a single process makes of the same steps.
 
+Ranks train until a file says that they are to stop; the flag of those that have seen it travels as a gradient, so that all stop
+after the same step.
+"""
+
+from __future__ import annotations
+
+import json
 import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import hocket.torch as hk
 import torch
-from hocket import Policy
-from hocket.errors import UsageError
-from hocket.policies import LocalSGD, TopK
-from torch import nn
+from hocket.launch.membership import Membership
+from hocket.torch.distribute import distributed_of
+from hocket.training.elastic import newcomers
+from tests.torch.elastic_scripts import digest
 
-RANK = int(os.environ.get("HOCKET_RANK", "0"))
-
-
-class Gated(Policy):
-    """Backward ends without waiting; buckets of one gradient each."""
-
-    gates = True
-    parameters = {"fusion_bytes": 0}  # noqa: RUF012  # as users write it
+WIDTH, SAMPLES, BATCH, RATE, CHOSEN_FOR, STEPS_OF_A_RATE = 12, 90, 2, 0.05, 4, 5
 
 
-class Restless(Policy):
-    """Proposes other buckets all the time."""
+class Model(torch.nn.Module):
+    """`flag` learns nothing: its gradient says whether anybody wants to stop."""
 
-    timer_interval_s = 0.02
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, width), torch.nn.Tanh(), torch.nn.Linear(width, 3)
+        )
+        self.flag = torch.nn.Parameter(torch.zeros(()))
 
-    def on_timer(self, cx, stats):
-        if cx.rank == 0:
-            cx.propose(fusion_bytes=100 if cx.agreed("fusion_bytes") != 100 else 2000)
-
-
-POLICIES = {"none": None, "gates": Gated, "epochs": Restless, "plain": Policy}
-
-
-def _network(seed):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
-
-
-def _start(policy="none", network=None):
-    network = network or _network(RANK)
-    made = POLICIES[policy]
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    return hk.distribute(network, optimizer, policy=None if made is None else made())
+    def forward(self, samples: list[int], *, stops: bool = False) -> torch.Tensor:
+        rows = [torch.randn(WIDTH, generator=torch.Generator().manual_seed(each)) for each in samples]
+        loss: torch.Tensor = self.layers(torch.stack(rows)).square().mean()
+        return loss + float(stops) * (self.flag - self.flag.detach())
 
 
-def _steps(model, optimizer, generator, count):
-    for _ in range(count):
+def made(width: int = WIDTH) -> tuple[Model, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """With state in the optimizer, and a schedule that is no function of the optimizer's state alone."""
+    model = Model(width)
+    kept = [{"params": model.layers.parameters()}, {"params": [model.flag], "lr": 0.0}]
+    optimizer = torch.optim.SGD(kept, lr=RATE, momentum=0.5)
+    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, STEPS_OF_A_RATE, gamma=0.9)
+
+
+def replayed(steps: list[list[list[int]]]) -> list[torch.Tensor]:
+    """Parameters after these steps, made by one process. `steps`: the samples of each rank in each."""
+    model, optimizer, scheduler = made()
+    for everyone in steps:
         optimizer.zero_grad()
-        model(torch.randn(4, 6, generator=generator)).square().mean().backward()
+        torch.stack([model(own) for own in everyone]).mean().backward()
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] *= len(everyone) / CHOSEN_FOR
         optimizer.step()
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        scheduler.step()
+    return [parameter.detach() for parameter in model.parameters()]
 
 
-def _numbers(model, optimizer):
-    state = [each["momentum_buffer"] for _, each in sorted(optimizer.state_dict()["state"].items())]
-    return [each.detach().double().flatten().tolist() for each in [*model.state_dict().values(), *state]]
+def die(*_: Any) -> None:
+    """At once."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def epochs(policy):
-    """Epochs of unequal lengths: parameters and the optimizer's state after each."""
-    model, optimizer = _start(policy)
-    generator = torch.Generator().manual_seed(20 + RANK)
-    seen = []
-    for count in (2 + RANK, 4 - RANK, 3):
-        with hk.join(model):
-            _steps(model, optimizer, generator, count * (5 if policy == "epochs" else 1))
-        seen.append(_numbers(model, optimizer))
-    return seen
+def dies_before(owner: Any, name: str, *, times: int = 0) -> None:
+    """The call of this name after so many is the last that this process makes."""
+    called: Callable[..., Any] = getattr(owner, name)
+    count = 0
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count > times:
+            die()
+        return called(*args, **kwargs)
+
+    setattr(owner, name, call)
 
 
-def alone():
-    """The same epochs by hand in one process: a rank without a batch counts as a gradient of zero."""
-    model = _network(0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    generators = [torch.Generator().manual_seed(20 + rank) for rank in range(3)]
-    for counts in ((2, 3, 4), (4, 3, 2), (3, 3, 3)):
-        for step in range(max(counts)):
-            optimizer.zero_grad()
-            for generator, count in zip(generators, counts, strict=True):
-                if step < count:
-                    (model(torch.randn(4, 6, generator=generator)).square().mean() / 3).backward()
-            optimizer.step()
-    return _numbers(model, optimizer)
+def trained(directory: Path, name: str, flaw: str) -> None:
+    """One rank of that `name`. `flaw`: what is wrong with it."""
+    founds = "HOCKET_RANK" in os.environ
+    match flaw:
+        case "dies when it is welcome":
+            dies_before(Membership, "_wait_as")
+        case "dies while all meet":
+            dies_before(newcomers, "prepare")
+        case "dies when all have met":
+            dies_before(Membership, "begin", times=int(founds))
+    model, optimizer, scheduler = made(WIDTH + (flaw == "another model"))
+    if flaw == "dies in its first step":
+        model.flag.register_hook(die)
+    model, optimizer = hk.distribute(model, optimizer)
+    hk.extra_state(model, "scheduler", scheduler.state_dict, scheduler.load_state_dict)
+    hk.scale_lr(model, "linear", world=CHOSEN_FOR)
+    told: list[Any] = []
+    hk.on_change(
+        model,
+        lambda change: told.append(
+            [change.why, change.step, change.old_world, change.new_world, digest(model)]
+        ),
+    )
+    with (directory / f"{name}.steps").open("w", buffering=1) as steps:
+        for epoch in hk.epochs(model, 1000):
+            for batch in hk.batches(model, range(SAMPLES), BATCH):
+                optimizer.zero_grad()
+                model(batch.tolist(), stops=(directory / "stop").exists()).backward()
+                step = distributed_of(model).session.iteration
+                stops = model.flag.grad is not None and bool(model.flag.grad > 0)
+                # Before the optimizer's step, since the script of a rank that leaves ends there, and others die there.
+                record = {
+                    "step": step,
+                    "epoch": epoch,
+                    "rank": hk.rank(model),
+                    "world": hk.world(model),
+                    "rate": optimizer.param_groups[0]["lr"],
+                    "drawn": batch.tolist(),
+                    "digest before": digest(model),
+                    "told": told,
+                    "process": os.getpid(),
+                }
+                steps.write(json.dumps(record) + "\n")
+                told.clear()
+                optimizer.step()
+                scheduler.step()
+                if stops:
+                    torch.save([each.detach() for each in model.parameters()], directory / f"{name}.pt")
+                    return
 
 
-def early():
-    """Rank 1 is the first without batches; then ranks train on."""
-    model, optimizer = _start()
-    generator = torch.Generator().manual_seed(20 + RANK)
-    try:
-        with hk.join(model, throw_on_early_termination=True):
-            _steps(model, optimizer, generator, 4 - RANK)
-    except UsageError as error:
-        said = str(error)
-    _steps(model, optimizer, generator, 2)
-    return [said, _numbers(model, optimizer)]
-
-
-def refused():
-    """What cannot be joined says so, and why."""
-    said = []
-    for policy in (TopK(), LocalSGD()):
-        network = _network(0)
-        model, _ = hk.distribute(network, torch.optim.SGD(network.parameters(), lr=0.1), policy=policy)
-        try:
-            hk.join(model)
-        except UsageError as error:
-            said.append(str(error))
-    return said
-
-
-def pair():
-    """Two models in one window, one of them without any batch on rank 0."""
-    models = [_start(network=_network(seed)) for seed in (1, 2)]
-    generator = torch.Generator().manual_seed(20 + RANK)
-    with hk.join(*(model for model, _ in models)):
-        for _ in range(3 * RANK):
-            for model, optimizer in models:
-                _steps(model, optimizer, generator, 1)
-    return [_numbers(model, optimizer) for model, optimizer in models]
-
-
-def forgotten():
-    """Unequal numbers of batches without `join`."""
-    model, optimizer = _start()
-    _steps(model, optimizer, torch.Generator().manual_seed(RANK), 5 - 2 * RANK)
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    trained(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,71 +1,245 @@
-"""Ranks with unequal numbers of batches: what `join` does for them, and what is said without it."""
+"""Ranks join elastic jobs that train, in real processes."""
 
-import numpy as np
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from tests.support import ranks
-from tests.torch import join_scripts
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import Outcome, launch
+from hocket.launch.running import RunningJob, chosen
+from hocket.settings import Settings
+from tests.launch.processes import clean_environment
+from tests.support import warm
 
-SCRIPTS = "tests.torch.join_scripts"
+torch = pytest.importorskip("torch")
 
+from tests.torch import join_scripts as scripts  # noqa: E402  # needs torch
 
-@pytest.fixture(scope="module")
-def epochs(tmp_path_factory):
-    """By policy: what three ranks return."""
-    calls = {policy: (f"{SCRIPTS}:epochs", policy) for policy in ("none", "plain", "gates", "epochs")}
-    return ranks.by_name(calls, 3, tmp_path_factory.mktemp("three"))
+SCRIPT = Path(scripts.__file__)
+PATIENCE_S = 60
+FEW = 2
+CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
 
-
-@pytest.fixture(scope="module")
-def on_two(tmp_path_factory):
-    """By script: what two ranks return."""
-    calls = {script: (f"{SCRIPTS}:{script}",) for script in ("early", "pair", "refused")}
-    return ranks.by_name(calls, 2, tmp_path_factory.mktemp("two"))
-
-
-@pytest.mark.parametrize("policy", ["none", "plain", "gates"])
-def test_a_finished_rank_adds_nothing(epochs, policy):
-    """The last batches would be lost, or weigh too much; momentum would differ between ranks from the next epoch on."""
-    first, *others = epochs[policy]
-    assert all(each == first for each in others)
-    for mine, theirs in zip(first[-1], join_scripts.alone(), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-7)
+FLAWS = (
+    "dies while all meet",
+    "another model",
+    "dies when it is welcome",
+    "dies when all have met",
+    "dies in its first step",
+)
 
 
-def test_epochs_begin_while_ranks_have_finished(epochs):
-    """A rank without batches would keep the buckets of an epoch that others have left."""
-    first, *others = epochs["epochs"]
-    assert all(each == first for each in others)
+class Training:
+    """A job in a thread of this process, and processes that join it."""
+
+    def __init__(
+        self, directory: Path, hosts: str, founders: tuple[str, ...], *, members_min: int, members_max: int
+    ) -> None:
+        self.directory = directory
+        self.output = io.BytesIO()
+        self.newcomers: list[subprocess.Popen[bytes]] = []
+        self._outcome: Outcome | None = None
+
+        def run() -> None:
+            flaws = founders or ("",) * len(hosts)
+            self._outcome = launch(
+                [
+                    ProcessSpec(argv=warm.command(SCRIPT, str(directory), f"founder-{rank}", flaw), host=host)
+                    for rank, (host, flaw) in enumerate(zip(hosts, flaws, strict=True))
+                ],
+                settings=Settings(timeout_s=60, start_timeout_s=30, heartbeat_timeout_s=10),
+                members_min=members_min,
+                members_max=members_max,
+                out=self.output,
+                err=self.output,
+            )
+
+        self._thread = threading.Thread(target=run)
+        self._thread.start()
+        self.until(lambda: len(self.steps()) >= len(hosts))
+
+    @property
+    def job(self) -> RunningJob:
+        """As its launcher has announced it."""
+        return chosen(os.getpid())
+
+    def come(self, host: str, flaw: str = "") -> subprocess.Popen[bytes]:
+        """A process that wants to join."""
+        name = f"newcomer-{len(self.newcomers)}"
+        with (self.directory / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                warm.command(SCRIPT, str(self.directory), name, flaw),
+                env=self.job.for_newcomer(clean_environment(HOCKET_HOST=host)),
+                stdout=log,
+                stderr=log,
+            )
+        self.newcomers.append(process)
+        return process
+
+    def steps(self) -> dict[str, list[dict[str, Any]]]:
+        """By process: what it has noted."""
+        found = {}
+        for file in self.directory.glob("*.steps"):
+            whole, _, _ = file.read_text().rpartition("\n")
+            if whole:
+                found[file.stem] = [json.loads(line) for line in whole.splitlines()]
+        return found
+
+    def trains_on(self, world: int, *, further: int = 3) -> None:
+        """Until so many ranks have made some steps."""
+        since = max(each["step"] for own in self.steps().values() for each in own)
+        self.until(
+            lambda: (
+                sum(
+                    sum(each["world"] == world and each["step"] > since for each in own) >= further
+                    for own in self.steps().values()
+                )
+                >= world
+            )
+        )
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for that."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert self._thread.is_alive(), self.said()
+            assert time.monotonic() < deadline_s, self.said()
+            time.sleep(0.02)
+
+    def end(self) -> Outcome:
+        """All stop after the same step."""
+        (self.directory / "stop").touch()
+        self._thread.join(PATIENCE_S)
+        for each in self.newcomers:
+            each.wait(PATIENCE_S)
+        assert self._outcome is not None, self.said()
+        return self._outcome
+
+    def said(self) -> str:
+        """By all processes."""
+        logs = [file.read_text() for file in sorted(self.directory.glob("newcomer-*.log"))]
+        return "\n--\n".join([self.output.getvalue().decode(), *logs])
+
+    def kill(self) -> None:
+        """Whatever is left after a failure."""
+        (self.directory / "stop").touch()
+        for each in self.newcomers:
+            each.kill()
+            each.wait()
+        self._thread.join(PATIENCE_S)
+
+    def check(self) -> list[list[int]]:
+        """All ranks have the bits of all others after each step, each sample comes once, and one process gets the same parameters.
+
+        Gives the worlds of the steps, where they change.
+        """
+        by_step: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for each in itertools.chain.from_iterable(self.steps().values()):
+            by_step[each["step"]].append(each)
+        assert sorted(by_step) == list(range(1, len(by_step) + 1))
+        drawn: list[list[list[int]]] = []
+        epochs: dict[int, Counter[int]] = defaultdict(Counter)
+        for step, own in sorted(by_step.items()):
+            own.sort(key=lambda each: each["rank"])
+            assert [each["rank"] for each in own] == list(range(own[0]["world"])), (step, own)
+            for name in ("world", "digest before", "epoch", "rate"):
+                assert len({each[name] for each in own}) == 1, (step, name, own)
+            drawn.append([each["drawn"] for each in own])
+            epochs[own[0]["epoch"]].update(itertools.chain.from_iterable(drawn[-1]))
+        last = max(epochs)
+        for epoch, counts in epochs.items():
+            whole = set(counts) if epoch == last else set(range(scripts.SAMPLES))
+            assert set(counts) == whole
+            # At the end of a pass, the last samples are shared by all.
+            assert sum(counts.values()) - len(counts) < max(map(len, drawn))
+        expected = scripts.replayed(drawn)
+        found = list(self.directory.glob("*.pt"))
+        assert len(found) == len(drawn[-1])
+        for file in found:
+            for own_value, wanted in zip(torch.load(file), expected, strict=True):
+                torch.testing.assert_close(own_value, wanted, rtol=1e-5, atol=1e-5)
+        worlds = [len(own) for own in drawn]
+        return [world for world, _ in itertools.groupby(worlds)]
 
 
-def test_all_may_stop_with_the_first(on_two):
-    """Ranks could not stop together, or not train on after it."""
-    (said, numbers), (other, same) = on_two["early"]
-    assert said == other
-    assert "rank 1 on" in said
-    assert "ran out of batches after 3 iterations" in said
-    assert numbers == same
+@pytest.fixture
+def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Training]]:
+    """Makes them, where nobody else's jobs are found."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made: list[Training] = []
+
+    def make(hosts: str, *founders: str, members_min: int = 1, members_max: int = 4) -> Training:
+        made.append(Training(tmp_path, hosts, founders, members_min=members_min, members_max=members_max))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kill()
 
 
-def test_what_cannot_be_joined_is_refused_by_name(on_two):
-    """A residual would go on flowing out of a rank that has finished."""
-    for top_k, local in on_two["refused"]:
-        assert "TopK promises `same`" in top_k
-        assert "exchange parameters" in local
+def test_ranks_join_one_after_the_other_and_the_founders_leave(
+    trainings: Callable[..., Training], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Broken: a job could only shrink; those that join would train on other parameters, learning rates or samples than the
+    others; or a job would end with the machines on which it began."""
+    training = trainings("ab", members_max=3)
+    first = training.come("a")
+    training.trains_on(3)
+    second = training.come("c")
+    training.until(lambda: "waits: the job has 3 ranks, as many as it may" in caplog.text)
+    for rank in range(2):
+        os.kill(training.steps()[f"founder-{rank}"][0]["process"], signal.SIGTERM)
+    training.trains_on(2, further=10)
+    outcome = training.end()
+    assert (outcome.code, outcome.failures) == (0, ()), training.said()
+    assert [first.returncode, second.returncode] == [0, 0], training.said()
+    assert training.check()[:2] == [2, 3]
+    told = [each for own in training.steps().values() for note in own for each in note["told"]]
+    assert ["rank 2 on a joined", 2, 3] in [[why, *worlds] for why, _, *worlds, _ in told]
 
 
-def test_two_models_are_joined(on_two):
-    """Adversarial training could not be joined."""
-    first, second = on_two["pair"]
-    assert first == second
+@pytest.mark.parametrize("flaw", FLAWS[: FEW if CASES == FEW else None])
+def test_a_process_that_fails_to_join_costs_the_others_nothing(
+    flaw: str, trainings: Callable[..., Training]
+) -> None:
+    """Broken: whoever joins with a mistake, or dies of it, ends a job that trains, or stops it."""
+    training = trainings("ab")
+    wrong = training.come("c", flaw)
+    assert wrong.wait(PATIENCE_S) != 0, training.said()
+    training.trains_on(2)
+    right = training.come("c")
+    training.trains_on(3)
+    outcome = training.end()
+    assert (outcome.code, right.returncode) == (0, 0), training.said()
+    if flaw == "another model":
+        assert "the models of rank 0 and rank 2 differ" in training.said()
+    training.check()
 
 
-def test_without_join_the_error_says_who_finished_and_what_to_do(tmp_path):
-    """The user would read of `votes`, and have to know that batches are unequal."""
-    ended = ranks.run("tests.torch.join_scripts:forgotten", 2, tmp_path)
-    lines = [line for line in ended.output.splitlines() if line.startswith("[0]")]
-    assert any("PeerError: rank 1 on" in line and "finished after 3 iterations" in line for line in lines), (
-        ended.output
-    )
-    assert any("rank 0 on" in line and "is in iteration 4" in line for line in lines), ended.output
-    assert any("with hocket.torch.join(model):" in line for line in lines), ended.output
+@pytest.mark.parametrize(
+    "flaw", ["dies while all meet", "dies when all have met"][: FEW if CASES == FEW else None]
+)
+def test_a_rank_that_dies_while_all_meet_costs_the_others_nothing(
+    flaw: str, trainings: Callable[..., Training]
+) -> None:
+    """Broken: a job would not survive a loss in the moment in which others join."""
+    training = trainings("abc", "", flaw, "")
+    newcomer = training.come("b")
+    training.until(lambda: len(training.steps().get("newcomer-0", ())) > FEW)
+    training.trains_on(3)
+    outcome = training.end()
+    assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
+    training.check()

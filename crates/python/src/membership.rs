@@ -110,17 +110,19 @@ impl Participant {
 #[pymethods]
 impl Participant {
     #[new]
-    #[pyo3(signature = (*, member, host, coordinator_patience_s, now_s))]
+    #[pyo3(signature = (*, member, host, founds, coordinator_patience_s, now_s))]
     fn new(
         py: Python<'_>,
         member: u64,
         host: u32,
+        founds: bool,
         coordinator_patience_s: f64,
         now_s: f64,
     ) -> PyResult<Self> {
         let limits =
             Limits { coordinator_patience: duration(py, coordinator_patience_s)?, ..Limits::default() };
-        let side = Side::new(Member(member), host, Some(0), limits, duration(py, now_s)?);
+        let steps = founds.then_some(0);
+        let side = Side::new(Member(member), host, steps, limits, duration(py, now_s)?);
         Ok(Self(Mutex::new(side)))
     }
 
@@ -191,19 +193,22 @@ impl Coordinator {
 #[pymethods]
 impl Coordinator {
     #[new]
-    #[pyo3(signature = (*, founders, members_min, heartbeat_s, now_s))]
+    #[pyo3(signature = (*, founders, members_min, members_max, heartbeat_s, join_patience_s, now_s))]
     fn new(
         py: Python<'_>,
         founders: usize,
         members_min: usize,
+        members_max: usize,
         heartbeat_s: f64,
+        join_patience_s: f64,
         now_s: f64,
     ) -> PyResult<Self> {
         let limits = Limits {
             members_min,
-            members_max: founders,
+            members_max,
             heartbeat: duration(py, heartbeat_s)?,
-            // Nobody can come.
+            load_patience: duration(py, join_patience_s)?,
+            // Below the least number, the job ends.
             rejoin_patience: Duration::ZERO,
             ..Limits::default()
         };

@@ -94,7 +94,7 @@ SERVE = ("-m", "hocket.torch.server_rank")
     "--elastic",
     type=MEMBERS,
     metavar="MIN:MAX",
-    help="Start MAX ranks, and go on without those that are lost while MIN are left.",
+    help="Go on without ranks that are lost while MIN are left, and let others join up to MAX; -n of them start.  [default: MAX]",
 )
 @click.option("--quiet-others", is_flag=True, help="Show rank 0's output alone, as it is.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
@@ -181,6 +181,7 @@ def command(
             store=store,
             quiet_others=quiet_others,
             members_min=None if elastic is None else elastic[0],
+            members_max=None if elastic is None else elastic[1],
         )
     except KeyboardInterrupt:
         sys.exit(SIGNALLED + signal.SIGINT)
@@ -212,13 +213,14 @@ def _check(settings: Settings, plan: Path | None) -> None:
 
 def _elastic_world(elastic: tuple[int, int], world: int | None, settings: Settings) -> int:
     """The number of ranks to start."""
-    if world not in (None, elastic[1]):
+    members_min, members_max = elastic
+    if world is not None and not members_min <= world <= members_max:
         raise UsageError(
-            f"-n {world} and --elastic {elastic[0]}:{elastic[1]}: an elastic job starts as many ranks as it may have\n"
-            "hint: leave -n out"
+            f"-n {world} and --elastic {members_min}:{members_max}: the job starts with a number of ranks that it may have\n"
+            f"hint: -n from {members_min} to {members_max}, or leave it out to start {members_max}"
         )
     check_asked(settings)
-    return elastic[1]
+    return members_max if world is None else world
 
 
 def _absolute(path: Path | None, *, must_exist: bool) -> str | None:

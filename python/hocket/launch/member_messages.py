@@ -14,11 +14,31 @@ from hocket.launch.messages import KEY_BYTES_MAX, Rank
 Steps = Annotated[int, Meta(ge=0)]
 
 
+Name = Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
+"""For people."""
+
+
 class Comes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="comes"):
-    """First on a connection: which member this is, by its rank at the start, and a name of the process for people."""
+    """Which member this is, and a name of the process for people. A founder says it first on its connection, and every member again
+    when it has met the others of a later generation."""
 
     member: Rank
-    who: Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
+    who: Name
+    generation: int = 0
+
+
+class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="joins"):
+    """First on the connection of a process that wants to become a member."""
+
+    host: Name
+    process: int
+    version: Name
+
+
+class AtEdge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="at_edge"):
+    """A member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""
+
+    epoch: int
 
 
 class Notes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="notes"):
@@ -50,7 +70,8 @@ class MustLeave(
 
 
 class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="answer"):
-    """Last to an operator: whether what it wanted has come about, and what there is to say of that."""
+    """Last to an operator, or to a process that may not become or stay a member: whether what it wanted has come about, and what
+    there is to say of that."""
 
     done: bool
     text: str
@@ -71,13 +92,29 @@ class OtherFinished(
     steps: Steps
 
 
+class Welcome(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="welcome"):
+    """To all members and to itself: a process waits to become the member of this number."""
+
+    member: Rank
+    host: Name
+
+
+class Regroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="regroup"):
+    """These members, by their ranks, leave whatever they had with one another, and meet anew at this store. Those that were members
+    before come first."""
+
+    generation: int
+    members: tuple[Rank, ...]
+    store: str
+
+
 class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="over"):
     """All members have finished."""
 
 
-FromMember = Comes | Notes | Resumed | Finished
+FromMember = Comes | Joins | Notes | AtEdge | Resumed | Finished
 FromClient = FromMember | MustLeave
-FromCoordinator = Orders | OtherFinished | Over | MustLeave | Answer
+FromCoordinator = Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer
 
 _from_client: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)
 _from_coordinator: msgspec.json.Decoder[FromCoordinator] = msgspec.json.Decoder(FromCoordinator)

@@ -2,6 +2,9 @@
 
 A thread hears the coordinator, also while the script computes: it stops the engine and reports at once. An epoch begins where
 the script can follow: in `next_epoch`, which the session calls. Whatever changes the machine or the engine's epoch holds one lock.
+
+Machine and engine are of one generation of members (`coordination`); the connection to the coordinator stays. Members are numbers
+that processes keep, and ranks of the generation's job where the engine or the session is concerned.
 """
 
 from __future__ import annotations
@@ -12,28 +15,34 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from hocket import _native
+from hocket import __version__, _native
 from hocket.errors import EpochError, Error, PeerError, RendezvousError
 from hocket.launch import frames
 from hocket.launch.member_messages import (
+    Answer,
+    AtEdge,
     Comes,
     Finished,
     FromMember,
+    Joins,
     MustLeave,
     Notes,
     Orders,
     OtherFinished,
     Over,
+    Regroup,
     Resumed,
+    Welcome,
     read_from_coordinator,
 )
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import connect
+from hocket.settings import Settings
 
 LOOK_S = 0.02
 """How often the thread looks whether the engine has lost a peer while nothing waits for it."""
@@ -44,29 +53,42 @@ FENCE_TIMEOUT_S = 0.2
 """How long a neighbour that was left behind may take to end before it is killed."""
 WAKE_S = 0.1
 """Longest wait in which Ctrl-C is not noticed."""
+SAY_S = 10.0
+"""How often people hear that this member still waits."""
+JOINERS_HOST = 1 << 24
+"""Beyond the numbers of hosts whose members share memory."""
 
 log = logging.getLogger("hocket.membership")
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """Members that go on, by their new ranks: each by its rank at the start."""
+    """Members that go on, by their new ranks: each by its rank in the generation."""
 
     number: int
     members: tuple[int, ...]
 
 
 class Membership:
-    """One member of an elastic job, from its founding to `close`."""
+    """One member of an elastic job, from when it comes to the coordinator to `close`."""
 
-    def __init__(self, job: Job, engine: _native.Engine) -> None:
-        """Come to the coordinator, and wait until all have. Every rank must call it. `engine`: connected.
-
-        RendezvousError: the coordinator cannot be reached, or ranks are missing.
-        """
-        assert job.settings.coordinator is not None  # noqa: S101  # the job is elastic
-        self._job, self._engine = job, engine
+    def __init__(self, settings: Settings, secret: bytes, me: str) -> None:
+        """Come to the coordinator. `me`: this process, for people. RendezvousError: it cannot be reached."""
+        assert settings.coordinator is not None  # noqa: S101  # the job is elastic
+        self._settings, self._me = settings, me
         self._changed = threading.Condition(threading.RLock())
+        self._machine: _native.Participant | None = None
+        self._engine: _native.Engine | None = None
+        self._ranks: tuple[int, ...] = ()
+        """The generation's members, by rank."""
+        self._number = -1
+        """This member's."""
+        self._hosts: dict[int, str] = {}
+        """Of those that wait to join, or have."""
+        self._regroup: Regroup | None = None
+        """The meeting that was called last."""
+        self._first = 0
+        """The step that the generation's machine calls 0."""
         self._pending: deque[Epoch] = deque()
         self._members: tuple[int, ...] = ()
         self._exit: str | None = None
@@ -78,62 +100,179 @@ class Membership:
         self._left: tuple[int, ...] = ()
         """Members that have left in order."""
         self._leave_asked = threading.Event()
+        self._leaves = False
         self.committed = 0
         """Steps that stand."""
         self.finished: dict[int, int] = {}
-        """Members whose scripts have ended, and after how many steps."""
-        timeout_s = job.settings.start_timeout_s
-        _, self._channel = connect(job.settings.coordinator, job.secret, timeout_s)
+        """Members whose scripts have ended, by their ranks, and after how many steps."""
+        _, self._channel = connect(settings.coordinator, secret, settings.start_timeout_s)
         self._frames = frames.Frames()
-        self._machine = _native.Participant(
-            member=job.rank,
-            host=job.hosts.index(job.host),
-            coordinator_patience_s=job.settings.heartbeat_timeout_s,
-            now_s=time.monotonic(),
-        )
-        self._tell(Comes(member=job.rank, who=f"rank {job.rank} on {job.host} (process {os.getpid()})"))
-        with self._changed:
-            self._act(self._machine.linked(time.monotonic()))
         self._thread = threading.Thread(target=self._listen, name="hocket-member", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def of_founder(cls, job: Job, engine: _native.Engine) -> Membership:
+        """Every rank must call it. `engine`: connected. RendezvousError: ranks are missing."""
+        made = cls(job.settings, job.secret, f"rank {job.rank} on {job.host}")
+        made.begin(job, engine)
+        return made
+
+    def begin(self, job: Job, engine: _native.Engine, *, generation: int = 0, steps: int = 0) -> None:
+        """Wait until all of a generation have come, with what each of them is given. Its first step is number `steps`.
+
+        RendezvousError: ranks are missing, or those that are here are to meet once more.
+        """
+        timeout_s = job.settings.start_timeout_s
         with self._changed:
-            found = self._changed.wait_for(lambda: self._pending or self._exit, timeout_s)
+            if self._called_again(generation):
+                raise RendezvousError(f"{self._me}: the members of the job have changed again")
+            self._engine, self._ranks, self._number = engine, job.members, job.members[job.rank]
+            self._me = f"rank {job.rank} on {job.host}"
+            self._first = self.committed = steps
+            self._machine = _native.Participant(
+                member=self._number,
+                host=job.hosts.index(job.host),
+                founds=True,
+                coordinator_patience_s=job.settings.heartbeat_timeout_s,
+                now_s=time.monotonic(),
+            )
+            self._pending.clear()
+            self._left, self._without_leavers, self._members = (), None, ()
+            self.finished.clear()
+            who = f"rank {self._number} on {job.host} (process {os.getpid()})"
+            self._tell(Comes(member=self._number, who=who, generation=generation))
+            self._act(self._machine.linked(time.monotonic()))
+            found = self._changed.wait_for(
+                lambda: self._pending or self._exit or self._called_again(generation), timeout_s
+            )
+            if self._called_again(generation):
+                raise RendezvousError(f"{self._me}: the members of the job have changed again")
             if not found or self._exit:
                 why = (
                     self._exit or f"not all {job.world} ranks came to the coordinator within {timeout_s:g} s"
                 )
                 raise RendezvousError(f"{why}\nhint: see what the others printed")
             self._pending.clear()
+            if self._leaves:
+                self._leave_asked.set()
+
+    def join(self, host: str, timeout_s: float) -> Regroup:
+        """Become a member of a job that trains. Waits until its members wait for this one: where they meet.
+
+        RendezvousError: the coordinator refuses, the job ends, or its members do not come to the end of a step in time.
+        """
+        with self._changed:
+            self._tell(Joins(host=host, process=os.getpid(), version=__version__))
+        return self.next_meeting(0, timeout_s, "they meet newcomers at the end of a step")
+
+    def next_meeting(self, after: int, timeout_s: float, when: str) -> Regroup:
+        """The newest meeting later than generation `after`, once the coordinator has called it.
+
+        RendezvousError: the coordinator wants none any more, or calls none in time, which says `when` it would.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        said_s = time.monotonic()
+        with self._changed:
+            while self._regroup is None or self._regroup.generation <= after:
+                if self._exit is not None or self._over:
+                    raise RendezvousError(f"{self._me}: {self._exit or 'the job has ended'}")
+                now_s = time.monotonic()
+                if now_s > deadline_s:
+                    raise RendezvousError(
+                        f"{self._me}: the job's ranks have not met this one within {timeout_s:g} s: {when}\n"
+                        "hint: see what `hocket run` and the ranks print"
+                    )
+                if now_s > said_s + SAY_S:
+                    said_s = now_s
+                    log.warning("%s waits for the others: %s", self._me, when)
+                self._changed.wait(WAKE_S)
+            return self._regroup
+
+    def _called_again(self, generation: int) -> bool:
+        return self._regroup is not None and self._regroup.generation > generation
+
+    @property
+    def number(self) -> int:
+        """This member's; negative before the coordinator has given it one."""
+        return self._number
+
+    @property
+    def newcomers(self) -> Mapping[int, str]:
+        """Hosts of the members of the epoch in force that are not in this generation: all wait for them after the step."""
+        with self._changed:
+            return {each: self._hosts[each] for each in self._members if each not in self._ranks}
+
+    def at_edge(self, timeout_s: float, meanwhile: Callable[[], None]) -> Regroup | None:
+        """The last step is applied: wait until all are so far, and the next generation meets. None: the members change before that.
+
+        `meanwhile` may raise what makes waiting useless. PeerError: the job ends, or not all have come in time.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        said = None
+        with self._changed:
+            while True:
+                self._note_losses()
+                if self._regroup is not None and self._machine is None:
+                    return self._regroup
+                if self._exit is not None or self._over:
+                    raise PeerError(f"{self._me}: {self._exit or 'the job has ended'}")
+                if self._pending or not self.newcomers:
+                    return None
+                meanwhile()
+                if time.monotonic() > deadline_s:
+                    raise PeerError(
+                        f"{self._me}: not all ranks came to meet {self._newcomers_named()} within {timeout_s:g} s\n"
+                        "hint: see what the others printed",
+                        why="timeout",
+                    )
+                epoch = None if self._machine is None else self._machine.in_force
+                if epoch is not None and epoch != said:
+                    said = epoch
+                    self._tell(AtEdge(epoch=epoch))
+                self._changed.wait(WAKE_S)
+
+    def _newcomers_named(self) -> str:
+        return " and ".join(f"rank {each} on {host}" for each, host in self.newcomers.items())
 
     @property
     def vote(self) -> int:
         """The newest epoch that this member is ready for."""
         with self._changed:
-            return self._machine.vote
+            return self._of_generation.vote
+
+    @property
+    def _of_generation(self) -> _native.Participant:
+        """The machine. EpochError: the generation is over."""
+        if self._machine is None:
+            raise EpochError(f"{self._me}: the members of the job meet anew")
+        return self._machine
 
     def leave(self) -> None:
         """Ask the coordinator to go on without this member, after a step that is still to come. In any thread, and in handlers of
         signals."""
+        self._leaves = True
         self._leave_asked.set()
 
     def prepared(self, step: int, vote: int) -> bool:
         """All sums of a step are here, and the smallest vote. Whether the step goes on to the barrier; else the members change."""
         with self._changed:
-            return "barrier" in self._act(self._machine.prepared(step, vote, time.monotonic()))
+            machine = self._of_generation
+            return "barrier" in self._act(machine.prepared(step - self._first, vote, time.monotonic()))
 
     def done(self, step: int) -> bool:
         """The step's barrier is complete here. Whether the step stands; else that is for the coordinator to decide."""
         with self._changed:
-            self._act(self._machine.done(step, time.monotonic()))
+            self._act(self._of_generation.done(step - self._first, time.monotonic()))
             return self.committed > step
 
     def without_leavers(self) -> tuple[int, ...] | None:
         """The members without those that leave after the step which has just come to stand, if any do; given once."""
         with self._changed:
             members, self._without_leavers = self._without_leavers, None
-            if members is not None:
-                self._stopped_s = self._stopped_s or time.monotonic()
-            return members
+            if members is None:
+                return None
+            self._stopped_s = self._stopped_s or time.monotonic()
+            return self._in_ranks(members)
 
     def wait_for_release(self, timeout_s: float) -> None:
         """The others have begun an epoch without this member: they may need it until all have."""
@@ -156,7 +295,9 @@ class Membership:
                 epoch = self._due()
                 if epoch is not None:
                     try:
-                        self._engine.resume(epoch.number, epoch.members, FENCE_TIMEOUT_S, left=self._left)
+                        self._engine_of_generation.resume(
+                            epoch.number, epoch.members, FENCE_TIMEOUT_S, left=self._in_ranks(self._left)
+                        )
                     except EpochError:
                         # Lost already: another epoch follows this one.
                         self._note_losses()
@@ -171,6 +312,11 @@ class Membership:
                     )
                 self._changed.wait(WAKE_S)
 
+    def met(self) -> None:
+        """Training goes on in the first epoch of a generation."""
+        with self._changed:
+            self.resumed(self._of_generation.in_force or 0, again=False)
+
     def resumed(self, epoch: int, *, again: bool) -> None:
         """Training goes on in an epoch. `again`: a step was reduced anew."""
         with self._changed:
@@ -183,6 +329,8 @@ class Membership:
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
             if self._closing or self._exit:
+                return
+            if self._machine is None and self._engine is None:
                 return
             self._tell(Finished(steps=self.committed))
             while not (self._over or self._exit):
@@ -204,16 +352,21 @@ class Membership:
         self._channel.close()
 
     @property
-    def _me(self) -> str:
-        return f"rank {self._job.rank} on {self._job.host}"
+    def _engine_of_generation(self) -> _native.Engine:
+        assert self._engine is not None  # noqa: S101  # there is a machine
+        return self._engine
+
+    def _in_ranks(self, members: Sequence[int]) -> tuple[int, ...]:
+        """Ranks of those that are in this generation."""
+        return tuple(self._ranks.index(each) for each in members if each in self._ranks)
 
     def _due(self) -> Epoch | None:
         """The last epoch that was decided, if nothing has happened to it since. PeerError: there will be none."""
         if self._exit is not None:
-            raise PeerError(f"{self._me}: {self._exit}", rank=self._job.rank, host=self._job.host)
+            raise PeerError(f"{self._me}: {self._exit}")
         while self._pending:
             epoch = self._pending.popleft()
-            if epoch.number == self._machine.in_force:
+            if self._machine is not None and epoch.number == self._machine.in_force:
                 return epoch
         return None
 
@@ -227,8 +380,9 @@ class Membership:
                     while (payload := self._frames.poll()) is not None:
                         self._hear(payload)
                     self._note_losses()
-                    self._act(self._machine.tick(time.monotonic()))
-                    if self._leave_asked.is_set():
+                    if self._machine is not None:
+                        self._act(self._machine.tick(time.monotonic()))
+                    if self._machine is not None and self._leave_asked.is_set():
                         self._leave_asked.clear()
                         self._act(self._machine.leave_asked(time.monotonic()))
             except (OSError, Error) as error:
@@ -238,25 +392,48 @@ class Membership:
     def _hear(self, payload: bytes) -> None:
         match read_from_coordinator(payload):
             case Orders(order=order):
-                self._act(self._machine.order(order, time.monotonic()))
+                if self._machine is not None:
+                    self._act(self._machine.order(order, time.monotonic()))
             case OtherFinished(member=member, steps=steps):
-                self.finished[member] = steps
+                self.finished.update(dict.fromkeys(self._in_ranks([member]), steps))
+            case Welcome(member=member, host=host):
+                self._hosts[member] = host
+                if self._number < 0:
+                    self._wait_as(member, host)
+            case Regroup() as meeting:
+                self._regroup, self._machine = meeting, None
+                self._stopped_s = self._stopped_s or time.monotonic()
+            case Answer(text=text):
+                self._exit = text
             case Over():
                 self._over = True
             case MustLeave():
                 self._leave_asked.set()
         self._changed.notify_all()
 
+    def _wait_as(self, member: int, host: str) -> None:
+        """This process is to become that member: until then, it takes part in what the others decide."""
+        self._number, self._me = member, f"rank {member} on {host}"
+        self._machine = _native.Participant(
+            member=member,
+            # Of others' hosts it shares none yet.
+            host=JOINERS_HOST + member,
+            founds=False,
+            coordinator_patience_s=self._settings.heartbeat_timeout_s,
+            now_s=time.monotonic(),
+        )
+        self._act(self._machine.linked(time.monotonic()))
+
     def _note_losses(self) -> None:
-        if self._over or self._closing or self._exit:
+        if self._over or self._closing or self._exit or self._machine is None or self._engine is None:
             return
-        for member in self._engine.lost:
-            self._act(self._machine.lost(member, time.monotonic()))
+        for rank in self._engine.lost:
+            self._act(self._machine.lost(self._ranks[rank], time.monotonic()))
 
     def _act(self, actions: Sequence[_native.MemberAction]) -> set[str]:
         """Do what the machine wants, in order; the kinds of that."""
         waiting, kinds = deque(actions), set()
-        while waiting:
+        while waiting and self._machine is not None:
             action = waiting.popleft()
             kinds.add(action.kind)
             match action.kind:
@@ -264,10 +441,10 @@ class Membership:
                     self._tell(Notes(note=action.bytes))
                 case "quiesce":
                     self._stopped_s = self._stopped_s or time.monotonic()
-                    self._engine.quiesce("the members of the job change", QUIESCE_TIMEOUT_S)
+                    self._engine_of_generation.quiesce("the members of the job change", QUIESCE_TIMEOUT_S)
                     waiting.extend(self._machine.quiesced(time.monotonic()))
                 case "commit":
-                    self.committed = (action.step or 0) + 1
+                    self.committed = self._first + (action.step or 0) + 1
                 case "prepare":
                     # Its programs are made when it begins.
                     waiting.extend(self._machine.loaded(action.epoch or 0, time.monotonic()))
@@ -276,33 +453,38 @@ class Membership:
                 case "left":
                     self._released, self._exit = True, action.why
                     # The others may have gone on before this member has left the barrier of its last step.
-                    self._without_leavers = tuple(each for each in self._members if each != self._job.rank)
+                    self._without_leavers = tuple(each for each in self._members if each != self._number)
                 case "exit":
                     self._exit = action.why
-                    with contextlib.suppress(Error):
-                        self._engine.interrupt(action.why or "")
+                    self._interrupt(action.why or "")
         self._changed.notify_all()
         return kinds
 
     def _enter(self, decision: _native.MemberAction) -> None:
-        epoch = Epoch(decision.epoch or 0, tuple(decision.members))
+        members = tuple(decision.members)
         leavers = tuple(
-            each for each in self._members if each not in epoch.members and each not in decision.evicted
+            each for each in self._members if each not in members and each not in decision.evicted
         )
+        planned = decision.step is None
         if leavers:
             # Others may have been lost since: then this is the second epoch without the leavers, and some have been in the first.
             self._left += leavers
             self._without_leavers = tuple(each for each in self._members if each not in leavers)
-        self._members = epoch.members
-        self._pending.append(epoch)
+        self._members = members
+        if not planned or leavers:
+            self._pending.append(Epoch(decision.epoch or 0, self._in_ranks(members)))
+
+    def _interrupt(self, why: str) -> None:
+        if self._engine is not None:
+            with contextlib.suppress(Error):
+                self._engine.interrupt(why)
 
     def _end(self, why: str) -> None:
         """Nothing more comes of the coordinator."""
         with self._changed:
             if not (self._over or self._closing):
                 self._exit = self._exit or f"the coordinator is gone: {why}"
-                with contextlib.suppress(Error):
-                    self._engine.interrupt(self._exit)
+                self._interrupt(self._exit)
             self._changed.notify_all()
 
     def _tell(self, message: FromMember) -> None:

@@ -68,6 +68,7 @@ class Job:
         bind: the IP address that this rank's wire binds to.
         addresses: of this host, for the wire: one per interface that it uses.
         clocks: by rank, the lowest rank that shares its monotonic clock.
+        members: by rank, numbers that processes of an elastic job keep while ranks change: a founder's is its rank at the start.
     """
 
     rank: int
@@ -83,6 +84,11 @@ class Job:
     clocks: tuple[int, ...]
     settings: Settings = field(repr=False)
     server: Server | None = field(default=None, repr=False)
+    members: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Without numbers, members have those of their ranks."""
+        self.members = self.members or tuple(range(self.world))
 
     def engine(
         self,
@@ -170,6 +176,7 @@ class Job:
             local_world=len(here),
             hosts=hosts,
             clocks=tuple(clocks.index(each) for each in clocks),
+            members=tuple(self.members[member] for member in members),
         )
 
     def close(self, reason: str | None = None) -> None:

@@ -30,6 +30,7 @@ from hocket.launch.processes import SIGNALLED, SILENCE_S, Flow, Process, Process
 from hocket.launch.running import announced
 from hocket.launch.server import Server
 from hocket.launch.store import Store
+from hocket.launch.stores import Stores
 from hocket.launch.variables import variables
 from hocket.settings import Settings
 
@@ -96,6 +97,7 @@ def launch(
     values: Mapping[str, Any] | None = None,
     quiet_others: bool = False,
     members_min: int | None = None,
+    members_max: int | None = None,
     out: BinaryIO | None = None,
     err: BinaryIO | None = None,
 ) -> Outcome:
@@ -110,6 +112,7 @@ def launch(
         quiet_others: show only the output of rank 0, unchanged.
         members_min: the job goes on without ranks that it loses while so many are left; None: it ends with the first. The launcher
             serves the store.
+        members_max: so many ranks it may have when others join; default: as many as are started.
         out, err: targets of the output; default: this process's own.
 
     Raises:
@@ -134,15 +137,22 @@ def launch(
             )
             store = addresses.join(host, services.store.port)
             if members_min is not None:
+                stores = Stores(host, listeners, bytes.fromhex(secret))
+                stack.callback(stores.close)
                 services.coordination = Coordination(
-                    len(processes), members_min, settings.heartbeat_timeout_s
+                    len(processes),
+                    members_min,
+                    members_max or len(processes),
+                    heartbeat_s=settings.heartbeat_timeout_s,
+                    join_patience_s=settings.timeout_s,
+                    stores=stores,
                 )
                 services.coordinator = stack.enter_context(
                     Server(listeners, 0, bytes.fromhex(secret), services.coordination)
                 )
                 where = addresses.join(host, services.coordinator.port)
                 settings = dataclasses.replace(settings, coordinator=where)
-                stack.enter_context(announced(where, secret, processes[0].argv))
+                stack.enter_context(announced(where, secret, processes[0].argv, settings))
             _put(values, store, bytes.fromhex(secret))
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
@@ -248,7 +258,7 @@ class _Watch:
         flow = Flow(self._processes)
         running = list(self._processes)
         heeded = 0
-        while running:
+        while running or self._goes_on_elsewhere():
             flow.move(TICK_S)
             ended = [process for process in running if process.code is not None]
             running = [process for process in running if process not in ended]
@@ -269,6 +279,10 @@ class _Watch:
                 process.sign_of_life()
         flow.drain(TERMINATE_S)
         return [_failure(process) for process in self._failures]
+
+    def _goes_on_elsewhere(self) -> bool:
+        """Whether ranks train that others have started."""
+        return False
 
     def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
         """Those of the processes that have just failed because of which the job ends; `running`: the others."""
@@ -317,6 +331,10 @@ class _ElasticWatch(_Watch):
         self._all = {process.rank: process for process in self._processes}
         self._lost: list[Process] = []
 
+    def _goes_on_elsewhere(self) -> bool:
+        coordination = self._services.coordination
+        return coordination is not None and coordination.goes_on and not self._steps
+
     def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
         coordination, coordinator = self._services.coordination, self._services.coordinator
         if coordination is None or coordinator is None:
@@ -325,7 +343,9 @@ class _ElasticWatch(_Watch):
             log.warning("%s", _failure(process))
             coordinator.call(functools.partial(coordination.gone, process.rank))
         while coordination.condemned:
-            self._all[coordination.condemned.popleft()].signal(signal.SIGKILL)
+            # Those that have joined were started by others, and end when they hear of it.
+            if (condemned := self._all.get(coordination.condemned.popleft())) is not None:
+                condemned.signal(signal.SIGKILL)
         if not coordination.founded:
             return failed
         if coordination.over:
@@ -335,7 +355,7 @@ class _ElasticWatch(_Watch):
         succeeded = any(
             process.code == 0 and coordination.has(process.rank) for process in self._all.values()
         )
-        if coordination.ended is not None or not (running or succeeded):
+        if coordination.ended is not None or not (running or succeeded or coordination.goes_on):
             lost, self._lost = self._lost, []
             return lost
         return []

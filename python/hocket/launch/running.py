@@ -7,33 +7,48 @@ for as long as it lives: one that nobody locks is what a killed launcher has lef
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import logging
 import os
 import shlex
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from hocket.errors import UsageError
+from hocket.launch.variables import OF_A_RANK
+from hocket.settings import Settings
 
 log = logging.getLogger("hocket.run")
 
 
 class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One of them. `process`: of its launcher. `command`: of a rank."""
+    """One of them. `process`: of its launcher. `command`: of a rank. `settings`: of its ranks, as environment variables."""
 
     process: int
     coordinator: str
     secret: str
     command: tuple[str, ...]
+    settings: dict[str, str] = {}
 
     def __str__(self) -> str:
         """A description for people."""
         return f"{self.process}: {shlex.join(self.command)}"
+
+    def for_newcomer(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a process that is to join it, instead of this one."""
+        return {
+            **{name: value for name, value in environment.items() if name not in OF_A_RANK},
+            "PYTHONUNBUFFERED": "1",
+            **self.settings,
+            "HOCKET_JOINS": "1",
+            "HOCKET_COORDINATOR": self.coordinator,
+            "HOCKET_SECRET": self.secret,
+        }
 
 
 def directory() -> Path:
@@ -50,24 +65,29 @@ def directory() -> Path:
 
 
 @contextlib.contextmanager
-def announced(coordinator: str, secret: str, command: Sequence[str]) -> Iterator[None]:
+def announced(coordinator: str, secret: str, command: Sequence[str], settings: Settings) -> Iterator[None]:
     """While this process launches a job, others find it. It runs all the same where no file can be kept."""
     job = RunningJob(
         process=os.getpid(),
         coordinator=coordinator,
         secret=secret,
         command=tuple(command),
+        # Files of this machine are not on others, and those who join need none of them.
+        settings=dataclasses.replace(
+            settings, plan=None, cluster=None, tuning=None, trace=None
+        ).to_environment(),
     )
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(_kept(job))
+            path = stack.enter_context(_kept(job))
+            log.info("others may join with `hocket join --job-file %s`", path)
         except (OSError, UsageError) as error:
-            log.warning("`hocket leave` will not find this job: %s", error)
+            log.warning("`hocket leave` and `hocket join` will not find this job: %s", error)
         yield
 
 
 @contextlib.contextmanager
-def _kept(job: RunningJob) -> Iterator[None]:
+def _kept(job: RunningJob) -> Iterator[Path]:
     path = directory() / f"{job.process}-{job.coordinator.rpartition(':')[2]}.json"
     # Whoever sees the name finds the whole file, which is locked.
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
@@ -76,7 +96,7 @@ def _kept(job: RunningJob) -> Iterator[None]:
         file.flush()
         Path(file.name).replace(path)
         try:
-            yield
+            yield path
         finally:
             path.unlink(missing_ok=True)
 
@@ -93,6 +113,19 @@ def running() -> tuple[RunningJob, ...]:
             else:
                 path.unlink(missing_ok=True)
     return tuple(sorted(found, key=lambda job: job.process))
+
+
+def read(path: Path) -> RunningJob:
+    """A job from its file, which may be another machine's. UsageError: it is none."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunningJob)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"{path} is no file of an elastic job: {error}\n"
+            f"hint: `hocket run --elastic` keeps one in {directory()} of its machine while it runs"
+        ) from None
 
 
 def chosen(process: int | None) -> RunningJob:

@@ -22,15 +22,13 @@ from hocket.torch import join as joining
 from hocket.torch.curvature import largest_curvature
 from hocket.torch.division import clip_divided
 from hocket.torch.framework import Torch
-from hocket.torch.member_buffers import MemberBuffers
+from hocket.torch.members import Members
 from hocket.torch.module_buffers import BeforeForward, Buffers, Keep
 from hocket.torch.profiler import Profiler
 from hocket.torch.rendezvous import publish
 from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
 from hocket.training.choice import check_settings, policy_of, promise_asked, spans_of
-from hocket.training.companion import Alone
-from hocket.training.elastic.refusals import refusal
 from hocket.training.gradients import agree, gradients_of
 from hocket.training.helping import help_training
 from hocket.training.loop import Loop
@@ -40,9 +38,8 @@ from hocket.training.roles import helping, plan_with, plan_with_helpers, workers
 from hocket.training.saved import plain, read_back
 from hocket.training.serve import serve
 from hocket.training.session import Session
-from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
-from hocket.training.start import elastic_session_of, prepare, session_of
+from hocket.training.start import prepare, session_of
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -52,8 +49,8 @@ Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 class Distributed:
     """A model in training. `buffers` and `before_forward`: what keeps its buffers equal, if anything does."""
 
-    session: Session
     framework: Torch
+    session: Session
     loop: Loop
     buffers: Buffers | None = None
     before_forward: BeforeForward | None = None
@@ -147,7 +144,7 @@ def distribute(
         if settings.profile_out is not None:
             agree(framework.parameters(), process.job)
             profiler = Profiler(framework, process.job, Path(settings.profile_out))
-            made = Distributed(profiler, framework, Loop(process.job))
+            made = Distributed(framework, profiler, Loop(process.job))
         else:
             made = _trained(
                 framework,
@@ -186,6 +183,9 @@ def _trained(
 ) -> Distributed:
     """Whose gradients are reduced or pushed, or whose parameters are exchanged."""
     model = framework.model
+    if process.is_newcomer:
+        members = Members(framework, process, settings, promise, keep)
+        return Distributed(framework, *members.come(lambda: _spans(framework, process, settings)))
     source = prepare(
         framework,
         plan=plan,
@@ -202,29 +202,15 @@ def _trained(
         )
     keep = keep or ("after_step" if source.in_step else "none")
     if process.elastic:
-        return _of_members(framework, source, process=process, keep=keep, settings=settings)
+        members = Members(framework, process, settings, promise, keep)
+        return Distributed(framework, *members.begin(source, _spans(framework, process, settings)))
     buffers = Buffers(model, keep, process.job, process.engine)
     spans = _spans(framework, process, settings)
     session = session_of(framework, source, process=process, companion=buffers, spans=spans)
     before_forward = None
     if buffers.kept and keep == "before_forward":
         before_forward = BeforeForward(model, buffers, session.communicates)
-    return Distributed(session, framework, Loop(process.job), buffers, before_forward)
-
-
-def _of_members(
-    framework: Torch, source: ProgramSource, *, process: Process, keep: Keep, settings: Settings
-) -> Distributed:
-    """In an elastic job."""
-    if keep == "before_forward":
-        raise refusal('buffers="before_forward"')
-    buffers = Alone() if keep == "none" else MemberBuffers(framework.model, process.job, process.engine)
-    spans = _spans(framework, process, settings)
-    loop = Loop(process.job)
-    session = elastic_session_of(
-        framework, source, process=process, companion=buffers, spans=spans, loop=loop
-    )
-    return Distributed(session, framework, loop)
+    return Distributed(framework, session, Loop(process.job), buffers, before_forward)
 
 
 def _end_after(steps: int, framework: Torch, session: Session) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -162,6 +163,41 @@ class Torch:
     def load_optimizer_state(self, saved: bytes) -> None:
         """Of another rank."""
         self.optimizer.load_state_dict(torch.load(io.BytesIO(saved), weights_only=True))
+
+    def packed(self, values: Any) -> bytes:
+        """Plain data and tensors, in the form of `torch.save`."""
+        buffer = io.BytesIO()
+        torch.save(values, buffer)
+        return buffer.getvalue()
+
+    def unpacked(self, data: bytes) -> Any:
+        """What another rank has `packed`. UsageError: it is more than that."""
+        try:
+            return torch.load(io.BytesIO(data), weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise UsageError(
+                f"what hk.extra_state registers on other ranks is no plain data: {error}\n"
+                "hint: ranks that join take numbers, texts, tensors, and lists and dictionaries of them"
+            ) from None
+
+    def rates_of_groups(self) -> list[dict[str, Any]]:
+        """What schedulers change: the numbers of the optimizer's groups."""
+        groups = self.optimizer.state_dict()["param_groups"]
+        return [{name: value for name, value in group.items() if name != "params"} for group in groups]
+
+    def set_rates_of_groups(self, rates: Sequence[Mapping[str, Any]]) -> None:
+        """Of another rank."""
+        for group, given in zip(self.optimizer.param_groups, rates, strict=True):
+            group.update(given)
+
+    def before_training_forward(self, call: Callable[[], None]) -> None:
+        """Of the whole model, where gradients are wanted."""
+
+        def entering(module: torch.nn.Module, _inputs: object) -> None:
+            if module.training and torch.is_grad_enabled():
+                call()
+
+        self.model.register_forward_pre_hook(entering, prepend=True)
 
     def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
         """`Division` does it."""

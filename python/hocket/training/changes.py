@@ -84,19 +84,21 @@ class Changes:
         told(Change(why="the job starts", step=self._step, old=(), new=self.workers))
 
     def go_on(self, workers: Sequence[Worker], step: int, *, left: bool = False) -> None:
-        """From this step on, these alone train: the others were lost, or have `left` in order. Errors of what is called are the
-        caller's."""
-        others = _without(self.workers, workers)
-        why = _gone(others, "left" if left else "was lost" if len(others) == 1 else "were lost")
+        """From this step on, these alone train: others were lost, or have `left` in order, or have joined. Errors of what is called
+        are the caller's."""
+        gone, new = _without(self.workers, workers), _without(workers, self.workers)
+        lost = "was lost" if len(gone) == 1 else "were lost"
+        parts = [(gone, "left" if left else lost), (new, "joined")]
+        why = ", ".join(_named(those, how) for those, how in parts if those)
         change = Change(why=why, step=step, old=self.workers, new=tuple(workers))
         self.workers, self._step = change.new, step
         for told in self._told:
             told(change)
 
 
-def _gone(workers: Sequence[Worker], how: str) -> str:
+def _named(workers: Sequence[Worker], how: str) -> str:
     """
-    >>> _gone([Worker(member=5, rank=each, host="a") for each in (1, 3)], "left")
+    >>> _named([Worker(member=5, rank=each, host="a") for each in (1, 3)], "left")
     'rank 1 on a and rank 3 on a left'
     """
     return f"{' and '.join(map(str, workers))} {how}"

@@ -41,10 +41,8 @@ class Loop:
     def __init__(self, job: Job) -> None:
         """All ranks of the job have just begun."""
         self._job = job
-        self._me = job.rank
-        self.changes = Changes(
-            tuple(Worker(member=rank, rank=rank, host=host) for rank, host in enumerate(job.hosts))
-        )
+        self._me = job.members[job.rank]
+        self.changes = Changes(workers_of(job))
         self.accumulating = False
         self._epoch = 0
         self._in_epoch = False
@@ -53,6 +51,8 @@ class Loop:
         self._data: dict[str, Samples] = {}
         self._places: dict[str, Place] = {}
         """From a checkpoint, until the script asks for data of that name."""
+        self._known: set[str] = set()
+        """Data of which this rank has its place from ranks that were there before, and that they have not to compare."""
         self._extras: dict[str, Extra] = {}
         self._values: dict[str, Any] = {}
         """From a checkpoint, until the script registers that name."""
@@ -84,7 +84,10 @@ class Loop:
             raise UsageError(f"batches: the data set `{name}` has no samples")
         known = self._data.get(name)
         if known is None:
-            self._agree(name, samples=samples, seed=seed)
+            if name in self._known:
+                self._known.remove(name)
+            else:
+                self._agree(name, samples=samples, seed=seed)
             place = self._places.pop(name, None) or Place(seed=seed, samples=samples)
             known = Samples(place, members=[each.member for each in self.changes.workers], me=self._me)
             known_from = "the checkpoint"
@@ -97,6 +100,25 @@ class Loop:
             )
         self._data[name] = known
         return known
+
+    def met(self, job: Job) -> None:
+        """Others have joined. What is agreed on from here on is so among these."""
+        self._job = job
+
+    def come(self, place: SavedLoop) -> None:
+        """This rank has joined a job that is there in its data."""
+        self._epoch, self._places, self._known = place.epoch, dict(place.data), set(place.data)
+
+    def extras(self) -> dict[str, Any]:
+        """The script's own state by name."""
+        return {name: get() for name, (get, _) in self._extras.items()}
+
+    def take(self, values: Mapping[str, Any]) -> None:
+        """The script's own state of a rank that was there before."""
+        self._values |= values
+        for name, (_, put) in self._extras.items():
+            if name in self._values:
+                put(self._values.pop(name))
 
     def stepped(self) -> None:
         """The optimizer has."""
@@ -132,7 +154,7 @@ class Loop:
             data |= {
                 name: replace(data[name], at=data[name].samples, returned=(), open=True) for name in done
             }
-        values = self._values | {name: get() for name, (get, _) in self._extras.items()}
+        values = self._values | self.extras()
         return SavedLoop(epoch=self._epoch + is_over, data=data), values
 
     def restore(self, saved: object, values: object) -> None:
@@ -163,10 +185,8 @@ class Loop:
                 "hint: give each rank its own file of one checkpoint"
             )
         self._epoch, self._places = place.epoch, dict(place.data)
-        self._values = dict(values)
-        for name, (_, put) in self._extras.items():
-            if name in self._values:
-                put(self._values.pop(name))
+        self._values = {}
+        self.take(values)
 
     def _epoch_is_over(self) -> bool:
         """Whether the script's epoch has nothing to do any more: no batches are left in it, or it asks for none here at all."""
@@ -196,6 +216,12 @@ class Loop:
     def _changed(self, members: list[int]) -> None:
         for each in self._data.values():
             each.change(members)
+
+
+def workers_of(job: Job) -> tuple[Worker, ...]:
+    """All of a job, by rank."""
+    known = zip(job.members, job.hosts, strict=False)
+    return tuple(Worker(member=member, rank=rank, host=host) for rank, (member, host) in enumerate(known))
 
 
 def _differing(everyone: Mapping[int, Any]) -> tuple[int, int | None]:

@@ -7,6 +7,7 @@ a closed connection. A forked child (a data loader's worker) leaves its parent's
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -17,11 +18,13 @@ from typing import Any
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
-from hocket.errors import UsageError
+from hocket.errors import Error, RendezvousError, UsageError
 from hocket.launch import tuning
 from hocket.launch.clock import ClockLog
 from hocket.launch.first_file import of_rank_0
+from hocket.launch.host import Host
 from hocket.launch.meeting import Publish
+from hocket.launch.member_messages import Regroup
 from hocket.launch.membership import Membership
 from hocket.launch.rendezvous import Job, join
 from hocket.libraries.service import Service
@@ -29,18 +32,26 @@ from hocket.measure.quick import known_cluster
 from hocket.parameter_server.choice import among_workers
 from hocket.settings import Settings
 
+AGAIN_S = 30.0
+"""How long a member that could not meet the others waits to hear that they meet once more."""
+
 
 class Process:
     """A joined job and, once a model needs it, the engine."""
 
     def __init__(self, settings: Settings, publish: Publish | None) -> None:
-        """Join; every rank must call this."""
-        self.everyone: Job = join(settings, publish=publish)
+        """Join; every rank must call this, and so must a process that is to join a job that trains."""
+        self._settings = settings
+        self._membership: Membership | None = None
+        self.generation = 0
+        """How often the ranks of an elastic job have met anew."""
+        self.is_member = False
+        """Whether a model of this process takes part in an elastic job."""
+        self.everyone: Job = self._newcomer() if settings.joins else join(settings, publish=publish)
         """The whole job, with parameter servers if there are any."""
         self.job = self.everyone
         """As ranks that train see it."""
         self._engine: _native.Engine | None = None
-        self._membership: Membership | None = None
         self._tuning: Tuning | None = None
         self._cluster: Cluster | None = None
         self._knows_cluster = False
@@ -62,8 +73,9 @@ class Process:
     def engine(self) -> _native.Engine:
         """Connected to all ranks; the first use connects, on every rank."""
         if self._engine is None:
-            self._engine = self.everyone.engine(elastic=self.elastic)
-            self._log_clock()
+            self._engine = self.everyone.engine(elastic=self.elastic, trace=self._trace)
+            if self.generation == 0:
+                self._log_clock()
         return self._engine
 
     @property
@@ -72,16 +84,83 @@ class Process:
         return self.everyone.elastic
 
     @property
-    def is_member(self) -> bool:
-        """Whether a model of this process takes part in an elastic job."""
-        return self._membership is not None
+    def is_newcomer(self) -> bool:
+        """Whether it has come to a job that trained already."""
+        return self._settings.joins and not self.is_member
+
+    def begin(self, *, steps: int = 0) -> Membership:
+        """Take part in an elastic job from step number `steps` on; all ranks that have met call it."""
+        if self._membership is None:
+            self._membership = Membership.of_founder(self.everyone, self.engine)
+        else:
+            self._membership.begin(self.everyone, self.engine, generation=self.generation, steps=steps)
+        self.is_member = True
+        return self._membership
+
+    def meet(self, order: Regroup) -> None:
+        """Leave the ranks with whom this one has trained, and meet those of the next generation: with most of them, once more.
+
+        RendezvousError: some do not come.
+        """
+        if self._libraries is not None:
+            self._libraries.close()
+        if self._engine is not None:
+            self._engine.close()
+        self.everyone.store.leave()
+        self._engine = self._libraries = self._tuning = self._cluster = None
+        self._knows_cluster = self._looked = False
+        self.everyone = self.job = self._met(order)
+
+    def next_meeting(self, after: int, error: Error) -> Regroup:
+        """The ranks of generation `after` could not meet, this one because of `error`. It is raised unless they meet once more."""
+        assert self._membership is not None  # noqa: S101  # it has heard of the meeting
+        try:
+            return self._membership.next_meeting(after, AGAIN_S, error.summary)
+        except RendezvousError as none:
+            raise error from none
+
+    def _met(self, order: Regroup) -> Job:
+        assert self._membership is not None  # noqa: S101  # it has heard of the meeting
+        self.generation = order.generation
+        here = dataclasses.replace(
+            self._settings,
+            rank=order.members.index(self._membership.number),
+            world=len(order.members),
+            local_rank=None,
+            local_world=None,
+            store=order.store,
+            store_served=True,
+        )
+        return dataclasses.replace(join(here, environment={}), members=order.members)
+
+    def _newcomer(self) -> Job:
+        """UsageError: nothing says which job. RendezvousError: it does not take this process."""
+        settings = self._settings
+        if settings.coordinator is None or settings.secret is None:
+            raise UsageError(
+                "HOCKET_JOINS=1, without HOCKET_COORDINATOR and HOCKET_SECRET of a job\nhint: `hocket join` sets all three"
+            )
+        host = Host.here(settings.host).name
+        self._membership = Membership(
+            settings, bytes.fromhex(settings.secret), f"process {os.getpid()} on {host}"
+        )
+        try:
+            order = self._membership.join(host, settings.timeout_s)
+            while True:
+                try:
+                    return self._met(order)
+                except RendezvousError as error:
+                    order = self.next_meeting(order.generation, error)
+        except BaseException:
+            self._membership.close()
+            raise
 
     @property
-    def membership(self) -> Membership:
-        """This rank's part in an elastic job; the first use comes to the coordinator, on every rank."""
-        if self._membership is None:
-            self._membership = Membership(self.everyone, self.engine)
-        return self._membership
+    def _trace(self) -> Path | None:
+        """Each generation's is a directory of its own."""
+        if self._settings.trace is None or self.generation == 0:
+            return None
+        return Path(self._settings.trace) / f"generation-{self.generation}"
 
     def _log_clock(self) -> None:
         """If a trace is written and ranks have several clocks, the lowest rank of each clock reads it."""

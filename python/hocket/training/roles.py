@@ -30,6 +30,9 @@ def workers_of(
 
     Raises UsageError: the process has such a model already, or no rank would train.
     """
+    if process.is_newcomer:
+        # The others have their plan.
+        return None, None
     world = process.everyone.world
     if parameter_server is not None:
         workers = parameter_server.workers(world)

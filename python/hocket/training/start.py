@@ -81,7 +81,9 @@ def prepare(
     return source
 
 
-class _Common(TypedDict):
+class Common(TypedDict):
+    """What every session has."""
+
     source: ProgramSource
     job: Job
     engine: _native.Engine
@@ -118,12 +120,25 @@ def elastic_session_of(
     companion: MembersCompanion,
     spans: Spans | None,
     loop: Loop,
+    steps: int = 0,
 ) -> ElasticSession:
-    """The same in a job whose ranks may be lost, of which the script's `loop` hears."""
+    """The same in a job whose ranks may be lost, of which the script's `loop` hears. `steps`: that the job has made until now."""
     if process.is_member:
         raise refusal("a second model")
     common = _common(source, process, spans)
-    return ElasticSession(framework, companion=companion, membership=process.membership, loop=loop, **common)
+    membership = process.begin(steps=steps)
+    return ElasticSession(
+        framework, companion=companion, membership=membership, loop=loop, steps=steps, **common
+    )
+
+
+def go_on_in(
+    session: ElasticSession, source: ProgramSource, *, process: Process, companion: MembersCompanion
+) -> None:
+    """A session that was there before goes on among those who have just met."""
+    common = _common(source, process, session.spans)
+    process.begin(steps=session.iteration)
+    session.go_on_in(companion=companion, **common)
 
 
 def compiled_session_of(
@@ -135,8 +150,8 @@ def compiled_session_of(
     return CompiledSession(gradients_of(model.parameters()), **_common(source, process, spans))
 
 
-def _common(source: ProgramSource, process: Process, spans: Spans | None) -> _Common:
-    return _Common(
+def _common(source: ProgramSource, process: Process, spans: Spans | None) -> Common:
+    return Common(
         source=source,
         job=process.job,
         engine=process.engine,

@@ -365,12 +365,14 @@ impl Coordinator {
         }
         let mut members: Vec<_> =
             base.members.iter().copied().filter(|member| !self.leavers.contains(member)).collect();
-        let room = self.limits.members_max.saturating_sub(members.len());
-        let fresh: Vec<_> = self.joiners.iter().copied().take(room).collect();
         // The state must stay with somebody, and the job must be able to go on.
-        if members.is_empty() || members.len() + fresh.len() < self.limits.members_min {
+        if members.is_empty() || members.len() < self.limits.members_min {
             members.clone_from(&base.members);
         }
+        // One after the other: who leaves is released when all others go on, and need not wait for joiners.
+        let stay = members.len() == base.members.len();
+        let room = if stay { self.limits.members_max.saturating_sub(members.len()) } else { 0 };
+        let fresh: Vec<_> = self.joiners.iter().copied().take(room).collect();
         members.extend(&fresh);
         if members == base.members {
             return Vec::new();

@@ -14,24 +14,26 @@ import numpy as np
 
 from hocket import _native
 from hocket.errors import EpochError, PeerError
+from hocket.launch.member_messages import Regroup
 from hocket.launch.membership import Membership
 from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.planning.compile import votes_program
 from hocket.training import buckets as bucket_memory
 from hocket.training.buckets import CompiledBucket, LoadedBucket, launches_of
-from hocket.training.changes import Worker
 from hocket.training.companion import MembersCompanion
 from hocket.training.elastic.areas import Area, areas_of, loaded
 from hocket.training.elastic.notice import Notice
 from hocket.training.elastic.plans import following
 from hocket.training.elastic.refusals import check_plan, refusal
 from hocket.training.framework import Framework
-from hocket.training.loop import Loop
+from hocket.training.loop import Loop, workers_of
+from hocket.training.owners import Owners
 from hocket.training.reducing import ReducingSession
 from hocket.training.saved import SavedSession
 from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
+from hocket.training.statistics import Steps
 from hocket.training.votes import ITEM_BYTES, Votes
 
 
@@ -63,7 +65,7 @@ class ElasticSession(ReducingSession):
     that is the mean of those that are left, which is the same on all: there `job` and its loop become theirs.
 
     Ranks that leave in order do so after a step on which all agree by votes. The script hears of it when that step is applied. A
-    SIGTERM makes its rank leave so.
+    SIGTERM makes its rank leave so. Ranks join after such a step, too: then all meet anew (`newcomers`), and ranks are other ones.
     """
 
     companion: MembersCompanion
@@ -81,8 +83,10 @@ class ElasticSession(ReducingSession):
         loaded: Callable[[Sequence[LoadedBucket]], None],
         membership: Membership,
         loop: Loop,
+        steps: int,
     ) -> None:
-        """As `ReducingSession`. UsageError: the plan has what cannot go on with other members."""
+        """As `ReducingSession`. `steps`: that the job has made until now. UsageError: the plan has what cannot go on with other
+        members."""
         check_plan(source.plan(source.epochs.current))
         self._areas: list[Area] = []
         self._missed = False
@@ -93,12 +97,14 @@ class ElasticSession(ReducingSession):
         """Those that train on when the step that was reduced last is applied, if others leave then."""
         self._leaves = False
         self.counted = tuple(range(job.world))
-        """The members whose gradients the last step is the mean of, each by its rank at the start."""
+        """The members whose gradients the last step is the mean of, each by its rank when the generation met."""
         self._members = self.counted
         """Those of the engine's epoch."""
         self._settled = 0
         """Steps that stand for good, whoever is lost."""
         self._everyone = job
+        self.meet: Callable[[Regroup], None] | None = None
+        """How all ranks meet those that join: called when a step is applied, it ends with `go_on_in`."""
         super().__init__(
             framework,
             source=source,
@@ -109,6 +115,7 @@ class ElasticSession(ReducingSession):
             companion=companion,
             loaded=loaded,
         )
+        self.iteration = self._settled = steps
         self._barrier = Barrier(engine, job.hosts)
         self._notice = Notice(self.leave)
 
@@ -167,18 +174,15 @@ class ElasticSession(ReducingSession):
             self.spans.waited(self.iteration, began_ns, _native.now_ns())
         self.companion.step_ended()
         self.iteration += 1
-        if self.counted != tuple(each.member for each in self._loop.changes.workers):
+        numbers = tuple(self._everyone.members[each] for each in self.counted)
+        if numbers != tuple(each.member for each in self._loop.changes.workers):
             self._tell(self.counted, self.iteration - 1)
         self._part()
 
     def _tell(self, members: Sequence[int], step: int, *, left: bool = False) -> None:
         """The script hears of a change."""
         self.job = self._everyone.among(members)
-        workers = [
-            Worker(member=member, rank=rank, host=self._everyone.hosts[member])
-            for rank, member in enumerate(members)
-        ]
-        self._loop.changes.go_on(workers, step, left=left)
+        self._loop.changes.go_on(workers_of(self.job), step, left=left)
 
     def _part(self) -> None:
         """Begins the epoch without those that leave, if all ranks have agreed on it with the step that has just been reduced.
@@ -214,6 +218,45 @@ class ElasticSession(ReducingSession):
         if self._parted is not None:
             self._loop.count_all()
         self._tell_of_parting()
+        self._meet_newcomers()
+
+    def _meet_newcomers(self) -> None:
+        """All ranks are here or on their way: no gradients are under way, and the next step's samples are not drawn yet."""
+        while self._membership.newcomers and self.meet is not None:
+            order = self._membership.at_edge(self.job.settings.timeout_s, self._check_finished)
+            if order is None:
+                # Somebody was lost. Whether others still want to join, the next epoch says.
+                self._go_on(self.iteration - 1)
+                continue
+            self._loop.count_all()
+            self.meet(order)
+
+    def go_on_in(
+        self,
+        *,
+        source: ProgramSource,
+        job: Job,
+        engine: _native.Engine,
+        libraries: Service,
+        spans: Spans | None,
+        companion: MembersCompanion,
+        loaded: Callable[[Sequence[LoadedBucket]], None],
+    ) -> None:
+        """Train among those that have just met, in what they have made together; the script hears of it."""
+        self.source, self.engine, self._libraries, self.spans = source, engine, libraries, spans
+        self.companion, self._loaded = companion, loaded
+        self.job = self._everyone = job
+        self.counted = self._members = tuple(range(job.world))
+        self._settled, self._missed = self.iteration, False
+        self._votes = Votes(engine, job.hosts, list(self._gradients))
+        self._steps = Steps(engine, source)
+        self.owners = Owners(self.framework, engine, job, self._naming_the_finished)
+        self.buckets, self.launches = [], []
+        self._load()
+        self._barrier = Barrier(engine, job.hosts)
+        self._membership.met()
+        self._loop.met(job)
+        self._tell(self.counted, self.iteration)
 
     def _begin(self) -> None:
         # Of a step that was not applied, such as one with gradients that are not finite.

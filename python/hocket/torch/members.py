@@ -1,0 +1,113 @@
+"""A model in an elastic job: how its session begins, at the start of the job or in the middle, and how it meets those that join."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hocket.artefacts.promise import Promise
+from hocket.errors import PeerError, RendezvousError
+from hocket.launch.member_messages import Regroup
+from hocket.settings import Settings
+from hocket.torch.framework import Torch
+from hocket.torch.member_buffers import MemberBuffers
+from hocket.torch.module_buffers import Keep
+from hocket.training.companion import Alone, MembersCompanion
+from hocket.training.elastic.newcomers import Late, Standing, meeting, met
+from hocket.training.elastic.refusals import refusal
+from hocket.training.elastic.session import ElasticSession
+from hocket.training.loop import Loop
+from hocket.training.process import Process
+from hocket.training.source import ProgramSource
+from hocket.training.spans import Spans
+from hocket.training.start import elastic_session_of
+
+
+class Members:
+    """One model's."""
+
+    def __init__(
+        self,
+        framework: Torch,
+        process: Process,
+        settings: Settings,
+        promise: Promise | None,
+        keep: Keep | None,
+    ) -> None:
+        """`keep`: how buffers are kept equal; None: after each step."""
+        self._framework, self._process, self._settings = framework, process, settings
+        self._promise, self._keep = promise, keep
+
+    def begin(
+        self, source: ProgramSource, spans: Spans | None, standing: Standing | None = None
+    ) -> tuple[ElasticSession, Loop]:
+        """All ranks have met. `standing`: where the job is, for one that has come to it.
+
+        UsageError: buffers are to be kept as no elastic job keeps them.
+        """
+        if self._keep == "before_forward":
+            raise refusal('buffers="before_forward"')
+        framework, process = self._framework, self._process
+        loop = Loop(process.job)
+        late = Late(
+            lambda: framework.packed({"rates": framework.rates_of_groups(), "extra": loop.extras()}),
+            lambda data: self._take(loop, data),
+        )
+        if standing is not None:
+            loop.come(standing.loop)
+            late.awaited(process.job, new=True)
+        session = elastic_session_of(
+            framework,
+            source,
+            process=process,
+            companion=self._companion(process),
+            spans=spans,
+            loop=loop,
+            steps=0 if standing is None else standing.steps,
+        )
+        session.meet = meeting(
+            session,
+            framework,
+            process=process,
+            settings=self._settings,
+            promise=self._promise,
+            loop=loop,
+            late=late,
+            companion=self._companion,
+        )
+        framework.before_training_forward(late.exchange)
+        return session, loop
+
+    def come(self, spans: Callable[[], Spans | None]) -> tuple[ElasticSession, Loop]:
+        """In a job that trains already. If one of those that meet is lost, the others meet once more, with this one.
+
+        RendezvousError: this rank's model is another one.
+        """
+        process = self._process
+        order: Regroup | None = None
+        while True:
+            try:
+                if order is not None:
+                    process.meet(order)
+                source, standing = met(
+                    self._framework,
+                    process=process,
+                    settings=self._settings,
+                    promise=self._promise,
+                    standing=None,
+                )
+                return self.begin(source, spans(), standing)
+            except (PeerError, RendezvousError) as error:
+                if error.rank == process.job.rank:
+                    # The mistake is this one's.
+                    raise
+                order = process.next_meeting(process.generation, error)
+
+    def _companion(self, process: Process) -> MembersCompanion:
+        if self._keep == "none":
+            return Alone()
+        return MemberBuffers(self._framework.model, process.job, process.engine)
+
+    def _take(self, loop: Loop, data: bytes) -> None:
+        given = self._framework.unpacked(data)
+        self._framework.set_rates_of_groups(given["rates"])
+        loop.take(given["extra"])
