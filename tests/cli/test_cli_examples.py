@@ -28,6 +28,7 @@ PARSED = (
     "hocket check",
     "hocket demo",
     "hocket doctor",
+    "hocket join",
     "hocket leave",
     "hocket probe",
     "hocket testbed",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hocket.launch.running import announced, running
+from hocket.settings import Settings
 from tests.launch.processes import RUN, clean_environment, finish, start, write
 
 LEAVE = [sys.executable, "-c", "from hocket.cli.main import main; main()", "leave"]
@@ -69,11 +70,11 @@ def test_ranks_leave_a_running_job_until_it_must_keep_the_others(place: Path) ->
 def test_a_job_is_chosen_among_several(place: Path) -> None:
     """Broken: a rank of another job would leave."""
     assert leave(place, "0")[0] == 2
-    with announced("127.0.0.1:1", "00", ["python", "one two.py"]):
+    with announced("127.0.0.1:1", "00", ["python", "one two.py"], Settings()):
         (job,) = running()
         assert job.command == ("python", "one two.py")
         assert (place / next(place.iterdir())).stat().st_mode & 0o777 == 0o700
-        with announced("127.0.0.1:2", "00", ["three.py"]):
+        with announced("127.0.0.1:2", "00", ["three.py"], Settings()):
             code, _, errors = leave(place, "0")
             assert (code, "'one two.py'" in errors, "three.py" in errors) == (2, True, True), errors
         code, _, errors = leave(place, "0", "--job", "1")
@@ -88,7 +89,8 @@ def test_what_a_killed_launcher_has_left_is_removed(place: Path) -> None:
     script = (
         "import os, signal\n"
         "from hocket.launch.running import announced\n"
-        "with announced('127.0.0.1:1', '00', ['a']): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from hocket.settings import Settings\n"
+        "with announced('127.0.0.1:1', '00', ['a'], Settings()): os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", script], env=clean_environment(TMPDIR=str(place)), check=False
@@ -104,10 +106,10 @@ def test_a_folder_that_others_may_read_is_refused_and_the_job_runs(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Broken: other users would read a job's secret, or could stop jobs from starting."""
-    with announced("127.0.0.1:1", "00", ["a"]):
+    with announced("127.0.0.1:1", "00", ["a"], Settings()):
         pass
     (folder,) = place.iterdir()
     folder.chmod(0o755)
-    with announced("127.0.0.1:1", "00", ["a"]):
+    with announced("127.0.0.1:1", "00", ["a"], Settings()):
         assert list(folder.iterdir()) == []
     assert "will not find this job" in caplog.text

@@ -28,7 +28,8 @@ from hocket.launch import operator, running
 def command(*, rank: int, process: int | None, timeout_s: float) -> None:
     """Rank RANK of a job that `hocket run --elastic` started on this machine leaves in order: no step and no sample is lost.
 
-    RANK is the rank at the start of the job. The script of that rank ends with exit code 0 after its next steps.
+    RANK is the rank at the start of the job, or the number with which it joined. The script of that rank ends with exit code 0
+    after its next steps.
 
     Example: hocket leave 2
     """

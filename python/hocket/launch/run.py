@@ -126,7 +126,7 @@ def launch(
     if not processes:
         raise UsageError("there is no rank to start")
     secret = secrets.token_hex(32)
-    settings = dataclasses.replace(settings or Settings.from_environment(), coordinator=None)
+    settings = dataclasses.replace(settings or Settings.from_environment(), coordinator=None, joins=False)
     services = _Services()
     with contextlib.ExitStack() as stack:
         if serve:

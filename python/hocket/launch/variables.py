@@ -41,6 +41,7 @@ def variables(
         "PYTHONUNBUFFERED": "1",
         # Of a rank that launches others, these have another coordinator, or none.
         "HOCKET_COORDINATOR": "",
+        "HOCKET_JOINS": "",
         **settings.to_environment(),
         "HOCKET_STORE_SERVED": str(int(served)),
     }

@@ -160,12 +160,12 @@ class _Upcoming(torch.utils.data.Sampler[list[int]]):
 
 
 def on_change(model: torch.nn.Module, called: Told) -> None:
-    """Call `called(change)` now, and whenever ranks are lost or leave, on each rank, in the thread that trains.
+    """Call `called(change)` now, and whenever ranks are lost, leave or join, on each rank, in the thread that trains.
 
     The first call has everybody as `change.joined`, with an old world of 0. Later ones come at the end of the backward whose
     gradients are the first without the lost ranks: the same on all ranks, and before the optimizer's step with them. Where ranks
-    leave in order (`leave`), they come when the optimizer has stepped for the last time with their gradients. Only
-    [elastic jobs](elastic.md) go on without lost ranks. In this version none joins.
+    leave in order (`leave`), they come when the optimizer has stepped for the last time with their gradients, and
+    where ranks join, between the same two steps. Only [elastic jobs](elastic.md) go on with other ranks.
 
     Args:
         model: a distributed one.
@@ -258,7 +258,8 @@ def extra_state(
     model: torch.nn.Module, name: str, get: Callable[[], Any], put: Callable[[Any], object]
 ) -> None:
     """State of the script that goes with the model's: `state_dict` saves what `get()` returns, and `load_state_dict` hands it to
-    `put`. Where a checkpoint with this name was loaded before, `put` is called at once.
+    `put`. Where a checkpoint with this name was loaded before, `put` is called at once. A rank that joins an elastic job gets what
+    `get()` returns on a rank that was there before, at its first forward.
 
     Args:
         model: a distributed one.

@@ -74,6 +74,7 @@ class Members:
             late=late,
             companion=self._companion,
         )
+        session.before_forward = late.exchange
         framework.before_training_forward(late.exchange)
         return session, loop
 

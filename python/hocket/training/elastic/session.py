@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from hocket import _native
-from hocket.errors import EpochError, PeerError
+from hocket.errors import EpochError, PeerError, RendezvousError
 from hocket.launch.member_messages import Regroup
 from hocket.launch.membership import Membership
 from hocket.launch.rendezvous import Job
@@ -105,6 +105,8 @@ class ElasticSession(ReducingSession):
         self._everyone = job
         self.meet: Callable[[Regroup], None] | None = None
         """How all ranks meet those that join: called when a step is applied, it ends with `go_on_in`."""
+        self.before_forward: Callable[[], None] | None = None
+        """What is still to be done then before the next forward, or before this rank ends."""
         super().__init__(
             framework,
             source=source,
@@ -138,6 +140,10 @@ class ElasticSession(ReducingSession):
     def close(self) -> None:
         """The others may still ask what this rank knows."""
         self._notice.end()
+        if not self._leaves and self.before_forward is not None:
+            # Newcomers wait for it, and hear afterwards that there are no more steps.
+            with contextlib.suppress(RendezvousError):
+                self.before_forward()
         self._membership.finish(self.job.settings.timeout_s)
         super().close()
 
