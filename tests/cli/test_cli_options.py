@@ -139,7 +139,7 @@ def hocket_says(*arguments, **options):
         (["verify", "none"], 2, "error: there is no policy `none`"),
         (["run", "--plan", "pyproject.toml", "true"], 1, "error: plan file pyproject.toml is damaged"),
         (["run", "--elastic", "4", "x.py"], 2, "`4` is not MIN:MAX, two numbers of ranks such as 2:4"),
-        (["run", "--elastic", "2:4", "-n", "3", "true"], 2, "starts as many ranks as it may have"),
+        (["run", "--elastic", "2:4", "-n", "5", "true"], 2, "starts with a number of ranks that it may have"),
         (["run", "--elastic", "2:4", "--helpers", "1", "true"], 2, "an elastic job cannot have helpers"),
     ],
 )
