@@ -32,9 +32,8 @@ model = nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 model, optimizer = hk.distribute(model, optimizer)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
-rank = hk.rank(model)
 
-hk.on_change(model, lambda change: rank == 0 and print(f"{change.why}: {change.new_world} ranks"))
+hk.on_change(model, lambda change: hk.rank(model) == 0 and print(f"{change.why}: {change.new_world} ranks"))
 hk.scale_lr(model, "sqrt", world=1, warmup=20)  # 1e-3 was chosen for one rank
 hk.extra_state(model, "schedule", schedule.state_dict, schedule.load_state_dict)  # goes with the checkpoint
 
@@ -53,7 +52,7 @@ def save() -> None:
         "optimizer": hk.optimizer_state(model),
         "hocket": hk.state_dict(model),
     }
-    if checkpoint is not None and rank == 0:
+    if checkpoint is not None and hk.rank(model) == 0:
         checkpoint.parent.mkdir(exist_ok=True)
         torch.save(own, checkpoint.with_suffix(".new"))
         checkpoint.with_suffix(".new").replace(checkpoint)
@@ -61,16 +60,18 @@ def save() -> None:
 
 for epoch in hk.epochs(model, options.epochs):  # from where the job was
     batches = hk.batches(model, data, 32)  # this rank's part of what is left of the epoch
-    for step, (image, label) in enumerate(batches):
+    for image, label in batches:
         loss = nn.functional.cross_entropy(model(image), label)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 10 == 0:
+        if (
+            len(batches) % 10 == 0
+        ):  # the same on all ranks, also on those that joined in the middle of the epoch
             save()
     schedule.step()
     save()
-    if rank == 0:
+    if hk.rank(model) == 0:
         with torch.no_grad():
             right = (model(images[1500:]).argmax(1) == labels[1500:]).float().mean()
         print(f"epoch {epoch}: accuracy {right.item():.3f}")

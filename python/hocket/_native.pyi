@@ -86,6 +86,10 @@ class Engine:
     def lost(self) -> list[int]:
         """Members that were lost in it, in that order."""
 
+    @property
+    def gone(self) -> list[int]:
+        """Those of the lost on this host whose processes have ended: they write to no memory any more."""
+
     def interrupt(self, reason: str) -> None:
         """End the epoch in force: waits raise EpochError, and nothing more starts."""
 
@@ -867,8 +871,10 @@ class Program:
         """One bound buffer per rank and the all-reduce of it, not lowered."""
 
     @staticmethod
-    def broadcast(*, world: int, size_bytes: int, root: int, algorithm: str) -> Program:
-        """`root`'s bound buffer of bytes to all ranks, not lowered."""
+    def broadcast(
+        *, world: int, size_bytes: int, sources: Sequence[int], targets: Sequence[int], algorithm: str
+    ) -> Program:
+        """The sources' bound buffers of bytes, which are the same, to the targets: a part from each source. Not lowered."""
 
     @staticmethod
     def gathered(
@@ -1142,6 +1148,9 @@ class Participant:
 
     def lost(self, member: int, now_s: float) -> list[MemberAction]:
         """A peer cannot be heard."""
+
+    def gone(self, member: int, now_s: float) -> list[MemberAction]:
+        """The process of a member on this host has ended."""
 
     def quiesced(self, now_s: float) -> list[MemberAction]:
         """Nothing runs here any more."""

@@ -143,5 +143,20 @@ def test_every_type_and_reduction(dtype, op):
 def test_broadcast_reaches_all(world, root):
     """Ranks would start from different parameters."""
     buffers = [[np.full(1001, rank, np.uint8)] for rank in range(world)]
-    reference.run(broadcast_program(world, 1001, root, chunk_bytes=100), buffers)
+    reference.run(broadcast_program(world, 1001, (root,), chunk_bytes=100), buffers)
     assert all((each == root).all() for (each,) in buffers)
+
+
+@pytest.mark.parametrize(
+    ("world", "sources", "targets"), [(4, (0, 2, 3), (1,)), (6, (1, 4), (0, 5)), (5, (0, 1, 2), (3, 4))]
+)
+def test_targets_get_a_part_from_each_source(world, sources, targets):
+    """Newcomers would get less than the state, and ranks that have it would get it again."""
+    whole = np.arange(1001, dtype=np.uint8)
+    buffers = [[whole.copy() if rank in sources else np.zeros(1001, np.uint8)] for rank in range(world)]
+    program = broadcast_program(world, 1001, sources, targets, chunk_bytes=100)
+    reference.run(program, buffers)
+    for rank, (each,) in enumerate(buffers):
+        assert (each == (whole if rank in sources + targets else 0)).all(), rank
+    sends = [sum(op["op"] == "send" for op in program.ops(rank)) for rank in range(world)]
+    assert all(sends[rank] > 0 for rank in sources)

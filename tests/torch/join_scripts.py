@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -85,6 +86,16 @@ def dies_before(owner: Any, name: str, *, times: int = 0) -> None:
     setattr(owner, name, call)
 
 
+def uses() -> dict[str, int]:
+    """What the system gave to this process."""
+    resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
+        "resident bytes": resident_pages * resource.getpagesize(),
+    }
+
+
 def trained(directory: Path, name: str, flaw: str) -> None:
     """One rank of that `name`. `flaw`: what is wrong with it."""
     founds = "HOCKET_RANK" in os.environ
@@ -111,6 +122,13 @@ def trained(directory: Path, name: str, flaw: str) -> None:
     with (directory / f"{name}.steps").open("w", buffering=1) as steps:
         for epoch in hk.epochs(model, 1000):
             for batch in hk.batches(model, range(SAMPLES), BATCH):
+                # A rank may be killed when its gradient counts already, and before it could note anything else.
+                draw = {
+                    "draws for": distributed_of(model).session.iteration + 1,
+                    "rank": hk.rank(model),
+                    "drawn": batch.tolist(),
+                }
+                steps.write(json.dumps(draw) + "\n")
                 optimizer.zero_grad()
                 model(batch.tolist(), stops=(directory / "stop").exists()).backward()
                 step = distributed_of(model).session.iteration
@@ -126,6 +144,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                     "digest before": digest(model),
                     "told": told,
                     "process": os.getpid(),
+                    "uses": uses(),
                 }
                 steps.write(json.dumps(record) + "\n")
                 told.clear()

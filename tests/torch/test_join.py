@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import random
 import signal
 import subprocess
 import threading
@@ -30,7 +31,11 @@ from tests.torch import join_scripts as scripts  # noqa: E402  # needs torch
 
 SCRIPT = Path(scripts.__file__)
 PATIENCE_S = 60
-FEW = 2
+FEW, EVENTS = 2, 8
+WARM = 3
+"""Meetings after which all that is made once has been made."""
+KEPT_BYTES_MAX = 1 << 20
+"""Of a meeting. Engines of these ranks have mailboxes of several megabytes."""
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
 
 FLAWS = (
@@ -49,6 +54,7 @@ class Training:
         self, directory: Path, hosts: str, founders: tuple[str, ...], *, members_min: int, members_max: int
     ) -> None:
         self.directory = directory
+        self.members_max = members_max
         self.output = io.BytesIO()
         self.newcomers: list[subprocess.Popen[bytes]] = []
         self._outcome: Outcome | None = None
@@ -89,13 +95,34 @@ class Training:
         self.newcomers.append(process)
         return process
 
-    def steps(self) -> dict[str, list[dict[str, Any]]]:
-        """By process: what it has noted."""
+    def leaves(self, name: str) -> None:
+        """That process, with notice."""
+        process: int = self.steps()[name][0]["process"]
+        os.kill(process, signal.SIGTERM)
+        self.until(lambda: not Path(f"/proc/{process}").exists())
+
+    def notes(self, of: str) -> dict[str, list[dict[str, Any]]]:
+        """By process: what it has noted with that key."""
         found = {}
         for file in self.directory.glob("*.steps"):
             whole, _, _ = file.read_text().rpartition("\n")
-            if whole:
-                found[file.stem] = [json.loads(line) for line in whole.splitlines()]
+            own = [note for note in map(json.loads, whole.splitlines()) if of in note]
+            if own:
+                found[file.stem] = own
+        return found
+
+    def steps(self) -> dict[str, list[dict[str, Any]]]:
+        """By process: what it has noted of each step."""
+        return self.notes("step")
+
+    def drawn_by_the_dead(self) -> dict[int, dict[int, list[int]]]:
+        """By step and rank: the samples of those that were killed before they could note the step."""
+        steps = self.steps()
+        found: dict[int, dict[int, list[int]]] = defaultdict(dict)
+        for process, notes in self.notes("draws for").items():
+            last = notes[-1]
+            if process not in steps or steps[process][-1]["step"] < last["draws for"]:
+                found[last["draws for"]][last["rank"]] = last["drawn"]
         return found
 
     def trains_on(self, world: int, *, further: int = 3) -> None:
@@ -150,14 +177,14 @@ class Training:
         for each in itertools.chain.from_iterable(self.steps().values()):
             by_step[each["step"]].append(each)
         assert sorted(by_step) == list(range(1, len(by_step) + 1))
+        unfinished = self.drawn_by_the_dead()
         drawn: list[list[list[int]]] = []
         epochs: dict[int, Counter[int]] = defaultdict(Counter)
         for step, own in sorted(by_step.items()):
-            own.sort(key=lambda each: each["rank"])
-            assert [each["rank"] for each in own] == list(range(own[0]["world"])), (step, own)
             for name in ("world", "digest before", "epoch", "rate"):
                 assert len({each[name] for each in own}) == 1, (step, name, own)
-            drawn.append([each["drawn"] for each in own])
+            by_rank = unfinished[step] | {each["rank"]: each["drawn"] for each in own}
+            drawn.append([by_rank[rank] for rank in range(own[0]["world"])])
             epochs[own[0]["epoch"]].update(itertools.chain.from_iterable(drawn[-1]))
         last = max(epochs)
         for epoch, counts in epochs.items():
@@ -171,7 +198,7 @@ class Training:
         for file in found:
             for own_value, wanted in zip(torch.load(file), expected, strict=True):
                 torch.testing.assert_close(own_value, wanted, rtol=1e-5, atol=1e-5)
-        worlds = [len(own) for own in drawn]
+        worlds = [len(everyone) for everyone in drawn]
         return [world for world, _ in itertools.groupby(worlds)]
 
 
@@ -201,7 +228,7 @@ def test_ranks_join_one_after_the_other_and_the_founders_leave(
     second = training.come("c")
     training.until(lambda: "waits: the job has 3 ranks, as many as it may" in caplog.text)
     for rank in range(2):
-        os.kill(training.steps()[f"founder-{rank}"][0]["process"], signal.SIGTERM)
+        training.leaves(f"founder-{rank}")
     training.trains_on(2, further=10)
     outcome = training.end()
     assert (outcome.code, outcome.failures) == (0, ()), training.said()
@@ -242,4 +269,53 @@ def test_a_rank_that_dies_while_all_meet_costs_the_others_nothing(
     training.trains_on(3)
     outcome = training.end()
     assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
+    training.check()
+
+
+def test_a_rank_that_has_met_many_others_has_kept_nothing_of_them(trainings: Callable[..., Training]) -> None:
+    """Broken: a job would run out of descriptors, threads or memory after some days on machines that come and go."""
+    training = trainings("ab")
+    settled = []
+    for turn in range(WARM + CASES):
+        training.come("ab"[turn % 2])
+        training.trains_on(3)
+        name = f"newcomer-{turn}"
+        if turn % 3:
+            os.kill(training.steps()[name][0]["process"], signal.SIGKILL)
+        else:
+            training.leaves(name)
+        training.trains_on(2, further=10)
+        settled.append([training.steps()[f"founder-{rank}"][-1]["uses"] for rank in range(2)])
+    assert training.end().code == 0, training.said()
+    for before, after in zip(settled[WARM - 1], settled[-1], strict=True):
+        assert after["descriptors"] <= before["descriptors"], settled
+        assert after["threads"] <= before["threads"], settled
+        assert after["resident bytes"] - before["resident bytes"] < CASES * KEPT_BYTES_MAX, settled
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_ranks_come_and_go(seed: int, trainings: Callable[..., Training]) -> None:
+    """Broken: a sample or a step would be lost, or a job would stop, when machines come and go at any time."""
+    choice = random.Random(seed)  # noqa: S311  # no secret
+    training = trainings("ab")
+    living = {f"founder-{rank}": training.steps()[f"founder-{rank}"][0]["process"] for rank in range(2)}
+    for _ in range(EVENTS):
+        trained = [name for name in living if name in training.steps()]
+        match choice.choice(["comes", "dies", "leaves"]):
+            case "comes" if len(living) < training.members_max:
+                name = f"newcomer-{len(training.newcomers)}"
+                living[name] = training.come(choice.choice("abc")).pid
+            case "dies" if len(trained) > 1:
+                os.kill(living.pop(choice.choice(list(living))), signal.SIGKILL)
+            case "leaves" if len(trained) > 1:
+                name = choice.choice(trained)
+                del living[name]
+                training.leaves(name)
+        if choice.random() < 0.5:  # a coin
+            training.trains_on(len(living))
+        else:
+            time.sleep(choice.uniform(0, 0.3))
+    training.trains_on(len(living))
+    outcome = training.end()
+    assert outcome.code == 0, training.said()
     training.check()

@@ -42,6 +42,24 @@ impl Engine {
         core.losses().into_iter().filter_map(of).collect()
     }
 
+    /// Those of the lost that share memory with us and whose processes have ended: they write to no memory any more.
+    pub fn gone(&self) -> Result<Vec<Member>, Error> {
+        let core = self.core();
+        let Some(peers) = core.peers.get() else { return Ok(Vec::new()) };
+        let members = peers.table.members();
+        let mut gone = Vec::new();
+        for failure in core.losses() {
+            let rank = failure.who.rank;
+            let life = peers.get(rank).and_then(|peer| peer.life.as_ref());
+            if let (Some(life), Some(member)) = (life, members.get(rank.index()))
+                && life.has_ended(Duration::ZERO)?
+            {
+                gone.push(*member);
+            }
+        }
+        Ok(gone)
+    }
+
     /// Ends the epoch in force: waits end with [`Error::Interrupted`], and nothing more starts. Its first reason stays.
     ///
     /// [`Error::Usage`]: the job is not elastic, or the mesh is not up.

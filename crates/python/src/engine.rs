@@ -278,6 +278,12 @@ impl Engine {
         self.executor.lost().into_iter().map(|(member, _)| member.0).collect()
     }
 
+    #[getter]
+    fn gone(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let gone = self.executor.gone().map_err(|cause| raise(py, &cause))?;
+        Ok(gone.into_iter().map(|member| member.0).collect())
+    }
+
     fn interrupt(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         self.executor.interrupt(reason).map_err(|cause| raise(py, &cause))
     }
@@ -297,8 +303,7 @@ impl Engine {
         left: Vec<u64>,
     ) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
-        let [members, left] =
-            [members, left].map(|each| each.into_iter().map(Member).collect::<Vec<Member>>());
+        let [members, left] = [members, left].map(|each| each.into_iter().map(Member).collect::<Vec<_>>());
         py.detach(|| self.executor.resume(epoch, &members, &left, timeout)).map_err(|cause| raise(py, &cause))
     }
 

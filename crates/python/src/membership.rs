@@ -148,6 +148,10 @@ impl Participant {
         self.handle(py, member::Event::Lost(Member(member)), now_s)
     }
 
+    fn gone(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Gone(Member(member)), now_s)
+    }
+
     fn quiesced(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Quiesced, now_s)
     }

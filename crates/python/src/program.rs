@@ -348,28 +348,39 @@ impl Program {
         }))
     }
 
-    /// Rank `root`'s bytes to all ranks.
+    /// What `sources` have, all the same, to `targets`: a part from each.
     #[staticmethod]
-    #[pyo3(signature = (*, world, size_bytes, root, algorithm))]
+    #[pyo3(signature = (*, world, size_bytes, sources, targets, algorithm))]
+    #[expect(clippy::needless_pass_by_value, reason = "extracted from Python")]
     fn broadcast(
         py: Python<'_>,
         world: usize,
         size_bytes: usize,
-        root: usize,
+        sources: Vec<usize>,
+        targets: Vec<usize>,
         algorithm: &str,
     ) -> PyResult<Self> {
-        let algorithm = Some(self::algorithm(py, algorithm, Vec::new())?);
-        let what = Collective::Broadcast { root: Rank::from_index(root) };
-        let group: Vec<Rank> = (0..world).map(Rank::from_index).collect();
-        let slice = Slice::new(BufferId(0), 0, size_bytes);
-        let op = Op::Collective { what, slice, group, op: ReduceOp::Sum, scale: 1.0, algorithm };
-        let rank = || {
+        let algorithm = self::algorithm(py, algorithm, Vec::new())?;
+        let ends: Vec<usize> = (0..=sources.len()).map(|at| size_bytes * at / sources.len()).collect();
+        let rank = |own: usize| {
             let mut builder = RankBuilder::new();
             builder.buffer("bytes", DType::U8, size_bytes, BufferKind::Bound);
-            builder.push(op.clone(), None);
+            for (source, part) in sources.iter().zip(ends.windows(2)) {
+                let takes_part = |rank: &usize| rank == source || targets.contains(rank);
+                if part[0] < part[1] && takes_part(&own) {
+                    let what = Collective::Broadcast { root: Rank::from_index(*source) };
+                    let slice = Slice::new(BufferId(0), part[0], part[1]);
+                    let group = (0..world).filter(takes_part).map(Rank::from_index).collect();
+                    let algorithm = Some(algorithm.clone());
+                    builder.push(
+                        Op::Collective { what, slice, group, op: ReduceOp::Sum, scale: 1.0, algorithm },
+                        None,
+                    );
+                }
+            }
             builder.finish()
         };
-        let ranks = (0..world).map(|_| rank()).collect();
+        let ranks = (0..world).map(rank).collect();
         Ok(Self::from(ir::Program { name: "broadcast".into(), ranks, ..ir::Program::default() }))
     }
 

@@ -99,6 +99,8 @@ class Membership:
         self._without_leavers: tuple[int, ...] | None = None
         self._left: tuple[int, ...] = ()
         """Members that have left in order."""
+        self._gone: set[int] = set()
+        """Lost members whose processes have ended, as the coordinator knows from this one."""
         self._leave_asked = threading.Event()
         self._leaves = False
         self.committed = 0
@@ -429,6 +431,9 @@ class Membership:
             return
         for rank in self._engine.lost:
             self._act(self._machine.lost(self._ranks[rank], time.monotonic()))
+        for member in {self._ranks[rank] for rank in self._engine.gone} - self._gone:
+            self._gone.add(member)
+            self._act(self._machine.gone(member, time.monotonic()))
 
     def _act(self, actions: Sequence[_native.MemberAction]) -> set[str]:
         """Do what the machine wants, in order; the kinds of that."""

@@ -226,9 +226,22 @@ def votes_program(hosts: Sequence[str], elements: int) -> Program:
     return _proven(logical, PassOptions(chunk_bytes=CHUNK_BYTES))
 
 
-def broadcast_program(world: int, size_bytes: int, root: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Program:
-    """The bytes of `root`'s bound buffer to all ranks."""
-    logical = Program.broadcast(world=world, size_bytes=size_bytes, root=root, algorithm="halving_doubling")
+def broadcast_program(
+    world: int,
+    size_bytes: int,
+    sources: Sequence[int] = (0,),
+    targets: Sequence[int] | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Program:
+    """The bytes of the sources' bound buffers, which are the same, to the targets, an equal part from each source. Default: to all
+    others."""
+    logical = Program.broadcast(
+        world=world,
+        size_bytes=size_bytes,
+        sources=sources,
+        targets=[each for each in range(world) if each not in sources] if targets is None else targets,
+        algorithm="halving_doubling",
+    )
     return _proven(logical, PassOptions(chunk_bytes=chunk_bytes))
 
 

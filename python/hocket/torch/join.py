@@ -164,7 +164,7 @@ class Window:
             return
         source = self._before[-1]
         if len(self._before) < session.job.world:
-            replicate(self._framework, session.job, session.engine, source)
+            replicate(self._framework, session.job, session.engine, (source,))
             self._buffers.equal()
         else:
             self._buffers.send(source, everything=True)

@@ -163,7 +163,7 @@ class Buffers:
                 sent.put(current, live=not everything)
         program = self._programs.get((self.source, size_bytes))
         if program is None:
-            broadcast = broadcast_program(self._job.world, size_bytes, root=self.source)
+            broadcast = broadcast_program(self._job.world, size_bytes, sources=(self.source,))
             program = self._engine.load(broadcast, {0: (sent.memory, 0)}, priority=PRIORITY, label="buffers")
             self._programs[self.source, size_bytes] = program
         self._engine.launch(program)

@@ -205,7 +205,6 @@ class Process:
         """Runs the library collectives of all models' policies."""
         if self._libraries is None:
             self._libraries = Service(self.job, self.engine, self.abort)
-            self.also_close(self._libraries.close)
         return self._libraries
 
     @property
@@ -232,6 +231,8 @@ class Process:
             atexit.unregister(self.close)
             for closer in self._closers:
                 closer()
+            if self._libraries is not None:
+                self._libraries.close()
             if self._membership is not None:
                 self._membership.close()
             if self._engine is not None:

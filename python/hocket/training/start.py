@@ -43,8 +43,9 @@ def prepare(
     settings: Settings,
     search: str | None = None,
     compiled: bool = False,
+    holders: Sequence[int] = (0,),
 ) -> ProgramSource:
-    """The source of programs. Meets all ranks, and gives them rank 0's state; every rank must call it.
+    """The source of programs. Meets all ranks, and gives them the holders' state; every rank must call it.
 
     Args:
         framework: the model and its optimizer.
@@ -55,6 +56,7 @@ def prepare(
         settings: of this rank.
         search: how long the job tries plans while it trains; default: as the settings say.
         compiled: gradients come out of compiled functions, and the job keeps the plan with which it begins.
+        holders: ranks that have the state of the job; others get it from them.
 
     Raises:
         RendezvousError: the models differ.
@@ -77,7 +79,7 @@ def prepare(
     )
     if compiled:
         check_source(source)
-    replicate(framework, process.job, process.engine)
+    replicate(framework, process.job, process.engine, holders)
     return source
 
 

@@ -1,5 +1,5 @@
 """How ranks join a job that trains: between two steps, all of its ranks meet anew, as at the start of a job, and with them those
-that have come. These get the state of the first rank, which was there before.
+that have come. These get their state from those that were there before.
 
 What a script does between the optimizer's step and its next forward, such as a step of its schedulers, comes after that. So the
 script's own state, and the numbers of the optimizer that schedulers change, go to the newcomers at the next forward.
@@ -82,10 +82,18 @@ def met(
 
     RendezvousError: a newcomer's model is another one, or some do not come.
     """
-    source = prepare(framework, plan=None, policy=None, promise=promise, process=process, settings=settings)
     job = process.job
     mine: Any = None if standing is None else msgspec.to_builtins(standing)
     given = job.store.gather("standing", job.rank, job.world, mine, job.settings.start_timeout_s)
+    source = prepare(
+        framework,
+        plan=None,
+        policy=None,
+        promise=promise,
+        process=process,
+        settings=settings,
+        holders=[rank for rank, each in enumerate(given) if each is not None],
+    )
     return source, msgspec.convert(next(each for each in given if each is not None), Standing)
 
 

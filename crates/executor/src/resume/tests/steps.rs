@@ -20,7 +20,8 @@ struct Office {
 
 impl Office {
     fn new(world: usize) -> Mutex<Self> {
-        let limits = Limits { fence_patience: Duration::ZERO, ..Limits::default() };
+        // A neighbour's end must be seen.
+        let limits = Limits { fence_patience: 2 * TIMEOUT, ..Limits::default() };
         let coordinator = Coordinator::new(world, &[], limits, Duration::ZERO);
         Mutex::new(Self { coordinator, orders: vec![Vec::new(); world], began: Instant::now() })
     }
@@ -87,6 +88,9 @@ impl<'a> Side<'a> {
         thread::sleep(Duration::from_millis(1));
         for (peer, _) in self.engine.lost() {
             self.handle(member::Event::Lost(peer));
+        }
+        for neighbour in self.engine.gone().unwrap() {
+            self.handle(member::Event::Gone(neighbour));
         }
         let orders = std::mem::take(&mut lock(self.office).orders[self.own.0 as usize]);
         for order in orders {

@@ -43,18 +43,16 @@ impl Coordinator {
 
     /// Who cannot hear whom, as far as it is held against anybody.
     ///
-    /// Members of a planned epoch that have begun it may close their connections to those that leave with it. A leaver that is still in
-    /// its last step notices that as a loss. So its word counts against a member of that epoch only if that one says itself
-    /// that it has not begun it. If it says nothing, it is evicted for that.
+    /// Whoever has come to the end of the last step before a planned epoch may close connections to those that leave with it: members of
+    /// that epoch, and other leavers. A leaver that is still in the step notices that as a loss. So its word counts against
+    /// another only if that one says itself that it has not come so far. If it says nothing, it is evicted for that.
     fn complaints(&self) -> BTreeSet<(Member, Member)> {
         let Some(change) = &self.change else { return BTreeSet::new() };
         let base = self.base.as_ref().map(|base| base.epoch);
         let in_base = |member: &Member| change.reports.get(member).is_some_and(|each| each.epoch == base);
-        let parts = |by: &Member, of: &Member| {
-            self.pending.as_ref().is_some_and(|(pending, _)| !pending.has(*by) && pending.has(*of))
-        };
+        let leaves = |by: &Member| self.pending.as_ref().is_some_and(|(pending, _)| !pending.has(*by));
         let heeded = |(by, of): &(Member, Member)| {
-            !parts(by, of) || in_base(of) || self.limits.rules.broken(Bug::HeedLeavers)
+            !leaves(by) || in_base(of) || self.limits.rules.broken(Bug::HeedLeavers)
         };
         let all = change.reports.iter();
         all.flat_map(|(&by, report)| report.suspects.iter().map(move |&of| (by, of))).filter(heeded).collect()

@@ -1,0 +1,82 @@
+"""Newcomers get the state of those that have it: a part from each, of those that have the same."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hocket.settings import Settings
+from hocket.training.process import joined
+from hocket.training.replicate import BLOCK_BYTES, WORD_BYTES, digest, replicate
+from tests.support import ranks
+
+HERE = "tests.training.test_replicate"
+WORLD, STATE_BYTES, SAVED = 4, 3 * BLOCK_BYTES + 13, b"an optimizer's"
+
+
+class Held:
+    """A model whose state is bytes. `odd`: this rank has gone apart from the others."""
+
+    def __init__(self, rank: int, *, holds: bool, odd: bool) -> None:
+        self.state = np.random.default_rng(0 if holds else rank + 1).integers(0, 256, STATE_BYTES, np.uint8)
+        self.saved = SAVED if holds else b""
+        if odd:
+            self.state[-1] ^= 1
+            self.saved += b" longer"
+
+    def state_bytes(self):
+        return STATE_BYTES
+
+    def write_state(self, into):
+        into[:] = self.state.tobytes()
+
+    def read_state(self, saved):
+        self.state = np.frombuffer(bytes(saved), np.uint8)
+
+    def optimizer_state(self):
+        return self.saved
+
+    def load_optimizer_state(self, saved):
+        self.saved = saved
+
+
+def replicated(holders: str, odd: str) -> list[str]:
+    """On one rank: the digest of its state, and its optimizer's."""
+    process = joined(Settings.from_environment())
+    having = json.loads(holders)
+    rank = process.job.rank
+    model = Held(rank, holds=rank in having, odd=rank in json.loads(odd))
+    replicate(model, process.job, process.engine, having)
+    return [digest(memoryview(model.state)), model.saved.decode()]
+
+
+@pytest.mark.parametrize(
+    ("holders", "odd"), [([0], []), ([0, 1, 2], []), ([1, 3], []), ([0, 1, 2], [1]), ([0, 2], [0])]
+)
+def test_newcomers_get_what_the_first_holder_has(holders, odd, tmp_path):
+    """Broken: a newcomer would train on parts of states that are not the same one; or ranks that train would be given others'."""
+    ended = ranks.run(f"{HERE}:replicated", WORLD, tmp_path, json.dumps(holders), json.dumps(odd))
+    assert ended.outcome.code == 0, ended.output
+    for rank, (state, saved) in enumerate(ended.returned):
+        source = rank if rank in holders else holders[0]
+        model = Held(source, holds=True, odd=source in odd)
+        assert (state, saved) == (digest(memoryview(model.state)), model.saved.decode()), (rank, ended.output)
+    apart = [each for each in holders if (each in odd) != (holders[0] in odd)]
+    assert ("has other parameters or buffers than" in ended.output) == bool(apart)
+
+
+@pytest.mark.parametrize("at", [0, 7, BLOCK_BYTES, STATE_BYTES - 1])
+def test_a_digest_tells_states_apart(at):
+    """Broken: ranks that differ in one byte would each give a part of a newcomer's state."""
+    state = np.zeros(STATE_BYTES, np.uint8)
+    before = digest(memoryview(state))
+    state[at] = 1
+    assert digest(memoryview(state)) != before
+
+
+@pytest.mark.parametrize("size", [0, 1, WORD_BYTES, BLOCK_BYTES + 1])
+def test_states_of_any_size_have_one(size):
+    """Broken: joining would fail with a model of a few bytes."""
+    assert digest(memoryview(bytes(size))) == digest(memoryview(bytearray(size)))
