@@ -50,7 +50,7 @@ test: setup ## every check and test: Rust, then Python
 	$(MAKE) --no-print-directory test-clients
 	$(BIN)/python scripts/timing-tests $(ALL_TESTS)
 
-quick: base ## what needs no job and no network: programs, protocol, plans, formats; less than a minute
+quick: base ## what needs no job and no network: programs, protocol, plans, formats; two minutes
 	RUST_TEST_CRATES="$(PURE_CRATES)" $(CARGO_TEST) --workspace
 	$(PARALLEL) -m "not timing" $(PURE_TESTS:%=tests/%)
 

@@ -160,6 +160,12 @@ impl Arrivals for Arrival<'_> {
     fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String> {
         self.core.handle_abort(self.peer, rank, why, text)
     }
+
+    fn began(&mut self, epoch: u64) {
+        if self.core.elastic && epoch > self.core.epoch {
+            self.core.interrupt(&format!("{} has begun epoch {epoch}", self.peer.who));
+        }
+    }
 }
 
 impl Sink for Arrival<'_> {

@@ -23,9 +23,11 @@ impl Drained {
     }
 
     /// The peer begins an epoch.
-    pub fn handle_marker(&mut self, epoch: u64) -> Result<(), String> {
+    pub fn handle_marker(&mut self, epoch: u64, sink: &mut dyn Arrivals) -> Result<(), String> {
         self.kept.clear();
-        self.drain.handle_marker(0, epoch).map_err(|error| error.to_string())
+        self.drain.handle_marker(0, epoch).map_err(|error| error.to_string())?;
+        sink.began(epoch);
+        Ok(())
     }
 
     /// The peer posts: passed on, dropped or kept.
@@ -118,10 +120,10 @@ mod tests {
         drained.stop();
         post(&mut drained, &mut taker, 2);
         assert_eq!(drained.lands(), Ok(false));
-        drained.handle_marker(2).unwrap();
+        drained.handle_marker(2, &mut taker).unwrap();
         post(&mut drained, &mut taker, 3);
         assert!(drained.lands().is_err() && !drained.has_kept());
-        drained.handle_marker(3).unwrap();
+        drained.handle_marker(3, &mut taker).unwrap();
         post(&mut drained, &mut taker, 4);
         drained.deliver(&mut taker).unwrap();
         assert_eq!(taker.0, [1]);
@@ -131,7 +133,7 @@ mod tests {
         post(&mut drained, &mut taker, 5);
         assert_eq!((&taker.0[..], drained.lands()), (&[1, 4, 5][..], Ok(true)));
         // Passed over: the peer's epoch 4 never begins here.
-        drained.handle_marker(4).unwrap();
+        drained.handle_marker(4, &mut taker).unwrap();
         post(&mut drained, &mut taker, 6);
         drained.enter(5);
         drained.deliver(&mut taker).unwrap();

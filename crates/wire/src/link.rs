@@ -104,6 +104,8 @@ pub trait Arrivals {
     fn posted(&mut self, post: Post) -> Result<(), String>;
     /// The other rank reports that the job failed: the rank at fault, the reason as data, and a text.
     fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String>;
+    /// The other rank has begun an epoch of members: nothing more of another one comes of it.
+    fn began(&mut self, _epoch: u64) {}
 }
 
 /// Events that a link reports to its owner, from the polling thread.

@@ -261,6 +261,32 @@ fn a_neighbour_that_has_left_may_live_on() {
     each(&engines, |_, engine| engine.close());
 }
 
+/// Whoever has begun the next epoch sends nothing of this one any more: others would wait for it until their deadline.
+#[test]
+fn a_wait_ends_when_another_member_has_begun_the_next_epoch() {
+    for (hosts, program) in [(["a", "b", "c"], ring as fn(usize) -> Program), (["a", "a", "a"], in_place)] {
+        let engines = mesh_of(&hosts, 1, 1, Some(Lifetime::Engine));
+        let [slow, fast, _leaver] = &engines[..] else { unreachable!("three ranks") };
+        let (stay, left) = ([Member(0), Member(1)], [Member(2)]);
+        let memory = slow.allocate(LEN * 4).unwrap();
+        thread::scope(|scope| {
+            let wait = scope.spawn(|| reduce(slow, &memory, program, 1));
+            fast.resume(2, &stay, &left, TIMEOUT).unwrap();
+            let outcome = wait.join().unwrap();
+            assert!(
+                matches!(&outcome, Err(Error::Interrupted { what, lost }) if what.contains("has begun epoch 2") && lost.is_empty()),
+                "{outcome:?}"
+            );
+        });
+        slow.resume(2, &stay, &left, TIMEOUT).unwrap();
+        each(&engines[..2], |_, engine| {
+            let memory = engine.allocate(LEN * 4).unwrap();
+            reduce(engine, &memory, program, 2).unwrap();
+        });
+        each(&engines, |_, engine| engine.close());
+    }
+}
+
 /// A member that is lost before the epoch that counts on it begins would be waited for.
 #[test]
 fn a_loss_before_an_epoch_interrupts_it() {

@@ -201,7 +201,7 @@ impl Incoming {
             match self.inbox.take() {
                 Ok(None) => return Ok(busy),
                 Ok(Some(Letter::Post(post))) => self.drained.handle_post(post, sink)?,
-                Ok(Some(Letter::Epoch(epoch))) => self.drained.handle_marker(epoch)?,
+                Ok(Some(Letter::Epoch(epoch))) => self.drained.handle_marker(epoch, sink)?,
                 Err(_) => return Err("wrote something into its mailbox that is no post".into()),
             }
             busy = true;

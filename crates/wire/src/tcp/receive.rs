@@ -317,7 +317,7 @@ fn begin(
             Ok(State::Abort { rank, why, text: Vec::new(), check, wanted: payload_bytes as usize })
         }
         Frame::Epoch { epoch } => {
-            drained.handle_marker(epoch).map_err(LinkError::Violation)?;
+            drained.handle_marker(epoch, sink).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
         // The receiver has noted the other two; only this event carries no data.
