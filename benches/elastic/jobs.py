@@ -1,0 +1,216 @@
+"""Jobs of `python -m benches elastic` on emulated hosts: ranks that can be killed, told to leave and added, and what they noted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from benches.elastic.launcher import Wanted
+from hocket.demo.emulation import NamespaceEmulation
+from hocket.errors import PeerError
+from hocket.launch import address as addresses
+from hocket.launch.running import chosen
+from hocket.launch.testbed import Testbed
+from hocket.launch.variables import OF_A_RANK
+from hocket.settings import Settings
+
+MEMORY = "/dev/shm"  # noqa: S108  # checkpoints in memory, as the contender's tuning has it
+TIMEOUT_S = 180.0
+POLL_S = 0.05
+ENDS_S = 20.0
+SETTLED = 8
+"""Steps among the same ranks after which the next thing happens."""
+LAST_WORDS_MAX = 3000
+TORCHRUN_PORT = 29_400
+
+
+class Step(msgspec.Struct, frozen=True):
+    """When a rank's optimizer had stepped, by the monotonic clock that all processes share; `rank` of `world`."""
+
+    at_s: float
+    step: int
+    rank: int
+    world: int
+
+
+Steps = Mapping[int, Sequence[Step]]
+"""By process."""
+
+
+class Job:
+    """One that runs. `began` are its launchers, which end with it."""
+
+    def __init__(self, bed: Testbed, directory: Path, contender: str, model: str) -> None:
+        """Nothing runs yet."""
+        self.bed, self.directory = bed, directory
+        self.argv = (sys.executable, "-m", "benches.elastic.rank", str(directory), contender, model)
+        self.began: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        self, host: str, argv: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """A process on that host, which ends with the job."""
+        with (self.directory / f"{len(self.began)}.log").open("wb") as log:
+            command = self.bed.command(host, argv)
+            process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self.began.append(process)
+        return process
+
+    def join(self, host: str) -> None:
+        """One rank more, as `hocket join` adds it."""
+        environment = chosen(self.began[0].pid).for_newcomer(_environment(Settings()))
+        self.start(host, self.argv, {**environment, "HOCKET_HOST": host})
+
+    def steps(self) -> Steps:
+        """All that was noted."""
+        found = {}
+        for file in self.directory.glob("*.steps"):
+            whole, _, _ = file.read_text().rpartition("\n")
+            lines = [line.split() for line in whole.splitlines()]
+            if lines:
+                found[int(file.stem)] = [
+                    Step(float(at), int(step), int(rank), int(world)) for at, step, rank, world in lines
+                ]
+        return found
+
+    def settled(self, world: int, *, since_s: float = 0.0) -> dict[int, list[Step]]:
+        """What ranks noted after `since_s`, when `world` of them have made some steps among themselves since.
+
+        PeerError: they do not.
+        """
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while True:
+            later = {
+                process: [each for each in own if each.at_s > since_s]
+                for process, own in self.steps().items()
+            }
+            counts = [sum(each.world == world for each in own) for own in later.values()]
+            if sum(count >= SETTLED for count in counts) >= world:
+                return later
+            if time.monotonic() > deadline_s or self.began[0].poll() is not None:
+                raise PeerError(f"{world} ranks did not train within {TIMEOUT_S:g} s\n{self.said()}")
+            time.sleep(POLL_S)
+
+    def said(self) -> str:
+        """The last words of all processes."""
+        logs = sorted(self.directory.glob("*.log"))
+        return "\n--\n".join(file.read_text(errors="replace")[-LAST_WORDS_MAX:] for file in logs)
+
+    def close(self) -> None:
+        """End everything."""
+        for each in self.began:
+            each.send_signal(signal.SIGINT)
+        deadline_s = time.monotonic() + ENDS_S
+        for each in self.began:
+            with suppress(subprocess.TimeoutExpired):
+                each.wait(max(0.0, deadline_s - time.monotonic()))
+            with suppress(ProcessLookupError):
+                os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
+
+
+@contextmanager
+def hocket_job(
+    bed: Testbed,
+    slots: Sequence[str],
+    model: str = "transformer",
+    *,
+    elastic: bool = True,
+    members_max: int = 0,
+) -> Iterator[Job]:
+    """One of ours with a rank on each slot. `elastic`: it goes on without ranks that it loses, and takes in others."""
+    with _made(bed, "hocket", model) as job:
+        emulation = NamespaceEmulation(bed)
+        wanted = Wanted(
+            store=addresses.join(emulation.address(slots[0]), emulation.port()),
+            hosts=tuple((host, tuple(emulation.command(host))) for host in slots),
+            argv=job.argv,
+            environment={"OMP_NUM_THREADS": "1"},
+            members_min=1 if elastic else None,
+            members_max=max(members_max, len(slots)),
+        )
+        file = job.directory / "job.json"
+        file.write_bytes(msgspec.json.encode(wanted))
+        settings = Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
+        launcher = [sys.executable, "-m", "benches.elastic.launcher", str(file)]
+        job.start(slots[0], launcher, _environment(settings))
+        job.settled(len(slots))
+        yield job
+
+
+@contextmanager
+def torchelastic_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
+    """DDP on Gloo under torchrun, an agent on each host. `tuned`: as fast as its settings let it be."""
+    hosts = [host.name for host in bed.cluster.hosts]
+    with _made(bed, "ddp", "transformer") as job:
+        torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(hosts) - 1}:{len(hosts)}"]
+        torchrun += ["--nproc-per-node=1", "--max-restarts=1000", "--rdzv-backend=c10d", "--rdzv-id=hocket"]
+        torchrun += [f"--rdzv-endpoint={bed.address(hosts[0])}:{TORCHRUN_PORT}"]
+        if tuned:
+            torchrun += ["--monitor-interval=0.1"]
+            torchrun += ["--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"]
+        for host in hosts:
+            own = [f"--local-addr={bed.address(host)}"]
+            environment = {
+                **_environment(Settings()),
+                **NamespaceEmulation.environment,
+                "OMP_NUM_THREADS": "1",
+            }
+            job.start(host, [*torchrun, *own, *job.argv[1:]], environment)
+        job.settled(len(hosts))
+        yield job
+
+
+@contextmanager
+def _made(bed: Testbed, contender: str, model: str) -> Iterator[Job]:
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-bench-", dir=MEMORY)))
+        job = Job(bed, directory, contender, model)
+        stack.callback(job.close)
+        yield job
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    own = {name: text for name, text in os.environ.items() if name not in (*OF_A_RANK, "HOCKET_HOST")}
+    return {
+        **own,
+        **settings.to_environment(),
+        "PYTHONPATH": os.pathsep.join(each or "." for each in sys.path),
+    }
+
+
+def going_on_s(later: Steps, survivors: Callable[[int], bool], *, at_s: float, world: int) -> float:
+    """How long after `at_s` the last of the surviving processes has made its first step among `world` ranks, and by how much
+    that is longer than a step among them."""
+    own = [
+        [each for each in steps if each.world == world and each.at_s > at_s]
+        for process, steps in later.items()
+        if survivors(process)
+    ]
+    firsts = [steps[0].at_s for steps in own if steps]
+    return max(firsts) - at_s - step_s(own)
+
+
+def step_s(steps: Sequence[Sequence[Step]]) -> float:
+    """Median step of all that made several."""
+    return median(b.at_s - a.at_s for own in steps for a, b in pairwise(own[1:]))
+
+
+def longest_pause_s(later: Steps, survivors: Callable[[int], bool], world: int) -> tuple[float, float]:
+    """The longest time between two steps of a surviving process, beyond the median step among `world` ranks; and that step."""
+    kept = [steps for process, steps in later.items() if survivors(process)]
+    usual_s = step_s([[each for each in own if each.world == world] for own in kept])
+    return max(b.at_s - a.at_s for own in kept for a, b in pairwise(own)) - usual_s, usual_s

@@ -1,0 +1,228 @@
+"""The rows of `python -m benches elastic`: what a change of ranks costs those that go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import median
+
+from benches.elastic.jobs import Job, going_on_s, hocket_job, longest_pause_s, step_s, torchelastic_job
+from benches.emulated import hosts
+from benches.row import Row
+from hocket.artefacts.cluster import Cluster, Host
+from hocket.launch.testbed import Testbed
+
+WORLD, GIGABIT = 4, 1e9
+KILLS, LEAVES, RESTARTS = 10, 5, 3
+TURNS, STEPS = 4, 40
+STATE_BYTES, SMALL_STATE_BYTES, SLOW_BIT_PER_S = 1 << 30, 1 << 28, 2e8
+LEAVE_MORE_S, JOIN_MORE_S = 0.05, 0.3
+JOIN_OVER = 1.1
+BITS = 8
+
+
+def _star() -> Cluster:
+    return hosts([GIGABIT] * WORLD)
+
+
+def _one_host() -> Cluster:
+    return Cluster(hosts=(Host(name="h0", slots=WORLD, bandwidth_bit_per_s=GIGABIT),))
+
+
+def _slots(cluster: Cluster) -> list[str]:
+    return [host.name for host in cluster.hosts for _ in range(host.slots or 1)]
+
+
+def _ended(job: Job, number: int, since_s: float = 0.0) -> tuple[float, set[int]]:
+    """The rank of the highest number gets that signal: when, and the processes of the others.
+
+    `since_s`: since then, all have trained that are there.
+    """
+    ranks = {process: own[-1].rank for process, own in job.settled(WORLD, since_s=since_s).items() if own}
+    victim = max(ranks, key=lambda process: ranks[process])
+    os.kill(victim, number)
+    return time.monotonic(), set(ranks) - {victim}
+
+
+def _changes(name: str, cluster: Cluster, target_s: float) -> list[Row]:
+    """Kills, joins and notices in one job after the other, back at the same number of ranks each time."""
+    slots = _slots(cluster)
+    killed_s, joined_s, left_s, usual_s = [], [], [], []
+    began_s = 0.0
+    with Testbed(cluster) as bed, hocket_job(bed, slots) as job:
+        for turn in range(KILLS + LEAVES):
+            kills = turn < KILLS
+            at_s, others = _ended(job, signal.SIGKILL if kills else signal.SIGTERM, began_s)
+            later = job.settled(WORLD - 1, since_s=at_s)
+            if kills:
+                killed_s.append(going_on_s(later, others.__contains__, at_s=at_s, world=WORLD - 1))
+            else:
+                pause_s, own_s = longest_pause_s(later, others.__contains__, WORLD - 1)
+                left_s.append(pause_s - own_s)
+            began_s = time.monotonic()
+            job.join(slots[-1])
+            later = job.settled(WORLD, since_s=began_s)
+            pause_s, own_s = longest_pause_s(later, others.__contains__, WORLD)
+            joined_s.append(pause_s)
+            usual_s.append(own_s)
+    ordered = sorted(killed_s)
+    return [
+        Row.over(
+            killed_s,
+            name=name,
+            what="a rank is killed: until all others have stepped, less a step",
+            target=target_s,
+            unit="s",
+        ),
+        Row(
+            name=name,
+            what="the same, 95th percentile",
+            value=ordered[round(0.95 * (len(ordered) - 1))],
+            target=2 * target_s,
+            unit="s",
+        ),
+        Row.over(
+            left_s,
+            name=name,
+            what="a rank leaves: longest time between steps, less two steps",
+            target=LEAVE_MORE_S,
+            unit="s",
+        ),
+        Row.over(joined_s, name=name, what="a rank joins: longest time between steps, less a step", unit="s"),
+        Row.over(usual_s, name=name, what="a step", unit="s"),
+    ]
+
+
+def star() -> list[Row]:
+    """A rank on each of four hosts at 1 Gbit/s."""
+    return _changes("star", _star(), 0.3)
+
+
+def one_host() -> list[Row]:
+    """Four ranks on a host."""
+    return _changes("one-host", _one_host(), 0.1)
+
+
+def torchelastic() -> list[Row]:
+    """The same kills under torchrun, in turns with ours. A restart's end is the first step of the last process."""
+    rows: list[Row] = []
+    measured: dict[str, list[float]] = {"tuned": [], "as it is": []}
+    for _ in range(RESTARTS):
+        for name, own_s in measured.items():
+            with Testbed(_star()) as bed, torchelastic_job(bed, tuned=name == "tuned") as job:
+                at_s, _ = _ended(job, signal.SIGKILL)
+                later = job.settled(WORLD, since_s=at_s + 1)
+                fresh = set(later) - {process for process, own in job.steps().items() if own[0].at_s < at_s}
+                own_s.append(going_on_s(later, fresh.__contains__, at_s=at_s, world=WORLD))
+    ours_s = star()[0].value
+    for name, own_s in measured.items():
+        rows.append(
+            Row.over(
+                own_s,
+                name="torchelastic",
+                what=f"TorchElastic {name}: a rank is killed, until all have stepped",
+                unit="s",
+            )
+        )
+        ratio = median(own_s) / ours_s
+        rows.append(
+            Row(
+                name="torchelastic",
+                what=f"TorchElastic {name} over ours",
+                value=ratio,
+                target=10,
+                least=True,
+                unit="times",
+            )
+        )
+    return rows
+
+
+def _steps_s(cluster: Cluster, *, elastic: bool) -> float:
+    slots = _slots(cluster)
+    with Testbed(cluster) as bed, hocket_job(bed, slots, elastic=elastic) as job:
+        began_s = time.monotonic()
+        while min(map(len, job.steps().values())) < STEPS:
+            job.settled(len(slots), since_s=began_s)
+            time.sleep(1)
+        return step_s([own[STEPS // 2 :] for own in job.steps().values()])
+
+
+def _nothing(name: str, cluster: Cluster, target: float) -> Row:
+    ratios = []
+    for _ in range(TURNS):
+        plain_s, elastic_s = (_steps_s(cluster, elastic=elastic) for elastic in (False, True))
+        ratios.append(elastic_s / plain_s)
+    return Row.over(
+        ratios,
+        name="nothing-fails",
+        what=f"step of an elastic job over one that is not, {name}",
+        target=target,
+        unit="times",
+    )
+
+
+def nothing_fails() -> list[Row]:
+    """What it costs when nothing happens."""
+    return [_nothing("four hosts", _star(), 1.03), _nothing("four ranks on a host", _one_host(), 1.10)]
+
+
+def _join_s(rates: Sequence[float], founders: int, size_bytes: int) -> float:
+    """The pause when a rank joins on the last host."""
+    cluster = hosts(list(rates))
+    slots = _slots(cluster)
+    with (
+        Testbed(cluster) as bed,
+        hocket_job(bed, slots[:founders], str(size_bytes), members_max=len(slots)) as job,
+    ):
+        began_s = time.monotonic()
+        job.join(slots[-1])
+        later = job.settled(founders + 1, since_s=began_s)
+        own = [steps for steps in later.values() if steps[0].world == founders]
+        return max(b.at_s - a.at_s for steps in own for a, b in pairwise(steps))
+
+
+def state() -> list[Row]:
+    """1 GB of state over a link of 1 Gbit/s."""
+    pause_s = _join_s([GIGABIT] * WORLD, WORLD - 1, STATE_BYTES)
+    bound_s = JOIN_OVER * STATE_BYTES * BITS / GIGABIT + JOIN_MORE_S
+    return [
+        Row(
+            name="state",
+            what="a rank joins with 1 GiB of state: pause",
+            value=pause_s,
+            target=bound_s,
+            unit="s",
+        )
+    ]
+
+
+def sources() -> list[Row]:
+    """256 MiB of state from hosts of 200 Mbit/s to one of 1 Gbit/s."""
+    one_s, three_s = (
+        _join_s([*[SLOW_BIT_PER_S] * count, GIGABIT], count, SMALL_STATE_BYTES) for count in (1, 3)
+    )
+    return [
+        Row(name="sources", what="a rank joins one on a slow link: pause", value=one_s, unit="s"),
+        Row(
+            name="sources",
+            what="the same over the pause when it joins three",
+            value=one_s / three_s,
+            target=2.5,
+            least=True,
+            unit="times",
+        ),
+    ]
+
+
+ROWS: dict[str, Callable[[], list[Row]]] = {
+    "star": star,
+    "one-host": one_host,
+    "torchelastic": torchelastic,
+    "nothing-fails": nothing_fails,
+    "state": state,
+    "sources": sources,
+}
