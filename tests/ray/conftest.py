@@ -1,7 +1,5 @@
 """A cluster of three node processes on this machine: one that the tests connect to, without CPUs, and two of two CPUs each."""
 
-import os
-
 import pytest
 from ray.cluster_utils import Cluster
 
@@ -52,7 +50,6 @@ class Nodes:
 @pytest.fixture(scope="session")
 def cluster():
     """One for all tests."""
-    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     nodes = Nodes()
     try:
         nodes.ensure()
