@@ -96,3 +96,9 @@ def files_of(names):
     with tempfile.TemporaryDirectory() as directory:
         Path(directory, names[rank]).write_text(f"of {rank}")
         hr.report({}, checkpoint=hr.Checkpoint.from_directory(directory))
+
+
+def reports_twice():
+    """And ends."""
+    hr.report({"at": 1})
+    hr.report({"at": 2})

@@ -1,7 +1,10 @@
 """Lost workers, lost nodes, errors of functions, and wrong input: a sentence that names them, and nothing left behind."""
 
+import queue
+import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,9 @@ import hocket.ray as hr
 import ray
 from hocket.errors import PeerError, RendezvousError, UsageError
 from hocket.launch.run import REPORT_S
+from hocket.ray import session
+from hocket.ray.results import Kept
+from hocket.ray.worker import Ended, Worker
 from hocket.settings import Settings
 from tests.ray import functions
 from tests.ray.test_training import fit
@@ -164,3 +170,62 @@ def test_files_of_two_ranks_with_one_name_are_refused(nodes, tmp_path):
     with pytest.raises(UsageError, match="which another rank's has as well"):
         fit(functions.files_of, ["a", "a"], directory=tmp_path, scaling=hr.ScalingConfig(num_workers=2))
     assert resources_are_free()
+
+
+def test_a_function_that_nodes_do_not_have_is_refused(nodes, tmp_path, monkeypatch):
+    """A user would see Ray's words for a module that is not on the workers."""
+    module = types.ModuleType("only_here")
+    exec("def train():\n    pass", module.__dict__)  # noqa: S102
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    with pytest.raises(RendezvousError, match="only_here") as caught:
+        fit(module.train, directory=tmp_path)
+    assert "must be on every node" in str(caught.value)
+    assert resources_are_free()
+
+
+def test_a_function_that_cannot_travel_is_refused(nodes, tmp_path):
+    """As above, of what it holds."""
+    lock = threading.Lock()
+
+    def train():
+        lock.acquire()
+
+    with pytest.raises(UsageError, match="cannot travel"):
+        fit(train, directory=tmp_path)
+
+
+def test_answers_that_are_lost_come_again():
+    """A report would be missing, or the end would never come."""
+    worker = Worker()
+    worker.start(functions.reports_twice, (), {}, None)
+    first = worker.next(0, 10)
+    while len(first) < 3:
+        first = worker.next(0, 10)
+    assert worker.next(0, 10) == first
+    assert worker.next(1, 10) == first[1:]
+    assert first[-1] == Ended()
+    assert worker.next(3, 0.1) == []
+
+
+def test_reports_that_nobody_fetches_are_an_error(monkeypatch):
+    """The function would wait for ever."""
+    monkeypatch.setattr(session, "FETCH_TIMEOUT_S", 0.1)
+    of_one = session.Session(queue.Queue(1), None)
+    of_one.report({}, None)
+    with pytest.raises(RendezvousError, match="were not fetched within"):
+        of_one.report({}, None)
+
+
+def test_old_checkpoints_make_room(tmp_path):
+    """A disk would fill."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "state").write_text("state")
+    packed = hr.Checkpoint.from_directory(tmp_path / "files").packed()
+    kept = Kept(hr.RunConfig(storage_path=tmp_path, name="run", checkpoints_max=2))
+    for at in range(4):
+        kept.take(0, at, {}, packed)
+    assert sorted(each.name for each in kept.result().path.iterdir()) == [
+        "checkpoint_000002",
+        "checkpoint_000003",
+    ]
+    assert kept.result().checkpoint.path.name == "checkpoint_000003"

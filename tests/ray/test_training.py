@@ -2,6 +2,7 @@
 
 import ast
 import io
+import subprocess
 import sys
 from pathlib import Path
 
@@ -99,10 +100,27 @@ def test_actors_train_again(nodes):
     assert len(set(sums)) == 1
 
 
+def test_nothing_else_loads_ray():
+    """Every rank of every job would start a second later, where Ray is installed."""
+    modules = (
+        "hocket.cli.main, hocket.torch, hocket.simulation.shortlist, hocket.cli.plan, hocket.cli.simulate"
+    )
+    script = f"import sys, {modules}; print('ray' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"
+
+
 def test_torchs_own_calls_find_their_job(nodes, tmp_path):
     """Scripts of torch.distributed would need a launcher."""
     result = fit(functions.torch_backend, directory=tmp_path)
     assert [each.metrics["sum"] for each in result.reports] == [12.0] * 4
+
+
+def test_ranks_may_speak_tls(nodes, tmp_path):
+    """The secret of the job would not be its own."""
+    settings = Settings(start_timeout_s=60, timeout_s=60, tls=True)
+    result = fit(functions.some_steps, {"steps": 3}, directory=tmp_path, settings=settings)
+    assert len({each.metrics["sum"] for each in result.reports}) == 1
 
 
 def test_parameter_servers_are_workers_too(nodes, tmp_path):

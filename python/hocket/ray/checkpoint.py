@@ -14,6 +14,7 @@ from hocket.errors import UsageError
 class Checkpoint:
     """Files of a directory of this machine, or in a worker what the trainer was given, as an archive.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
     ...     _ = Path(directory, "model.txt").write_text("weights")
     ...     archive = Checkpoint.from_directory(directory).packed()

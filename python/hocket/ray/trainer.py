@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import pickle
 import secrets
 from collections.abc import Callable
 from typing import Any
 
+from ray.exceptions import RayError
+
 import ray
-from hocket.errors import PeerError, UsageError
+from hocket.errors import PeerError, RendezvousError, UsageError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.variables import variables
 from hocket.ray.checkpoint import Checkpoint
 from hocket.ray.config import RunConfig, ScalingConfig
 from hocket.ray.results import Kept, Result
 from hocket.ray.watch import Watch
-from hocket.ray.workers import Member, started
+from hocket.ray.workers import Member, said, started
 from hocket.settings import Settings
 
 SECRET_BYTES = 32
@@ -71,8 +74,8 @@ class Trainer:
         Raises:
             PeerError: a worker was lost or its function raised; `rank` and `host` say which, the message what happened. The others
                 have been ended. Checkpoints that came before are kept.
-            RendezvousError: the cluster has no room for the workers within `start_timeout_s`.
-            UsageError: the run's directory is another run's.
+            RendezvousError: the cluster has no room for the workers within `start_timeout_s`, or nodes lack what the function needs.
+            UsageError: the run's directory is another run's, or the function cannot be pickled.
         """
         kept = Kept(self._run)
         resume = None if self._resume is None else self._resume.packed()
@@ -92,24 +95,37 @@ class Trainer:
         return kept.result()
 
     def _begin(self, members: tuple[Member, ...], resume: bytes | None) -> None:
-        secret = secrets.token_hex(SECRET_BYTES)
         timeout_s = self._settings.start_timeout_s
-        meeting = ray.get(
-            members[0].actor.open_meeting.remote(secret, self._settings.interface), timeout=timeout_s
-        )
-        of_ranks = variables(
-            [ProcessSpec(argv=(), host=member.host) for member in members],
-            dataclasses.replace(self._settings, coordinator=None),
-            store=meeting.store,
-            served=True,
-            secret=secret,
-        )
-        function, archive = ray.put(self._function), None if resume is None else ray.put(resume)
-        begun = [
-            member.actor.start.remote(function, self._arguments, {**own, **meeting.torch}, archive)
-            for member, own in zip(members, of_ranks, strict=True)
-        ]
-        ray.get(begun, timeout=timeout_s)
+        secret = secrets.token_hex(SECRET_BYTES)
+        try:
+            function = ray.put(self._function)
+        except (TypeError, pickle.PicklingError) as error:
+            raise UsageError(
+                f"the training function cannot travel to the workers: {str(error).splitlines()[0]}\n"
+                "hint: make what it needs within it: connections, locks and open files stay where they are"
+            ) from error
+        archive = None if resume is None else ray.put(resume)
+        try:
+            meeting = ray.get(
+                members[0].actor.open_meeting.remote(secret, self._settings.interface), timeout=timeout_s
+            )
+            of_ranks = variables(
+                [ProcessSpec(argv=(), host=member.host) for member in members],
+                dataclasses.replace(self._settings, coordinator=None),
+                store=meeting.store,
+                served=True,
+                secret=secret,
+            )
+            begun = [
+                member.actor.start.remote(function, self._arguments, {**own, **meeting.torch}, archive)
+                for member, own in zip(members, of_ranks, strict=True)
+            ]
+            ray.get(begun, timeout=timeout_s)
+        except RayError as error:
+            raise RendezvousError(
+                f"the training function cannot be started on the workers: {said(error)}\n"
+                "hint: what it imports must be on every node; ray.init(runtime_env={'working_dir': '.'}) copies scripts there"
+            ) from error
 
 
 def _arguments(function: Callable[..., object], config: Any) -> tuple[Any, ...]:

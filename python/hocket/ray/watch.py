@@ -56,6 +56,7 @@ class Watch:
         self._silent_since_s: dict[int, float] = {}
         self._failures: list[Failure] = []
         self._ended: set[int] = set()
+        self._seen = dict.fromkeys((member.rank for member in members), 0)
         for member in members:
             self._ask(member)
 
@@ -74,7 +75,7 @@ class Watch:
             raise self._error()
 
     def _ask(self, member: Member) -> None:
-        self._asked[member.actor.next.remote(NEXT_S)] = member
+        self._asked[member.actor.next.remote(self._seen[member.rank], NEXT_S)] = member
 
     def _hear(self, member: Member, reference: Any) -> None:
         try:
@@ -94,6 +95,7 @@ class Watch:
             self._lost(member, f"what it reported cannot be fetched: {said(error)}")
             return
         self._silent_since_s.pop(member.rank, None)
+        self._seen[member.rank] += len(events)
         for event in events:
             if isinstance(event, Reported):
                 self._take(member.rank, event)

@@ -64,6 +64,8 @@ class Worker:
     def __init__(self) -> None:
         """Waits to be told what to do."""
         self._events: queue.Queue[Event] = queue.Queue(REPORTS_MAX)
+        self._handed: list[Event] = []
+        self._seen = 0
         self._open = contextlib.ExitStack()
 
     def place(self) -> Place:
@@ -99,34 +101,40 @@ class Worker:
         """Begin to run the function, with these variables of a rank."""
 
         def run() -> None:
-            with tempfile.TemporaryDirectory() as directory, _environment(variables):
-                files = None if resume is None else unpack(resume, Path(directory))
-                ended = _ended(function, arguments, Session(self._events, files))
-            self._events.put(ended)
+            with tempfile.TemporaryDirectory() as directory:
+                if resume is not None:
+                    unpack(resume, Path(directory))
+                enter(Session(self._events, None if resume is None else Path(directory)))
+                function(*arguments)
 
-        threading.Thread(target=run, name="hocket-train", daemon=True).start()
+        self._handed, self._seen = [], 0
+        threading.Thread(
+            target=lambda: self._events.put(_ended(run, variables)), name="hocket-train", daemon=True
+        ).start()
 
-    def next(self, timeout_s: float) -> list[Event]:
-        """What has happened since the last call; waits so long for something."""
-        with contextlib.suppress(queue.Empty):
-            events = [self._events.get(timeout=timeout_s)]
-            while not self._events.empty():
-                events.append(self._events.get())
-            return events
-        return []
+    def next(self, seen: int, timeout_s: float) -> list[Event]:
+        """What has happened since the start, without the first `seen` events; waits so long for something. What has not been seen
+        is handed out again: an answer may be lost on its way."""
+        self._handed, self._seen = self._handed[seen - self._seen :], seen
+        if not self._handed:
+            with contextlib.suppress(queue.Empty):
+                self._handed.append(self._events.get(timeout=timeout_s))
+        while not self._events.empty():
+            self._handed.append(self._events.get())
+        return self._handed
 
 
-def _ended(function: Callable[..., object], arguments: tuple[Any, ...], session: Session) -> Ended:
-    """Run it; the process's place in the job is left in order, or with the error."""
-    enter(session)
+def _ended(run: Callable[[], None], variables: Mapping[str, str]) -> Ended:
+    """Run the function as this rank; the process's place in the job is left in order, or with the error."""
     try:
-        try:
-            function(*arguments)
-        except SystemExit as stop:
-            # `distribute` ends ranks that serve or help so.
-            if stop.code not in (None, 0):
-                raise RendezvousError(f"the function called sys.exit({stop.code!r})") from stop
-        process.leave()
+        with _environment(variables):
+            try:
+                run()
+            except SystemExit as stop:
+                # `distribute` ends ranks that serve or help so.
+                if stop.code not in (None, 0):
+                    raise RendezvousError(f"the function called sys.exit({stop.code!r})") from stop
+            process.leave()
     except BaseException as error:
         summary = f"{type(error).__name__}: {error.summary if isinstance(error, Error) else error}"
         with contextlib.suppress(Exception):  # what goes wrong here comes of the error
