@@ -1,4 +1,4 @@
-"""Training on a Ray cluster: `python examples/train_ray.py`, with the cluster's RAY_ADDRESS, or on this machine alone.
+"""Training on a Ray cluster: `python examples/train_ray.py 4` on 4 workers of RAY_ADDRESS's cluster, or of this machine's own.
 
 Workers are actors of Ray, each a rank. The function is an ordinary training loop; the same one runs under Hocket's own launcher:
 `hocket run -n 4 examples/train_ray.py`. Needs: pip install 'hocket[torch,ray]'.
@@ -6,6 +6,7 @@ Workers are actors of Ray, each a rank. The function is an ordinary training loo
 
 import hashlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import hocket.ray as hr
 import hocket.torch as hk
 
 CONFIG = {"steps": 60, "lr": 3e-3, "batch": 32}
-WORKERS = 4
+WORKERS = 2
 
 
 def train(config):
@@ -62,6 +63,7 @@ if __name__ == "__main__":
     if "HOCKET_RANK" in os.environ:
         train(CONFIG)
     else:
-        trainer = hr.Trainer(train, CONFIG, scaling_config=hr.ScalingConfig(num_workers=WORKERS))
+        workers = int(sys.argv[1]) if len(sys.argv) > 1 else WORKERS
+        trainer = hr.Trainer(train, CONFIG, scaling_config=hr.ScalingConfig(num_workers=workers))
         result = trainer.fit()
         print(f"{result.metrics}; checkpoint: {result.checkpoint.path}")

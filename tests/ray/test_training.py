@@ -2,6 +2,7 @@
 
 import ast
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,22 @@ def test_workers_train_what_hocket_run_trains(example):
     launched = ast.literal_eval(last[last.index("{") :])
     assert launched["step"] == train_ray.CONFIG["steps"]
     assert launched == example.metrics
+
+
+def test_the_script_trains_on_the_cluster_of_ray_address(example, nodes, tmp_path):
+    """What users copy would not run: its function is the script's own, so it travels with its code."""
+    environment = {**os.environ, "RAY_ADDRESS": nodes.address}
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLE), "4"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"{example.metrics}; checkpoint: {tmp_path}" in ran.stdout
 
 
 def test_reports_and_checkpoints_arrive(example):

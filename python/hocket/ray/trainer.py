@@ -74,7 +74,7 @@ class Trainer:
         Raises:
             PeerError: a worker was lost or its function raised; `rank` and `host` say which, the message what happened. The others
                 have been ended. Checkpoints that came before are kept.
-            RendezvousError: the cluster has no room for the workers within `start_timeout_s`, or nodes lack what the function needs.
+            RendezvousError: the cluster has no room for the workers within `start_timeout_s`, or lacks what the function imports.
             UsageError: the run's directory is another run's, or the function cannot be pickled.
         """
         kept = Kept(self._run)
