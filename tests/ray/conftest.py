@@ -1,5 +1,8 @@
 """A cluster of three node processes on this machine: one that the tests connect to, without CPUs, and two of two CPUs each."""
 
+import os
+import tempfile
+
 import pytest
 from ray.cluster_utils import Cluster
 
@@ -17,6 +20,9 @@ class Nodes:
     """The cluster, to which nodes may be added while others are killed."""
 
     def __init__(self):
+        # Ray keeps its logs; paths of its sockets must be short.
+        self._files = tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True)
+        os.environ["RAY_TMPDIR"] = self._files.name
         self.cluster = Cluster(
             initialize_head=True,
             head_node_args={
@@ -45,6 +51,8 @@ class Nodes:
         """End all."""
         ray.shutdown()
         self.cluster.shutdown()
+        self._files.cleanup()
+        del os.environ["RAY_TMPDIR"]
 
 
 @pytest.fixture(scope="session")
