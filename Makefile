@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := -c constraints.txt
 CLIENTS := $(VENV)/clients
 FRAMEWORKS := $(VENV)/frameworks
+RAY := $(VENV)/ray
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 
@@ -19,14 +20,14 @@ DOC_TEST := timeout $(RUST_LIMIT_S) cargo test --profile bench --doc -p hocket-k
 LOOM := RUSTFLAGS="--cfg loom" timeout $(RUST_LIMIT_S) cargo test --release --target-dir target/loom -p hocket-sync --lib loom
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal --durations=20 --durations-min=3
-ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients --ignore=tests/frameworks tests
+ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients --ignore=tests/frameworks --ignore=tests/ray tests
 PYTHON_CODE := python tests examples benches scripts
 PURE_CRATES := ids program protocol trace dlc order simulate sync
 PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/launch/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-torch check check-rust check-python docs fmt bench bless fuzz exactly-once elastic clean
+.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-ray test-torch check check-rust check-python docs fmt bench bless fuzz exactly-once elastic clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -45,7 +46,7 @@ test: setup ## every check and test: Rust, then Python
 	$(CARGO_TEST) --workspace
 	$(DOC_TEST)
 	$(LOOM)
-	$(PYTEST) --doctest-modules --ignore=python/hocket/jax --ignore=python/hocket/tensorflow --ignore=python/hocket/keras --ignore=benches/frameworks python/hocket benches
+	$(PYTEST) --doctest-modules --ignore=python/hocket/jax --ignore=python/hocket/tensorflow --ignore=python/hocket/keras --ignore=python/hocket/ray --ignore=benches/frameworks python/hocket benches
 	$(PARALLEL) -m "not timing" $(ALL_TESTS)
 	$(MAKE) --no-print-directory test-clients
 	$(BIN)/python scripts/timing-tests $(ALL_TESTS)
@@ -61,6 +62,10 @@ test-frameworks: $(STAMPS)/frameworks ## JAX, TensorFlow and Keras against one p
 	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --durations=10 tests/frameworks
 	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --doctest-modules python/hocket/jax benches/frameworks
 	$(FRAMEWORKS)/bin/python -m pytest --doctest-modules python/hocket/tensorflow python/hocket/keras
+
+test-ray: $(STAMPS)/ray ## training and sweeps on a local Ray cluster of several node processes, in an environment of its own
+	$(RAY)/bin/python -m pytest --durations=10 tests/ray
+	$(RAY)/bin/python -m pytest --doctest-modules python/hocket/ray
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
 	$(PIP) install -q $(CONSTRAINTS) expecttest
@@ -145,21 +150,29 @@ $(STAMPS)/wheel: pyproject.toml constraints.txt $(STAMPS)/venv
 	@touch $@
 
 # An environment of its own, which sees that of hocket: PyTorch is not installed twice.
+define environment
+scripts/make-venv $(PYTHON) $(1)
+$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+  > $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
+endef
+
 $(STAMPS)/clients: tests/clients/constraints.txt $(STAMPS)/system $(STAMPS)/extension
 	@echo "== environment of the clients' tests"
-	scripts/make-venv $(PYTHON) $(CLIENTS)
-	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	  > $$($(CLIENTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
+	$(call environment,$(CLIENTS))
 	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/clients/constraints.txt \
 	  lightning transformers accelerate
 	@touch $@
 
 $(STAMPS)/frameworks: tests/frameworks/constraints.txt $(STAMPS)/extension
 	@echo "== environment of the frameworks' tests"
-	scripts/make-venv $(PYTHON) $(FRAMEWORKS)
-	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	  > $$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
+	$(call environment,$(FRAMEWORKS))
 	$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/frameworks/constraints.txt jax optax tensorflow-cpu keras
+	@touch $@
+
+$(STAMPS)/ray: tests/ray/constraints.txt $(STAMPS)/extension
+	@echo "== environment of Ray's tests"
+	$(call environment,$(RAY))
+	$(RAY)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/ray/constraints.txt ray
 	@touch $@
 
 $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/dependencies

@@ -12,6 +12,7 @@ EXTRAS = {
     "optax": "jax",
     "tensorflow": "tensorflow",
     "keras": "keras",
+    "ray": "ray",
     "numba": "kernels",
     "mpi4py": "mpi",
     "pyarrow": "traces",

@@ -67,7 +67,7 @@ def test_a_bench_says_what_it_needs():
     assert "hint: pip install 'hocket[torch]'" in said, said
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow", "keras"])
+@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow", "keras", "ray"])
 def test_import_says_which_extra_it_needs(framework):
     """`No module named 'torch'` does not say what of Hocket brings it; programs that try the import go on as before."""
     source = (

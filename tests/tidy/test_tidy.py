@@ -90,7 +90,7 @@ def test_no_path_or_address_of_one_machine():
 
 def test_importing_hocket_is_light():
     """`hocket --help` would take seconds, and need PyTorch."""
-    heavy = {"torch", "jax", "jaxlib", "tensorflow", "keras", "numpy", "sklearn", "rich"}
+    heavy = {"torch", "jax", "jaxlib", "tensorflow", "keras", "ray", "numpy", "sklearn", "rich"}
     script = f"import sys, hocket, hocket.cli.main; print(*{heavy} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == ""

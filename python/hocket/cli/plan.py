@@ -17,16 +17,19 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, Promise
 from hocket.artefacts.tuning import Tuning
+from hocket.cli.shared.cluster import tasks_at
 from hocket.cli.shared.options import (
     cluster_option,
     json_option,
     output_option,
     profile_option,
     promise_option,
+    ray_option,
     tuning_option,
     world_option,
 )
 from hocket.cli.shared.output import publish
+from hocket.cli.shared.refuse import refuse
 from hocket.cli.shared.values import One
 from hocket.errors import UsageError
 from hocket.planning import delays, search, transfer, ways
@@ -103,6 +106,7 @@ from hocket.simulation import shortlist
     metavar="N",
     help="Ranks besides those of -n, on the slots after them, that train nothing and may own parts of buckets.",
 )
+@ray_option
 @output_option("Write the plan here (JSON).")
 @json_option
 def command(
@@ -121,6 +125,7 @@ def command(
     learning: Learning | None,
     guard: Guard | None,
     helpers: int,
+    ray_address: str | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -133,6 +138,12 @@ def command(
     given = None if from_path is None else files.read(from_path, Plan)
     experiences = () if experience_path is None else experience.read(experience_path)
     _check_choice({"--builder": builder, "--from": given, "--experience": experience_path})
+    if given is not None or builder is not None:
+        refuse(
+            {"--ray": ray_address},
+            ("--ray",),
+            "nothing is simulated to choose a plan that is asked for by name",
+        )
     _check_promise(given, promise)
     _check_helpers(helpers, update, promise)
     profile = _profile(profile_path, given)
@@ -152,7 +163,8 @@ def command(
     if given is not None:
         plan = considered.rescored(transfer.brought(given, None, cluster, ranks, profile))
     elif builder is None:
-        plan = shortlist.chosen(considered, cluster, profile)
+        with tasks_at(ray_address) as tasks:
+            plan = shortlist.chosen(considered, cluster, profile, tasks)
     else:
         plan = shortlist.with_sensitivity(considered.explained(considered.of_builder(builder)), considered)
     if experiences:

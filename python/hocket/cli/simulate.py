@@ -17,6 +17,7 @@ from hocket.cli.shared.options import (
     fidelity_option,
     json_option,
     profile_option,
+    ray_option,
     seed_option,
     svg_option,
     worlds_option,
@@ -130,6 +131,7 @@ def _switch(_context: click.Context, _option: click.Parameter, text: str | None)
 )
 @dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.")
 @svg_option
+@ray_option
 @json_option
 def command(
     *,
@@ -150,12 +152,13 @@ def command(
     computation: float,
     trace_path: Path | None,
     svg_path: Path | None,
+    ray_address: str | None,
     as_json: bool,
 ) -> None:
     """Predict step times on a cluster: of PLAN, bucket by bucket; of a TRACE sent again; or of several strategies.
 
-    Several values of -n, --bandwidth or --strategy give a row for each combination. -n repeats the cluster's hosts in
-    its racks, one rank each; trunks stay as they are.
+    Several values of -n, --bandwidth or --strategy give a row for each combination, in parallel processes or on a Ray
+    cluster. -n repeats the cluster's hosts in its racks, one rank each; trunks stay as they are.
 
     A TRACE is a trace directory, or the files of a DLC trace, one per node: its messages, what they wait for and the
     gaps between. With -n it has that many ranks: a plan's programs are compiled for them, and parameter servers get
@@ -176,12 +179,12 @@ def command(
     given = {
         "-n": worlds, "--strategy": strategies, "--profile": profile_path, "--trace": trace_path, "--svg": svg_path,
         "--aggregate": aggregate, "--fidelity": fidelity != "flow" or None, "--steps": steps if steps > 1 else None,
-        "--computation": computation if computation != 1 else None,
+        "--computation": computation if computation != 1 else None, "--ray": ray_address,
     }  # fmt: skip
     if paths and (len(paths) > 1 or paths[0].suffix != ".json"):
         refuse(
             given,
-            ("--strategy", "--profile", "--trace", "--svg", "--aggregate", "--fidelity", "--steps"),
+            ("--strategy", "--profile", "--trace", "--svg", "--aggregate", "--fidelity", "--steps", "--ray"),
             "a trace has its own steps and gaps",
         )
         from hocket.cli.simulations import of_trace  # noqa: PLC0415  # as above
@@ -206,7 +209,11 @@ def command(
         )
     _ideal(fidelity, conditions, shaped=shaped, given=given)
     if paths and len(bandwidths or ()) < 2:
-        refuse(given, ("--svg",), "it draws step times over several values of --bandwidth")
+        refuse(
+            given,
+            ("--svg", "--ray"),
+            "one plan on one network is one simulation; give several of --bandwidth",
+        )
         from hocket.cli.simulations import of_plan  # noqa: PLC0415  # as above
 
         of_plan.run(
@@ -237,6 +244,7 @@ def command(
         fidelity=fidelity,
         shaped=shaped,
         svg_path=svg_path,
+        ray_address=ray_address,
         as_json=as_json,
     )
 

@@ -26,6 +26,7 @@ USES = {
     "jax": "training: hocket.jax",
     "tensorflow": "training: hocket.tensorflow",
     "keras": "training: hocket.keras",
+    "ray": "training and sweeps on a Ray cluster: hocket.ray, `--ray`",
     "optax": "`hocket.jax.all_reduce_gradients`",
 }
 """By module name, like `extras.EXTRAS`."""

@@ -90,22 +90,28 @@ def main() -> None:
 
 
 def _open_meeting(order: dict[str, Any]) -> socket.socket:
-    """Print where torch's store will be: our address on the way to the job's store, and a port reserved for it.
-
-    The socket is bound and never listens: the system gives the port to nobody else, while torch, which asks to reuse
-    it, may listen there.
-    """
+    """Print where torch's store will be: our address on the way to the job's store, and a port reserved for it."""
     address = _own_address(order["towards"])
     if address is None:
         name = os.uname().nodename
         os.write(2, f"hocket: {name} knows no way to the job's store at {order['towards']}\n".encode())
         os._exit(CANNOT_START)
-    reserved = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind((address, 0))
+    reserved = reserve(address)
     port = str(reserved.getsockname()[1])
     order["environment"].update({"MASTER_ADDR": address, "MASTER_PORT": port})
     os.write(1, f"{MEETING}{address} {port}\n".encode())
+    return reserved
+
+
+def reserve(address: str) -> socket.socket:
+    """A socket on a free port for torch's store.
+
+    It is bound and never listens: the system gives the port to nobody else, while torch, which asks to reuse it, may
+    listen there.
+    """
+    reserved = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((address, 0))
     return reserved
 
 

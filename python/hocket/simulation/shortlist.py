@@ -7,7 +7,9 @@ another. So the flow simulator runs the last few, and its choice counts where th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import accumulate
 
 import msgspec
 
@@ -19,7 +21,8 @@ from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
 from hocket.planning.search import Considered
 from hocket.simulation import flow
-from hocket.simulation.networks import from_cluster
+from hocket.simulation.networks import Network, from_cluster
+from hocket.simulation.tasks import Here, Tasks
 
 PLANS_MAX = 64
 """That are simulated."""
@@ -36,15 +39,16 @@ COMPARED_MAX = 8
 """Plans that are predicted again on networks of other rates."""
 
 
-def chosen(considered: Considered, cluster: Cluster, profile: Profile) -> Plan:
+def chosen(considered: Considered, cluster: Cluster, profile: Profile, tasks: Tasks | None = None) -> Plan:
     """The plan, with its evidence: simulated times, and how sensitive it is to rates.
 
-    Where a tuning corrects predictions, what was measured counts, and nothing is simulated.
+    Where a tuning corrects predictions, what was measured counts, and nothing is simulated. `tasks`: where simulations run;
+    default: in this process.
     """
     simple = _simple(considered)
     plans = _near(considered, simple)
     measured = considered.question.correction is not None
-    simulated = [] if measured else _simulated(plans, cluster, profile)
+    simulated = [] if measured else _simulated(plans, cluster, profile, tasks or Here())
     best = plans[0]
     if simulated:
         fastest = min(range(len(simulated)), key=lambda at: round(simulated[at], 6))
@@ -96,17 +100,18 @@ def _near(considered: Considered, simple: Plan) -> list[Plan]:
     return [*first, *(each for each in near if each not in first)][:PLANS_MAX]
 
 
-def _simulated(plans: Sequence[Plan], cluster: Cluster, profile: Profile) -> list[float]:
+def _simulated(plans: Sequence[Plan], cluster: Cluster, profile: Profile, tasks: Tasks) -> list[float]:
     """Steps of the first ones; none where there is nothing to choose from."""
     # Plans without helpers have the workers alone.
     networks = {world: from_cluster(cluster, world) for world in {plan.world for plan in plans}}
-    messages, found = 0.0, list[float]()
-    for plan in plans:
-        messages += _messages(plan)
-        if messages > MESSAGES_MAX:
-            break
-        found.append(flow.predict(plan, networks[plan.world], profile).outcome.step_s)
-    return found if len(found) > 1 else []
+    messages = list(accumulate(map(_messages, plans)))
+    first = [plan for plan, so_far in zip(plans, messages, strict=True) if so_far <= MESSAGES_MAX]
+    return tasks.map(partial(_step_s, networks, profile), first) if len(first) > 1 else []
+
+
+def _step_s(networks: Mapping[int, Network], profile: Profile, plan: Plan) -> float:
+    """Message by message."""
+    return flow.predict(plan, networks[plan.world], profile).outcome.step_s
 
 
 def _messages(plan: Plan) -> float:

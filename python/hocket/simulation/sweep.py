@@ -1,12 +1,11 @@
 """A model's step on the same racks with other bandwidths, numbers of ranks and strategies, or of one plan.
 
-All combinations run in parallel processes.
+All combinations are independent, and run wherever `tasks` has them run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from itertools import product
 
@@ -23,6 +22,7 @@ from hocket.planning.order import contiguous_order, rack_blocks
 from hocket.policy.bucketing import bucketed
 from hocket.simulation.conditions import Conditions
 from hocket.simulation.fidelity import Fidelity, predict
+from hocket.simulation.tasks import Processes, Tasks
 
 STRATEGIES: dict[str, tuple[str, Codec]] = {
     "ring": ("ring", "none"),
@@ -72,21 +72,18 @@ def sweep(
     fidelity: Fidelity = "flow",
     conditions: Conditions | None = None,
     shaped: bool = False,
+    tasks: Tasks | None = None,
     on_done: Callable[[], object] = lambda: None,
 ) -> list[Answer]:
     """Answers in the order of the cases, of `given` or by each case's strategy.
 
-    `on_done` is called after each answer, in any order. Raises as `fidelity.predict` does.
+    `tasks`: where they run; default: in processes of this machine. `on_done` is called after each answer, in any order. Raises as
+    `fidelity.predict` does.
     """
     ask = partial(
         answer, cluster, profile, given=given, fidelity=fidelity, conditions=conditions, shaped=shaped
     )
-    with ProcessPoolExecutor() as pool:
-        futures = [pool.submit(ask, case) for case in requested]
-        for future in as_completed(futures):
-            future.result()
-            on_done()
-        return [future.result() for future in futures]
+    return (tasks or Processes()).map(ask, requested, on_done=on_done)
 
 
 def answer(

@@ -229,6 +229,8 @@ class Process:
         """Leave in order; idempotent."""
         if self.mine:
             atexit.unregister(self.close)
+            if sys.excepthook == self._on_exception:
+                sys.excepthook = self._excepthook
             for closer in self._closers:
                 closer()
             if self._libraries is not None:
@@ -268,3 +270,17 @@ def joined(settings: Settings, publish: Publish | None = None) -> Process:
     if _joined is None or not _joined.mine:
         _joined = Process(settings, publish)
     return _joined
+
+
+def leave(reason: str | None = None) -> None:
+    """Leave the job, if this process is in one, in order or with a reason for the peers. Then it may join another job.
+
+    For processes that outlive a job, such as actors; others leave as they end.
+    """
+    global _joined  # as above
+    if _joined is None or not _joined.mine:
+        return
+    place, _joined = _joined, None
+    if reason is not None:
+        place.abort(reason)
+    place.close()

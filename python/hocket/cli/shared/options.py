@@ -146,6 +146,13 @@ fidelity_option = click.option(
     help="Every message, a formula, or every message in SimGrid, which must be installed.",
 )
 
+ray_option = click.option(
+    "--ray",
+    "ray_address",
+    metavar="ADDRESS",
+    help="Simulate on the Ray cluster there; `auto` is this machine's.",
+)
+
 seed_option = click.option(
     "--seed",
     type=click.IntRange(0, (1 << 64) - 1),

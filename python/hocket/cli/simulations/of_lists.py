@@ -11,6 +11,7 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
+from hocket.cli.shared.cluster import tasks_at
 from hocket.cli.shared.output import bars, publish, rate_text, save
 from hocket.cli.simulations.of_plan import profile_of
 from hocket.planning.search import neutral_profile
@@ -32,9 +33,10 @@ def run(
     fidelity: Fidelity,
     shaped: bool,
     svg_path: Path | None,
+    ray_address: str | None,
     as_json: bool,
 ) -> None:
-    """Print the answers. Raises UsageError for an unknown strategy, and as the fidelities' `predict` do."""
+    """Print the answers. Raises UsageError for an unknown strategy or no such Ray cluster, and as the fidelities' `predict` do."""
     if plan_path is not None:
         plan = files.read(plan_path, Plan)
         profile = profile_of(plan, profile_path)
@@ -47,8 +49,8 @@ def run(
         profile = files.read(profile_path, Profile) if profile_path else neutral_profile()
         slots = sum(host.slots for host in cluster.hosts)
         requested = cases(bandwidths, worlds or (slots,), strategies)
-    with bars(transient=True) as progress:
-        task = progress.add_task("simulating", total=len(requested))
+    with tasks_at(ray_address) as tasks, bars(transient=True) as progress:
+        bar = progress.add_task("simulating", total=len(requested))
         answers = sweep(
             cluster,
             profile,
@@ -57,7 +59,8 @@ def run(
             fidelity=fidelity,
             conditions=conditions if fidelity == "flow" else None,
             shaped=shaped,
-            on_done=lambda: progress.advance(task),
+            tasks=tasks,
+            on_done=lambda: progress.advance(bar),
         )
     if svg_path is not None:
         save(svg_path, plot.svg(answers))

@@ -1,0 +1,98 @@
+"""What workers report, as the process that calls `fit` keeps it. Loads no Ray."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hocket.errors import UsageError
+from hocket.ray.checkpoint import Checkpoint, unpack
+from hocket.ray.config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """One call of `report`: by which rank, the how manieth of that rank's (from 0), and what it gave.
+
+    The files of an older checkpoint are gone where `checkpoints_max` newer ones have come.
+    """
+
+    rank: int
+    index: int
+    metrics: Mapping[str, Any]
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a training ended with.
+
+    Attributes:
+        metrics: rank 0's last; None: it has reported nothing.
+        checkpoint: the newest one; None: there is none.
+        reports: of all ranks, in the order in which they came.
+        path: where checkpoints are kept.
+    """
+
+    metrics: Mapping[str, Any] | None
+    checkpoint: Checkpoint | None
+    reports: tuple[Report, ...]
+    path: Path
+
+
+class Kept:
+    """Takes what comes, and writes checkpoints."""
+
+    def __init__(self, config: RunConfig) -> None:
+        """UsageError: the run's directory is another run's, or cannot be made."""
+        self._config = config
+        self._reports: list[Report] = []
+        self._checkpoints: dict[int, Checkpoint] = {}
+        if config.path.exists() and (not config.path.is_dir() or any(config.path.iterdir())):
+            raise UsageError(
+                f"{config.path} is there already, and may be another run's\n"
+                "hint: RunConfig(name=…) gives this run another name"
+            )
+
+    def take(self, rank: int, index: int, metrics: Mapping[str, Any], packed: bytes | None) -> None:
+        """A report has come. UsageError: files of its checkpoint have names of another rank's."""
+        checkpoint = None if packed is None else self._written(rank, index, packed)
+        self._reports.append(Report(rank=rank, index=index, metrics=metrics, checkpoint=checkpoint))
+
+    def result(self) -> Result:
+        """As far as reports have come."""
+        metrics = [each.metrics for each in self._reports if each.rank == 0]
+        newest = max(self._checkpoints, default=None)
+        return Result(
+            metrics=metrics[-1] if metrics else None,
+            checkpoint=None if newest is None else self._checkpoints[newest],
+            reports=tuple(self._reports),
+            path=self._config.path,
+        )
+
+    def _written(self, rank: int, index: int, packed: bytes) -> Checkpoint:
+        """Files of several ranks, with the same index, are one checkpoint. What has a checkpoint's name is whole."""
+        self._config.path.mkdir(parents=True, exist_ok=True)
+        target = self._config.path / f"checkpoint_{index:06d}"
+        with tempfile.TemporaryDirectory(dir=self._config.path, prefix=".") as directory:
+            fresh = unpack(packed, Path(directory, "files"))
+            if target.exists():
+                twice = sorted(each.name for each in fresh.iterdir() if (target / each.name).exists())
+                if twice:
+                    raise UsageError(
+                        f"rank {rank} reported a checkpoint with {twice[0]}, which another rank's has as well\n"
+                        "hint: let rank 0 alone report it, or give the files names with their rank"
+                    )
+                for each in fresh.iterdir():
+                    each.replace(target / each.name)
+            else:
+                fresh.replace(target)
+        self._checkpoints[index] = written = Checkpoint(target)
+        if self._config.checkpoints_max is not None:
+            for old in sorted(self._checkpoints)[: -self._config.checkpoints_max]:
+                shutil.rmtree(self._checkpoints.pop(old).path)
+        return written

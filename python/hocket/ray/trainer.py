@@ -1,0 +1,141 @@
+"""`Trainer`: runs a training function on all workers, in Ray Train's way."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from ray.exceptions import RayError
+
+import ray
+from hocket.errors import PeerError, RendezvousError, UsageError
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.variables import variables
+from hocket.ray.checkpoint import Checkpoint
+from hocket.ray.config import RunConfig, ScalingConfig
+from hocket.ray.results import Kept, Result
+from hocket.ray.watch import Watch
+from hocket.ray.workers import Member, said, started
+from hocket.settings import Settings
+
+SECRET_BYTES = 32
+
+
+class Trainer:
+    """Runs `train_function` once per worker, each a rank of one job. The function calls `hk.distribute` as any script does.
+
+    Args:
+        train_function: takes the config, or nothing. It travels to the nodes as Ray's tasks do: by its module's name, or with its
+            code if that is the script.
+        config: its argument; any object that can be pickled.
+        scaling_config: how many workers, and what each needs.
+        run_config: where checkpoints are kept.
+        resume_from_checkpoint: what workers get by `get_checkpoint()`.
+        settings: of all ranks; default: from the environment of the process that calls `fit`.
+
+    Raises:
+        UsageError: the function cannot be called like that, or the settings ask for an elastic job.
+    """
+
+    def __init__(
+        self,
+        train_function: Callable[..., object],
+        config: Any = None,
+        *,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        """Nothing runs before `fit`."""
+        self._function = train_function
+        self._arguments = _arguments(train_function, config)
+        self._scaling = scaling_config or ScalingConfig()
+        self._run = run_config or RunConfig()
+        self._resume = resume_from_checkpoint
+        self._settings = settings or Settings.from_environment()
+        if self._settings.joins:
+            raise UsageError(
+                "HOCKET_JOINS=1, but a Trainer's workers are a job of their own\nhint: unset it, and HOCKET_COORDINATOR"
+            )
+        if self._settings.besides >= self._scaling.num_workers:
+            raise UsageError(
+                f"of {self._scaling.num_workers} workers, {self._settings.besides} serve or help, and none would train\n"
+                "hint: a larger num_workers"
+            )
+
+    def fit(self) -> Result:
+        """Run the function on all workers, to the end. A process that is not connected to a cluster connects as `ray.init()` does.
+
+        Raises:
+            PeerError: a worker was lost or its function raised; `rank` and `host` say which, the message what happened. The others
+                have been ended. Checkpoints that came before are kept.
+            RendezvousError: the cluster has no room for the workers within `start_timeout_s`, or lacks what the function imports.
+            UsageError: the run's directory is another run's, or the function cannot be pickled.
+        """
+        kept = Kept(self._run)
+        resume = None if self._resume is None else self._resume.packed()
+        if not ray.is_initialized():
+            ray.init()
+        with started(self._scaling, self._settings.start_timeout_s) as members:
+            self._begin(members, resume)
+            watch = Watch(members, lambda rank, each: kept.take(rank, each.index, each.metrics, each.packed))
+            try:
+                watch.until_the_end()
+            except PeerError as error:
+                newest = kept.result().checkpoint
+                goes_on = "" if newest is None else f"\nhint: the newest checkpoint is {newest.path}"
+                raise PeerError(
+                    f"{error}{goes_on}", rank=error.rank, host=error.host, why=error.why
+                ) from None
+        return kept.result()
+
+    def _begin(self, members: tuple[Member, ...], resume: bytes | None) -> None:
+        timeout_s = self._settings.start_timeout_s
+        secret = secrets.token_hex(SECRET_BYTES)
+        try:
+            function = ray.put(self._function)
+        except (TypeError, pickle.PicklingError) as error:
+            raise UsageError(
+                f"the training function cannot travel to the workers: {str(error).splitlines()[0]}\n"
+                "hint: make what it needs within it: connections, locks and open files stay where they are"
+            ) from error
+        archive = None if resume is None else ray.put(resume)
+        try:
+            meeting = ray.get(
+                members[0].actor.open_meeting.remote(secret, self._settings.interface), timeout=timeout_s
+            )
+            of_ranks = variables(
+                [ProcessSpec(argv=(), host=member.host) for member in members],
+                dataclasses.replace(self._settings, coordinator=None),
+                store=meeting.store,
+                served=True,
+                secret=secret,
+            )
+            begun = [
+                member.actor.start.remote(function, self._arguments, {**own, **meeting.torch}, archive)
+                for member, own in zip(members, of_ranks, strict=True)
+            ]
+            ray.get(begun, timeout=timeout_s)
+        except RayError as error:
+            raise RendezvousError(
+                f"the training function cannot be started on the workers: {said(error)}\n"
+                "hint: what it imports must be on every node; ray.init(runtime_env={'working_dir': '.'}) copies scripts there"
+            ) from error
+
+
+def _arguments(function: Callable[..., object], config: Any) -> tuple[Any, ...]:
+    """The config, if the function takes one."""
+    if not callable(function):
+        raise UsageError(f"{function!r} is not a training function\nhint: Trainer(train, config)")
+    takes = bool(inspect.signature(function).parameters)
+    if config is not None and not takes:
+        raise UsageError(
+            f"{getattr(function, '__name__', function)} takes no argument, but there is a config for it\n"
+            "hint: def train(config): …"
+        )
+    return (config,) if takes else ()

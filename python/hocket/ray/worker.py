@@ -1,0 +1,165 @@
+"""A worker: one rank in a Ray actor, which runs the training function on a thread and hands out what happens.
+
+It finds its job by the variables of `hocket run`, so the function calls Hocket as any script does. Knows nothing of other workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import ray
+from hocket.errors import Error, PeerError, RendezvousError
+from hocket.launch import address as addresses
+from hocket.launch import leash, listening
+from hocket.launch.host import Host
+from hocket.launch.server import Server
+from hocket.ray.checkpoint import unpack
+from hocket.ray.session import REPORTS_MAX, Reported, Session, enter
+from hocket.training import process
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a worker runs: its machine as in `Host`, and Ray's node with its address."""
+
+    host: str
+    identity: str
+    node: str
+    address: str
+    process: int
+
+
+class Meeting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where ranks meet: the job's store, and variables of the place where torch would open its own."""
+
+    store: str
+    torch: dict[str, str]
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """The function has ended. Otherwise than in order: `summary` of its error, the `trace`, and whether it is a `consequence` of
+    what happened to another rank, which it may name as `accused`."""
+
+    summary: str | None = None
+    trace: str = ""
+    consequence: bool = False
+    accused: int | None = None
+
+
+Event = Reported | Ended
+
+
+class Worker:
+    """The actor's class."""
+
+    def __init__(self) -> None:
+        """Waits to be told what to do."""
+        self._events: queue.Queue[Event] = queue.Queue(REPORTS_MAX)
+        self._handed: list[Event] = []
+        self._seen = 0
+        self._open = contextlib.ExitStack()
+
+    def place(self) -> Place:
+        """Where this is."""
+        host = Host.here()
+        return Place(
+            host=host.name,
+            identity=host.identity,
+            node=ray.get_runtime_context().get_node_id(),
+            address=ray.util.get_node_ip_address(),
+            process=os.getpid(),
+        )
+
+    def open_meeting(self, secret: str, interface: str | None) -> Meeting:
+        """On rank 0: serve the job's store at this node's address, until the actor ends or opens another one."""
+        self._open.close()
+        address = ray.util.get_node_ip_address()
+        listeners = listening.under(address, interface=interface, one_host=False)
+        server = self._open.enter_context(Server(listeners, 0, bytes.fromhex(secret)))
+        reserved = self._open.enter_context(leash.reserve(address))
+        port = str(reserved.getsockname()[1])
+        return Meeting(
+            store=addresses.join(address, server.port), torch={"MASTER_ADDR": address, "MASTER_PORT": port}
+        )
+
+    def start(
+        self,
+        function: Callable[..., object],
+        arguments: tuple[Any, ...],
+        variables: Mapping[str, str],
+        resume: bytes | None,
+    ) -> None:
+        """Begin to run the function, with these variables of a rank."""
+
+        def run() -> None:
+            with tempfile.TemporaryDirectory() as directory:
+                if resume is not None:
+                    unpack(resume, Path(directory))
+                enter(Session(self._events, None if resume is None else Path(directory)))
+                function(*arguments)
+
+        self._handed, self._seen = [], 0
+        threading.Thread(
+            target=lambda: self._events.put(_ended(run, variables)), name="hocket-train", daemon=True
+        ).start()
+
+    def next(self, seen: int, timeout_s: float) -> list[Event]:
+        """What has happened since the start, without the first `seen` events; waits so long for something. What has not been seen
+        is handed out again: an answer may be lost on its way."""
+        self._handed, self._seen = self._handed[seen - self._seen :], seen
+        if not self._handed:
+            with contextlib.suppress(queue.Empty):
+                self._handed.append(self._events.get(timeout=timeout_s))
+        while not self._events.empty():
+            self._handed.append(self._events.get())
+        return self._handed
+
+
+def _ended(run: Callable[[], None], variables: Mapping[str, str]) -> Ended:
+    """Run the function as this rank; the process's place in the job is left in order, or with the error."""
+    try:
+        with _environment(variables):
+            try:
+                run()
+            except SystemExit as stop:
+                # `distribute` ends ranks that serve or help so.
+                if stop.code not in (None, 0):
+                    raise RendezvousError(f"the function called sys.exit({stop.code!r})") from stop
+            process.leave()
+    except BaseException as error:
+        summary = f"{type(error).__name__}: {error.summary if isinstance(error, Error) else error}"
+        with contextlib.suppress(Exception):  # what goes wrong here comes of the error
+            process.leave(summary)
+        return Ended(
+            summary=summary,
+            trace="".join(traceback.format_exception(error)),
+            consequence=isinstance(error, PeerError | RendezvousError),
+            accused=getattr(error, "rank", None),
+        )
+    finally:
+        enter(None)
+    return Ended()
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """The process has these variables until the end, so that another function finds its own."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
