@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
@@ -25,14 +26,12 @@ from hocket.launch.testbed import Testbed
 from hocket.launch.variables import OF_A_RANK
 from hocket.settings import Settings
 
-MEMORY = "/dev/shm"  # noqa: S108  # checkpoints in memory, as the contender's tuning has it
 TIMEOUT_S = 180.0
 POLL_S = 0.05
 ENDS_S = 20.0
 SETTLED = 8
 """Steps among the same ranks after which the next thing happens."""
 LAST_WORDS_MAX = 3000
-TORCHRUN_PORT = 29_400
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -44,6 +43,10 @@ class Step(msgspec.Struct, frozen=True):
     world: int
 
 
+def _at_s(step: Step) -> float:
+    return step.at_s
+
+
 Steps = Mapping[int, Sequence[Step]]
 """By process."""
 
@@ -51,10 +54,10 @@ Steps = Mapping[int, Sequence[Step]]
 class Job:
     """One that runs. `began` are its launchers, which end with it."""
 
-    def __init__(self, bed: Testbed, directory: Path, contender: str, model: str) -> None:
+    def __init__(self, bed: Testbed, directory: Path, model: str) -> None:
         """Nothing runs yet."""
         self.bed, self.directory = bed, directory
-        self.argv = (sys.executable, "-m", "benches.elastic.rank", str(directory), contender, model)
+        self.argv = (sys.executable, "-m", "benches.elastic.rank", str(directory), model)
         self.began: list[subprocess.Popen[bytes]] = []
 
     def start(
@@ -86,18 +89,22 @@ class Job:
                 ]
         return found
 
-    def settled(self, world: int, *, since_s: float = 0.0) -> dict[int, list[Step]]:
-        """What ranks noted after `since_s`, when `world` of them have made some steps among themselves since.
+    def settled(self, world: int, *, since_s: float = 0.0) -> dict[int, Sequence[Step]]:
+        """What ranks noted since their last step before `since_s`, when `world` of them have made some steps among themselves.
+        Processes that have made none since are left out.
 
         PeerError: they do not.
         """
         deadline_s = time.monotonic() + TIMEOUT_S
         while True:
             later = {
-                process: [each for each in own if each.at_s > since_s]
+                process: own[max(0, bisect_right(own, since_s, key=_at_s) - 1) :]
                 for process, own in self.steps().items()
+                if own[-1].at_s > since_s
             }
-            counts = [sum(each.world == world for each in own) for own in later.values()]
+            counts = [
+                sum(each.world == world and each.at_s > since_s for each in own) for own in later.values()
+            ]
             if sum(count >= SETTLED for count in counts) >= world:
                 return later
             if time.monotonic() > deadline_s or self.began[0].poll() is not None:
@@ -132,7 +139,7 @@ def hocket_job(
     members_max: int = 0,
 ) -> Iterator[Job]:
     """One of ours with a rank on each slot. `elastic`: it goes on without ranks that it loses, and takes in others."""
-    with _made(bed, "hocket", model) as job:
+    with _made(bed, model) as job:
         emulation = NamespaceEmulation(bed)
         wanted = Wanted(
             store=addresses.join(emulation.address(slots[0]), emulation.port()),
@@ -152,33 +159,10 @@ def hocket_job(
 
 
 @contextmanager
-def torchelastic_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
-    """DDP on Gloo under torchrun, an agent on each host. `tuned`: as fast as its settings let it be."""
-    hosts = [host.name for host in bed.cluster.hosts]
-    with _made(bed, "ddp", "transformer") as job:
-        torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(hosts) - 1}:{len(hosts)}"]
-        torchrun += ["--nproc-per-node=1", "--max-restarts=1000", "--rdzv-backend=c10d", "--rdzv-id=hocket"]
-        torchrun += [f"--rdzv-endpoint={bed.address(hosts[0])}:{TORCHRUN_PORT}"]
-        if tuned:
-            torchrun += ["--monitor-interval=0.1"]
-            torchrun += ["--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"]
-        for host in hosts:
-            own = [f"--local-addr={bed.address(host)}"]
-            environment = {
-                **_environment(Settings()),
-                **NamespaceEmulation.environment,
-                "OMP_NUM_THREADS": "1",
-            }
-            job.start(host, [*torchrun, *own, *job.argv[1:]], environment)
-        job.settled(len(hosts))
-        yield job
-
-
-@contextmanager
-def _made(bed: Testbed, contender: str, model: str) -> Iterator[Job]:
+def _made(bed: Testbed, model: str) -> Iterator[Job]:
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-bench-", dir=MEMORY)))
-        job = Job(bed, directory, contender, model)
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-bench-")))
+        job = Job(bed, directory, model)
         stack.callback(job.close)
         yield job
 

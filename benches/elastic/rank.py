@@ -1,7 +1,7 @@
 """One rank of `python -m benches elastic`: trains until it is ended, and notes when each of its steps ended.
 
-`python -m benches.elastic.rank DIRECTORY CONTENDER MODEL`. CONTENDER: `hocket`; `ddp`, under torchrun, with a checkpoint in memory
-after each step. MODEL: `transformer`, the demo's; or a number of bytes, most of which are a frozen part that is not trained.
+`python -m benches.elastic.rank DIRECTORY MODEL`. MODEL: `transformer`, the demo's; or a number of bytes, most of which are a frozen
+part that is not trained.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import hocket.torch as hk
 import torch
 from hocket.demo.task import TASKS
 from torch import nn
@@ -37,55 +38,19 @@ class Frozen(nn.Module):
 
 def main() -> None:
     """Train."""
-    directory, contender, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    directory, kind = Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
     torch.manual_seed(0)
     network = TASKS["transformer"].model(0) if kind == "transformer" else Frozen(int(kind))
     trained = [each for each in network.parameters() if each.requires_grad]
     optimizer: torch.optim.Optimizer = torch.optim.SGD(trained, lr=0.01, momentum=0.9)
-    with (directory / f"{os.getpid()}.steps").open("w", buffering=1) as steps:
-        train = _by_ddp if contender == "ddp" else _by_hocket
-        for step, rank, world in train(network, optimizer, kind, directory):
-            steps.write(f"{time.monotonic()} {step} {rank} {world}\n")
-
-
-def _by_hocket(
-    network: nn.Module, optimizer: torch.optim.Optimizer, kind: str, directory: Path
-) -> Iterator[tuple[int, int, int]]:
-    """After each step: its number, this rank's, and how many ranks there are."""
-    import hocket.torch as hk  # noqa: PLC0415  # DDP's ranks have none of it
-
-    del directory
     model, optimizer = hk.distribute(network, optimizer)
-    for step, loss in enumerate(_losses(model, kind, os.getpid()), 1):
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield step, hk.rank(model), hk.world(model)
-
-
-def _by_ddp(
-    network: nn.Module, optimizer: torch.optim.Optimizer, kind: str, directory: Path
-) -> Iterator[tuple[int, int, int]]:
-    """The same. A process that is started anew goes on from the newest checkpoint."""
-    torch.distributed.init_process_group("gloo")
-    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    newest = directory / f"{os.environ['GROUP_RANK']}.checkpoint"
-    before = 0
-    if newest.exists():
-        saved = torch.load(newest)
-        network.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        before = saved["step"]
-    model = nn.parallel.DistributedDataParallel(network)
-    for step, loss in enumerate(_losses(model, kind, rank), before + 1):
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        saved = {"model": network.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-        torch.save(saved, newest.with_suffix(".new"))
-        newest.with_suffix(".new").replace(newest)
-        yield step, rank, world
+    with (directory / f"{os.getpid()}.steps").open("w", buffering=1) as steps:
+        for step, loss in enumerate(_losses(model, kind, os.getpid()), 1):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            steps.write(f"{time.monotonic()} {step} {hk.rank(model)} {hk.world(model)}\n")
 
 
 def _losses(model: nn.Module, kind: str, seed: int) -> Iterator[torch.Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benches.elastic.jobs import Step, going_on_s, longest_pause_s
+from benches.elastic.jobs import Job, Step, going_on_s, longest_pause_s
 
 
 def noted(*times: tuple[float, int]) -> list[Step]:
@@ -17,6 +17,25 @@ STEPS = {
     2: noted((0.0, 3), (1.0, 3), (2.7, 2), (3.7, 2), (4.7, 2)),
     3: noted((0.0, 3), (1.0, 3)),
 }
+
+
+class Noted(Job):
+    """A job that has noted these steps."""
+
+    def __init__(self):
+        self.began = []
+
+    def steps(self):
+        return STEPS
+
+
+def test_what_follows_a_moment_begins_with_the_step_before_it(monkeypatch):
+    """Broken: the pause that the moment begins would not be seen."""
+    monkeypatch.setattr("benches.elastic.jobs.SETTLED", 2)
+    later = Noted().settled(2, since_s=1.2)
+    assert [each.at_s for each in later[1]] == [1.0, 2.6, 3.6, 4.6]
+    assert later.keys() == {1, 2}
+    assert longest_pause_s(later, lives, 2) == pytest.approx((0.7, 1.0))
 
 
 def lives(process):

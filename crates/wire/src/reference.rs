@@ -235,7 +235,7 @@ impl ReferencePort {
             match word {
                 Word::Post(post) => self.drained.handle_post(post, sink).map_err(LinkError::Violation)?,
                 Word::Epoch(epoch) => {
-                    self.drained.handle_marker(epoch, sink).map_err(LinkError::Violation)?
+                    self.drained.handle_marker(epoch, sink).map_err(LinkError::Violation)?;
                 }
                 Word::Abort(rank, why, text) => {
                     sink.aborted(rank, why, &text).map_err(LinkError::Violation)?;
