@@ -9,6 +9,7 @@ CONSTRAINTS := -c constraints.txt
 CLIENTS := $(VENV)/clients
 FRAMEWORKS := $(VENV)/frameworks
 RAY := $(VENV)/ray
+TORCHFT := $(VENV)/torchft
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 
@@ -27,7 +28,7 @@ PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/launch/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-ray test-torch check check-rust check-python docs fmt bench bless fuzz exactly-once elastic clean
+.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-ray test-torch check check-rust check-python docs fmt bench bench-elastic bless fuzz exactly-once elastic churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -95,6 +96,9 @@ fmt: setup ## format everything
 	$(BIN)/ruff format $(PYTHON_CODE)
 	$(BIN)/ruff check --fix $(PYTHON_CODE)
 
+bench-elastic: base $(STAMPS)/torchft ## elastic jobs: changes of the world, in turns with TorchElastic and torchft
+	$(TORCHFT)/bin/python -m benches elastic
+
 bless: setup ## write the golden files anew; review the difference
 	HOCKET_BLESS=1 $(BIN)/python -m pytest -q tests/programs/test_golden.py tests/cli/test_cli_help.py
 
@@ -115,6 +119,11 @@ exactly-once: base ## that every gradient is applied once under random schedules
 
 elastic: base ## that jobs survive a death at each edge of a step, and at random moments: CASES of them, on real ranks
 	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/torch/test_elastic.py
+
+CHURN_S ?= 3600
+
+churn: base ## that a job goes on, and does not grow, while a rank is killed or joins every 0.5 to 2 s, for CHURN_S seconds
+	HOCKET_CHURN_S=$(CHURN_S) $(LONG) tests/torch/test_join.py -k churn
 
 bench: base ## benchmarks, in alternation with other libraries; `python -m benches` has more
 	$(BIN)/hocket bench all_reduce --against gloo$$(test -x $(BIN)/mpirun && echo ,mpi)
@@ -173,6 +182,12 @@ $(STAMPS)/ray: tests/ray/constraints.txt $(STAMPS)/extension
 	@echo "== environment of Ray's tests"
 	$(call environment,$(RAY))
 	$(RAY)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/ray/constraints.txt ray
+	@touch $@
+
+$(STAMPS)/torchft: benches/elastic/constraints.txt $(STAMPS)/extension
+	@echo "== environment of torchft, beside which elastic jobs are measured"
+	$(call environment,$(TORCHFT))
+	$(TORCHFT)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c benches/elastic/constraints.txt torchft-nightly
 	@touch $@
 
 $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/dependencies

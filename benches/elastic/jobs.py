@@ -54,10 +54,10 @@ Steps = Mapping[int, Sequence[Step]]
 class Job:
     """One that runs. `began` are its launchers, which end with it."""
 
-    def __init__(self, bed: Testbed, directory: Path, model: str) -> None:
+    def __init__(self, bed: Testbed, directory: Path, script: str, *arguments: str) -> None:
         """Nothing runs yet."""
         self.bed, self.directory = bed, directory
-        self.argv = (sys.executable, "-m", "benches.elastic.rank", str(directory), model)
+        self.argv = (sys.executable, "-m", script, str(directory), *arguments)
         self.began: list[subprocess.Popen[bytes]] = []
 
     def start(
@@ -74,8 +74,8 @@ class Job:
 
     def join(self, host: str) -> None:
         """One rank more, as `hocket join` adds it."""
-        environment = chosen(self.began[0].pid).for_newcomer(_environment(Settings()))
-        self.start(host, self.argv, {**environment, "HOCKET_HOST": host})
+        own = chosen(self.began[0].pid).for_newcomer(environment(Settings()))
+        self.start(host, self.argv, {**own, "HOCKET_HOST": host})
 
     def steps(self) -> Steps:
         """All that was noted."""
@@ -139,7 +139,7 @@ def hocket_job(
     members_max: int = 0,
 ) -> Iterator[Job]:
     """One of ours with a rank on each slot. `elastic`: it goes on without ranks that it loses, and takes in others."""
-    with _made(bed, model) as job:
+    with made(bed, "benches.elastic.rank", model) as job:
         emulation = NamespaceEmulation(bed)
         wanted = Wanted(
             store=addresses.join(emulation.address(slots[0]), emulation.port()),
@@ -153,21 +153,23 @@ def hocket_job(
         file.write_bytes(msgspec.json.encode(wanted))
         settings = Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
         launcher = [sys.executable, "-m", "benches.elastic.launcher", str(file)]
-        job.start(slots[0], launcher, _environment(settings))
+        job.start(slots[0], launcher, environment(settings))
         job.settled(len(slots))
         yield job
 
 
 @contextmanager
-def _made(bed: Testbed, model: str) -> Iterator[Job]:
+def made(bed: Testbed, script: str, *arguments: str, parent: str | None = None) -> Iterator[Job]:
+    """One whose processes run that module, with the directory for their notes and `arguments`. It ends with its context."""
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-bench-")))
-        job = Job(bed, directory, model)
+        directory = tempfile.TemporaryDirectory(prefix="hocket-bench-", dir=parent)
+        job = Job(bed, Path(stack.enter_context(directory)), script, *arguments)
         stack.callback(job.close)
         yield job
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def environment(settings: Settings) -> dict[str, str]:
+    """Of a process that is no rank, and imports what this one does."""
     own = {name: text for name, text in os.environ.items() if name not in (*OF_A_RANK, "HOCKET_HOST")}
     return {
         **own,

@@ -46,14 +46,14 @@ def main() -> None:
     optimizer: torch.optim.Optimizer = torch.optim.SGD(trained, lr=0.01, momentum=0.9)
     model, optimizer = hk.distribute(network, optimizer)
     with (directory / f"{os.getpid()}.steps").open("w", buffering=1) as steps:
-        for step, loss in enumerate(_losses(model, kind, os.getpid()), 1):
+        for step, loss in enumerate(losses(model, kind, os.getpid()), 1):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             steps.write(f"{time.monotonic()} {step} {hk.rank(model)} {hk.world(model)}\n")
 
 
-def _losses(model: nn.Module, kind: str, seed: int) -> Iterator[torch.Tensor]:
+def losses(model: nn.Module, kind: str, seed: int) -> Iterator[torch.Tensor]:
     """Of one batch after the other."""
     if kind != "transformer":
         while True:

@@ -7,9 +7,11 @@ import random
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from statistics import median
 
+from benches.elastic.contenders import torchelastic_job, torchft_job
 from benches.elastic.jobs import Job, going_on_s, hocket_job, longest_pause_s, step_s
 from benches.emulated import hosts
 from benches.row import Row
@@ -17,12 +19,14 @@ from hocket.artefacts.cluster import Cluster, Host
 from hocket.launch.testbed import Testbed
 
 WORLD, GIGABIT = 4, 1e9
-KILLS, LEAVES = 10, 5
+KILLS, LEAVES, RESTARTS = 10, 5, 3
 TURNS, STEPS = 4, 40
 STATE_BYTES, SMALL_STATE_BYTES, SLOW_BIT_PER_S = 1 << 30, 1 << 28, 2e8
 LEAVE_MORE_S, JOIN_MORE_S = 0.05, 0.3
 JOIN_OVER = 1.1
 BITS = 8
+LEAST_S = 0.01
+"""Of a change, where ratios are shown: shorter ones differ by chance."""
 
 
 def _star() -> Cluster:
@@ -108,6 +112,54 @@ def one_host() -> list[Row]:
     return _changes("one-host", _one_host(), 0.1)
 
 
+def _against(
+    row: str, name: str, least: float, job_of: Callable[..., AbstractContextManager[Job]], *, restarts: bool
+) -> list[Row]:
+    """A rank is killed in jobs of another system, in turns with ours. `restarts`: all processes start anew there."""
+    ours_s: list[float] = []
+    theirs_s: dict[str, list[float]] = {"tuned": [], "with its defaults": []}
+    draw = random.Random(0)  # noqa: S311  # no secret
+    for _ in range(RESTARTS):
+        with Testbed(_star()) as bed, hocket_job(bed, _slots(_star())) as job:
+            ours_s.append(_until_all_go_on_s(job, draw, restarts=False))
+        for how, own_s in theirs_s.items():
+            with Testbed(_star()) as bed, job_of(bed, tuned=how == "tuned") as job:
+                own_s.append(_until_all_go_on_s(job, draw, restarts=restarts))
+    what = "a rank is killed: until all others have stepped, less a step"
+    rows = [Row.over(ours_s, name=row, what=f"{what}: Hocket", unit="s")]
+    for how, own_s in theirs_s.items():
+        rows += [
+            Row.over(own_s, name=row, what=f"{what}: {name} {how}", unit="s"),
+            Row(
+                name=row,
+                what=f"{name} {how} over Hocket",
+                value=median(own_s) / max(median(ours_s), LEAST_S),
+                target=least,
+                least=True,
+                unit="times",
+            ),
+        ]
+    return rows
+
+
+def _until_all_go_on_s(job: Job, draw: random.Random, *, restarts: bool) -> float:
+    at_s, others = _ended(job, signal.SIGKILL, draw)
+    world = WORLD if restarts else WORLD - 1
+    later = job.settled(world, since_s=at_s)
+    going_on = {process for process, own in later.items() if own[0].at_s > at_s} if restarts else others
+    return going_on_s(later, going_on.__contains__, at_s=at_s, world=world)
+
+
+def torchelastic() -> list[Row]:
+    """A rank is killed under torchrun. All processes start anew, and go on from the last step."""
+    return _against("torchelastic", "TorchElastic", 10, torchelastic_job, restarts=True)
+
+
+def torchft() -> list[Row]:
+    """A replica is killed under torchft. The others go on, and may lose the step."""
+    return _against("torchft", "torchft", 3, torchft_job, restarts=False)
+
+
 def _steps_s(cluster: Cluster, *, elastic: bool) -> float:
     slots = _slots(cluster)
     with Testbed(cluster) as bed, hocket_job(bed, slots, elastic=elastic) as job:
@@ -188,6 +240,8 @@ def sources() -> list[Row]:
 ROWS: dict[str, Callable[[], list[Row]]] = {
     "star": star,
     "one-host": one_host,
+    "torchelastic": torchelastic,
+    "torchft": torchft,
     "nothing-fails": nothing_fails,
     "state": state,
     "sources": sources,

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from hocket.torch.distribute import distributed_of
 from hocket.training.elastic import newcomers
 from tests.torch.elastic_scripts import digest
 
-WIDTH, SAMPLES, BATCH, RATE, CHOSEN_FOR, STEPS_OF_A_RATE = 12, 90, 2, 0.05, 4, 5
+WIDTH, OUTPUTS, SAMPLES, BATCH, RATE, CHOSEN_FOR, STEPS_OF_A_CYCLE = 12, 3, 90, 2, 0.05, 4, 25
+SLOW_S = 0.02
 
 
 class Model(torch.nn.Module):
@@ -32,13 +34,17 @@ class Model(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.layers = torch.nn.Sequential(
-            torch.nn.Linear(WIDTH, width), torch.nn.Tanh(), torch.nn.Linear(width, 3)
+            torch.nn.Linear(WIDTH, width), torch.nn.Tanh(), torch.nn.Linear(width, OUTPUTS)
         )
         self.flag = torch.nn.Parameter(torch.zeros(()))
 
     def forward(self, samples: list[int], *, stops: bool = False) -> torch.Tensor:
-        rows = [torch.randn(WIDTH, generator=torch.Generator().manual_seed(each)) for each in samples]
-        loss: torch.Tensor = self.layers(torch.stack(rows)).square().mean()
+        drawn = [
+            torch.randn(WIDTH + OUTPUTS, generator=torch.Generator().manual_seed(each)) for each in samples
+        ]
+        # Random targets, which it cannot learn: it would not move any more after some thousands of steps.
+        inputs, targets = torch.stack(drawn).split((WIDTH, OUTPUTS), 1)
+        loss: torch.Tensor = (self.layers(inputs) - targets).square().mean()
         return loss + float(stops) * (self.flag - self.flag.detach())
 
 
@@ -47,7 +53,7 @@ def made(width: int = WIDTH) -> tuple[Model, torch.optim.Optimizer, torch.optim.
     model = Model(width)
     kept = [{"params": model.layers.parameters()}, {"params": [model.flag], "lr": 0.0}]
     optimizer = torch.optim.SGD(kept, lr=RATE, momentum=0.5)
-    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, STEPS_OF_A_RATE, gamma=0.9)
+    return model, optimizer, torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, STEPS_OF_A_CYCLE)
 
 
 def replayed(steps: list[list[list[int]]]) -> list[torch.Tensor]:
@@ -120,7 +126,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
         ),
     )
     with (directory / f"{name}.steps").open("w", buffering=1) as steps:
-        for epoch in hk.epochs(model, 1000):
+        for epoch in hk.epochs(model, sys.maxsize):
             for batch in hk.batches(model, range(SAMPLES), BATCH):
                 # A rank may be killed when its gradient counts already, and before it could note anything else.
                 draw = {
@@ -129,6 +135,8 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                     "drawn": batch.tolist(),
                 }
                 steps.write(json.dumps(draw) + "\n")
+                if flaw == "is slow":
+                    time.sleep(SLOW_S)
                 optimizer.zero_grad()
                 model(batch.tolist(), stops=(directory / "stop").exists()).backward()
                 step = distributed_of(model).session.iteration

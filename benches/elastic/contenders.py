@@ -1,0 +1,82 @@
+"""The same job under other systems that go on when a rank dies: TorchElastic and torchft, each with DDP on Gloo."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benches.elastic.jobs import Job, environment, made
+from hocket.demo.emulation import NamespaceEmulation
+from hocket.errors import MissingExtraError
+from hocket.launch.testbed import Testbed
+from hocket.settings import Settings
+
+MEMORY = "/dev/shm"  # noqa: S108  # a file system in memory, for checkpoints
+TORCHRUN_PORT, LIGHTHOUSE_PORT = 29_400, 29_510
+LIGHTHOUSE_STARTS_S = 0.5
+TUNED_BEAT_MS, TUNED_SILENCE_MS, TUNED_TICK_MS, TUNED_TIMEOUT_MS = 20, 200, 10, 500
+"""Of torchft. Ten beats: a process may stand still for that long with four of them on two cores. The time-out, two steps, is that
+of a collective: who waits for a survivor that waits for the dead one notices nothing else."""
+BEAT_MS, TIMEOUT_MS = 100, 60_000
+"""Torchft's defaults."""
+
+
+@contextmanager
+def torchelastic_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
+    """DDP on Gloo under torchrun, an agent on each host.
+
+    `tuned`: as fast as its settings let it be. All hosts stay, and it need not find out whether one more comes.
+    """
+    hosts = [host.name for host in bed.cluster.hosts]
+    least = len(hosts) - (not tuned)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={least}:{len(hosts)}"]
+    torchrun += ["--nproc-per-node=1", "--max-restarts=1000", "--rdzv-backend=c10d", "--rdzv-id=hocket"]
+    torchrun += [f"--rdzv-endpoint={bed.address(hosts[0])}:{TORCHRUN_PORT}"]
+    torchrun += ["--monitor-interval=0.1"] if tuned else []
+    tuning = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3," if tuned else ""
+    # With the agents' store, a round's workers find addresses of the last one's (pytorch/pytorch#135712).
+    own_environment = {**_environment(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    with made(bed, "benches.elastic.torchelastic_rank", parent=MEMORY) as job:
+        for host in hosts:
+            # It cannot tell by the address of a namespace.
+            serves = f"is_host={int(host == hosts[0])}"
+            own = [f"--local-addr={bed.address(host)}", f"--rdzv-conf={tuning}{serves}"]
+            job.start(host, [*torchrun, *own, *job.argv[1:]], own_environment)
+        job.settled(len(hosts))
+        yield job
+
+
+@contextmanager
+def torchft_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
+    """A replica on each host, and the lighthouse, which knows which of them live, on the first one.
+
+    `tuned`: silence is noticed as soon as this machine lets it be told from a pause.
+    """
+    if importlib.util.find_spec("torchft") is None:
+        raise MissingExtraError(
+            "the row torchft needs torchft, which `make bench-elastic` installs", name="torchft"
+        )
+    hosts = [host.name for host in bed.cluster.hosts]
+    lighthouse = [str(Path(sys.executable).with_name("torchft_lighthouse"))]
+    lighthouse += ["--min_replicas=2", f"--bind=0.0.0.0:{LIGHTHOUSE_PORT}"]
+    if tuned:
+        lighthouse += [f"--heartbeat_timeout_ms={TUNED_SILENCE_MS}", f"--quorum_tick_ms={TUNED_TICK_MS}"]
+    waits_ms = (TUNED_BEAT_MS, TUNED_TIMEOUT_MS) if tuned else (BEAT_MS, TIMEOUT_MS)
+    known_at = f"http://{bed.address(hosts[0])}:{LIGHTHOUSE_PORT}"
+    with made(bed, "benches.elastic.torchft_rank", known_at, str(len(hosts)), *map(str, waits_ms)) as job:
+        job.start(hosts[0], lighthouse, _environment())
+        time.sleep(LIGHTHOUSE_STARTS_S)
+        for host in hosts:
+            # It tells the others the name of its machine, which all of these hosts share. An address is a name that all know.
+            named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', bed.address(host)]
+            job.start(host, [*named, *job.argv, bed.address(host)], _environment())
+        job.settled(len(hosts))
+        yield job
+
+
+def _environment() -> dict[str, str]:
+    return {**environment(Settings()), **NamespaceEmulation.environment, "OMP_NUM_THREADS": "1"}

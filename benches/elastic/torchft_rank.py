@@ -1,0 +1,77 @@
+"""One replica of torchft's job: its DDP on its Gloo. It trains on without replicas that die.
+
+`python -m benches.elastic.torchft_rank DIRECTORY LIGHTHOUSE REPLICAS HEARTBEAT_MS TIMEOUT_MS ADDRESS`: so many begin together;
+ADDRESS is that of this one's host for the others.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
+
+import torch
+from benches.elastic.rank import losses
+from hocket.demo.task import TASKS
+
+POLL_S = 0.05
+
+
+def main() -> None:
+    """Train."""
+    directory, lighthouse, replicas = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    beat, timeout = (timedelta(milliseconds=int(each)) for each in sys.argv[4:6])
+    address = sys.argv[6]
+    torch.set_num_threads(1)
+    store = TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)  # noqa: S104  # within a namespace
+    network = TASKS["transformer"].model(0)
+    sgd = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+
+    def state() -> dict[str, Any]:
+        return {"model": network.state_dict(), "optimizer": sgd.state_dict()}
+
+    def load(saved: dict[str, Any]) -> None:
+        network.load_state_dict(saved["model"])
+        sgd.load_state_dict(saved["optimizer"])
+
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timeout),
+        load_state_dict=load,
+        state_dict=state,
+        min_replica_size=2,
+        timeout=timeout,
+        rank=0,
+        world_size=1,
+        store_addr=address,
+        store_port=store.port,
+        lighthouse_addr=lighthouse,
+        replica_id=address,
+        hostname=address,
+        heartbeat_interval=beat,
+    )
+    model, optimizer = DistributedDataParallel(manager, network), Optimizer(manager, sgd)
+    (directory / f"{os.getpid()}.ready").touch()
+    while len(list(directory.glob("*.ready"))) < replicas:
+        time.sleep(POLL_S)
+    made = 0
+    with (directory / f"{os.getpid()}.steps").open("w", buffering=1) as steps:
+        batches = losses(model, "transformer", os.getpid())
+        while True:
+            optimizer.zero_grad()
+            next(batches).backward()
+            optimizer.step()
+            if manager.current_step() > made:
+                made = manager.current_step()
+                steps.write(
+                    f"{time.monotonic()} {made} {manager.participating_rank()} {manager.num_participants()}\n"
+                )
+
+
+if __name__ == "__main__":
+    main()
