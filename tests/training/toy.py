@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.training.buckets import LoadedBucket
-from hocket.training.framework import Hints, Hooks, Remote
+from hocket.training.framework import Hints, Hooks, Remote, StateBytes
 from hocket.training.gradients import Parameter as Described
 from hocket.training.shards import Range, Shard, State
 from tests.training.tape import Parameter
@@ -300,18 +301,12 @@ class Toy:
                 view[...] = self._of(name).value
                 self._of(name).value = view
 
-    def state_bytes(self) -> int:
-        return sum(each.value.nbytes for each in self.network.parameters.values())
+    def state(self) -> list[StateBytes]:
+        return [each.value.reshape(-1).view(np.uint8) for each in self.network.parameters.values()]
 
-    def write_state(self, into: memoryview) -> None:
-        into[:] = b"".join(each.value.tobytes() for each in self.network.parameters.values())
-
-    def read_state(self, saved: memoryview) -> None:
-        start = 0
-        for each in self.network.parameters.values():
-            part = saved[start : start + each.value.nbytes]
-            start += each.value.nbytes
-            each.value[...] = np.frombuffer(bytes(part), each.value.dtype).reshape(each.value.shape)
+    @contextmanager
+    def filling(self) -> Iterator[list[StateBytes]]:
+        yield self.state()
 
     def _of(self, name: str):
         return self.network.parameters[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from hocket.torch.hyperparameters import learning_of
 from hocket.torch.remote import Remote
 from hocket.torch.workload import Workload
 from hocket.training.buckets import LoadedBucket
-from hocket.training.framework import Hints, Hooks, Values
+from hocket.training.framework import Hints, Hooks, StateBytes, Values
 from hocket.training.gathered import Numbers, RowBytes
 from hocket.training.gradients import Parameter
 from hocket.training.shards import Range, Shard, State
@@ -325,30 +326,28 @@ class Torch:
                     view.copy_(self.trained[name])
                     self.trained[name].data = view
 
-    def state_bytes(self) -> int:
-        """Of all parameters and buffers."""
-        return sum(each.numel() * each.element_size() for each in self._state())
+    def state(self) -> list[StateBytes]:
+        """Views, but for tensors with gaps."""
+        return [_bytes(each.detach().contiguous()) for each in self._state()]
 
-    def write_state(self, into: memoryview) -> None:
-        """Of all parameters and buffers."""
-        with torch.no_grad():
-            for each, part in self._parts(into):
-                part.copy_(each.detach().contiguous().reshape(-1).view(torch.uint8))
-
-    def read_state(self, saved: memoryview) -> None:
-        """Of another rank."""
-        with torch.no_grad():
-            for each, part in self._parts(saved):
-                # The part may start anywhere; a clone is aligned for any type.
-                each.copy_(part.clone().view(each.dtype).view(each.shape))
+    @contextmanager
+    def filling(self) -> Iterator[list[StateBytes]]:
+        """In place, but for tensors with gaps."""
+        state = [each.detach() for each in self._state()]
+        whole = [each.contiguous() for each in state]
+        yield [_bytes(each) for each in whole]
+        for each, filled in zip(state, whole, strict=True):
+            if filled.data_ptr() != each.data_ptr():
+                each.copy_(filled)
 
     def _state(self) -> list[torch.Tensor]:
         return [*self.model.parameters(), *self.model.buffers()]
 
-    def _parts(self, memory: memoryview) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        state = self._state()
-        flat = torch.frombuffer(memory, dtype=torch.uint8)
-        return zip(state, flat.split([each.numel() * each.element_size() for each in state]), strict=True)
+
+def _bytes(tensor: torch.Tensor) -> StateBytes:
+    """Of a contiguous one."""
+    view: StateBytes = tensor.reshape(-1).view(torch.uint8).numpy()
+    return view
 
 
 def array(memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
 
 from hocket.errors import UsageError
+from hocket.training.framework import StateBytes
 from hocket.training.gradients import Parameter
 
 DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
@@ -51,23 +53,16 @@ class CompiledModel(abc.ABC):
         """No rank has one."""
         raise UsageError(f"{len(saved)} bytes of an optimizer's state, which {self.script} keeps itself")
 
-    def state_bytes(self) -> int:
+    def state(self) -> list[StateBytes]:
         """Of all parameters."""
-        return sum(each.nbytes for each in self.values())
+        return [_bytes(np.ascontiguousarray(each)) for each in self.values()]
 
-    def write_state(self, into: memoryview) -> None:
-        """One parameter after the other."""
-        for start, each in _starts(self.values()):
-            into[start : start + each.nbytes] = np.ascontiguousarray(each).reshape(-1).view(np.uint8).data
-
-    def read_state(self, saved: memoryview) -> None:
-        """Of another rank."""
-        self.set_values(
-            [
-                np.frombuffer(bytes(saved[start : start + each.nbytes]), each.dtype).reshape(each.shape)
-                for start, each in _starts(self.values())
-            ]
-        )
+    @contextmanager
+    def filling(self) -> Iterator[list[StateBytes]]:
+        """In memory of their own: values may not be written to."""
+        values = [np.empty(each.shape, each.dtype) for each in self.values()]
+        yield [_bytes(each) for each in values]
+        self.set_values(values)
 
 
 def unlike(names: Sequence[str]) -> list[str]:
@@ -84,8 +79,6 @@ def unlike(names: Sequence[str]) -> list[str]:
     return unlike
 
 
-def _starts(values: Sequence[np.ndarray[Any, Any]]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    start = 0
-    for each in values:
-        yield start, each
-        start += each.nbytes
+def _bytes(value: np.ndarray[Any, Any]) -> StateBytes:
+    """Of a contiguous one."""
+    return value.reshape(-1).view(np.uint8)

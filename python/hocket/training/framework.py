@@ -10,8 +10,12 @@ them back. All calls come from the thread that trains.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from hocket import _native
 from hocket.artefacts.learning import Learning
@@ -23,6 +27,9 @@ from hocket.training.shards import Range, Shard, State
 
 Array = Any
 """The framework's own array over a bucket's memory, or over a part of it."""
+
+StateBytes = npt.NDArray[np.uint8]
+"""Shape (size in bytes,)."""
 
 
 class Gates(Protocol):
@@ -140,14 +147,11 @@ class Model(Protocol):
     def load_optimizer_state(self, saved: bytes) -> None:
         """Load what `optimizer_state` returned on another rank."""
 
-    def state_bytes(self) -> int:
-        """Size of the state in bytes: all parameters and buffers."""
+    def state(self) -> Sequence[StateBytes]:
+        """The bytes of all parameters and buffers, an array for each. They may be views."""
 
-    def write_state(self, into: memoryview) -> None:
-        """Write the bytes of all parameters and buffers, one after the other."""
-
-    def read_state(self, saved: memoryview) -> None:
-        """Load what `write_state` wrote on another rank, bit for bit."""
+    def filling(self) -> AbstractContextManager[Sequence[StateBytes]]:
+        """Arrays like those of `state`, to be filled with another rank's. At its end the model has what they hold."""
 
 
 class Framework(Model, HasRows, Protocol):
