@@ -1103,8 +1103,8 @@ class MemberAction:
     A participant's kinds: `send` (`bytes`: a note), `quiesce` (start nothing, let what runs end, then say `quiesced`), `barrier`
     (enter that of `step`), `commit` (`step` stands), `restore` and `redo` (reduce `step` again from what was given), `enter` (begin
     `epoch` with `members`), `exit` (take no further part: `why`); `prepare` and `fetch` are of members that join. A coordinator's:
-    `send` (`bytes`: an order for `member`), `write` (`epoch` of `members` without those `evicted`, from `step` on: note it, then
-    say `written`), `kill` (the process of `member`), `end` (the job: `why`; `members` are lost).
+    `send` (`bytes`: an order for `member`), `write` (`epoch` of `members` without those `evicted`, from `step` on: append `bytes`
+    to the journal, then say `written`), `kill` (the process of `member`), `end` (the job: `why`; `members` are lost).
     """
 
     @property
@@ -1174,8 +1174,12 @@ class Participant:
     def tick(self, now_s: float) -> list[MemberAction]:
         """Time passes."""
 
+def read_journal(records: builtins.bytes) -> tuple[list[MemberAction], int]:
+    """The decisions in a coordinator's journal, as actions `write`, and how many of its bytes are whole: a crash may have torn the
+    last record. UsageError: damage that no crash leaves."""
+
 class Coordinator:
-    """The one that decides which members go on, without I/O and without a journal."""
+    """The one that decides which members go on, without I/O."""
 
     def __init__(
         self,
@@ -1186,10 +1190,11 @@ class Coordinator:
         heartbeat_s: float,
         join_patience_s: float,
         now_s: float,
+        history: builtins.bytes,
     ) -> None:
         """Of a job that `founders` begin, that ends when fewer than `members_min` are left, and takes joiners while it has fewer
         than `members_max`. A member that does not report within `heartbeat_s` is left behind, and so is a joiner whose epoch has
-        not begun within `join_patience_s`."""
+        not begun within `join_patience_s`. `history`: its journal's records so far. UsageError: they are damaged."""
 
     def note(self, member: int, body: builtins.bytes, now_s: float) -> list[MemberAction]:
         """A member says something. RendezvousError: nothing that one says."""

@@ -85,6 +85,12 @@ class Settings:
         str,
         "ADDRESS:PORT of an elastic job's coordinator; set by `hocket run --elastic`.",
     )
+    coordinator_timeout_s: float | None = _variable(
+        "HOCKET_COORDINATOR_TIMEOUT_S",
+        None,
+        float,
+        "Seconds that ranks of an elastic job with a journal train on when its launcher has died; else 300.",
+    )
     joins: bool = _variable(
         "HOCKET_JOINS",
         False,

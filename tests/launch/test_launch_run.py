@@ -276,6 +276,7 @@ def test_remote_ranks_end_when_the_launcher_falls_silent(token):
         "ranks_here": 1,
         "silence_s": 0.2,
         "opens_meeting": False,
+        "goes_on": None,
     }
     leash = subprocess.Popen([sys.executable, "-I", "-S", str(LEASH)], stdin=subprocess.PIPE)
     leash.stdin.write(json.dumps({**order, "environment": {"TOKEN": token}}).encode() + b"\n")

@@ -37,10 +37,13 @@ class Model(torch.nn.Module):
             torch.nn.Linear(WIDTH, width), torch.nn.Tanh(), torch.nn.Linear(width, OUTPUTS)
         )
         self.flag = torch.nn.Parameter(torch.zeros(()))
+        # A replay of an hour adds the same numbers in another order: their rounding must not hide what went wrong.
+        self.double()
 
     def forward(self, samples: list[int], *, stops: bool = False) -> torch.Tensor:
         drawn = [
-            torch.randn(WIDTH + OUTPUTS, generator=torch.Generator().manual_seed(each)) for each in samples
+            torch.randn(WIDTH + OUTPUTS, generator=torch.Generator().manual_seed(each), dtype=torch.float64)
+            for each in samples
         ]
         # Random targets, which it cannot learn: it would not move any more after some thousands of steps.
         inputs, targets = torch.stack(drawn).split((WIDTH, OUTPUTS), 1)
@@ -103,7 +106,9 @@ def uses() -> dict[str, int]:
 
 
 def trained(directory: Path, name: str, flaw: str) -> None:
-    """One rank of that `name`. `flaw`: what is wrong with it."""
+    """One rank of that `name`. `flaw`: what is wrong with it. A `founder` is called by its rank as well."""
+    if name == "founder":
+        name = f"founder-{os.environ['HOCKET_RANK']}"
     founds = "HOCKET_RANK" in os.environ
     match flaw:
         case "dies when it is welcome":

@@ -1,105 +1,246 @@
-"""`hk.state_dict` and `hk.load_state_dict`: a job that was killed goes on with the bits that it would have had."""
+"""Elastic jobs whose launcher dies, in real processes: training goes on, and another launcher goes on from the journal."""
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from hocket.settings import Settings
-from tests.support import ranks
-from tests.torch.resume_scripts import PERIOD, POLICIES
+from hocket.errors import RendezvousError, UsageError
+from hocket.launch import resume as resuming
+from hocket.launch.resume import resume
+from hocket.launch.running import RunningJob, chosen, running
+from tests.launch.processes import clean_environment
+from tests.support import warm
 
-SCRIPTS = "tests.torch.resume_scripts"
+pytest.importorskip("torch")
+
+from tests.torch.test_join import CASES, PATIENCE_S, SCRIPT, Training  # needs torch
+
+FOUNDERS = 3
 
 
-def settings(*, sentinel: bool) -> Settings:
-    return Settings(timeout_s=30, start_timeout_s=30, sentinel=sentinel)
+class Abandoned(Training):
+    """A job behind a launcher of its own, which can be killed; `_thread` is not there."""
+
+    def __init__(self, directory: Path, *, coordinator_timeout_s: float = 60.0) -> None:
+        self.directory, self.members_max = directory, FOUNDERS + 1
+        self.newcomers: list[subprocess.Popen[bytes]] = []
+        self.journal = directory / "journal"
+        self._log = directory / "launchers.log"
+        training = warm.command(SCRIPT, str(directory), "founder", "is slow")
+        elastic = f"1:{self.members_max}"
+        self.start(
+            *("-n", str(FOUNDERS), "--elastic", elastic, "--journal", str(self.journal)),
+            *("--coordinator-timeout", str(coordinator_timeout_s), *training),
+        )
+        self.until(lambda: len(self.steps()) >= FOUNDERS)
+
+    def start(self, *arguments: str) -> None:
+        """Another launcher."""
+        with self._log.open("ab") as log:
+            self.launcher = subprocess.Popen(
+                [sys.executable, "-c", "from hocket.cli.main import main; main()", "run", *arguments],
+                env=clean_environment(
+                    TMPDIR=str(self.directory), HOCKET_START_TIMEOUT_S="30", HOCKET_HEARTBEAT_TIMEOUT_S="10"
+                ),
+                stdout=log,
+                stderr=log,
+            )
+
+    def resume(self) -> None:
+        """Another launcher, which can be found."""
+        self.start("--resume", str(self.journal))
+        self.until(lambda: any(each.process == self.launcher.pid for each in running()))
+
+    def abandon(self) -> None:
+        """Its launcher dies."""
+        self.launcher.kill()
+        self.launcher.wait()
+
+    @property
+    def processes(self) -> list[int]:
+        """Of all ranks, dead ones as well."""
+        return [own[0]["process"] for own in self.steps().values()]
+
+    @property
+    def job(self) -> RunningJob:
+        return chosen(self.launcher.pid)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline_s, self.said()
+            time.sleep(0.02)
+
+    def stop(self) -> int:
+        """All ranks stop after the same step: the launcher's code."""
+        (self.directory / "stop").touch()
+        code = self.launcher.wait(PATIENCE_S)
+        for each in self.newcomers:
+            each.wait(PATIENCE_S)
+        self.until(self.nobody_is_left)
+        return code
+
+    def nobody_is_left(self) -> bool:
+        return not any(Path(f"/proc/{each}").exists() for each in self.processes)
+
+    def said(self) -> str:
+        return "\n--\n".join(file.read_text() for file in self.directory.glob("*.log"))
+
+    def kill(self) -> None:
+        (self.directory / "stop").touch()
+        self.launcher.kill()
+        self.launcher.wait()
+        for each in self.newcomers:
+            each.kill()
+            each.wait()
+        for each in self.processes:
+            if Path(f"/proc/{each}").exists():
+                os.kill(each, signal.SIGKILL)
+
+
+@pytest.fixture
+def abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Abandoned]]:
+    """Makes one, where nobody else's jobs are found."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made: list[Abandoned] = []
+
+    def make(**kwargs: float) -> Abandoned:
+        made.append(Abandoned(tmp_path, **kwargs))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kill()
+
+
+def test_training_goes_on_without_its_launcher_and_members_change_again_with_the_next(
+    abandoned: Callable[..., Abandoned],
+) -> None:
+    """Broken: whoever closes a terminal ends the job, or is left with one that nobody can join or leave any more."""
+    training = abandoned()
+    training.abandon()
+    training.trains_on(FOUNDERS, further=20)
+    training.resume()
+    training.until(lambda: training.said().count("is back") == FOUNDERS)
+    training.come("c", "is slow")
+    training.trains_on(FOUNDERS + 1)
+    training.leaves("founder-0")
+    training.trains_on(FOUNDERS)
+    assert training.stop() == 0, training.said()
+    assert training.check() == [FOUNDERS, FOUNDERS + 1, FOUNDERS]
+    assert not training.journal.exists()
+
+
+def test_a_rank_that_is_lost_meanwhile_is_left_behind_by_the_next_launcher(
+    abandoned: Callable[..., Abandoned],
+) -> None:
+    """Broken: the others would wait for ever, or each would go on with whom it thinks is left."""
+    training = abandoned()
+    training.abandon()
+    os.kill(training.steps()["founder-1"][0]["process"], signal.SIGKILL)
+    time.sleep(0.5)
+    steps = {name: len(own) for name, own in training.steps().items()}
+    with training.journal.open("ab") as torn:
+        torn.write(b"\x40\0\0\0 half a record")
+    training.resume()
+    training.trains_on(FOUNDERS - 1)
+    assert training.stop() == 0, training.said()
+    assert training.check() == [FOUNDERS, FOUNDERS - 1], steps
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_launchers_die_while_ranks_come_and_go(seed: int, abandoned: Callable[..., Abandoned]) -> None:
+    """Broken: a launcher that dies in the middle of a change would leave ranks that wait for ever, or two jobs."""
+    choice = random.Random(seed)  # noqa: S311  # no secret
+    training = abandoned()
+    living = dict(enumerate(training.processes))
+    for turn in range(3):
+        if turn % 2:
+            os.kill(living.pop(choice.choice(list(living))), signal.SIGKILL)
+        else:
+            name = len(living) + FOUNDERS + turn
+            living[name] = training.come(choice.choice("abc"), "is slow").pid
+        time.sleep(choice.uniform(0, 1.5))
+        training.abandon()
+        time.sleep(choice.uniform(0, 0.5))
+        training.resume()
+        training.trains_on(len(living))
+    assert training.stop() == 0, training.said()
+    training.check()
+
+
+def test_ranks_end_when_no_launcher_comes(abandoned: Callable[..., Abandoned]) -> None:
+    """Broken: a job whose launcher was killed would use its machines until somebody finds it."""
+    training = abandoned(coordinator_timeout_s=1.0)
+    training.abandon()
+    training.until(training.nobody_is_left)
+    assert "no other one came within 1 s" in training.said()
+
+
+def test_an_old_copy_of_a_journal_ends_the_job_and_makes_no_second_one(
+    abandoned: Callable[..., Abandoned],
+) -> None:
+    """Broken: decisions would be made on who was there long ago."""
+    training = abandoned()
+    old = training.directory / "copy"
+    shutil.copy(training.journal, old)
+    training.come("c", "is slow")
+    training.trains_on(FOUNDERS + 1)
+    training.abandon()
+    shutil.copy(old, training.journal)
+    training.start("--resume", str(training.journal))
+    assert training.launcher.wait(PATIENCE_S) == 1
+    training.until(training.nobody_is_left)
+    assert "it is an old copy" in training.said()
+
+
+def test_a_journal_whose_launcher_runs_is_left_alone(abandoned: Callable[..., Abandoned]) -> None:
+    """Broken: two launchers would decide for one job."""
+    training = abandoned()
+    with pytest.raises(UsageError, match="still runs"):
+        resume(training.journal)
+    assert training.stop() == 0, training.said()
 
 
 @pytest.mark.parametrize(
-    ("at", "sentinel", "kills"),
+    ("damage", "why"),
     [
-        ("end", False, range(7, 7 + PERIOD)),
-        ("gate", False, range(7, 7 + PERIOD)),
-        # While the sentinel learns, before and after it lets the schedule begin, and in it.
-        ("end", True, (4, 11, 12, 13, 14, 17)),
-        ("gate", True, (10, 13, 18)),
+        (lambda text: b"no journal", "is no journal of an elastic job"),
+        (lambda text: text.replace(b"members_min", b"members_mean"), "is no journal of an elastic job"),
+        (lambda text: text[:-1] + bytes([text[-1] ^ 1]) + text.partition(b"\n")[2], "damaged at byte 0"),
     ],
 )
-def test_a_job_that_is_killed_at_any_iteration_resumes_with_equal_bits(
-    at: str, sentinel: bool, kills: range, tmp_path: Path
+def test_what_is_no_journal_is_refused(
+    damage: Callable[[bytes], bytes], why: str, abandoned: Callable[..., Abandoned]
 ) -> None:
-    """Broken: who resumes from a checkpoint would lose gradients that were on their way, apply them twice, or train by another
-    schedule. Each job goes on from the checkpoint of the one before."""
-    checkpoints = tmp_path / "checkpoints"
-    checkpoints.mkdir()
-    expected = ranks.run(f"{SCRIPTS}:uninterrupted", 2, tmp_path, at, settings=settings(sentinel=sentinel))
-    assert expected.outcome.code == 0, expected.output
-    for killed_in in kills:
-        ended = ranks.run(
-            f"{SCRIPTS}:trained",
-            2,
-            tmp_path,
-            str(checkpoints),
-            at,
-            str(killed_in),
-            settings=settings(sentinel=sentinel),
-        )
-        assert ended.outcome.code != 0
-        assert (checkpoints / f"{killed_in}.1.pt").exists(), ended.output
-        assert not (checkpoints / f"{killed_in + 1}.1.pt").exists()
-    ended = ranks.run(
-        f"{SCRIPTS}:trained", 2, tmp_path, str(checkpoints), at, "-1", settings=settings(sentinel=sentinel)
-    )
-    assert ended.outcome.code == 0, ended.output
-    assert ended.returned == expected.returned
-    assert ended.returned[0] == ended.returned[1]
+    """Broken: a launcher would begin with whatever a file holds."""
+    training = abandoned()
+    training.abandon()
+    other = training.directory / "other"
+    other.write_bytes(damage(training.journal.read_bytes()))
+    with pytest.raises(UsageError, match=why):
+        resume(other)
 
 
-def test_state_of_policies_goes_on(tmp_path: Path) -> None:
-    """Broken: a resumed job would forget residuals of error feedback, factors of PowerSGD, or when parameters are exchanged next:
-    it would train another model, in silence."""
-    found = ranks.by_name({name: (f"{SCRIPTS}:with_policy", name) for name in POLICIES}, 2, tmp_path)
-    for name, by_rank in found.items():
-        for own in by_rank:
-            assert own["resumed"] == own["uninterrupted"], name
-            assert own["without state"] != own["uninterrupted"], name
-
-
-def test_residuals_survive_other_buckets_and_another_world(tmp_path: Path) -> None:
-    """Broken: after a change of plan or of ranks, residuals would be added to other parameters' gradients, or get lost."""
-    before = ranks.run(f"{SCRIPTS}:left_behind", 2, tmp_path, str(tmp_path))
-    assert before.outcome.code == 0, before.output
-    after = ranks.run(f"{SCRIPTS}:taken_up", 3, tmp_path, str(tmp_path), "2")
-    assert after.outcome.code == 0, after.output
-    assert any(any(values) for values in before.returned[0].values())
-    assert after.returned[:2] == before.returned
-    assert not any(any(values) for values in after.returned[2].values())
-
-
-def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
-    """Broken: training would go on from something else than the checkpoint, and nobody would notice."""
-    ended = ranks.run(f"{SCRIPTS}:refused", 2, tmp_path, settings=settings(sentinel=False))
-    assert ended.outcome.code == 0, ended.output
-    for said in ended.returned:
-        for name, expected in {
-            "in training": "a backward has begun",
-            "before the step": "optimizer.step() first",
-            "nonsense": "not what hk.state_dict returned",
-            "a newer version": "version 9",
-            "two moments": "not saved at the same moment",
-            "another schedule": "call hk.flush(model) before hk.state_dict(model)",
-            "no residuals": "no state of `left` of parameter",
-        }.items():
-            assert expected in said[name], (name, said[name])
-
-
-@pytest.mark.parametrize(("flushes", "told"), [("no", 1), ("yes", 0)])
-def test_a_model_saved_without_its_open_gradients_is_noticed_once(
-    flushes: str, told: int, tmp_path: Path
+def test_a_job_that_has_ended_is_not_waited_for(
+    abandoned: Callable[..., Abandoned], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Broken: a checkpoint would lack gradients in silence, or a rank that saves alone would wait for the others for ever."""
-    ended = ranks.run(f"{SCRIPTS}:saved_by_one", 2, tmp_path, flushes, settings=settings(sentinel=False))
-    assert ended.outcome.code == 0, ended.output
-    assert ended.returned == [told, 0]
+    """Broken: `hocket run --resume` would wait for ever for ranks that are dead."""
+    monkeypatch.setattr(resuming, "COME_BACK_S", 1.0)
+    training = abandoned()
+    training.abandon()
+    for each in training.processes:
+        os.kill(each, signal.SIGKILL)
+    with pytest.raises(RendezvousError, match="no rank of"):
+        resume(training.journal)
+    assert training.journal.exists()

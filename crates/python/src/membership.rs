@@ -5,7 +5,8 @@ use crate::exceptions::error;
 use hocket_ids::Member;
 use hocket_protocol::membership::coordinator::{self, Coordinator as Machine};
 use hocket_protocol::membership::member::{self, Participant as Side};
-use hocket_protocol::membership::{Decision, Ending, Kind, Limits, Note, Order};
+use hocket_protocol::membership::{Decision, Ending, Kind, Limits, Note, Order, journal};
+use hocket_protocol::planted::Rules;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -79,7 +80,10 @@ fn of_coordinator(py: Python<'_>, action: &coordinator::Action) -> MemberAction 
         Action::Send { to, order } => {
             MemberAction { member: Some(to.0), bytes: body(py, &order.encode()), ..plain("send") }
         }
-        Action::Write(decision) => decided("write", decision),
+        Action::Write(decision) => {
+            let record = PyBytes::new(py, &journal::encode(decision)).unbind();
+            MemberAction { bytes: Some(record), ..decided("write", decision) }
+        }
         Action::Kill(member) => MemberAction { member: Some(member.0), ..plain("kill") },
         Action::End(ending) => {
             let lost = match ending {
@@ -182,6 +186,18 @@ impl Participant {
     }
 }
 
+fn read(py: Python<'_>, records: &[u8]) -> PyResult<journal::History> {
+    journal::decode(records, Rules::default()).map_err(|cause| error(py, "UsageError", &cause.to_string()))
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+fn read_journal(py: Python<'_>, records: &[u8]) -> PyResult<(Vec<MemberAction>, usize)> {
+    let history = read(py, records)?;
+    let decisions = history.decisions.iter().map(|decision| decided("write", decision)).collect();
+    Ok((decisions, history.bytes))
+}
+
 /// The coordinator; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Coordinator(Mutex<Machine>);
@@ -197,7 +213,8 @@ impl Coordinator {
 #[pymethods]
 impl Coordinator {
     #[new]
-    #[pyo3(signature = (*, founders, members_min, members_max, heartbeat_s, join_patience_s, now_s))]
+    #[pyo3(signature = (*, founders, members_min, members_max, heartbeat_s, join_patience_s, now_s, history))]
+    #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
         founders: usize,
@@ -206,7 +223,9 @@ impl Coordinator {
         heartbeat_s: f64,
         join_patience_s: f64,
         now_s: f64,
+        history: &[u8],
     ) -> PyResult<Self> {
+        let history = read(py, history)?.decisions;
         let limits = Limits {
             members_min,
             members_max,
@@ -216,7 +235,7 @@ impl Coordinator {
             rejoin_patience: Duration::ZERO,
             ..Limits::default()
         };
-        let machine = Machine::new(founders, &[], limits, duration(py, now_s)?);
+        let machine = Machine::new(founders, &history, limits, duration(py, now_s)?);
         Ok(Self(Mutex::new(machine)))
     }
 
@@ -246,5 +265,6 @@ impl Coordinator {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<MemberAction>()?;
     module.add_class::<Participant>()?;
+    module.add_function(wrap_pyfunction!(read_journal, module)?)?;
     module.add_class::<Coordinator>()
 }

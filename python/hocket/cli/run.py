@@ -7,8 +7,9 @@ import difflib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -30,7 +31,8 @@ from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import SIGNALLED, ProcessSpec
 from hocket.launch.remote import processes_over, store_for
-from hocket.launch.run import launch
+from hocket.launch.resume import resume
+from hocket.launch.run import Outcome, launch
 from hocket.launch.script import argv_of
 from hocket.parameter_server.choice import ParameterServer
 from hocket.settings import Settings, seconds_of, unknown
@@ -96,9 +98,29 @@ SERVE = ("-m", "hocket.torch.server_rank")
     metavar="MIN:MAX",
     help="Go on without ranks that are lost while MIN are left, and let others join up to MAX; -n of them start.  [default: MAX]",
 )
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --elastic: keep there what is decided, so that ranks outlive this launcher, and --resume goes on in its place.",
+)
+@click.option(
+    "--coordinator-timeout",
+    "coordinator_timeout_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="With --journal: how long ranks train on when this launcher has died.  [default: 300]",
+)
+@click.option(
+    "--resume",
+    "resumed",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Go on as the launcher of the job with that journal, whose own has died; no SCRIPT.",
+)
 @click.option("--quiet-others", is_flag=True, help="Show rank 0's output alone, as it is.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
-@click.argument("script")
+@click.argument("script", required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
     *,
@@ -120,9 +142,12 @@ def command(
     threads: int | None,
     timeout_s: float | None,
     elastic: tuple[int, int] | None,
+    journal: Path | None,
+    coordinator_timeout_s: float | None,
+    resumed: Path | None,
     quiet_others: bool,
     as_module: bool,
-    script: str,
+    script: str | None,
     arguments: tuple[str, ...],
 ) -> None:
     """Run SCRIPT as the ranks of one job; its options come after it.
@@ -131,6 +156,18 @@ def command(
 
     Example: hocket run -n 4 --plan plan.json --trace run1 train.py --epochs 3
     """
+    if resumed is not None:
+        if script is not None or elastic is not None or journal is not None:
+            raise UsageError("--resume goes on with a job as it is\nhint: give the journal alone")
+        _end(lambda: resume(resumed))
+    if script is None:
+        raise click.UsageError("Missing argument 'SCRIPT'.")
+    if journal is not None and elastic is None:
+        raise UsageError("--journal is of jobs whose ranks may change\nhint: give --elastic MIN:MAX as well")
+    if coordinator_timeout_s is not None and journal is None:
+        raise UsageError(
+            "without --journal, ranks end with their launcher\nhint: give --journal FILE as well"
+        )
     argv = argv_of(
         script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
     )
@@ -147,6 +184,7 @@ def command(
         "trace": _absolute(trace_path, must_exist=False),
         "threads": threads,
         "timeout_s": timeout_s,
+        "coordinator_timeout_s": coordinator_timeout_s,
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
@@ -174,15 +212,23 @@ def command(
         ]
         store = store_for(names, store)
     _say_threads(processes)
-    try:
-        outcome = launch(
+    _end(
+        lambda: launch(
             processes,
             settings=settings,
             store=store,
             quiet_others=quiet_others,
             members_min=None if elastic is None else elastic[0],
             members_max=None if elastic is None else elastic[1],
+            journal=journal,
         )
+    )
+
+
+def _end(job: Callable[[], Outcome]) -> NoReturn:
+    """Exit as the job does."""
+    try:
+        outcome = job()
     except KeyboardInterrupt:
         sys.exit(SIGNALLED + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output is gone; do not try to write the buffered rest again

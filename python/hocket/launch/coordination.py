@@ -1,7 +1,7 @@
 """The coordinator of an elastic job in its launcher: the native machine behind a server, with what people are told of it.
 
-It has no journal: if the launcher dies, so do its ranks. A member is known by a number: a founder's is its rank at the start, and
-joiners get the next ones.
+What it decides is in a journal, if there is one, before anybody hears of it: another launcher may go on from there. A member is
+known by a number: a founder's is its rank at the start, and joiners get the next ones.
 
 A *generation* is a meeting of members, who then have a wire and a machine of their own. The founders are the first. When an epoch
 with newcomers has begun, all its members wait between two steps until each of them does, and the next generation meets: this
@@ -10,57 +10,23 @@ machine then makes room for a new one, which knows nothing of it. If one of them
 
 from __future__ import annotations
 
-import logging
+import functools
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from hocket import __version__, _native
+from hocket.launch import member_messages as messages
+from hocket.launch.change_log import ChangeLog, Ended
 from hocket.launch.frames import FrameError
-from hocket.launch.member_messages import (
-    Answer,
-    AtEdge,
-    Comes,
-    Finished,
-    FromCoordinator,
-    Joins,
-    MustLeave,
-    Notes,
-    Orders,
-    OtherFinished,
-    Over,
-    Regroup,
-    Resumed,
-    Welcome,
-    read_from_client,
-)
+from hocket.launch.journal import Generation, Journal
+from hocket.launch.operators import Operators
 from hocket.launch.stores import Stores
 
 TICK_NS = 50_000_000
 """How late the machine notices at most that a time is up."""
-
-log = logging.getLogger("hocket.coordinator")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """The job goes on no more: why, and which members it lost at last."""
-
-    why: str
-    lost: tuple[int, ...]
-
-
-@dataclass
-class _Change:
-    """What is known of a loss that is being worked on."""
-
-    since_ns: int
-    """When the first connection ended, or the first member reported."""
-    reported_ns: int | None = None
-    evicted: list[int] = field(default_factory=list)
 
 
 class Coordination:
@@ -84,6 +50,7 @@ class Coordination:
         self._members_min, self._members_max = members_min, members_max
         self._heartbeat_s, self._join_patience_s = heartbeat_s, join_patience_s
         self._stores = stores
+        self._journal: Journal | None = None
         self._machine = self._machine_of(founders)
         self._next = founders
         self._generation = 0
@@ -98,8 +65,9 @@ class Coordination:
         """Of joiners."""
         self._at_edge: dict[int, int] = {}
         """The epoch with newcomers in which a member waits for these."""
-        self._operators: dict[int, int] = {}
-        """The member that each of them wants to leave."""
+        self._operators = Operators()
+        self._refused: set[int] = set()
+        """Clients that came back in vain."""
         self._member_of: dict[int, int] = {}
         self._client_of: dict[int, int] = {}
         self._who: dict[int, str] = {}
@@ -111,18 +79,70 @@ class Coordination:
         self._epochs_before = 0
         """Of generations before."""
         self._ticked_ns = 0
+        self._back_until_ns: int | None = None
+        """When those that were about to meet, and have not come back to this coordinator, are lost."""
         self.founded = False
         """Whether the first epoch is decided: before that, all founders are needed."""
         self.over = False
         """Whether all members have finished in order."""
-        self._change: _Change | None = None
+        self._changes = ChangeLog()
         self.condemned: deque[int] = deque()
         """Members whose processes should be killed: the others go on without them."""
         self.ended: Ended | None = None
         """Why the job ends before its scripts do."""
 
-    def _machine_of(self, members: int) -> _native.Coordinator:
+    @classmethod
+    def restored(
+        cls, journal: Journal, *, heartbeat_s: float, join_patience_s: float, stores: Stores
+    ) -> Coordination:
+        """Goes on where another one has died. Members come back by themselves; if they were about to meet, they meet anew."""
+        served, generation = journal.served, journal.generation
+        made = cls(
+            len(generation.members),
+            served.members_min,
+            served.members_max,
+            heartbeat_s=heartbeat_s,
+            join_patience_s=join_patience_s,
+            stores=stores,
+        )
+        made._journal = journal
+        records = journal.records
+        decisions, _ = _native.read_journal(records)
+        made._machine = made._machine_of(len(generation.members), records)
+        made._next, made._epochs_before = generation.next_member, generation.epochs_before
+        made._generation, made._generation_members = generation.number, generation.members
+        made._members = tuple(decisions[-1].members) if decisions else generation.members
+        made._epoch = (decisions[-1].epoch or 0) if decisions else 0
+        made._meeting, made.founded = not decisions, True
+        if made._meeting:
+            made._back_until_ns = time.monotonic_ns() + round(heartbeat_s * 1e9)
+        return made
+
+    def keep(self, journal: Journal) -> None:
+        """Write there from now on what is decided."""
+        self._journal = journal
+
+    def generation(self) -> Generation:
+        """Who meets, or has met: for the journal."""
+        return Generation(
+            number=self._generation,
+            members=self._generation_members,
+            next_member=self._next,
+            epochs_before=self._epochs_before,
+        )
+
+    def end(self, why: str, *, lost: tuple[int, ...] = ()) -> None:
+        """Tell all members that the job ends."""
+        if self.over or self.ended is not None:
+            return
+        self.ended = Ended(why=why, lost=lost)
+        for each in self._client_of:
+            self._tell(each, messages.Answer(done=False, text=f"the job ends: {why}"))
+        self._answer_operators()
+
+    def _machine_of(self, members: int, history: bytes = b"") -> _native.Coordinator:
         return _native.Coordinator(
+            history=history,
             founders=members,
             members_min=self._members_min,
             members_max=self._members_max,
@@ -134,7 +154,12 @@ class Coordination:
     @property
     def goes_on(self) -> bool:
         """Whether members train, wherever they run."""
-        return self.founded and not self.over and self.ended is None and bool(self._member_of)
+        return self.founded and not self.over and self.ended is None and self.linked
+
+    @property
+    def linked(self) -> bool:
+        """Whether any member is connected."""
+        return bool(self._member_of)
 
     def has(self, member: int) -> bool:
         """Whether it is of those that go on, or went on to the end."""
@@ -142,30 +167,35 @@ class Coordination:
 
     def receive(self, client: int, payload: bytes, now_ns: int) -> None:
         """Take what a member or an operator says; FrameError if it may not say that now."""
-        message = read_from_client(payload)
-        if isinstance(message, MustLeave):
+        message = messages.read_from_client(payload)
+        if isinstance(message, messages.MustLeave):
             self._ask_to_leave(client, message)
             return
-        if isinstance(message, Joins):
+        if isinstance(message, messages.Joins):
             self._join(client, message)
             return
-        if self.over:
+        if self.over or client in self._refused:
             return
-        if isinstance(message, Comes):
+        if isinstance(message, messages.Back):
+            self._come_back(client, message)
+            return
+        if self.ended is not None:
+            return
+        if isinstance(message, messages.Comes):
             self._come(client, message)
             return
         if client not in self._member_of:
             raise FrameError("a member's message before its name")
         member = self._member_of[client]
         match message:
-            case Notes():
+            case messages.Notes():
                 self._note(member, message.note, now_ns)
-            case AtEdge():
+            case messages.AtEdge():
                 self._at_edge[member] = message.epoch
                 self._regroup_at_the_edge()
-            case Finished():
+            case messages.Finished():
                 self._finish(member, message.steps)
-            case Resumed():
+            case messages.Resumed():
                 self._resumed(member, message)
 
     def answers(self) -> list[tuple[int, bytes]]:
@@ -175,7 +205,8 @@ class Coordination:
 
     def disconnect(self, client: int) -> None:
         """A member's connection has ended, or an operator's."""
-        self._operators.pop(client, None)
+        self._operators.drop(client)
+        self._refused.discard(client)
         member = self._member_of.pop(client, None)
         if member is None:
             return
@@ -185,7 +216,8 @@ class Coordination:
         if self.over:
             return
         if self._generation > 0 and self._meeting and member in self._generation_members:
-            self._meet_without(member)
+            if self._back_until_ns is None:
+                self._meet_without(member)
             return
         if self.has(member):
             self._begin_change()
@@ -197,6 +229,8 @@ class Coordination:
 
     def expire(self, now_ns: int) -> None:
         """Time passes."""
+        if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
+            self._meet_again()
         if now_ns >= self._ticked_ns + TICK_NS and not self.over:
             self._ticked_ns = now_ns
             self._act(self._machine.tick(now_ns * 1e-9))
@@ -209,7 +243,7 @@ class Coordination:
         """Whether nobody is connected, and `world` members have been."""
         return not self._member_of and len(self._who) >= world
 
-    def _come(self, client: int, message: Comes) -> None:
+    def _come(self, client: int, message: messages.Comes) -> None:
         member = message.member
         if message.generation != self._generation:
             # The others have begun to meet once more since.
@@ -225,7 +259,57 @@ class Coordination:
         self._member_of[client], self._client_of[member] = member, client
         self._who.setdefault(member, message.who)
 
-    def _join(self, client: int, message: Joins) -> None:
+    def _come_back(self, client: int, message: messages.Back) -> None:
+        member = message.member
+        if client in self._member_of or member in self._client_of:
+            raise FrameError(f"{message.who} comes back as member {member}, which is here")
+        if message.generation is not None and message.generation > self._generation:
+            self.end(f"{message.who} has met others since the journal was written: it is an old copy")
+        if self.ended is not None or (
+            message.generation is not None and member not in self._generation_members
+        ):
+            why = "the others went on without it" if self.ended is None else self.ended.why
+            self._refused.add(client)
+            self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
+            return
+        self._member_of[client], self._client_of[member] = member, client
+        self._who[member] = message.who
+        self._changes.back(message.who)
+        if member not in self._generation_members:
+            self._await(member, message.host)
+        elif not self._meeting:
+            self._present.add(member)
+        elif all(each in self._client_of for each in self._generation_members):
+            self._meet_again()
+
+    def _meet_again(self) -> None:
+        """Those that are back, since what they were about to meet at has gone with the coordinator before."""
+        self._back_until_ns = None
+        back = tuple(each for each in self._generation_members if each in self._client_of)
+        if len(back) >= self._members_min:
+            self._regroup(back)
+        else:
+            self.end(f"{len(back)} of at least {self._members_min} members came back")
+
+    def _await(self, member: int, host: str) -> None:
+        """A process waits to become that member."""
+        self._next = max(self._next, member + 1)
+        self._hosts[member] = host
+        self._write(lambda journal: journal.change(self.generation()))
+        for other in self._client_of:
+            self._tell(other, messages.Welcome(member=member, host=host))
+
+    def _write(self, write: Callable[[Journal], None]) -> bool:
+        """Note it in the journal, if there is one. Whether the job goes on."""
+        if self._journal is not None:
+            try:
+                write(self._journal)
+            except OSError as error:
+                self.end(f"the journal {self._journal.path} cannot be written: {error.strerror}")
+                return False
+        return True
+
+    def _join(self, client: int, message: messages.Joins) -> None:
         if client in self._member_of:
             raise FrameError("a member wants to become one")
         why = None
@@ -236,18 +320,14 @@ class Coordination:
         elif message.version != __version__:
             why = f"{message.host} has Hocket {message.version}, and the job {__version__}\nhint: install the same version"
         if why is not None:
-            self._answers.append((client, msgspec.json.encode(Answer(done=False, text=why))))
+            self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
             return
-        member, self._next = self._next, self._next + 1
+        member = self._next
         self._member_of[client], self._client_of[member] = member, client
         self._who[member] = f"rank {member} on {message.host} (process {message.process})"
-        self._hosts[member] = message.host
-        for other in self._client_of:
-            self._tell(other, Welcome(member=member, host=message.host))
+        self._await(member, message.host)
         if len(self._members) >= self._members_max:
-            log.warning(
-                "%s waits: the job has %d ranks, as many as it may", self._who[member], self._members_max
-            )
+            self._changes.full(self._who[member], self._members_max)
 
     def _note(self, member: int, note: bytes, now_ns: int) -> None:
         if member in self._present:
@@ -270,44 +350,43 @@ class Coordination:
         waiting = all(self._at_edge.get(each) == self._epoch for each in here)
         if self._meeting or here == list(self._members) or not here or not waiting:
             return
-        linked = all(each in self._client_of for each in self._members)
-        if linked:
+        if all(each in self._client_of for each in self._members):
             self._regroup(self._members)
 
     def _meet_without(self, lost: int) -> None:
         """Somebody has died while the generation met."""
-        log.warning("%s was lost before all had met it; the others meet once more", self._who[lost])
+        self._changes.dropped(self._name(lost))
         members = tuple(each for each in self._generation_members if each in self._client_of)
-        self._stores.refuse_absent(self._generation_members.index(lost), f"{self._who[lost]} is lost")
+        self._stores.refuse_absent(self._generation_members.index(lost), f"{self._name(lost)} is lost")
         if len(members) >= self._members_min:
             self._regroup(members)
             return
-        why = f"{len(members)} of at least {self._members_min} members are left"
-        self.ended = Ended(why=why, lost=(lost,))
-        for each in members:
-            self._tell(each, Answer(done=False, text=f"the job ends: {why}"))
-        self._answer_operators()
+        self.end(f"{len(members)} of at least {self._members_min} members are left", lost=(lost,))
 
     def _regroup(self, members: Sequence[int]) -> None:
         self._epochs_before, self._epoch = self._epochs_before + self._epoch, 0
         self._generation += 1
         self._generation_members = self._members = tuple(members)
-        self._meeting, self._change = True, None
+        self._meeting = True
+        self._changes.forget()
         self._present.clear()
         self._at_edge.clear()
         self._finished.clear()
         self._machine = self._machine_of(len(members))
-        order = Regroup(generation=self._generation, members=self._members, store=self._stores.another())
+        self._write(lambda journal: journal.change(self.generation()))
+        order = messages.Regroup(
+            generation=self._generation, members=self._members, store=self._stores.another()
+        )
         for each in members:
             self._hellos.pop(each, None)
             self._tell(each, order)
 
-    def _ask_to_leave(self, client: int, message: MustLeave) -> None:
+    def _ask_to_leave(self, client: int, message: messages.MustLeave) -> None:
         why = self._why_it_stays(message.member)
         if why is not None:
-            self._answers.append((client, msgspec.json.encode(Answer(done=False, text=why))))
+            self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
             return
-        self._operators[client] = message.member
+        self._operators.ask(client, message.member)
         self._tell(message.member, message)
 
     def _why_it_stays(self, member: int) -> str | None:
@@ -320,31 +399,25 @@ class Coordination:
         if not self.has(member) or member not in self._client_of:
             here = ", ".join(str(each) for each in self._members)
             return f"rank {member} does not train; ranks {here} do"
-        leaving = set(self._operators.values()) - {member}
+        leaving = self._operators.leaving - {member}
         if len(self._members) - len(leaving) <= self._members_min:
             return f"the job must have {self._members_min} ranks, and would have fewer without rank {member}"
         return None
 
     def _answer_operators(self, evicted: Sequence[int] = ()) -> None:
         """Those whose members are no longer there."""
-        ended = self.over or self.ended is not None
-        for client, member in tuple(self._operators.items()):
-            who = self._who[member]
-            if self.has(member) and not ended:
-                continue
-            del self._operators[client]
-            if self.has(member):
-                answer = Answer(done=False, text=f"the job ended before {who} could leave")
-            elif member in evicted:
-                answer = Answer(done=False, text=f"{who} was lost before it could leave in order")
-            else:
-                left = f"{len(self._members)} of {len(self._generation_members)} ranks go on"
-                answer = Answer(done=True, text=f"{who} has left, and {left}")
-            self._answers.append((client, msgspec.json.encode(answer)))
+        answers = self._operators.answers(
+            self._members,
+            evicted,
+            ended=self.over or self.ended is not None,
+            of=len(self._generation_members),
+            name=self._name,
+        )
+        self._answers += [(client, msgspec.json.encode(answer)) for client, answer in answers]
 
     def _begin_change(self) -> None:
-        if self.founded and self._change is None:
-            self._change = _Change(time.monotonic_ns())
+        if self.founded:
+            self._changes.begin()
 
     def _act(self, actions: Sequence[_native.MemberAction]) -> None:
         waiting = deque(actions)
@@ -352,8 +425,10 @@ class Coordination:
             action = waiting.popleft()
             match action.kind:
                 case "send" if action.member in self._client_of and action.bytes is not None:
-                    self._tell(action.member, Orders(order=action.bytes))
+                    self._tell(action.member, messages.Orders(order=action.bytes))
                 case "write":
+                    if not self._write(functools.partial(Journal.append, record=action.bytes or b"")):
+                        return
                     self._decided(action)
                     waiting.extend(self._machine.written(time.monotonic()))
                 case "kill" if action.member is not None:
@@ -362,38 +437,24 @@ class Coordination:
                     self.ended = Ended(why=action.why or "", lost=tuple(action.members))
                     self._answer_operators()
 
-    def _tell(self, member: int, message: FromCoordinator) -> None:
+    def _tell(self, member: int, message: messages.FromCoordinator) -> None:
         self._answers.append((self._client_of[member], msgspec.json.encode(message)))
 
     def _decided(self, decision: _native.MemberAction) -> None:
         before, self._members = self._members, tuple(decision.members)
         self._epoch = decision.epoch or 0
-        epoch = self._epochs_before + self._epoch
-        change, self._change = self._change, None
+        epoch, here, of = self._epochs_before + self._epoch, len(self._members), len(self._generation_members)
         newcomers = [each for each in self._members if each not in self._generation_members]
         if self._meeting:
             self._founded(epoch)
         elif newcomers:
-            log.warning(
-                "%s: the others meet %s at the end of a step",
-                self._names(newcomers),
-                "it" if len(newcomers) == 1 else "them",
-            )
+            self._changes.expected([self._name(each) for each in newcomers])
         elif decision.step is None:
             leavers = self._names(each for each in before if each not in self._members)
-            here, all_of_it = len(self._members), len(self._generation_members)
-            log.warning("epoch %d after %s has left: %d of %d ranks go on", epoch, leavers, here, all_of_it)
+            self._changes.left(epoch, leavers, here, of)
         if decision.step is not None and self._epoch > 1:
-            after_ms = 0.0 if change is None else (time.monotonic_ns() - change.since_ns) * 1e-6
-            log.warning(
-                "epoch %d without %s: %d of %d ranks go on, from step %d; decided %.0f ms after the loss was noticed",
-                epoch,
-                self._names(decision.evicted),
-                len(self._members),
-                len(self._generation_members),
-                decision.step or 0,
-                after_ms,
-            )
+            self._changes.lost(epoch, self._names(decision.evicted), here, of, decision.step)
+        self._changes.forget()
         self._answer_operators(decision.evicted)
         self._end_if_finished()
 
@@ -402,32 +463,30 @@ class Coordination:
         self._meeting, self.founded = False, True
         if self._generation == 0:
             return
-        newcomers = self._names(each for each in self._members if each in self._hosts)
-        log.warning("epoch %d with %s: %d ranks go on", epoch, newcomers or "the others", len(self._members))
+        newcomers = [each for each in self._members if each in self._hosts]
+        self._changes.joined(epoch, self._names(newcomers), len(self._members))
         for each in self._members:
             self._hosts.pop(each, None)
         for member, note in self._hellos.items():
             self._act(self._machine.note(member, note, time.monotonic()))
 
     def _names(self, members: Iterable[int]) -> str:
-        return ", ".join(self._who[member] for member in members)
+        return ", ".join(self._name(member) for member in members)
 
-    def _resumed(self, member: int, message: Resumed) -> None:
+    def _name(self, member: int) -> str:
+        """Those that have not come back since the coordinator died have told no name."""
+        return self._who.get(member, f"rank {member}")
+
+    def _resumed(self, member: int, message: messages.Resumed) -> None:
         if self._members and member == self._members[0]:
-            work = "one step's communication was done again" if message.again else "nothing was done again"
-            log.warning(
-                "epoch %d: training goes on, %.0f ms after rank %d stopped; %s",
-                self._epochs_before + message.epoch,
-                message.took_s * 1e3,
-                member,
-                work,
-            )
+            epoch = self._epochs_before + message.epoch
+            self._changes.resumed(epoch, member, message.took_s, again=message.again)
 
     def _finish(self, member: int, steps: int) -> None:
         self._finished[member] = steps
         for other in self._client_of:
             if other != member:
-                self._tell(other, OtherFinished(member=member, steps=steps))
+                self._tell(other, messages.OtherFinished(member=member, steps=steps))
         self._end_if_finished()
 
     def _end_if_finished(self) -> None:
@@ -435,5 +494,5 @@ class Coordination:
         if here and not self._meeting and all(member in self._finished for member in here):
             self.over = True
             for member in self._client_of:
-                self._tell(member, Over())
+                self._tell(member, messages.Over())
             self._answer_operators()

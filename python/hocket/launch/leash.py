@@ -2,8 +2,9 @@
 
 A program of its own that uses only the standard library, run as `python -I -S leash.py` here or sent as text over ssh.
 Its standard input is a line of JSON (`argv`, `environment`, `directory`, `ranks_here`, `silence_s`, `towards`,
-`opens_meeting`), then lines from the launcher: `signal NUMBER`, or an empty one as a sign of life. End of input means
-that the launcher is gone. The rank has its own process group and no input, and dies with this process; orphaned
+`opens_meeting`, `goes_on`), then lines from the launcher: `signal NUMBER`, `end`, or an empty one as a sign of life. End of
+input means that the launcher is gone. A rank with a file in `goes_on` goes on without it, and says there what nobody else hears;
+others end. The rank has its own process group and no input, and dies with this process; orphaned
 descendants are reparented to this process, which ends them. The leash of rank 0 first finds an address and a port for
 torch's store, which that rank will serve, and prints them on its standard output.
 """
@@ -29,6 +30,8 @@ GRACE_S = 3.0
 CANNOT_START = 127
 SIGNALLED = 128
 
+FORWARDED_BYTES = 1 << 16
+
 MEETING = "hocket: meeting at "
 SIOCGIFADDR = 0x8915
 DISCARD_PORT = 9
@@ -42,10 +45,19 @@ class Rank:
     def __init__(self, order: dict[str, Any]) -> None:
         """Fork and execute."""
         self.status: int | None = None
+        self.log = order["goes_on"]
+        self.says: dict[int, int] = {}
+        """Descriptors that the rank's output comes from, and ours for it: it may not end with who reads ours."""
         parent = os.getpid()
+        pipes = {own: os.pipe2(os.O_CLOEXEC) for own in (1, 2)} if self.log else {}
         self.process = os.fork()
         if self.process == 0:
+            for own, (_, writes) in pipes.items():
+                os.dup2(writes, own)
             _become(order, parent)
+        for own, (reads, writes) in pipes.items():
+            os.close(writes)
+            self.says[reads] = own
         with contextlib.suppress(OSError):  # the child does it, too; whichever comes first
             os.setpgid(self.process, self.process)
 
@@ -53,6 +65,21 @@ class Rank:
         """Send a signal to the rank and its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process, number)
+
+    def forward(self, reads: int) -> None:
+        """Pass on what has come there."""
+        own = self.says[reads]
+        data = os.read(reads, FORWARDED_BYTES)
+        if not data:
+            del self.says[reads]
+            return
+        try:
+            while data:
+                data = data[os.write(own, data) :]
+        except OSError:
+            # Nobody reads it any more.
+            with contextlib.suppress(OSError), Path(self.log).open("ab") as log:
+                log.write(data)
 
     def reap(self) -> None:
         """Reap every child that has ended."""
@@ -83,6 +110,10 @@ def main() -> None:
     rank = Rank(order)
     _hold(rank, wake_out, float(order["silence_s"]), told_to_end)
     _end_descendants(rank)
+    while rank.says:
+        # All who could write there have ended.
+        for reads in list(rank.says):
+            rank.forward(reads)
     if reserved is not None:
         reserved.close()
     assert rank.status is not None  # noqa: S101
@@ -189,15 +220,19 @@ def _hold(rank: Rank, wake: int, silence_s: float, told_to_end: list[bool]) -> N
         if rank.status is not None:
             return
         silent = silence_s > 0 and time.monotonic() - heard_s > silence_s
-        if kill_at_s is None and (told_to_end or silent or 0 not in inputs):
+        alone = (silent or 0 not in inputs) and not rank.log
+        if kill_at_s is None and (told_to_end or alone):
             rank.signal(signal.SIGTERM)
             kill_at_s = time.monotonic() + GRACE_S
         if kill_at_s is not None and time.monotonic() >= kill_at_s:
             rank.signal(signal.SIGKILL)
-        ready, _, _ = select.select(inputs, [], [], 1.0)
+        ready, _, _ = select.select([*inputs, *rank.says], [], [], 1.0)
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 1024)
+        for reads in ready:
+            if reads in rank.says:
+                rank.forward(reads)
         if 0 in ready:
             data = os.read(0, 1024)
             if not data:
@@ -207,6 +242,8 @@ def _hold(rank: Rank, wake: int, silence_s: float, told_to_end: list[bool]) -> N
             for line in lines:
                 if line.startswith(b"signal "):
                     rank.signal(int(line.split()[1]))
+                elif line == b"end":
+                    told_to_end.append(True)
 
 
 def _end_descendants(rank: Rank) -> None:

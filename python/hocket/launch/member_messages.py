@@ -27,6 +27,16 @@ class Comes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
     generation: int = 0
 
 
+class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="back"):
+    """First on another connection of a member that has lost the coordinator: which it is, and the last meeting that it was called
+    to; none if it waits for its first."""
+
+    member: Rank
+    who: Name
+    host: Name
+    generation: Rank | None
+
+
 class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="joins"):
     """First on the connection of a process that wants to become a member."""
 
@@ -112,7 +122,7 @@ class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     """All members have finished."""
 
 
-FromMember = Comes | Joins | Notes | AtEdge | Resumed | Finished
+FromMember = Comes | Back | Joins | Notes | AtEdge | Resumed | Finished
 FromClient = FromMember | MustLeave
 FromCoordinator = Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer
 

@@ -18,35 +18,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from hocket import __version__, _native
 from hocket.errors import EpochError, Error, PeerError, RendezvousError
-from hocket.launch import frames
-from hocket.launch.member_messages import (
-    Answer,
-    AtEdge,
-    Comes,
-    Finished,
-    FromMember,
-    Joins,
-    MustLeave,
-    Notes,
-    Orders,
-    OtherFinished,
-    Over,
-    Regroup,
-    Resumed,
-    Welcome,
-    read_from_coordinator,
-)
+from hocket.launch import member_messages as messages
+from hocket.launch.coordinator_link import CoordinatorLink
 from hocket.launch.rendezvous import Job
-from hocket.launch.store import connect
 from hocket.settings import Settings
 
-LOOK_S = 0.02
-"""How often the thread looks whether the engine has lost a peer while nothing waits for it."""
-SEND_TIMEOUT_S = 10.0
 QUIESCE_TIMEOUT_S = 10.0
 """For ops that run when an epoch ends: far longer than the longest."""
 FENCE_TIMEOUT_S = 0.2
@@ -83,9 +61,10 @@ class Membership:
         """The generation's members, by rank."""
         self._number = -1
         """This member's."""
+        self._host = ""
         self._hosts: dict[int, str] = {}
         """Of those that wait to join, or have."""
-        self._regroup: Regroup | None = None
+        self._regroup: messages.Regroup | None = None
         """The meeting that was called last."""
         self._first = 0
         """The step that the generation's machine calls 0."""
@@ -95,6 +74,9 @@ class Membership:
         self._over = False
         self._released = False
         self._closing = False
+        self._at_edge: messages.AtEdge | None = None
+        self._finished: messages.Finished | None = None
+        """What a coordinator must know that this member comes back to."""
         self._stopped_s: float | None = None
         self._without_leavers: tuple[int, ...] | None = None
         self._left: tuple[int, ...] = ()
@@ -107,10 +89,10 @@ class Membership:
         """Steps that stand."""
         self.finished: dict[int, int] = {}
         """Members whose scripts have ended, by their ranks, and after how many steps."""
-        _, self._channel = connect(settings.coordinator, secret, settings.start_timeout_s)
-        self._frames = frames.Frames()
-        self._thread = threading.Thread(target=self._listen, name="hocket-member", daemon=True)
-        self._thread.start()
+        self._link = CoordinatorLink(
+            settings.coordinator, secret, settings.start_timeout_s, settings.coordinator_timeout_s
+        )
+        self._link.listen(self)
 
     @classmethod
     def of_founder(cls, job: Job, engine: _native.Engine) -> Membership:
@@ -129,20 +111,20 @@ class Membership:
             if self._called_again(generation):
                 raise RendezvousError(f"{self._me}: the members of the job have changed again")
             self._engine, self._ranks, self._number = engine, job.members, job.members[job.rank]
-            self._me = f"rank {job.rank} on {job.host}"
+            self._me, self._host = f"rank {job.rank} on {job.host}", job.host
             self._first = self.committed = steps
             self._machine = _native.Participant(
                 member=self._number,
                 host=job.hosts.index(job.host),
                 founds=True,
-                coordinator_patience_s=job.settings.heartbeat_timeout_s,
+                coordinator_patience_s=self._coordinator_patience_s,
                 now_s=time.monotonic(),
             )
             self._pending.clear()
             self._left, self._without_leavers, self._members = (), None, ()
             self.finished.clear()
             who = f"rank {self._number} on {job.host} (process {os.getpid()})"
-            self._tell(Comes(member=self._number, who=who, generation=generation))
+            self._tell(messages.Comes(member=self._number, who=who, generation=generation))
             self._act(self._machine.linked(time.monotonic()))
             found = self._changed.wait_for(
                 lambda: self._pending or self._exit or self._called_again(generation), timeout_s
@@ -158,16 +140,16 @@ class Membership:
             if self._leaves:
                 self._leave_asked.set()
 
-    def join(self, host: str, timeout_s: float) -> Regroup:
+    def join(self, host: str, timeout_s: float) -> messages.Regroup:
         """Become a member of a job that trains. Waits until its members wait for this one: where they meet.
 
         RendezvousError: the coordinator refuses, the job ends, or its members do not come to the end of a step in time.
         """
         with self._changed:
-            self._tell(Joins(host=host, process=os.getpid(), version=__version__))
+            self._tell(messages.Joins(host=host, process=os.getpid(), version=__version__))
         return self.next_meeting(0, timeout_s, "they meet newcomers at the end of a step")
 
-    def next_meeting(self, after: int, timeout_s: float, when: str) -> Regroup:
+    def next_meeting(self, after: int, timeout_s: float, when: str) -> messages.Regroup:
         """The newest meeting later than generation `after`, once the coordinator has called it.
 
         RendezvousError: the coordinator wants none any more, or calls none in time, which says `when` it would.
@@ -204,7 +186,7 @@ class Membership:
         with self._changed:
             return {each: self._hosts[each] for each in self._members if each not in self._ranks}
 
-    def at_edge(self, timeout_s: float, meanwhile: Callable[[], None]) -> Regroup | None:
+    def at_edge(self, timeout_s: float, meanwhile: Callable[[], None]) -> messages.Regroup | None:
         """The last step is applied: wait until all are so far, and the next generation meets. None: the members change before that.
 
         `meanwhile` may raise what makes waiting useless. PeerError: the job ends, or not all have come in time.
@@ -222,19 +204,23 @@ class Membership:
                     return None
                 meanwhile()
                 if time.monotonic() > deadline_s:
+                    named = " and ".join(f"rank {each} on {host}" for each, host in self.newcomers.items())
                     raise PeerError(
-                        f"{self._me}: not all ranks came to meet {self._newcomers_named()} within {timeout_s:g} s\n"
+                        f"{self._me}: not all ranks came to meet {named} within {timeout_s:g} s\n"
                         "hint: see what the others printed",
                         why="timeout",
                     )
                 epoch = None if self._machine is None else self._machine.in_force
                 if epoch is not None and epoch != said:
                     said = epoch
-                    self._tell(AtEdge(epoch=epoch))
+                    self._at_edge = messages.AtEdge(epoch=epoch)
+                    self._tell(self._at_edge)
                 self._changed.wait(WAKE_S)
 
-    def _newcomers_named(self) -> str:
-        return " and ".join(f"rank {each} on {host}" for each, host in self.newcomers.items())
+    @property
+    def _coordinator_patience_s(self) -> float:
+        """Where nobody can go on from a journal, the connection's end ends this member before."""
+        return self._settings.coordinator_timeout_s or self._settings.heartbeat_timeout_s
 
     @property
     def vote(self) -> int:
@@ -324,7 +310,7 @@ class Membership:
         with self._changed:
             took_s = 0.0 if self._stopped_s is None else time.monotonic() - self._stopped_s
             self._stopped_s = None
-            self._tell(Resumed(epoch=epoch, took_s=took_s, again=again))
+            self._tell(messages.Resumed(epoch=epoch, took_s=took_s, again=again))
 
     def finish(self, timeout_s: float) -> None:
         """The script has ended in order. Waits until all others' have, since they may still ask what this one knows."""
@@ -334,7 +320,8 @@ class Membership:
                 return
             if self._machine is None and self._engine is None:
                 return
-            self._tell(Finished(steps=self.committed))
+            self._finished = messages.Finished(steps=self.committed)
+            self._tell(self._finished)
             while not (self._over or self._exit):
                 if time.monotonic() > deadline_s:
                     log.warning("%s: not all ranks have finished %g s after this one", self._me, timeout_s)
@@ -346,12 +333,8 @@ class Membership:
 
     def close(self) -> None:
         """Take no further part; idempotent. The engine closes after it."""
-        if self._closing:
-            return
         self._closing = True
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-        self._channel.close()
+        self._link.close()
 
     @property
     def _engine_of_generation(self) -> _native.Engine:
@@ -372,56 +355,75 @@ class Membership:
                 return epoch
         return None
 
-    def _listen(self) -> None:
-        """The thread."""
-        while not self._closing:
-            try:
-                data = self._channel.arrived(LOOK_S)
-                with self._changed:
-                    self._frames.feed(data)
-                    while (payload := self._frames.poll()) is not None:
-                        self._hear(payload)
-                    self._note_losses()
-                    if self._machine is not None:
-                        self._act(self._machine.tick(time.monotonic()))
-                    if self._machine is not None and self._leave_asked.is_set():
-                        self._leave_asked.clear()
-                        self._act(self._machine.leave_asked(time.monotonic()))
-            except (OSError, Error) as error:
-                self._end(str(error))
-                return
+    def look(self) -> None:
+        """What has happened that the machine does not know."""
+        with self._changed:
+            self._note_losses()
+            if self._machine is not None:
+                self._act(self._machine.tick(time.monotonic()))
+            if self._machine is not None and self._leave_asked.is_set():
+                self._leave_asked.clear()
+                self._act(self._machine.leave_asked(time.monotonic()))
 
-    def _hear(self, payload: bytes) -> None:
-        match read_from_coordinator(payload):
-            case Orders(order=order):
+    def unlinked(self) -> bool:
+        """The coordinator is gone. Whether another one is waited for: what it does not decide goes on as it is."""
+        with self._changed:
+            if self._over or self._closing or self._exit or self._number < 0:
+                return False
+            if self._machine is not None:
+                self._act(self._machine.unlinked(time.monotonic()))
+            return True
+
+    def linked_again(self) -> None:
+        """Tell another coordinator what it must know."""
+        with self._changed:
+            generation = self._regroup.generation if self._regroup else 0 if self._ranks else None
+            who = f"rank {self._number} on {self._host} (process {os.getpid()})"
+            self._tell(messages.Back(member=self._number, who=who, host=self._host, generation=generation))
+            if self._machine is not None:
+                self._act(self._machine.linked(time.monotonic()))
+            for standing in (self._at_edge, self._finished):
+                if standing is not None:
+                    self._tell(standing)
+        log.warning("%s: another launcher has come", self._me)
+
+    def hear(self, payload: bytes) -> None:
+        """The coordinator says something."""
+        with self._changed:
+            self._heed(payload)
+            self._changed.notify_all()
+
+    def _heed(self, payload: bytes) -> None:
+        match messages.read_from_coordinator(payload):
+            case messages.Orders(order=order):
                 if self._machine is not None:
                     self._act(self._machine.order(order, time.monotonic()))
-            case OtherFinished(member=member, steps=steps):
+            case messages.OtherFinished(member=member, steps=steps):
                 self.finished.update(dict.fromkeys(self._in_ranks([member]), steps))
-            case Welcome(member=member, host=host):
+            case messages.Welcome(member=member, host=host):
                 self._hosts[member] = host
                 if self._number < 0:
                     self._wait_as(member, host)
-            case Regroup() as meeting:
-                self._regroup, self._machine = meeting, None
+            case messages.Regroup() as meeting:
+                self._regroup, self._machine, self._at_edge = meeting, None, None
                 self._stopped_s = self._stopped_s or time.monotonic()
-            case Answer(text=text):
+            case messages.Answer(text=text):
                 self._exit = text
-            case Over():
+                self._interrupt(text)
+            case messages.Over():
                 self._over = True
-            case MustLeave():
+            case messages.MustLeave():
                 self._leave_asked.set()
-        self._changed.notify_all()
 
     def _wait_as(self, member: int, host: str) -> None:
         """This process is to become that member: until then, it takes part in what the others decide."""
-        self._number, self._me = member, f"rank {member} on {host}"
+        self._number, self._me, self._host = member, f"rank {member} on {host}", host
         self._machine = _native.Participant(
             member=member,
             # Of others' hosts it shares none yet.
             host=JOINERS_HOST + member,
             founds=False,
-            coordinator_patience_s=self._settings.heartbeat_timeout_s,
+            coordinator_patience_s=self._coordinator_patience_s,
             now_s=time.monotonic(),
         )
         self._act(self._machine.linked(time.monotonic()))
@@ -443,7 +445,7 @@ class Membership:
             kinds.add(action.kind)
             match action.kind:
                 case "send" if action.bytes is not None:
-                    self._tell(Notes(note=action.bytes))
+                    self._tell(messages.Notes(note=action.bytes))
                 case "quiesce":
                     self._stopped_s = self._stopped_s or time.monotonic()
                     self._engine_of_generation.quiesce("the members of the job change", QUIESCE_TIMEOUT_S)
@@ -484,7 +486,7 @@ class Membership:
             with contextlib.suppress(Error):
                 self._engine.interrupt(why)
 
-    def _end(self, why: str) -> None:
+    def end(self, why: str) -> None:
         """Nothing more comes of the coordinator."""
         with self._changed:
             if not (self._over or self._closing):
@@ -492,8 +494,7 @@ class Membership:
                 self._interrupt(self._exit)
             self._changed.notify_all()
 
-    def _tell(self, message: FromMember) -> None:
-        try:
-            self._channel.send(frames.encode(msgspec.json.encode(message)), time.monotonic() + SEND_TIMEOUT_S)
-        except OSError as error:
-            self._end(str(error))
+    def _tell(self, message: messages.FromMember) -> None:
+        # The link notices it, too, and what must be known is told to the next coordinator.
+        with contextlib.suppress(OSError):
+            self._link.say(message)

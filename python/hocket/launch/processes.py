@@ -152,8 +152,9 @@ class Process:
             os.killpg(self._leash.pid, signal.SIGKILL)
 
     def let_go(self) -> None:
-        """Close the leash's input, whereupon it ends the rank."""
+        """Have the leash end the rank."""
         assert self._leash.stdin is not None  # noqa: S101
+        self._say(b"end\n")
         with contextlib.suppress(OSError):
             self._leash.stdin.close()
 

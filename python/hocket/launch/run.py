@@ -24,7 +24,9 @@ from typing import Any, BinaryIO
 from hocket.errors import PeerError, RendezvousError, UsageError
 from hocket.launch import address as addresses
 from hocket.launch import listening, output
-from hocket.launch.coordination import Coordination, Ended
+from hocket.launch.change_log import Ended
+from hocket.launch.coordination import Coordination
+from hocket.launch.journal import Journal, Served
 from hocket.launch.ledger import Ledger
 from hocket.launch.processes import SIGNALLED, SILENCE_S, Flow, Process, ProcessSpec, end_all
 from hocket.launch.running import announced
@@ -40,6 +42,8 @@ REPORT_S = 10.0
 TERMINATE_S = 5.0
 """From SIGTERM to SIGKILL, and from there to the end of the leash."""
 LAST_LINES_SHOWN = 8
+COORDINATOR_TIMEOUT_S = 300.0
+"""How long ranks train on without a launcher that keeps a journal."""
 PUT_TIMEOUT_S = 10.0
 """Time-out for the launcher to reach its own store."""
 
@@ -84,8 +88,8 @@ class Outcome:
 
     @property
     def code(self) -> int:
-        """Exit code of the launcher: the first failure's, or 0."""
-        return self.failures[0].code if self.failures else 0
+        """Exit code of the launcher: the first failure's; 1 for another end than that of the scripts, or 0."""
+        return self.failures[0].code if self.failures else int(self.ended is not None)
 
 
 def launch(
@@ -98,6 +102,7 @@ def launch(
     quiet_others: bool = False,
     members_min: int | None = None,
     members_max: int | None = None,
+    journal: Path | None = None,
     out: BinaryIO | None = None,
     err: BinaryIO | None = None,
 ) -> Outcome:
@@ -113,10 +118,12 @@ def launch(
         members_min: the job goes on without ranks that it loses while so many are left; None: it ends with the first. The launcher
             serves the store.
         members_max: so many ranks it may have when others join; default: as many as are started.
+        journal: an elastic job keeps one there, from which `resume` goes on when this process has died; ranks go on meanwhile.
         out, err: targets of the output; default: this process's own.
 
     Raises:
         RendezvousError: the store's address is taken, or a command cannot be started.
+        UsageError: there is a journal already, or it cannot be written.
         KeyboardInterrupt: Ctrl-C, after all ranks have ended. SIGTERM and SIGHUP: SystemExit.
 
     >>> import io
@@ -127,6 +134,8 @@ def launch(
         raise UsageError("there is no rank to start")
     secret = secrets.token_hex(32)
     settings = dataclasses.replace(settings or Settings.from_environment(), coordinator=None, joins=False)
+    patience_s = None if journal is None else settings.coordinator_timeout_s or COORDINATOR_TIMEOUT_S
+    settings = dataclasses.replace(settings, coordinator_timeout_s=patience_s)
     services = _Services()
     with contextlib.ExitStack() as stack:
         if serve:
@@ -153,17 +162,30 @@ def launch(
                 where = addresses.join(host, services.coordinator.port)
                 settings = dataclasses.replace(settings, coordinator=where)
                 stack.enter_context(announced(where, secret, processes[0].argv, settings))
+                if journal is not None:
+                    served = Served(
+                        host=host,
+                        coordinator=where,
+                        secret=secret,
+                        command=tuple(processes[0].argv),
+                        settings=settings.to_environment(),
+                        members_min=members_min,
+                        members_max=members_max or len(processes),
+                    )
+                    kept = Journal.create(journal, served, services.coordination.generation())
+                    stack.callback(kept.close, done=True)
+                    services.coordination.keep(kept)
             _put(values, store, bytes.fromhex(secret))
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
-        signals = stack.enter_context(_signals())
+        signals = stack.enter_context(collected_signals())
         environments = variables(processes, settings, store=store, served=serve, secret=secret)
         running: list[Process] = []
         stack.callback(end_all, running)
         for rank, spec in enumerate(processes):
             channels = output.channels(rank, len(processes), out, err, quiet_others=quiet_others)
             running.append(Process(rank, spec, out=channels[0], err=channels[1]))
-        orders = _Orders(environments=environments, store=store)
+        orders = _Orders(environments=environments, store=store, journal=journal)
         begun = orders.give(running, signals, settings.start_timeout_s)
         kind = _Watch if services.coordination is None else _ElasticWatch
         failures = kind(begun, signals, services).until_the_end()
@@ -192,6 +214,7 @@ class _Orders:
 
     environments: Sequence[dict[str, str]]
     store: str
+    journal: Path | None
 
     def give(self, processes: Sequence[Process], signals: list[int], timeout_s: float) -> Sequence[Process]:
         """Start rank 0, whose leash first announces torch's store, then the others.
@@ -231,6 +254,7 @@ class _Orders:
             "silence_s": SILENCE_S if spec.remote else 0,
             "towards": addresses.split(self.store)[0],
             "opens_meeting": meeting is None,
+            "goes_on": None if self.journal is None else f"{self.journal.absolute()}.rank{process.rank}.log",
         }
 
 
@@ -373,7 +397,7 @@ def _machine(spec: ProcessSpec) -> str | None:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
+def collected_signals() -> Iterator[list[int]]:
     """Collect Ctrl-C, SIGTERM and SIGHUP instead of dying of them; only possible in the main thread."""
     arrived: list[int] = []
     if threading.current_thread() is not threading.main_thread():
