@@ -22,10 +22,12 @@ from hocket import __version__, _native
 from hocket.launch.frames import FrameError
 from hocket.launch.member_messages import (
     Answer,
+    Asks,
     AtEdge,
     Comes,
     Finished,
     FromCoordinator,
+    Hears,
     Joins,
     MustLeave,
     Notes,
@@ -34,9 +36,11 @@ from hocket.launch.member_messages import (
     Over,
     Regroup,
     Resumed,
+    Unheard,
     Welcome,
     read_from_client,
 )
+from hocket.launch.sight import Sight
 from hocket.launch.stores import Stores
 
 TICK_NS = 50_000_000
@@ -79,8 +83,8 @@ class Coordination:
     ) -> None:
         """Of a job that `founders` members begin, which others may join at `stores` while it has fewer than `members_max`.
 
-        A member that is asked for a report, and gives none for `heartbeat_s`, is left behind, and so is a newcomer whose epoch has
-        not begun after `join_patience_s`."""
+        A member that is silent for `heartbeat_s`, and that others cannot hear either, is left behind; so is one that is asked for a
+        report and gives none for so long, and a newcomer whose epoch has not begun after `join_patience_s`."""
         self._members_min, self._members_max = members_min, members_max
         self._heartbeat_s, self._join_patience_s = heartbeat_s, join_patience_s
         self._stores = stores
@@ -102,6 +106,11 @@ class Coordination:
         """The member that each of them wants to leave."""
         self._member_of: dict[int, int] = {}
         self._client_of: dict[int, int] = {}
+        self._sights: dict[int, Sight] = {}
+        """Of those that are connected."""
+        self._unheard: set[int] = set()
+        self._shut_out: set[int] = set()
+        """Lost members, some of which may come back and not know it."""
         self._who: dict[int, str] = {}
         self._answers: list[tuple[int, bytes]] = []
         self._finished: dict[int, int] = {}
@@ -157,7 +166,15 @@ class Coordination:
         if client not in self._member_of:
             raise FrameError("a member's message before its name")
         member = self._member_of[client]
+        if member in self._shut_out:
+            # It was told so, and will hear that.
+            return
+        if self._sights[member].heard():
+            self._unheard.discard(member)
+            self._tell(member, Unheard())
         match message:
+            case Asks():
+                self._tell(member, Hears())
             case Notes():
                 self._note(member, message.note, now_ns)
             case AtEdge():
@@ -179,17 +196,23 @@ class Coordination:
         member = self._member_of.pop(client, None)
         if member is None:
             return
-        del self._client_of[member]
+        del self._client_of[member], self._sights[member]
+        self._unheard.discard(member)
         self._hellos.pop(member, None)
         self._at_edge.pop(member, None)
         if self.over:
             return
-        if self._generation > 0 and self._meeting and member in self._generation_members:
-            self._meet_without(member)
-            return
         if self.has(member):
             self._begin_change()
-        self._act(self._machine.unlinked(member, time.monotonic()))
+        self._unlinked(member)
+
+    def _unlinked(self, member: int) -> None:
+        """It is not there any more, as far as this end of its connection knows."""
+        if self._generation > 0 and self._meeting and member in self._generation_members:
+            missing = {each for each in self._members if each not in self._client_of} | self._unheard
+            self._meet_without([each for each in self._members if each in missing])
+        else:
+            self._act(self._machine.unlinked(member, time.monotonic()))
 
     def gone(self, member: int) -> None:
         """A member's process has ended, says the launcher."""
@@ -199,7 +222,19 @@ class Coordination:
         """Time passes."""
         if now_ns >= self._ticked_ns + TICK_NS and not self.over:
             self._ticked_ns = now_ns
+            self._look()
             self._act(self._machine.tick(now_ns * 1e-9))
+
+    def _look(self) -> None:
+        """At members that cannot be heard."""
+        for member, sight in self._sights.items():
+            match sight.look():
+                case "ask":
+                    self._tell(member, Asks())
+                case "lost":
+                    self._unheard.add(member)
+                    self._unlinked(member)
+                    self._regroup_at_the_edge()
 
     def deadline_ns(self) -> int | None:
         """When `expire` is due next."""
@@ -222,8 +257,12 @@ class Coordination:
         if not expected:
             raise FrameError(f"{message.who} comes as member {member}, which it is not")
         self._present.add(member)
-        self._member_of[client], self._client_of[member] = member, client
+        self._connected(client, member)
         self._who.setdefault(member, message.who)
+
+    def _connected(self, client: int, member: int) -> None:
+        self._member_of[client], self._client_of[member] = member, client
+        self._sights[member] = Sight(self._heartbeat_s)
 
     def _join(self, client: int, message: Joins) -> None:
         if client in self._member_of:
@@ -239,7 +278,7 @@ class Coordination:
             self._answers.append((client, msgspec.json.encode(Answer(done=False, text=why))))
             return
         member, self._next = self._next, self._next + 1
-        self._member_of[client], self._client_of[member] = member, client
+        self._connected(client, member)
         self._who[member] = f"rank {member} on {message.host} (process {message.process})"
         self._hosts[member] = message.host
         for other in self._client_of:
@@ -265,25 +304,35 @@ class Coordination:
         self._act(actions)
 
     def _regroup_at_the_edge(self) -> None:
-        """The next generation meets, if all wait for it: those of the newest epoch, in which there are newcomers."""
+        """The next generation meets, if all wait for it: those of the newest epoch, in which there are newcomers. They need nothing
+        of members that are silent, and train on without these."""
         here = [each for each in self._members if each in self._generation_members]
-        waiting = all(self._at_edge.get(each) == self._epoch for each in here)
-        if self._meeting or here == list(self._members) or not here or not waiting:
+        heard = [each for each in here if each not in self._unheard]
+        waiting = all(self._at_edge.get(each) == self._epoch for each in heard)
+        newcomers = [each for each in self._members if each not in here and each not in self._unheard]
+        if self._meeting or not newcomers or not heard or not waiting:
             return
-        linked = all(each in self._client_of for each in self._members)
-        if linked:
-            self._regroup(self._members)
+        if all(each in self._client_of for each in self._members):
+            self._meet_without([each for each in self._members if each in self._unheard])
 
-    def _meet_without(self, lost: int) -> None:
-        """Somebody has died while the generation met."""
-        log.warning("%s was lost before all had met it; the others meet once more", self._who[lost])
-        members = tuple(each for each in self._generation_members if each in self._client_of)
-        self._stores.refuse_absent(self._generation_members.index(lost), f"{self._who[lost]} is lost")
+    def _meet_without(self, lost: Sequence[int]) -> None:
+        """The members meet, without those of them that were lost on the way."""
+        for each in lost:
+            log.warning("%s was lost before all had met it; the others meet without it", self._who[each])
+            self._shut_out.add(each)
+            if each in self._client_of:
+                # It may come back.
+                number = self._epochs_before + self._epoch + 1
+                why = f"evicted in epoch {number}: it could not be heard when the job's ranks met"
+                self._tell(each, Answer(done=False, text=why))
+            if self._meeting:
+                self._stores.refuse(self._generation_members.index(each), f"{self._who[each]} is lost")
+        members = tuple(each for each in self._members if each not in lost)
         if len(members) >= self._members_min:
             self._regroup(members)
             return
         why = f"{len(members)} of at least {self._members_min} members are left"
-        self.ended = Ended(why=why, lost=(lost,))
+        self.ended = Ended(why=why, lost=tuple(lost))
         for each in members:
             self._tell(each, Answer(done=False, text=f"the job ends: {why}"))
         self._answer_operators()
@@ -367,6 +416,7 @@ class Coordination:
 
     def _decided(self, decision: _native.MemberAction) -> None:
         before, self._members = self._members, tuple(decision.members)
+        self._shut_out.update(decision.evicted)
         self._epoch = decision.epoch or 0
         epoch = self._epochs_before + self._epoch
         change, self._change = self._change, None

@@ -108,13 +108,27 @@ class Regroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     store: str
 
 
+class Asks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="asks"):
+    """In both directions: whoever has not heard the other for a while wants a sign of it."""
+
+
+class Hears(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="hears"):
+    """That sign."""
+
+
+class Unheard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="unheard"):
+    """To a member that can be heard again: it has to say once more where it is."""
+
+
 class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="over"):
     """All members have finished."""
 
 
-FromMember = Comes | Joins | Notes | AtEdge | Resumed | Finished
+FromMember = Comes | Joins | Notes | AtEdge | Resumed | Finished | Asks | Hears
 FromClient = FromMember | MustLeave
-FromCoordinator = Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer
+FromCoordinator = (
+    Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer | Asks | Hears | Unheard
+)
 
 _from_client: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)
 _from_coordinator: msgspec.json.Decoder[FromCoordinator] = msgspec.json.Decoder(FromCoordinator)

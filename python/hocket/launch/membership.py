@@ -18,16 +18,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from hocket import __version__, _native
 from hocket.errors import EpochError, Error, PeerError, RendezvousError
-from hocket.launch import frames
+from hocket.launch.link import Link
 from hocket.launch.member_messages import (
     Answer,
     AtEdge,
     Comes,
     Finished,
+    FromCoordinator,
     FromMember,
     Joins,
     MustLeave,
@@ -38,15 +37,12 @@ from hocket.launch.member_messages import (
     Regroup,
     Resumed,
     Welcome,
-    read_from_coordinator,
 )
 from hocket.launch.rendezvous import Job
-from hocket.launch.store import connect
 from hocket.settings import Settings
 
 LOOK_S = 0.02
 """How often the thread looks whether the engine has lost a peer while nothing waits for it."""
-SEND_TIMEOUT_S = 10.0
 QUIESCE_TIMEOUT_S = 10.0
 """For ops that run when an epoch ends: far longer than the longest."""
 FENCE_TIMEOUT_S = 0.2
@@ -107,8 +103,8 @@ class Membership:
         """Steps that stand."""
         self.finished: dict[int, int] = {}
         """Members whose scripts have ended, by their ranks, and after how many steps."""
-        _, self._channel = connect(settings.coordinator, secret, settings.start_timeout_s)
-        self._frames = frames.Frames()
+        self._silence_max_s = settings.silence_max_s(elastic=True)
+        self._link = Link(settings.coordinator, secret, settings.start_timeout_s, self._silence_max_s)
         self._thread = threading.Thread(target=self._listen, name="hocket-member", daemon=True)
         self._thread.start()
 
@@ -135,7 +131,7 @@ class Membership:
                 member=self._number,
                 host=job.hosts.index(job.host),
                 founds=True,
-                coordinator_patience_s=job.settings.heartbeat_timeout_s,
+                coordinator_patience_s=self._silence_max_s,
                 now_s=time.monotonic(),
             )
             self._pending.clear()
@@ -150,10 +146,8 @@ class Membership:
             if self._called_again(generation):
                 raise RendezvousError(f"{self._me}: the members of the job have changed again")
             if not found or self._exit:
-                why = (
-                    self._exit or f"not all {job.world} ranks came to the coordinator within {timeout_s:g} s"
-                )
-                raise RendezvousError(f"{why}\nhint: see what the others printed")
+                missing = f"not all {job.world} ranks came to the coordinator within {timeout_s:g} s"
+                raise RendezvousError(f"{self._exit or missing}\nhint: see what the others printed")
             self._pending.clear()
             if self._leaves:
                 self._leave_asked.set()
@@ -330,9 +324,7 @@ class Membership:
         """The script has ended in order. Waits until all others' have, since they may still ask what this one knows."""
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
-            if self._closing or self._exit:
-                return
-            if self._machine is None and self._engine is None:
+            if self._closing or self._exit or (self._machine is None and self._engine is None):
                 return
             self._tell(Finished(steps=self.committed))
             while not (self._over or self._exit):
@@ -351,7 +343,7 @@ class Membership:
         self._closing = True
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        self._channel.close()
+        self._link.close()
 
     @property
     def _engine_of_generation(self) -> _native.Engine:
@@ -376,11 +368,11 @@ class Membership:
         """The thread."""
         while not self._closing:
             try:
-                data = self._channel.arrived(LOOK_S)
+                data = self._link.arrived(LOOK_S)
                 with self._changed:
-                    self._frames.feed(data)
-                    while (payload := self._frames.poll()) is not None:
-                        self._hear(payload)
+                    for message in self._link.read(data):
+                        self._hear(message)
+                    self._look()
                     self._note_losses()
                     if self._machine is not None:
                         self._act(self._machine.tick(time.monotonic()))
@@ -391,8 +383,16 @@ class Membership:
                 self._end(str(error))
                 return
 
-    def _hear(self, payload: bytes) -> None:
-        match read_from_coordinator(payload):
+    def _look(self) -> None:
+        """Whether it hears the coordinator is for the machine to know."""
+        seen = self._link.look()
+        if seen is not None and self._machine is not None:
+            self._act(self._machine.unlinked(time.monotonic()))
+            if seen == "back":
+                self._act(self._machine.linked(time.monotonic()))
+
+    def _hear(self, message: FromCoordinator) -> None:
+        match message:
             case Orders(order=order):
                 if self._machine is not None:
                     self._act(self._machine.order(order, time.monotonic()))
@@ -421,7 +421,7 @@ class Membership:
             # Of others' hosts it shares none yet.
             host=JOINERS_HOST + member,
             founds=False,
-            coordinator_patience_s=self._settings.heartbeat_timeout_s,
+            coordinator_patience_s=self._silence_max_s,
             now_s=time.monotonic(),
         )
         self._act(self._machine.linked(time.monotonic()))
@@ -494,6 +494,6 @@ class Membership:
 
     def _tell(self, message: FromMember) -> None:
         try:
-            self._channel.send(frames.encode(msgspec.json.encode(message)), time.monotonic() + SEND_TIMEOUT_S)
+            self._link.tell(message)
         except OSError as error:
             self._end(str(error))

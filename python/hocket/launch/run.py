@@ -143,7 +143,7 @@ def launch(
                     len(processes),
                     members_min,
                     members_max or len(processes),
-                    heartbeat_s=settings.heartbeat_timeout_s,
+                    heartbeat_s=settings.silence_max_s(elastic=True),
                     join_patience_s=settings.timeout_s,
                     stores=stores,
                 )
