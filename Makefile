@@ -113,8 +113,8 @@ exactly-once: base ## that every gradient is applied once under random schedules
 	HOCKET_FUZZ_CASES=$(CASES) RUST_TEST_THREADS=2 timeout $(RUST_LIMIT_S) cargo test --profile bench -p hocket-executor --lib properties
 	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/training/test_exactly_once.py tests/torch/test_delayed.py -k "once or reference"
 
-elastic: base ## that jobs survive a death at each edge of a step, and at random moments: CASES of them, on real ranks
-	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/torch/test_elastic.py
+elastic: base ## that jobs survive a death at each edge of a step, and kills, stops, cuts and joins at random: CASES of each, on real ranks
+	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/torch/test_elastic.py tests/torch/test_join.py tests/torch/test_cuts.py
 
 bench: base ## benchmarks, in alternation with other libraries; `python -m benches` has more
 	$(BIN)/hocket bench all_reduce --against gloo$$(test -x $(BIN)/mpirun && echo ,mpi)

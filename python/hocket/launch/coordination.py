@@ -25,6 +25,7 @@ from hocket.launch.member_messages import (
     Asks,
     AtEdge,
     Comes,
+    Ends,
     Finished,
     FromCoordinator,
     Hears,
@@ -217,6 +218,11 @@ class Coordination:
     def gone(self, member: int) -> None:
         """A member's process has ended, says the launcher."""
         self._act(self._machine.gone(member, time.monotonic()))
+
+    def end_all(self) -> None:
+        """The launcher ends all ranks, whatever the machine decides meanwhile."""
+        for member in self._client_of:
+            self._tell(member, Ends())
 
     def expire(self, now_ns: int) -> None:
         """Time passes."""

@@ -120,6 +120,10 @@ class Unheard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     """To a member that can be heard again: it has to say once more where it is."""
 
 
+class Ends(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ends"):
+    """The launcher ends the job: a SIGTERM is no notice to one rank, but the end of all."""
+
+
 class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="over"):
     """All members have finished."""
 
@@ -127,7 +131,7 @@ class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 FromMember = Comes | Joins | Notes | AtEdge | Resumed | Finished | Asks | Hears
 FromClient = FromMember | MustLeave
 FromCoordinator = (
-    Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer | Asks | Hears | Unheard
+    Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer | Asks | Hears | Unheard | Ends
 )
 
 _from_client: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 
 from hocket import __version__, _native
 from hocket.errors import EpochError, Error, PeerError, RendezvousError
+from hocket.launch.departure import Departure
 from hocket.launch.link import Link
 from hocket.launch.member_messages import (
     Answer,
     AtEdge,
     Comes,
+    Ends,
     Finished,
     FromCoordinator,
     FromMember,
@@ -97,8 +99,7 @@ class Membership:
         """Members that have left in order."""
         self._gone: set[int] = set()
         """Lost members whose processes have ended, as the coordinator knows from this one."""
-        self._leave_asked = threading.Event()
-        self._leaves = False
+        self._departure = Departure()
         self.committed = 0
         """Steps that stand."""
         self.finished: dict[int, int] = {}
@@ -149,8 +150,7 @@ class Membership:
                 missing = f"not all {job.world} ranks came to the coordinator within {timeout_s:g} s"
                 raise RendezvousError(f"{self._exit or missing}\nhint: see what the others printed")
             self._pending.clear()
-            if self._leaves:
-                self._leave_asked.set()
+            self._departure.ask_again()
 
     def join(self, host: str, timeout_s: float) -> Regroup:
         """Become a member of a job that trains. Waits until its members wait for this one: where they meet.
@@ -246,8 +246,7 @@ class Membership:
     def leave(self) -> None:
         """Ask the coordinator to go on without this member, after a step that is still to come. In any thread, and in handlers of
         signals."""
-        self._leaves = True
-        self._leave_asked.set()
+        self._departure.ask()
 
     def prepared(self, step: int, vote: int) -> bool:
         """All sums of a step are here, and the smallest vote. Whether the step goes on to the barrier; else the members change."""
@@ -376,8 +375,7 @@ class Membership:
                     self._note_losses()
                     if self._machine is not None:
                         self._act(self._machine.tick(time.monotonic()))
-                    if self._machine is not None and self._leave_asked.is_set():
-                        self._leave_asked.clear()
+                    if self._machine is not None and self._departure.due():
                         self._act(self._machine.leave_asked(time.monotonic()))
             except (OSError, Error) as error:
                 self._end(str(error))
@@ -410,7 +408,9 @@ class Membership:
             case Over():
                 self._over = True
             case MustLeave():
-                self._leave_asked.set()
+                self._departure.ask()
+            case Ends():
+                self._departure.job_ends()
         self._changed.notify_all()
 
     def _wait_as(self, member: int, host: str) -> None:

@@ -335,6 +335,12 @@ class _ElasticWatch(_Watch):
         coordination = self._services.coordination
         return coordination is not None and coordination.goes_on and not self._steps
 
+    def _plan_the_end(self, patience_s: float) -> None:
+        coordination, coordinator = self._services.coordination, self._services.coordinator
+        if coordination is not None and coordinator is not None:
+            coordinator.call(coordination.end_all)
+        super()._plan_the_end(patience_s)
+
     def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
         coordination, coordinator = self._services.coordination, self._services.coordinator
         if coordination is None or coordinator is None:
