@@ -117,13 +117,13 @@ exactly-once: base ## that every gradient is applied once under random schedules
 	HOCKET_FUZZ_CASES=$(CASES) RUST_TEST_THREADS=2 timeout $(RUST_LIMIT_S) cargo test --profile bench -p hocket-executor --lib properties
 	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/training/test_exactly_once.py tests/torch/test_delayed.py -k "once or reference"
 
-elastic: base ## that jobs survive a death at each edge of a step, and at random moments: CASES of them, on real ranks
-	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/torch/test_elastic.py
+elastic: base ## that jobs survive a death at each edge of a step, and kills, stops, cuts and joins at random: CASES of each, on real ranks
+	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/torch/test_elastic.py tests/torch/test_join.py tests/torch/test_cuts.py tests/torch/test_resume.py
 
 CHURN_S ?= 3600
 
 churn: base ## that a job goes on, and does not grow, while a rank is killed or joins every 0.5 to 2 s, for CHURN_S seconds
-	HOCKET_CHURN_S=$(CHURN_S) $(LONG) tests/torch/test_join.py -k churn
+	HOCKET_CHURN_S=$(CHURN_S) $(LONG) tests/torch/test_churn.py
 
 bench: base ## benchmarks, in alternation with other libraries; `python -m benches` has more
 	$(BIN)/hocket bench all_reduce --against gloo$$(test -x $(BIN)/mpirun && echo ,mpi)

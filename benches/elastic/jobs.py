@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,6 +111,11 @@ class Job:
             if time.monotonic() > deadline_s or self.began[0].poll() is not None:
                 raise PeerError(f"{world} ranks did not train within {TIMEOUT_S:g} s\n{self.said()}")
             time.sleep(POLL_S)
+
+    def stood_still_s(self) -> float:
+        """For how long rank 0 did at the last change, by the launcher's words."""
+        found = re.findall(r"training goes on, (\d+) ms after", (self.directory / "0.log").read_text())
+        return int(found[-1]) * 1e-3
 
     def said(self) -> str:
         """The last words of all processes."""

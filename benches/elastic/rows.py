@@ -17,9 +17,10 @@ from benches.emulated import hosts
 from benches.row import Row
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.launch.testbed import Testbed
+from hocket.settings import Settings
 
 WORLD, GIGABIT = 4, 1e9
-KILLS, LEAVES, RESTARTS = 10, 5, 3
+KILLS, LEAVES, CUTS, RESTARTS = 10, 5, 5, 3
 TURNS, STEPS = 4, 40
 STATE_BYTES, SMALL_STATE_BYTES, SLOW_BIT_PER_S = 1 << 30, 1 << 28, 2e8
 LEAVE_MORE_S, JOIN_MORE_S = 0.05, 0.3
@@ -46,12 +47,18 @@ def _ended(job: Job, number: int, draw: random.Random, since_s: float = 0.0) -> 
 
     `since_s`: since then, all have trained that are there.
     """
+    victim, others = _chosen(job, draw, since_s)
+    os.kill(victim, number)
+    return time.monotonic(), others
+
+
+def _chosen(job: Job, draw: random.Random, since_s: float) -> tuple[int, set[int]]:
+    """The process of the highest rank, somewhere in a step, and those of the others."""
     there = job.settled(WORLD, since_s=since_s)
     ranks = {process: own[-1].rank for process, own in there.items()}
     victim = max(ranks, key=lambda process: ranks[process])
     time.sleep(draw.uniform(0, step_s(list(there.values()))))
-    os.kill(victim, number)
-    return time.monotonic(), set(ranks) - {victim}
+    return victim, set(ranks) - {victim}
 
 
 def _changes(name: str, cluster: Cluster, target_s: float) -> list[Row]:
@@ -160,6 +167,38 @@ def torchft() -> list[Row]:
     return _against("torchft", "torchft", 3, torchft_job, restarts=False)
 
 
+def host_killed() -> list[Row]:
+    """A host whose cable is cut, so that nobody is told."""
+    cluster = _star()
+    slots = _slots(cluster)
+    all_s, stopped_s, began_s, draw = [], [], 0.0, random.Random(0)  # noqa: S311  # no secret
+    with Testbed(cluster) as bed, hocket_job(bed, slots) as job:
+        for _ in range(CUTS):
+            _, others = _chosen(job, draw, began_s)
+            bed.cut(hosts=slots[-1:])
+            at_s = time.monotonic()
+            later = job.settled(WORLD - 1, since_s=at_s)
+            all_s.append(going_on_s(later, others.__contains__, at_s=at_s, world=WORLD - 1))
+            stopped_s.append(job.stood_still_s())
+            bed.mend(hosts=slots[-1:])
+            began_s = time.monotonic()
+            job.join(slots[-1])
+    noticed_s = [total_s - still_s for total_s, still_s in zip(all_s, stopped_s, strict=True)]
+    silence_s = Settings().silence_max_s(elastic=True)
+    what = "a host's cable is cut"
+    return [
+        Row.over(
+            all_s,
+            name="host-killed",
+            what=f"{what}: until all others have stepped, less a step",
+            target=silence_s + 0.3,
+            unit="s",
+        ),
+        Row.over(noticed_s, name="host-killed", what=f"{what}: of that, until rank 0 stops", unit="s"),
+        Row.over(stopped_s, name="host-killed", what=f"{what}: of that, from there on", target=0.3, unit="s"),
+    ]
+
+
 def _steps_s(cluster: Cluster, *, elastic: bool) -> float:
     slots = _slots(cluster)
     with Testbed(cluster) as bed, hocket_job(bed, slots, elastic=elastic) as job:
@@ -242,6 +281,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "one-host": one_host,
     "torchelastic": torchelastic,
     "torchft": torchft,
+    "host-killed": host_killed,
     "nothing-fails": nothing_fails,
     "state": state,
     "sources": sources,

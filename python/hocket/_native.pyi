@@ -1200,7 +1200,7 @@ class Coordinator:
         """A member says something. RendezvousError: nothing that one says."""
 
     def unlinked(self, member: int, now_s: float) -> list[MemberAction]:
-        """A member's connection has ended."""
+        """A member's connection has ended, or it cannot be heard."""
 
     def gone(self, member: int, now_s: float) -> list[MemberAction]:
         """A member's process has ended."""
@@ -1210,6 +1210,19 @@ class Coordinator:
 
     def tick(self, now_s: float) -> list[MemberAction]:
         """Time passes."""
+
+class Liveness:
+    """Whether the other end of a connection can be heard, without I/O. `now_s`: on a monotonic clock."""
+
+    def __init__(self, *, silence_max_s: float, now_s: float) -> None:
+        """It has just been heard."""
+
+    def heard(self, now_s: float) -> None:
+        """Something has come from it."""
+
+    def poll(self, now_s: float) -> Literal["ask", "lost"] | None:
+        """Time passes: it should be asked for a sign, or has been silent for `silence_max_s` in spite of that. A time in which this
+        is not called counts as a second at most."""
 
 class Tls:
     """One side of a TLS 1.3 session without certificates and without I/O; any key of the other side is accepted, so that what makes

@@ -44,6 +44,8 @@ def seconds_of(search: str) -> float:
     return time_s
 
 
+SILENCE_MAX_S, SILENCE_MAX_OF_MEMBERS_S = 30.0, 5.0
+
 Guard = Literal["full", "paper", "off"]
 """What a schedule of merged or late gradients must pass before it is used: all checks, DeFT's ratio alone, or nothing."""
 
@@ -230,15 +232,22 @@ class Settings:
     timeout_s: float = _variable(
         "HOCKET_TIMEOUT_S", 300.0, float, "Longest wait for other ranks in a step, seconds."
     )
-    heartbeat_timeout_s: float = _variable(
+    heartbeat_timeout_s: float | None = _variable(
         "HOCKET_HEARTBEAT_TIMEOUT_S",
-        30.0,
+        None,
         float,
-        "Longest silence of a rank that is waited for, seconds; a live rank answers whatever its script does.",
+        "Longest silence of a rank that is waited for, seconds; a live rank answers whatever its script does. Else 30, in elastic "
+        "jobs 5.",
     )
     start_timeout_s: float = _variable(
         "HOCKET_START_TIMEOUT_S", 60.0, float, "Longest wait for ranks to meet, seconds."
     )
+
+    def silence_max_s(self, *, elastic: bool) -> float:
+        """Longest silence of a rank that is waited for. Those who can go on without it wait less for one that may come back."""
+        if self.heartbeat_timeout_s is not None:
+            return self.heartbeat_timeout_s
+        return SILENCE_MAX_OF_MEMBERS_S if elastic else SILENCE_MAX_S
 
     @property
     def besides(self) -> int:

@@ -25,7 +25,7 @@ from hocket.settings import Settings
 rank, job, hosts = int(sys.argv[1]), sys.argv[2], sys.argv[3].split(",")
 engine = _native.Engine(
     rank=rank, world=len(hosts), job=job, secret=b"s", host=hosts[rank], bind=["127.0.0.1"],
-    heartbeat_timeout_s=Settings.from_environment().heartbeat_timeout_s,
+    heartbeat_timeout_s=Settings.from_environment().silence_max_s(elastic=False),
 )
 print(engine.addresses[0], flush=True)
 engine.connect([([address], host) for address, host in zip(sys.stdin.readline().split(), hosts)], {TIMEOUT_S})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -12,21 +13,25 @@ from hocket.launch.coordination import Coordination
 from hocket.launch.frames import FrameError
 from hocket.launch.member_messages import (
     Answer,
+    Asks,
     AtEdge,
     Comes,
     Finished,
     FromClient,
     FromCoordinator,
+    Hears,
     Joins,
     MustLeave,
     Notes,
     Over,
     Regroup,
+    Unheard,
     Welcome,
     read_from_coordinator,
 )
 from hocket.launch.stores import Stores
 
+SILENCE_S = 0.2
 OPERATOR = 100
 """A client that is no member."""
 
@@ -34,13 +39,15 @@ OPERATOR = 100
 class Job:
     """Members that speak with a coordinator, each over a client of the same number."""
 
-    def __init__(self, world: int, members_min: int = 1, members_max: int | None = None) -> None:
+    def __init__(
+        self, world: int, members_min: int = 1, members_max: int | None = None, heartbeat_s: float = 60.0
+    ) -> None:
         self.stores = Stores("127.0.0.1", ["127.0.0.1"], bytes(32))
         self.coordination = Coordination(
             world,
             members_min,
             members_max or world,
-            heartbeat_s=5.0,
+            heartbeat_s=heartbeat_s,
             join_patience_s=60.0,
             stores=self.stores,
         )
@@ -56,6 +63,10 @@ class Job:
         self.answers: list[Answer] = []
         """To operators."""
         self.gone: set[int] = set()
+        self.silent: set[int] = set()
+        """Clients whose hosts are cut off."""
+        self.held: list[tuple[int, FromCoordinator]] = []
+        """What was sent to them."""
         for rank, member in enumerate(self.members):
             self.say(rank, Comes(member=rank, who=f"rank {rank}"))
             self.act(rank, member.linked(_native.now_ns() * 1e-9))
@@ -79,6 +90,12 @@ class Job:
         while answers := self.coordination.answers():
             for rank, payload in answers:
                 message = read_from_coordinator(payload)
+                if rank in self.silent:
+                    self.held.append((rank, message))
+                    continue
+                if isinstance(message, Asks):
+                    self.say(rank, Hears())
+                    continue
                 if self.hear(rank, message):
                     continue
                 if isinstance(message, Over):
@@ -93,6 +110,14 @@ class Job:
                     self.act(rank, self.members[rank].leave_asked(_native.now_ns() * 1e-9))
                 elif rank not in self.gone and hasattr(message, "order"):
                     self.act(rank, self.members[rank].order(message.order, _native.now_ns() * 1e-9))
+
+    def goes_by(self, time_s: float) -> None:
+        """That time, in which members that can be heard say that they live when they are asked."""
+        until_ns = _native.now_ns() + round(time_s * 1e9)
+        while _native.now_ns() < until_ns:
+            self.coordination.expire(_native.now_ns())
+            self.deliver()
+            time.sleep(0.01)
 
     def hear(self, client: int, message: FromCoordinator) -> bool:
         """Whether nothing is to be done about it here."""
@@ -242,12 +267,43 @@ NEWCOMERS = (10, 11)
 """Clients that want to become members."""
 
 
+def test_who_cannot_be_heard_is_left_behind_once_another_misses_it() -> None:
+    """Broken: a job would wait for a host whose cable is out until its connections time out; or it would lose a member that only
+    the coordinator cannot hear for a while."""
+    job = Job(3, heartbeat_s=SILENCE_S)
+    job.silent = {2}
+    job.goes_by(2 * SILENCE_S)
+    job.silent = set()
+    job.say(2, Hears())
+    assert [read_from_coordinator(payload) for _, payload in job.coordination.answers()] == [Unheard()]
+    job.act(2, job.members[2].unlinked(_native.now_ns() * 1e-9))
+    job.act(2, job.members[2].linked(_native.now_ns() * 1e-9))
+    job.deliver()
+    assert [member.in_force for member in job.members] == [1, 1, 1]
+    job.silent = {2}
+    job.goes_by(2 * SILENCE_S)
+    for rank in range(2):
+        job.act(rank, job.members[rank].lost(2, _native.now_ns() * 1e-9))
+    job.deliver()
+    assert [member.in_force for member in job.members] == [2, 2, 1]
+    # What was sent meanwhile reaches it when it comes back, and nothing that it says then matters.
+    (evicted,) = (each for _, each in job.held if hasattr(each, "order"))
+    job.act(2, job.members[2].order(evicted.order, _native.now_ns() * 1e-9))
+    assert job.said[2][-1] == "exit"
+    job.say(2, Hears())
+    job.say(2, Finished(steps=7))
+    job.deliver()
+    assert [member.in_force for member in job.members[:2]] == [2, 2]
+
+
 class Newcomers(Job):
     """A job that others join. Whatever these are told is kept by client; members do what they are told, and meet at once."""
 
-    def __init__(self, world: int, members_min: int = 1, members_max: int | None = None) -> None:
+    def __init__(
+        self, world: int, members_min: int = 1, members_max: int | None = None, heartbeat_s: float = 60.0
+    ) -> None:
         self.told: dict[int, list[FromCoordinator]] = {}
-        super().__init__(world, members_min, members_max)
+        super().__init__(world, members_min, members_max, heartbeat_s)
 
     def hear(self, client: int, message: FromCoordinator) -> bool:
         self.told.setdefault(client, []).append(message)
@@ -297,8 +353,10 @@ def jobs() -> Iterator[Callable[..., Newcomers]]:
     """Makes them, and closes their stores."""
     made = []
 
-    def make(world: int, members_min: int = 1, members_max: int | None = None) -> Newcomers:
-        made.append(Newcomers(world, members_min, members_max))
+    def make(
+        world: int, members_min: int = 1, members_max: int | None = None, heartbeat_s: float = 60.0
+    ) -> Newcomers:
+        made.append(Newcomers(world, members_min, members_max, heartbeat_s))
         return made[-1]
 
     yield make
@@ -326,6 +384,40 @@ def test_all_meet_who_joins_when_each_is_at_the_end_of_its_step(jobs: Callable[.
         job.say(client, Comes(member=member, who="", generation=2))
         with pytest.raises(FrameError):
             job.say(client, Comes(member=member, who="", generation=2))
+
+
+@pytest.mark.parametrize("silent", [NEWCOMERS[0], 1])
+def test_who_is_silent_when_all_meet_is_left_out(silent: int, jobs: Callable[..., Newcomers]) -> None:
+    """Broken: a process that hangs when it joins, or a host that is cut off at that moment, would hold up all others for as long as
+    ranks may take to start."""
+    job = jobs(3, members_max=4, heartbeat_s=SILENCE_S)
+    job.join(NEWCOMERS[0])
+    job.step(0)
+    assert [each.members for each in job.meetings(0)] == [(0, 1, 2, 3)]
+    job.silent = {silent}
+    job.goes_by(2 * SILENCE_S)
+    others = tuple(each for each in range(4) if each != (3 if silent == NEWCOMERS[0] else silent))
+    assert [each.members for each in job.meetings(0)[1:]] == [others]
+    ((_, told),) = ((client, each) for client, each in job.held if isinstance(each, Answer))
+    assert isinstance(told, Answer)
+    assert "evicted in epoch" in told.text
+
+
+def test_who_is_silent_at_the_end_of_a_step_is_left_out(jobs: Callable[..., Newcomers]) -> None:
+    """Broken: where all wait for newcomers, nobody waits for one another's messages, and so nobody would miss one that hangs."""
+    job = jobs(3, members_max=4, heartbeat_s=SILENCE_S)
+    job.join(NEWCOMERS[0])
+    job.silent = {2}
+    now_s = _native.now_ns() * 1e-9
+    for at, member in enumerate(job.members):
+        job.act(at, member.prepared(0, min(each.vote for each in job.members), now_s))
+        job.act(at, member.done(0, now_s))
+    for at, member in enumerate(job.members[:2]):
+        job.say(at, AtEdge(epoch=member.in_force or 0))
+    job.deliver()
+    assert job.meetings(0) == []
+    job.goes_by(2 * SILENCE_S)
+    assert [each.members for each in job.meetings(0)] == [(0, 1, 3)]
 
 
 def test_a_job_that_is_full_lets_nobody_in_before_somebody_leaves(jobs: Callable[..., Newcomers]) -> None:

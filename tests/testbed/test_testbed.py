@@ -75,6 +75,34 @@ def test_links_have_their_rates_and_the_trunk_counts():
     assert abs(crossed - (after["y"][1] - before["y"][1])) < 0.2 * crossed
 
 
+def test_cables_are_cut_and_mended():
+    """What is shown of jobs whose hosts are lost would be shown of jobs that lost nothing."""
+
+    listen = "import socket, time; s = socket.create_server(('', 5555)); print('ready', flush=True); time.sleep(1000)"
+    call = "import socket, sys; socket.create_connection((sys.argv[1], 5555), 1)"
+
+    def reaches(source, target):
+        argv = bed.command(source, [sys.executable, "-c", call, bed.address(target)])
+        return subprocess.run(argv, check=False, stderr=subprocess.DEVNULL, timeout=TIMEOUT_S).returncode == 0
+
+    with Testbed(small()) as bed:
+        for host in "bc":
+            with bed.popen(
+                host, [sys.executable, "-c", listen], stdout=subprocess.PIPE, text=True
+            ).stdout as said:
+                assert said.readline() == "ready\n"
+        assert [reaches("a", "c"), reaches("a", "b")] == [True, True]
+        bed.cut(hosts=["c"])
+        assert [reaches("a", "c"), reaches("a", "b")] == [False, True]
+        bed.mend(hosts=["c"])
+        bed.cut(racks=["y"])
+        assert [reaches("a", "c"), reaches("a", "b")] == [True, False]
+        bed.mend(racks=["y"])
+        assert reaches("a", "b")
+        with pytest.raises(UsageError, match="no rack `z`"):
+            bed.cut(racks=["z"])
+
+
 def test_nothing_is_left_when_the_owner_is_killed(holders):
     """Namespaces and processes would pile up on the user's machine."""
     script = (

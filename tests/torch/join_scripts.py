@@ -106,10 +106,10 @@ def uses() -> dict[str, int]:
 
 
 def trained(directory: Path, name: str, flaw: str) -> None:
-    """One rank of that `name`. `flaw`: what is wrong with it. A `founder` is called by its rank as well."""
-    if name == "founder":
-        name = f"founder-{os.environ['HOCKET_RANK']}"
+    """One rank of that `name`, to which a founder's rank is added. `flaw`: what is wrong with it."""
     founds = "HOCKET_RANK" in os.environ
+    if founds:
+        name += f"-{os.environ['HOCKET_RANK']}"
     match flaw:
         case "dies when it is welcome":
             dies_before(Membership, "_wait_as")

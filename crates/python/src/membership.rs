@@ -1,8 +1,9 @@
-//! `Participant` and `Coordinator`: the machines of elastic jobs, with notes and orders as bytes.
+//! `Participant` and `Coordinator`: the machines of elastic jobs, with notes and orders as bytes; and `Liveness`, of their connections.
 
 use crate::engine::duration;
 use crate::exceptions::error;
 use hocket_ids::Member;
+use hocket_protocol::liveness::{self, Liveness as Silence};
 use hocket_protocol::membership::coordinator::{self, Coordinator as Machine};
 use hocket_protocol::membership::member::{self, Participant as Side};
 use hocket_protocol::membership::{Decision, Ending, Kind, Limits, Note, Order, journal};
@@ -261,10 +262,44 @@ impl Coordinator {
     }
 }
 
+/// Of the other end of a connection; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Liveness(Mutex<Silence>);
+
+impl Liveness {
+    fn silence(&self) -> MutexGuard<'_, Silence> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Liveness {
+    #[new]
+    #[pyo3(signature = (*, silence_max_s, now_s))]
+    fn new(py: Python<'_>, silence_max_s: f64, now_s: f64) -> PyResult<Self> {
+        let silence = Silence::new(duration(py, silence_max_s)?, duration(py, now_s)?);
+        Ok(Self(Mutex::new(silence)))
+    }
+
+    fn heard(&self, py: Python<'_>, now_s: f64) -> PyResult<()> {
+        self.silence().handle_arrival(duration(py, now_s)?);
+        Ok(())
+    }
+
+    fn poll(&self, py: Python<'_>, now_s: f64) -> PyResult<Option<&'static str>> {
+        Ok(match self.silence().poll(duration(py, now_s)?, || true) {
+            liveness::Action::Wait => None,
+            liveness::Action::Ask => Some("ask"),
+            liveness::Action::GiveUp { .. } => Some("lost"),
+        })
+    }
+}
+
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<MemberAction>()?;
     module.add_class::<Participant>()?;
     module.add_function(wrap_pyfunction!(read_journal, module)?)?;
-    module.add_class::<Coordinator>()
+    module.add_class::<Coordinator>()?;
+    module.add_class::<Liveness>()
 }

@@ -26,7 +26,7 @@ class ChangeLog:
         self._since_ns: int | None = None
 
     def begin(self) -> None:
-        """A connection has ended, or a member has reported; more may follow."""
+        """A member's connection has ended, or it has reported; more may follow."""
         if self._since_ns is None:
             self._since_ns = time.monotonic_ns()
 
@@ -66,7 +66,7 @@ class ChangeLog:
 
     def dropped(self, name: str) -> None:
         """It died in a meeting."""
-        log.warning("%s was lost before all had met it; the others meet once more", name)
+        log.warning("%s was lost before all had met it; the others meet without it", name)
 
     def back(self, name: str) -> None:
         """It has found this coordinator."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -23,6 +23,7 @@ from hocket.launch.change_log import ChangeLog, Ended
 from hocket.launch.frames import FrameError
 from hocket.launch.journal import Generation, Journal
 from hocket.launch.operators import Operators
+from hocket.launch.roll import Roll
 from hocket.launch.stores import Stores
 
 TICK_NS = 50_000_000
@@ -45,12 +46,13 @@ class Coordination:
     ) -> None:
         """Of a job that `founders` members begin, which others may join at `stores` while it has fewer than `members_max`.
 
-        A member that is asked for a report, and gives none for `heartbeat_s`, is left behind, and so is a newcomer whose epoch has
-        not begun after `join_patience_s`."""
+        A member that is silent for `heartbeat_s`, and that others cannot hear either, is left behind; so is one that is asked for a
+        report and gives none for so long, and a newcomer whose epoch has not begun after `join_patience_s`."""
         self._members_min, self._members_max = members_min, members_max
         self._heartbeat_s, self._join_patience_s = heartbeat_s, join_patience_s
         self._stores = stores
-        self._journal: Journal | None = None
+        self.journal: Journal | None = None
+        """Where what is decided is written."""
         self._machine = self._machine_of(founders)
         self._next = founders
         self._generation = 0
@@ -61,16 +63,14 @@ class Coordination:
         """Those of the generation that have met the others."""
         self._hellos: dict[int, bytes] = {}
         """What those who wait to join have told the machine."""
-        self._hosts: dict[int, str] = {}
-        """Of joiners."""
         self._at_edge: dict[int, int] = {}
         """The epoch with newcomers in which a member waits for these."""
         self._operators = Operators()
         self._refused: set[int] = set()
         """Clients that came back in vain."""
-        self._member_of: dict[int, int] = {}
-        self._client_of: dict[int, int] = {}
-        self._who: dict[int, str] = {}
+        self._roll = Roll(heartbeat_s)
+        self._shut_out: set[int] = set()
+        """Lost members, some of which may come back and not know it."""
         self._answers: list[tuple[int, bytes]] = []
         self._finished: dict[int, int] = {}
         self._members: tuple[int, ...] = ()
@@ -105,22 +105,19 @@ class Coordination:
             join_patience_s=join_patience_s,
             stores=stores,
         )
-        made._journal = journal
+        made.journal = journal
         records = journal.records
         decisions, _ = _native.read_journal(records)
         made._machine = made._machine_of(len(generation.members), records)
         made._next, made._epochs_before = generation.next_member, generation.epochs_before
         made._generation, made._generation_members = generation.number, generation.members
         made._members = tuple(decisions[-1].members) if decisions else generation.members
+        made._shut_out.update(each for decision in decisions for each in decision.evicted)
         made._epoch = (decisions[-1].epoch or 0) if decisions else 0
         made._meeting, made.founded = not decisions, True
         if made._meeting:
             made._back_until_ns = time.monotonic_ns() + round(heartbeat_s * 1e9)
         return made
-
-    def keep(self, journal: Journal) -> None:
-        """Write there from now on what is decided."""
-        self._journal = journal
 
     def generation(self) -> Generation:
         """Who meets, or has met: for the journal."""
@@ -136,7 +133,7 @@ class Coordination:
         if self.over or self.ended is not None:
             return
         self.ended = Ended(why=why, lost=lost)
-        for each in self._client_of:
+        for each in self._roll:
             self._tell(each, messages.Answer(done=False, text=f"the job ends: {why}"))
         self._answer_operators()
 
@@ -159,7 +156,7 @@ class Coordination:
     @property
     def linked(self) -> bool:
         """Whether any member is connected."""
-        return bool(self._member_of)
+        return len(self._roll) > 0
 
     def has(self, member: int) -> bool:
         """Whether it is of those that go on, or went on to the end."""
@@ -167,27 +164,34 @@ class Coordination:
 
     def receive(self, client: int, payload: bytes, now_ns: int) -> None:
         """Take what a member or an operator says; FrameError if it may not say that now."""
-        message = messages.read_from_client(payload)
-        if isinstance(message, messages.MustLeave):
-            self._ask_to_leave(client, message)
-            return
-        if isinstance(message, messages.Joins):
-            self._join(client, message)
-            return
-        if self.over or client in self._refused:
-            return
-        if isinstance(message, messages.Back):
-            self._come_back(client, message)
-            return
-        if self.ended is not None:
-            return
-        if isinstance(message, messages.Comes):
-            self._come(client, message)
-            return
-        if client not in self._member_of:
+        match messages.read_from_client(payload):
+            case messages.MustLeave() as message:
+                self._ask_to_leave(client, message)
+            case messages.Joins() as message:
+                self._join(client, message)
+            case _ if self.over or client in self._refused:
+                pass
+            case messages.Back() as message:
+                self._come_back(client, message)
+            case _ if self.ended is not None:
+                pass
+            case messages.Comes() as message:
+                self._come(client, message)
+            case message:
+                self._take(client, message, now_ns)
+
+    def _take(self, client: int, message: messages.FromMember, now_ns: int) -> None:
+        member = self._roll.member_of(client)
+        if member is None:
             raise FrameError("a member's message before its name")
-        member = self._member_of[client]
+        if member in self._shut_out:
+            # It was told so, and will hear that.
+            return
+        if self._roll.heard(member):
+            self._tell(member, messages.Unheard())
         match message:
+            case messages.Asks():
+                self._tell(member, messages.Hears())
             case messages.Notes():
                 self._note(member, message.note, now_ns)
             case messages.AtEdge():
@@ -195,8 +199,9 @@ class Coordination:
                 self._regroup_at_the_edge()
             case messages.Finished():
                 self._finish(member, message.steps)
-            case messages.Resumed():
-                self._resumed(member, message)
+            case messages.Resumed() if self._members and member == self._members[0]:
+                epoch = self._epochs_before + message.epoch
+                self._changes.resumed(epoch, member, message.took_s, again=message.again)
 
     def answers(self) -> list[tuple[int, bytes]]:
         """What to tell members since the last call."""
@@ -207,32 +212,49 @@ class Coordination:
         """A member's connection has ended, or an operator's."""
         self._operators.drop(client)
         self._refused.discard(client)
-        member = self._member_of.pop(client, None)
+        member = self._roll.leave(client)
         if member is None:
             return
-        del self._client_of[member]
         self._hellos.pop(member, None)
         self._at_edge.pop(member, None)
         if self.over:
             return
-        if self._generation > 0 and self._meeting and member in self._generation_members:
-            if self._back_until_ns is None:
-                self._meet_without(member)
-            return
         if self.has(member):
-            self._begin_change()
-        self._act(self._machine.unlinked(member, time.monotonic()))
+            self._changes.begin()
+        self._unlinked(member)
+
+    def _unlinked(self, member: int) -> None:
+        """It is not there any more, as far as this end of its connection knows."""
+        if self._generation == 0 or not self._meeting or member not in self._generation_members:
+            self._act(self._machine.unlinked(member, time.monotonic()))
+        elif self._back_until_ns is None:
+            self._meet_without_missing()
+
+    @property
+    def _missing(self) -> list[int]:
+        return [each for each in self._members if each not in self._roll or each in self._roll.silent]
 
     def gone(self, member: int) -> None:
         """A member's process has ended, says the launcher."""
         self._act(self._machine.gone(member, time.monotonic()))
 
+    def end_all(self) -> None:
+        """The launcher ends all ranks, whatever the machine decides meanwhile."""
+        for member in self._roll:
+            self._tell(member, messages.Ends())
+
     def expire(self, now_ns: int) -> None:
         """Time passes."""
-        if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
-            self._meet_again()
         if now_ns >= self._ticked_ns + TICK_NS and not self.over:
             self._ticked_ns = now_ns
+            if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
+                self._meet_without_missing()
+            for member, found in self._roll.look():
+                if found == "ask":
+                    self._tell(member, messages.Asks())
+                else:
+                    self._unlinked(member)
+                    self._regroup_at_the_edge()
             self._act(self._machine.tick(now_ns * 1e-9))
 
     def deadline_ns(self) -> int | None:
@@ -241,7 +263,7 @@ class Coordination:
 
     def is_over(self, world: int) -> bool:
         """Whether nobody is connected, and `world` members have been."""
-        return not self._member_of and len(self._who) >= world
+        return not self.linked and self._roll.known >= world
 
     def _come(self, client: int, message: messages.Comes) -> None:
         member = message.member
@@ -250,18 +272,17 @@ class Coordination:
             return
         expected = member in self._generation_members and member not in self._present
         if self._generation == 0:
-            expected = expected and client not in self._member_of and member not in self._who
+            expected = expected and self._roll.member_of(client) is None and not self._roll.knows(member)
         else:
-            expected = expected and self._member_of.get(client) == member
+            expected = expected and self._roll.member_of(client) == member
         if not expected:
             raise FrameError(f"{message.who} comes as member {member}, which it is not")
         self._present.add(member)
-        self._member_of[client], self._client_of[member] = member, client
-        self._who.setdefault(member, message.who)
+        self._roll.enter(client, member, message.who)
 
     def _come_back(self, client: int, message: messages.Back) -> None:
         member = message.member
-        if client in self._member_of or member in self._client_of:
+        if self._roll.member_of(client) is not None or member in self._roll:
             raise FrameError(f"{message.who} comes back as member {member}, which is here")
         if message.generation is not None and message.generation > self._generation:
             self.end(f"{message.who} has met others since the journal was written: it is an old copy")
@@ -270,47 +291,37 @@ class Coordination:
         ):
             why = "the others went on without it" if self.ended is None else self.ended.why
             self._refused.add(client)
-            self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
+            self._answer(client, why)
             return
-        self._member_of[client], self._client_of[member] = member, client
-        self._who[member] = message.who
+        self._roll.enter(client, member, message.who)
         self._changes.back(message.who)
         if member not in self._generation_members:
             self._await(member, message.host)
         elif not self._meeting:
             self._present.add(member)
-        elif all(each in self._client_of for each in self._generation_members):
-            self._meet_again()
-
-    def _meet_again(self) -> None:
-        """Those that are back, since what they were about to meet at has gone with the coordinator before."""
-        self._back_until_ns = None
-        back = tuple(each for each in self._generation_members if each in self._client_of)
-        if len(back) >= self._members_min:
-            self._regroup(back)
-        else:
-            self.end(f"{len(back)} of at least {self._members_min} members came back")
+        elif not self._missing:
+            self._meet_without_missing()
 
     def _await(self, member: int, host: str) -> None:
         """A process waits to become that member."""
         self._next = max(self._next, member + 1)
-        self._hosts[member] = host
+        self._roll.hosts[member] = host
         self._write(lambda journal: journal.change(self.generation()))
-        for other in self._client_of:
+        for other in self._roll:
             self._tell(other, messages.Welcome(member=member, host=host))
 
     def _write(self, write: Callable[[Journal], None]) -> bool:
         """Note it in the journal, if there is one. Whether the job goes on."""
-        if self._journal is not None:
+        if self.journal is not None:
             try:
-                write(self._journal)
+                write(self.journal)
             except OSError as error:
-                self.end(f"the journal {self._journal.path} cannot be written: {error.strerror}")
+                self.end(f"the journal {self.journal.path} cannot be written: {error.strerror}")
                 return False
         return True
 
     def _join(self, client: int, message: messages.Joins) -> None:
-        if client in self._member_of:
+        if self._roll.member_of(client) is not None:
             raise FrameError("a member wants to become one")
         why = None
         if self.over or self.ended is not None:
@@ -320,14 +331,13 @@ class Coordination:
         elif message.version != __version__:
             why = f"{message.host} has Hocket {message.version}, and the job {__version__}\nhint: install the same version"
         if why is not None:
-            self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
+            self._answer(client, why)
             return
         member = self._next
-        self._member_of[client], self._client_of[member] = member, client
-        self._who[member] = f"rank {member} on {message.host} (process {message.process})"
+        self._roll.enter(client, member, f"rank {member} on {message.host} (process {message.process})")
         self._await(member, message.host)
         if len(self._members) >= self._members_max:
-            self._changes.full(self._who[member], self._members_max)
+            self._changes.full(self._roll.name(member), self._members_max)
 
     def _note(self, member: int, note: bytes, now_ns: int) -> None:
         if member in self._present:
@@ -341,27 +351,40 @@ class Coordination:
                 return
             actions = self._machine.note(member, note, now_ns * 1e-9)
         if actions and member in self._members:
-            self._begin_change()
+            self._changes.begin()
         self._act(actions)
 
     def _regroup_at_the_edge(self) -> None:
-        """The next generation meets, if all wait for it: those of the newest epoch, in which there are newcomers."""
+        """The next generation meets, if all wait for it: those of the newest epoch, in which there are newcomers. They need nothing
+        of members that are silent, and train on without these."""
+        silent = self._roll.silent
         here = [each for each in self._members if each in self._generation_members]
-        waiting = all(self._at_edge.get(each) == self._epoch for each in here)
-        if self._meeting or here == list(self._members) or not here or not waiting:
+        heard = [each for each in here if each not in silent]
+        waiting = all(self._at_edge.get(each) == self._epoch for each in heard)
+        newcomers = [each for each in self._members if each not in here and each not in silent]
+        if self._meeting or not newcomers or not heard or not waiting:
             return
-        if all(each in self._client_of for each in self._members):
-            self._regroup(self._members)
+        if all(each in self._roll for each in self._members):
+            self._meet_without_missing()
 
-    def _meet_without(self, lost: int) -> None:
-        """Somebody has died while the generation met."""
-        self._changes.dropped(self._name(lost))
-        members = tuple(each for each in self._generation_members if each in self._client_of)
-        self._stores.refuse_absent(self._generation_members.index(lost), f"{self._name(lost)} is lost")
+    def _meet_without_missing(self) -> None:
+        """The members meet, without those of them that were lost on the way, or have not come back."""
+        self._back_until_ns, lost = None, self._missing
+        for each in lost:
+            name = self._roll.name(each)
+            self._changes.dropped(name)
+            self._shut_out.add(each)
+            if each in self._roll:
+                number = self._epochs_before + self._epoch + 1
+                why = f"evicted in epoch {number}: it could not be heard when the job's ranks met"
+                self._answer(self._roll.client_of(each), why)
+            if self._meeting:
+                self._stores.refuse(self._generation_members.index(each), f"{name} is lost")
+        members = tuple(each for each in self._members if each not in lost)
         if len(members) >= self._members_min:
             self._regroup(members)
-            return
-        self.end(f"{len(members)} of at least {self._members_min} members are left", lost=(lost,))
+        else:
+            self.end(f"{len(members)} of at least {self._members_min} members are left", lost=tuple(lost))
 
     def _regroup(self, members: Sequence[int]) -> None:
         self._epochs_before, self._epoch = self._epochs_before + self._epoch, 0
@@ -382,50 +405,35 @@ class Coordination:
             self._tell(each, order)
 
     def _ask_to_leave(self, client: int, message: messages.MustLeave) -> None:
-        why = self._why_it_stays(message.member)
-        if why is not None:
-            self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
-            return
-        self._operators.ask(client, message.member)
-        self._tell(message.member, message)
-
-    def _why_it_stays(self, member: int) -> str | None:
+        why = None
         if not self.founded:
-            return "the job has not begun yet: some of its ranks are still to come"
-        if self.over or self.ended is not None:
-            return "the job has ended"
-        if self._meeting:
-            return "the job's ranks are just meeting those that have joined; ask again"
-        if not self.has(member) or member not in self._client_of:
-            here = ", ".join(str(each) for each in self._members)
-            return f"rank {member} does not train; ranks {here} do"
-        leaving = self._operators.leaving - {member}
-        if len(self._members) - len(leaving) <= self._members_min:
-            return f"the job must have {self._members_min} ranks, and would have fewer without rank {member}"
-        return None
+            why = "the job has not begun yet: some of its ranks are still to come"
+        elif self.over or self.ended is not None:
+            why = "the job has ended"
+        elif self._meeting:
+            why = "the job's ranks are just meeting those that have joined; ask again"
+        else:
+            here = [each for each in self._members if each in self._roll]
+            why = self._operators.ask(client, message.member, here, self._members_min)
+        if why is None:
+            self._tell(message.member, message)
+        else:
+            self._answer(client, why)
 
     def _answer_operators(self, evicted: Sequence[int] = ()) -> None:
         """Those whose members are no longer there."""
-        answers = self._operators.answers(
-            self._members,
-            evicted,
-            ended=self.over or self.ended is not None,
-            of=len(self._generation_members),
-            name=self._name,
-        )
+        ended, of = self.over or self.ended is not None, len(self._generation_members)
+        answers = self._operators.answers(self._members, evicted, ended=ended, of=of, name=self._roll.name)
         self._answers += [(client, msgspec.json.encode(answer)) for client, answer in answers]
-
-    def _begin_change(self) -> None:
-        if self.founded:
-            self._changes.begin()
 
     def _act(self, actions: Sequence[_native.MemberAction]) -> None:
         waiting = deque(actions)
         while waiting:
             action = waiting.popleft()
             match action.kind:
-                case "send" if action.member in self._client_of and action.bytes is not None:
-                    self._tell(action.member, messages.Orders(order=action.bytes))
+                case "send" if action.member is not None and action.bytes is not None:
+                    if action.member in self._roll:
+                        self._tell(action.member, messages.Orders(order=action.bytes))
                 case "write":
                     if not self._write(functools.partial(Journal.append, record=action.bytes or b"")):
                         return
@@ -438,22 +446,27 @@ class Coordination:
                     self._answer_operators()
 
     def _tell(self, member: int, message: messages.FromCoordinator) -> None:
-        self._answers.append((self._client_of[member], msgspec.json.encode(message)))
+        self._answers.append((self._roll.client_of(member), msgspec.json.encode(message)))
+
+    def _answer(self, client: int, why: str) -> None:
+        """What it wants comes to nothing."""
+        self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
 
     def _decided(self, decision: _native.MemberAction) -> None:
         before, self._members = self._members, tuple(decision.members)
+        self._shut_out.update(decision.evicted)
         self._epoch = decision.epoch or 0
         epoch, here, of = self._epochs_before + self._epoch, len(self._members), len(self._generation_members)
         newcomers = [each for each in self._members if each not in self._generation_members]
         if self._meeting:
             self._founded(epoch)
         elif newcomers:
-            self._changes.expected([self._name(each) for each in newcomers])
+            self._changes.expected([self._roll.name(each) for each in newcomers])
         elif decision.step is None:
-            leavers = self._names(each for each in before if each not in self._members)
+            leavers = self._roll.names(each for each in before if each not in self._members)
             self._changes.left(epoch, leavers, here, of)
         if decision.step is not None and self._epoch > 1:
-            self._changes.lost(epoch, self._names(decision.evicted), here, of, decision.step)
+            self._changes.lost(epoch, self._roll.names(decision.evicted), here, of, decision.step)
         self._changes.forget()
         self._answer_operators(decision.evicted)
         self._end_if_finished()
@@ -463,28 +476,16 @@ class Coordination:
         self._meeting, self.founded = False, True
         if self._generation == 0:
             return
-        newcomers = [each for each in self._members if each in self._hosts]
-        self._changes.joined(epoch, self._names(newcomers), len(self._members))
+        newcomers = [each for each in self._members if each in self._roll.hosts]
+        self._changes.joined(epoch, self._roll.names(newcomers), len(self._members))
         for each in self._members:
-            self._hosts.pop(each, None)
+            self._roll.hosts.pop(each, None)
         for member, note in self._hellos.items():
             self._act(self._machine.note(member, note, time.monotonic()))
 
-    def _names(self, members: Iterable[int]) -> str:
-        return ", ".join(self._name(member) for member in members)
-
-    def _name(self, member: int) -> str:
-        """Those that have not come back since the coordinator died have told no name."""
-        return self._who.get(member, f"rank {member}")
-
-    def _resumed(self, member: int, message: messages.Resumed) -> None:
-        if self._members and member == self._members[0]:
-            epoch = self._epochs_before + message.epoch
-            self._changes.resumed(epoch, member, message.took_s, again=message.again)
-
     def _finish(self, member: int, steps: int) -> None:
         self._finished[member] = steps
-        for other in self._client_of:
+        for other in self._roll:
             if other != member:
                 self._tell(other, messages.OtherFinished(member=member, steps=steps))
         self._end_if_finished()
@@ -493,6 +494,6 @@ class Coordination:
         here = [member for member in self._members if member in self._generation_members]
         if here and not self._meeting and all(member in self._finished for member in here):
             self.over = True
-            for member in self._client_of:
+            for member in self._roll:
                 self._tell(member, messages.Over())
             self._answer_operators()

@@ -129,7 +129,11 @@ class Ledger:
     def refuse_absent(self, rank: int, reason: str) -> None:
         """The rank's process has ended, says the launcher. If it never said hello, nobody else would know."""
         if rank not in self._seen:
-            self._lose(rank, reason)
+            self.refuse(rank, reason)
+
+    def refuse(self, rank: int, reason: str) -> None:
+        """The rank takes no further part, whatever its connection says."""
+        self._lose(rank, reason)
 
     def is_over(self, world: int) -> bool:
         """Whether nobody is connected, and enough ranks have been to know how the job ended."""

@@ -118,13 +118,31 @@ class Regroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     store: str
 
 
+class Asks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="asks"):
+    """In both directions: whoever has not heard the other for a while wants a sign of it."""
+
+
+class Hears(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="hears"):
+    """That sign."""
+
+
+class Unheard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="unheard"):
+    """To a member that can be heard again: it has to say once more where it is."""
+
+
+class Ends(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ends"):
+    """The launcher ends the job: a SIGTERM is no notice to one rank, but the end of all."""
+
+
 class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="over"):
     """All members have finished."""
 
 
-FromMember = Comes | Back | Joins | Notes | AtEdge | Resumed | Finished
+FromMember = Comes | Back | Joins | Notes | AtEdge | Resumed | Finished | Asks | Hears
 FromClient = FromMember | MustLeave
-FromCoordinator = Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer
+FromCoordinator = (
+    Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer | Asks | Hears | Unheard | Ends
+)
 
 _from_client: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)
 _from_coordinator: msgspec.json.Decoder[FromCoordinator] = msgspec.json.Decoder(FromCoordinator)

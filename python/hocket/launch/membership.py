@@ -16,15 +16,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from hocket import __version__, _native
 from hocket.errors import EpochError, Error, PeerError, RendezvousError
 from hocket.launch import member_messages as messages
-from hocket.launch.coordinator_link import CoordinatorLink
+from hocket.launch.departure import Departure
+from hocket.launch.epoch import Epoch
+from hocket.launch.link import Link
 from hocket.launch.rendezvous import Job
 from hocket.settings import Settings
 
+LOOK_S = 0.02
+"""How often the thread looks whether the engine has lost a peer while nothing waits for it."""
 QUIESCE_TIMEOUT_S = 10.0
 """For ops that run when an epoch ends: far longer than the longest."""
 FENCE_TIMEOUT_S = 0.2
@@ -37,14 +40,6 @@ JOINERS_HOST = 1 << 24
 """Beyond the numbers of hosts whose members share memory."""
 
 log = logging.getLogger("hocket.membership")
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """Members that go on, by their new ranks: each by its rank in the generation."""
-
-    number: int
-    members: tuple[int, ...]
 
 
 class Membership:
@@ -74,25 +69,21 @@ class Membership:
         self._over = False
         self._released = False
         self._closing = False
-        self._at_edge: messages.AtEdge | None = None
-        self._finished: messages.Finished | None = None
-        """What a coordinator must know that this member comes back to."""
         self._stopped_s: float | None = None
         self._without_leavers: tuple[int, ...] | None = None
         self._left: tuple[int, ...] = ()
         """Members that have left in order."""
         self._gone: set[int] = set()
         """Lost members whose processes have ended, as the coordinator knows from this one."""
-        self._leave_asked = threading.Event()
-        self._leaves = False
+        self._departure = Departure()
         self.committed = 0
         """Steps that stand."""
         self.finished: dict[int, int] = {}
         """Members whose scripts have ended, by their ranks, and after how many steps."""
-        self._link = CoordinatorLink(
-            settings.coordinator, secret, settings.start_timeout_s, settings.coordinator_timeout_s
-        )
-        self._link.listen(self)
+        self._silence_max_s = settings.silence_max_s(elastic=True)
+        self._link = Link(settings.coordinator, secret, settings.start_timeout_s, self._silence_max_s)
+        self._thread = threading.Thread(target=self._listen, name="hocket-member", daemon=True)
+        self._thread.start()
 
     @classmethod
     def of_founder(cls, job: Job, engine: _native.Engine) -> Membership:
@@ -113,13 +104,7 @@ class Membership:
             self._engine, self._ranks, self._number = engine, job.members, job.members[job.rank]
             self._me, self._host = f"rank {job.rank} on {job.host}", job.host
             self._first = self.committed = steps
-            self._machine = _native.Participant(
-                member=self._number,
-                host=job.hosts.index(job.host),
-                founds=True,
-                coordinator_patience_s=self._coordinator_patience_s,
-                now_s=time.monotonic(),
-            )
+            self._machine = self._participant(job.hosts.index(job.host), founds=True)
             self._pending.clear()
             self._left, self._without_leavers, self._members = (), None, ()
             self.finished.clear()
@@ -132,13 +117,10 @@ class Membership:
             if self._called_again(generation):
                 raise RendezvousError(f"{self._me}: the members of the job have changed again")
             if not found or self._exit:
-                why = (
-                    self._exit or f"not all {job.world} ranks came to the coordinator within {timeout_s:g} s"
-                )
-                raise RendezvousError(f"{why}\nhint: see what the others printed")
+                missing = f"not all {job.world} ranks came to the coordinator within {timeout_s:g} s"
+                raise RendezvousError(f"{self._exit or missing}\nhint: see what the others printed")
             self._pending.clear()
-            if self._leaves:
-                self._leave_asked.set()
+            self._departure.ask_again()
 
     def join(self, host: str, timeout_s: float) -> messages.Regroup:
         """Become a member of a job that trains. Waits until its members wait for this one: where they meet.
@@ -213,14 +195,8 @@ class Membership:
                 epoch = None if self._machine is None else self._machine.in_force
                 if epoch is not None and epoch != said:
                     said = epoch
-                    self._at_edge = messages.AtEdge(epoch=epoch)
-                    self._tell(self._at_edge)
+                    self._tell(messages.AtEdge(epoch=epoch))
                 self._changed.wait(WAKE_S)
-
-    @property
-    def _coordinator_patience_s(self) -> float:
-        """Where nobody can go on from a journal, the connection's end ends this member before."""
-        return self._settings.coordinator_timeout_s or self._settings.heartbeat_timeout_s
 
     @property
     def vote(self) -> int:
@@ -236,10 +212,8 @@ class Membership:
         return self._machine
 
     def leave(self) -> None:
-        """Ask the coordinator to go on without this member, after a step that is still to come. In any thread, and in handlers of
-        signals."""
-        self._leaves = True
-        self._leave_asked.set()
+        """Ask the coordinator to go on without this member after a step. In any thread, and in handlers of signals."""
+        self._departure.ask()
 
     def prepared(self, step: int, vote: int) -> bool:
         """All sums of a step are here, and the smallest vote. Whether the step goes on to the barrier; else the members change."""
@@ -316,12 +290,9 @@ class Membership:
         """The script has ended in order. Waits until all others' have, since they may still ask what this one knows."""
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
-            if self._closing or self._exit:
+            if self._closing or self._exit or (self._machine is None and self._engine is None):
                 return
-            if self._machine is None and self._engine is None:
-                return
-            self._finished = messages.Finished(steps=self.committed)
-            self._tell(self._finished)
+            self._tell(messages.Finished(steps=self.committed))
             while not (self._over or self._exit):
                 if time.monotonic() > deadline_s:
                     log.warning("%s: not all ranks have finished %g s after this one", self._me, timeout_s)
@@ -334,6 +305,8 @@ class Membership:
     def close(self) -> None:
         """Take no further part; idempotent. The engine closes after it."""
         self._closing = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
         self._link.close()
 
     @property
@@ -355,46 +328,65 @@ class Membership:
                 return epoch
         return None
 
-    def look(self) -> None:
-        """What has happened that the machine does not know."""
+    def _listen(self) -> None:
+        """The thread."""
+        while not self._closing:
+            try:
+                data = self._link.arrived(LOOK_S)
+                with self._changed:
+                    for message in self._link.read(data):
+                        self._hear(message)
+                    self._look_at_the_coordinator()
+                    self._look()
+            except OSError as error:
+                if not self._comes_back(str(error)):
+                    return
+            except Error as error:
+                self._end(str(error))
+                return
+
+    def _look(self) -> None:
+        """What has happened here that the machine does not know."""
         with self._changed:
             self._note_losses()
             if self._machine is not None:
                 self._act(self._machine.tick(time.monotonic()))
-            if self._machine is not None and self._leave_asked.is_set():
-                self._leave_asked.clear()
+            if self._machine is not None and self._departure.due():
                 self._act(self._machine.leave_asked(time.monotonic()))
 
-    def unlinked(self) -> bool:
-        """The coordinator is gone. Whether another one is waited for: what it does not decide goes on as it is."""
+    def _look_at_the_coordinator(self) -> None:
+        """Whether it can be heard is for the machine to know."""
+        seen = self._link.look()
+        if seen is not None and self._machine is not None:
+            self._act(self._machine.unlinked(time.monotonic()))
+            if seen == "back":
+                self._act(self._machine.linked(time.monotonic()))
+
+    def _comes_back(self, why: str) -> bool:
+        """The coordinator is gone: whether there is another one, which goes on from its journal."""
+        patience_s = self._settings.coordinator_timeout_s
         with self._changed:
-            if self._over or self._closing or self._exit or self._number < 0:
+            if self._over or self._closing or self._exit or self._number < 0 or patience_s is None:
+                self._end(why)
                 return False
             if self._machine is not None:
                 self._act(self._machine.unlinked(time.monotonic()))
-            return True
-
-    def linked_again(self) -> None:
-        """Tell another coordinator what it must know."""
-        with self._changed:
+        if not self._link.renew(
+            self._me, why, patience_s, self._look, lambda: self._closing or bool(self._exit)
+        ):
+            self._end(f"{why}; no other one came within {patience_s:g} s")
+            return False
+        with self._changed, contextlib.suppress(OSError):
             generation = self._regroup.generation if self._regroup else 0 if self._ranks else None
             who = f"rank {self._number} on {self._host} (process {os.getpid()})"
             self._tell(messages.Back(member=self._number, who=who, host=self._host, generation=generation))
             if self._machine is not None:
                 self._act(self._machine.linked(time.monotonic()))
-            for standing in (self._at_edge, self._finished):
-                if standing is not None:
-                    self._tell(standing)
-        log.warning("%s: another launcher has come", self._me)
+            self._link.tell_again()
+        return True
 
-    def hear(self, payload: bytes) -> None:
-        """The coordinator says something."""
-        with self._changed:
-            self._heed(payload)
-            self._changed.notify_all()
-
-    def _heed(self, payload: bytes) -> None:
-        match messages.read_from_coordinator(payload):
+    def _hear(self, message: messages.FromCoordinator) -> None:
+        match message:
             case messages.Orders(order=order):
                 if self._machine is not None:
                     self._act(self._machine.order(order, time.monotonic()))
@@ -405,7 +397,8 @@ class Membership:
                 if self._number < 0:
                     self._wait_as(member, host)
             case messages.Regroup() as meeting:
-                self._regroup, self._machine, self._at_edge = meeting, None, None
+                self._regroup, self._machine = meeting, None
+                self._link.forget(messages.AtEdge)
                 self._stopped_s = self._stopped_s or time.monotonic()
             case messages.Answer(text=text):
                 self._exit = text
@@ -413,20 +406,26 @@ class Membership:
             case messages.Over():
                 self._over = True
             case messages.MustLeave():
-                self._leave_asked.set()
+                self._departure.ask()
+            case messages.Ends():
+                self._departure.job_ends()
+        self._changed.notify_all()
 
     def _wait_as(self, member: int, host: str) -> None:
-        """This process is to become that member: until then, it takes part in what the others decide."""
+        """This process is to become that member, and takes part in what the others decide before."""
         self._number, self._me, self._host = member, f"rank {member} on {host}", host
-        self._machine = _native.Participant(
-            member=member,
-            # Of others' hosts it shares none yet.
-            host=JOINERS_HOST + member,
-            founds=False,
-            coordinator_patience_s=self._coordinator_patience_s,
+        # Of others' hosts it shares none yet.
+        self._machine = self._participant(JOINERS_HOST + member, founds=False)
+        self._act(self._machine.linked(time.monotonic()))
+
+    def _participant(self, host: int, *, founds: bool) -> _native.Participant:
+        return _native.Participant(
+            member=self._number,
+            host=host,
+            founds=founds,
+            coordinator_patience_s=self._settings.coordinator_timeout_s or self._silence_max_s,
             now_s=time.monotonic(),
         )
-        self._act(self._machine.linked(time.monotonic()))
 
     def _note_losses(self) -> None:
         if self._over or self._closing or self._exit or self._machine is None or self._engine is None:
@@ -486,7 +485,7 @@ class Membership:
             with contextlib.suppress(Error):
                 self._engine.interrupt(why)
 
-    def end(self, why: str) -> None:
+    def _end(self, why: str) -> None:
         """Nothing more comes of the coordinator."""
         with self._changed:
             if not (self._over or self._closing):
@@ -495,6 +494,6 @@ class Membership:
             self._changed.notify_all()
 
     def _tell(self, message: messages.FromMember) -> None:
-        # The link notices it, too, and what must be known is told to the next coordinator.
+        # The thread notices it, too, and what must be known is told to the next coordinator.
         with contextlib.suppress(OSError):
-            self._link.say(message)
+            self._link.tell(message)

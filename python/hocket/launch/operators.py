@@ -14,14 +14,15 @@ class Operators:
         """Nobody has asked."""
         self._wants: dict[int, int] = {}
 
-    @property
-    def leaving(self) -> set[int]:
-        """Members that were asked to leave."""
-        return set(self._wants.values())
-
-    def ask(self, client: int, member: int) -> None:
-        """It wants that member to leave."""
+    def ask(self, client: int, member: int, here: Collection[int], members_min: int) -> str | None:
+        """It wants that member to leave. Why that cannot be: of those that train `here`, so many must stay."""
+        if member not in here:
+            return f"rank {member} does not train; ranks {', '.join(map(str, here))} do"
+        leaving = set(self._wants.values()) - {member}
+        if len(here) - len(leaving) <= members_min:
+            return f"the job must have {members_min} ranks, and would have fewer without rank {member}"
         self._wants[client] = member
+        return None
 
     def drop(self, client: int) -> None:
         """It waits no longer."""

@@ -121,7 +121,7 @@ class Job:
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
             checksum=self.settings.checksum,
             tls=self.settings.tls,
-            heartbeat_timeout_s=self.settings.heartbeat_timeout_s,
+            heartbeat_timeout_s=self.settings.silence_max_s(elastic=elastic),
             elastic=elastic,
             emulated_links=None
             if self.settings.emulated_links is None

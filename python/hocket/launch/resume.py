@@ -55,7 +55,7 @@ def resume(path: Path) -> Outcome:
         stack.callback(stores.close)
         coordination = Coordination.restored(
             journal,
-            heartbeat_s=settings.heartbeat_timeout_s,
+            heartbeat_s=settings.silence_max_s(elastic=True),
             join_patience_s=settings.timeout_s,
             stores=stores,
         )

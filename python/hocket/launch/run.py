@@ -152,7 +152,7 @@ def launch(
                     len(processes),
                     members_min,
                     members_max or len(processes),
-                    heartbeat_s=settings.heartbeat_timeout_s,
+                    heartbeat_s=settings.silence_max_s(elastic=True),
                     join_patience_s=settings.timeout_s,
                     stores=stores,
                 )
@@ -174,7 +174,7 @@ def launch(
                     )
                     kept = Journal.create(journal, served, services.coordination.generation())
                     stack.callback(kept.close, done=True)
-                    services.coordination.keep(kept)
+                    services.coordination.journal = kept
             _put(values, store, bytes.fromhex(secret))
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
@@ -358,6 +358,12 @@ class _ElasticWatch(_Watch):
     def _goes_on_elsewhere(self) -> bool:
         coordination = self._services.coordination
         return coordination is not None and coordination.goes_on and not self._steps
+
+    def _plan_the_end(self, patience_s: float) -> None:
+        coordination, coordinator = self._services.coordination, self._services.coordinator
+        if coordination is not None and coordinator is not None:
+            coordinator.call(coordination.end_all)
+        super()._plan_the_end(patience_s)
 
     def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
         coordination, coordinator = self._services.coordination, self._services.coordinator

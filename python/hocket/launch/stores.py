@@ -28,10 +28,10 @@ class Stores:
         self._open.append(Server(self._listeners, 0, self._secret, self._ledger))
         return addresses.join(self._host, self._open[-1].port)
 
-    def refuse_absent(self, rank: int, reason: str) -> None:
-        """Whoever waits at the newest one for a rank that has never come there is told why it will not."""
+    def refuse(self, rank: int, reason: str) -> None:
+        """Whoever waits at the newest one for that rank is told why it will not come."""
         if self._open:
-            self._open[-1].call(functools.partial(self._ledger.refuse_absent, rank, reason))
+            self._open[-1].call(functools.partial(self._ledger.refuse, rank, reason))
 
     def close(self) -> None:
         """All of them; idempotent."""

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -122,6 +122,28 @@ class Testbed:
                 "hint: give the rack an uplink's rate, and no host latency, jitter or loss"
             )
         self._batch(self._holders[0].pid, "tc", wiring.reshape(self.cluster, rack, bit_per_s))
+
+    def cut(self, *, hosts: Collection[str] = (), racks: Collection[str] = ()) -> None:
+        """Unplug the cables of these hosts, and of these racks towards the others, until `mend`: what is sent is lost, and nobody
+        is told. UsageError: the testbed has latencies."""
+        self._plug(hosts, racks, "down")
+
+    def mend(self, *, hosts: Collection[str] = (), racks: Collection[str] = ()) -> None:
+        """Plug them in again."""
+        self._plug(hosts, racks, "up")
+
+    def _plug(self, hosts: Collection[str], racks: Collection[str], state: str) -> None:
+        if self._switch is not None:
+            raise UsageError(
+                "cables of a testbed with a switch cannot be cut\nhint: give no host latency, jitter or loss"
+            )
+        ends = [end for host in hosts for end in wiring.ports(self.cluster, self._at(host))]
+        names = wiring.rack_names(self.cluster)
+        unknown = [rack for rack in racks if rack not in names]
+        if unknown:
+            raise UsageError(f"the cluster has no rack `{unknown[0]}`\nhint: it has {', '.join(names)}")
+        ends += [wiring.trunk(names.index(rack)) for rack in racks]
+        self._batch(self._holders[0].pid, "ip", [f"link set {end} {state}" for end in ends])
 
     def carried(self) -> Carried | None:
         """The switch's counters; None if the kernel's bridges carry the frames."""

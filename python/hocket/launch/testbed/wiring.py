@@ -50,6 +50,12 @@ def trunk(index: int) -> str:
     return f"trunk{index}"
 
 
+def ports(cluster: Cluster, index: int) -> tuple[str, ...]:
+    """The switch's interfaces towards host `index`, one per card."""
+    more = range(1, len(cluster.hosts[index].cards_bit_per_s or (0,)))
+    return (f"host{index}", *(f"host{index}card{card}" for card in more))
+
+
 def wire(cluster: Cluster, pids: list[int]) -> Wiring:
     """Commands for a cluster whose host `i` lives in the network namespace of process `pids[i]`."""
     if len(cluster.hosts) > HOSTS_MAX:

@@ -21,7 +21,7 @@ impl Coordinator {
             let count = complaints.iter().filter(|(_, of)| *of == member).count();
             let linked = self.links.contains(&member);
             if !linked && (count > 0 || is_joiner(member)) {
-                new.push((member, format!("its connections ended ({count} members cannot hear it)")));
+                new.push((member, format!("the coordinator and {count} members cannot hear it")));
             } else if !change.reports.contains_key(&member) && age > self.limits.heartbeat {
                 new.push((member, format!("it did not report within {:?}", self.limits.heartbeat)));
             }

@@ -1,0 +1,76 @@
+"""A job whose ranks are killed and join all the time."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.torch.trainings import Local  # needs torch
+
+CHURN_S = float(os.environ.get("HOCKET_CHURN_S", "8"))
+CHURN_PAUSES_S = 0.5, 2.0
+GROWN_BYTES_MAX = 16 << 20
+"""Of a rank's memory during all of the churn."""
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
+    """Two slow ranks, where nobody else's jobs are found."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = Local(tmp_path, "ab", ("is slow", "is slow"), members_min=1, members_max=4)
+    yield made
+    made.kill()
+
+
+def test_churn(training: Local, capsys: pytest.CaptureFixture[str]) -> None:
+    """Broken: a job on machines that come and go all the time would lose a step, or grow until it ends.
+
+    `make churn`: for an hour.
+    """
+    choice = random.Random(0)  # noqa: S311  # no secret
+    witness, other = (training.steps()[f"founder-{rank}"][0]["process"] for rank in range(2))
+    living = [other]
+    deadline_s = time.monotonic() + CHURN_S
+    kills = 0
+    while time.monotonic() < deadline_s:
+        time.sleep(choice.uniform(*CHURN_PAUSES_S))
+        if living and (len(living) + 1 == training.members_max or choice.random() < 0.5):  # a coin
+            os.kill(living.pop(choice.randrange(len(living))), signal.SIGKILL)
+            kills += 1
+        else:
+            # Alone on its host, the witness has as many descriptors to each of the others.
+            living.append(training.come(choice.choice("bc"), "is slow").pid)
+    training.trains_on(1 + len(living))
+    outcome = training.end()
+    assert outcome.code == 0, training.said()
+    changes = len(training.check()) - 1
+    (steps,) = (own for own in training.steps().values() if own[0]["process"] == witness)
+    quarter = len(steps) // 4
+    before, after = _most(steps[:quarter]), _most(steps[-quarter:])
+    with capsys.disabled():
+        print(  # noqa: T201  # what `make churn` is run for
+            f"\n{kills} kills, {len(training.newcomers)} joins, {changes} changes of the world, {len(steps)} steps, each replayed."
+            f"\nOf one rank, by world, in the first quarter: {before}\nin the last one: {after}"
+        )
+    for world in before.keys() & after.keys():
+        assert after[world]["descriptors"] <= before[world]["descriptors"]
+        assert after[world]["threads"] <= before[world]["threads"]
+        assert after[world]["resident bytes"] - before[world]["resident bytes"] < GROWN_BYTES_MAX
+
+
+def _most(steps: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, int]]:
+    """By world: the most that the process had of each resource."""
+    found: dict[int, dict[str, int]] = {}
+    for each in steps:
+        most = found.setdefault(each["world"], dict(each["uses"]))
+        most.update({name: max(most[name], count) for name, count in each["uses"].items()})
+    return dict(sorted(found.items()))
