@@ -78,6 +78,19 @@ class Job:
         own = chosen(self.began[0].pid).for_newcomer(environment(Settings()))
         self.start(host, self.argv, {**own, "HOCKET_HOST": host})
 
+    @property
+    def journal(self) -> Path:
+        """Of its launcher, if that keeps one."""
+        return self.directory / "journal"
+
+    def replace_launcher(self, host: str) -> None:
+        """It is killed there, and another one goes on from its journal."""
+        self.began[0].kill()
+        self.began[0].wait()
+        hocket = [sys.executable, "-c", "from hocket.cli.main import main; main()"]
+        self.start(host, [*hocket, "run", "--resume", str(self.journal)], environment(Settings()))
+        self.began[0] = self.began.pop()
+
     def steps(self) -> Steps:
         """All that was noted."""
         found = {}
@@ -143,8 +156,10 @@ def hocket_job(
     *,
     elastic: bool = True,
     members_max: int = 0,
+    journal: bool = False,
 ) -> Iterator[Job]:
-    """One of ours with a rank on each slot. `elastic`: it goes on without ranks that it loses, and takes in others."""
+    """One of ours with a rank on each slot. `elastic`: it goes on without ranks that it loses, and takes in others. `journal`: also
+    when its launcher dies."""
     with made(bed, "benches.elastic.rank", model) as job:
         emulation = NamespaceEmulation(bed)
         wanted = Wanted(
@@ -154,6 +169,7 @@ def hocket_job(
             environment={"OMP_NUM_THREADS": "1"},
             members_min=1 if elastic else None,
             members_max=max(members_max, len(slots)),
+            journal=str(job.journal) if journal else None,
         )
         file = job.directory / "job.json"
         file.write_bytes(msgspec.json.encode(wanted))

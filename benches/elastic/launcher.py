@@ -23,6 +23,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     members_min: int | None
     members_max: int
+    journal: str | None = None
 
 
 def main() -> None:
@@ -33,7 +34,11 @@ def main() -> None:
         for host, prefix in wanted.hosts
     ]
     outcome = launch(
-        processes, store=wanted.store, members_min=wanted.members_min, members_max=wanted.members_max
+        processes,
+        store=wanted.store,
+        members_min=wanted.members_min,
+        members_max=wanted.members_max,
+        journal=None if wanted.journal is None else Path(wanted.journal),
     )
     sys.exit(outcome.code)
 

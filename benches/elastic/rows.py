@@ -119,6 +119,41 @@ def one_host() -> list[Row]:
     return _changes("one-host", _one_host(), 0.1)
 
 
+def coordinator() -> list[Row]:
+    """The launcher is killed, and another one started at once; then a rank is killed, and another one joins."""
+    slots = _slots(_star())
+    paused_s, killed_s, began_s, draw = [], [], 0.0, random.Random(0)  # noqa: S311  # no secret
+    with Testbed(_star()) as bed, hocket_job(bed, slots, journal=True) as job:
+        for _ in range(CUTS):
+            everybody = job.settled(WORLD, since_s=began_s)
+            at_s = time.monotonic()
+            job.replace_launcher(slots[0])
+            later = job.settled(WORLD, since_s=at_s)
+            paused_s.append(longest_pause_s(later, everybody.__contains__, WORLD)[0])
+            at_s, others = _ended(job, signal.SIGKILL, draw, at_s)
+            later = job.settled(WORLD - 1, since_s=at_s)
+            killed_s.append(going_on_s(later, others.__contains__, at_s=at_s, world=WORLD - 1))
+            began_s = time.monotonic()
+            job.join(slots[-1])
+    what = "the launcher is killed, another one goes on"
+    return [
+        Row.over(
+            paused_s,
+            name="coordinator",
+            what=f"{what}: longest time between steps, less a step",
+            target=0.3,
+            unit="s",
+        ),
+        Row.over(
+            killed_s,
+            name="coordinator",
+            what="then a rank is killed: until all others have stepped, less a step",
+            target=0.3,
+            unit="s",
+        ),
+    ]
+
+
 def _against(
     row: str, name: str, least: float, job_of: Callable[..., AbstractContextManager[Job]], *, restarts: bool
 ) -> list[Row]:
@@ -282,6 +317,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "torchelastic": torchelastic,
     "torchft": torchft,
     "host-killed": host_killed,
+    "coordinator": coordinator,
     "nothing-fails": nothing_fails,
     "state": state,
     "sources": sources,
