@@ -1,0 +1,172 @@
+//! Which provider carries payloads, and which ones this machine has.
+
+use crate::error::FabricError;
+use crate::library::{API_VERSION, Library, text_of, version_text};
+use crate::mirrors::{
+    FI_AV_TABLE, FI_CONTEXT, FI_CONTEXT2, FI_ENODATA, FI_EP_RDM, FI_MR_ALLOCATED, FI_MR_LOCAL,
+    FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_RECV, FI_RM_ENABLED, FI_SEND, FI_SOURCE, FI_TAGGED, FI_THREAD_DOMAIN,
+    Info,
+};
+use std::ffi::CString;
+use std::net::IpAddr;
+use std::ptr;
+
+/// A provider by the name that users give it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Amazon's Elastic Fabric Adapter.
+    Efa,
+    /// Messages over TCP connections.
+    Tcp,
+    /// Messages over UDP, made reliable.
+    Udp,
+    /// Shared memory.
+    Shm,
+}
+
+impl Choice {
+    /// All, by name.
+    pub const ALL: [(&'static str, Self); 4] =
+        [("efa", Self::Efa), ("tcp", Self::Tcp), ("udp", Self::Udp), ("shm", Self::Shm)];
+
+    /// The one of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice)
+    }
+
+    /// libfabric's names, the preferred one first.
+    fn providers(self) -> &'static [&'static str] {
+        match self {
+            Self::Efa => &["efa"],
+            Self::Tcp => &["tcp;ofi_rxm"],
+            Self::Udp => &["udp;ofi_rxd"],
+            Self::Shm => &["shm"],
+        }
+    }
+
+    /// Whether its endpoints have an address of the host's network.
+    fn has_address(self) -> bool {
+        matches!(self, Self::Tcp | Self::Udp)
+    }
+}
+
+/// A way in which this machine can move tagged messages.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Provider {
+    /// libfabric's name.
+    pub name: String,
+    /// The card or interface.
+    pub domain: String,
+    /// The provider's own version.
+    pub version: String,
+}
+
+/// What `fi_getinfo(3)` returned.
+pub(crate) struct Found {
+    library: Library,
+    first: *mut Info,
+}
+
+impl Found {
+    /// The first.
+    pub fn info(&self) -> *mut Info {
+        self.first
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Info> {
+        let mut next = self.first;
+        std::iter::from_fn(move || {
+            // SAFETY: null, or an element of the list, which lives as long as `self`.
+            let info = unsafe { next.as_ref() }?;
+            next = info.next;
+            Some(info)
+        })
+    }
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        // SAFETY: the library made this list, and nothing refers to it any more.
+        unsafe { (self.library.free_info)(self.first) }
+    }
+}
+
+/// Providers of tagged messages on this machine.
+pub fn providers() -> Result<Vec<Provider>, FabricError> {
+    let library = Library::get()?;
+    let found = match search(&library, None, None) {
+        Ok(found) => found,
+        Err(FabricError::NoProvider(_)) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let named = |info: &Info| {
+        // SAFETY: a result of `fi_getinfo` has both structures, and their strings are null or end with a zero byte.
+        unsafe {
+            let fabric = &*info.fabric_attr;
+            Provider {
+                name: text_of(fabric.prov_name),
+                domain: text_of((*info.domain_attr).name),
+                version: version_text(fabric.prov_version),
+            }
+        }
+    };
+    let mut all: Vec<Provider> = found.all().map(named).collect();
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+/// The provider for `choice`; its endpoints listen on `bind` where they have such an address.
+pub(crate) fn find(library: &Library, choice: Choice, bind: IpAddr) -> Result<Found, FabricError> {
+    let bind = choice.has_address().then_some(bind);
+    let mut last = None;
+    for name in choice.providers() {
+        match search(library, Some(name), bind) {
+            Ok(found) => return Ok(found),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| FabricError::NoProvider("no provider is named".into())))
+}
+
+fn search(library: &Library, name: Option<&str>, bind: Option<IpAddr>) -> Result<Found, FabricError> {
+    // SAFETY: a null pointer asks for an empty structure with all of its parts.
+    let hints = unsafe { (library.dup_info)(ptr::null()) };
+    if hints.is_null() {
+        return Err(FabricError::Library("libfabric has no memory for a request".into()));
+    }
+    let hints = Found { library: *library, first: hints };
+    let name_text = name.unwrap_or("any provider");
+    // SAFETY: an empty structure has all of its parts; the library frees the name with `free`.
+    unsafe {
+        let info = &mut *hints.first;
+        info.caps = FI_TAGGED | FI_SEND | FI_RECV;
+        info.mode = FI_CONTEXT | FI_CONTEXT2;
+        (*info.ep_attr).kind = FI_EP_RDM as i32;
+        let domain = &mut *info.domain_attr;
+        domain.mr_mode = (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY) as i32;
+        domain.threading = FI_THREAD_DOMAIN as i32;
+        domain.resource_mgmt = FI_RM_ENABLED as i32;
+        domain.av_type = FI_AV_TABLE as i32;
+        if let Some(name) = name {
+            let name = CString::new(name).map_err(|_| FabricError::NoProvider(name.to_owned()))?;
+            (*info.fabric_attr).prov_name = libc::strdup(name.as_ptr());
+        }
+    }
+    let node = bind.map(|bind| CString::new(bind.to_string()).expect("an address has no zero byte"));
+    let (node, flags) = node.as_ref().map_or((ptr::null(), 0), |node| (node.as_ptr(), FI_SOURCE));
+    let mut first = ptr::null_mut();
+    // SAFETY: the strings end with a zero byte or are null, and the hints are of this library.
+    let returned =
+        unsafe { (library.get_info)(API_VERSION, node, ptr::null(), flags, hints.first, &raw mut first) };
+    if returned == -(FI_ENODATA as i32) || returned == 0 && first.is_null() {
+        let at = bind.map_or_else(String::new, |bind| format!(" at {bind}"));
+        let what = format!(
+            "libfabric {} has no provider {name_text}{at} for tagged messages between reliable endpoints",
+            library.version()
+        );
+        return Err(FabricError::NoProvider(what));
+    }
+    library.check("fi_getinfo", returned)?;
+    Ok(Found { library: *library, first })
+}
