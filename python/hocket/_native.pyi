@@ -50,12 +50,14 @@ class Engine:
         tls: bool = False,
         heartbeat_timeout_s: float = 30.0,
         elastic: bool = False,
+        fabric: str | None = None,
     ) -> None:
         """Listen on each of `bind` (IPs, one for each interface that connections are spread over).
 
         `trace`: file to write the event records to. `emulated_links`: emulated network as (file
         of sixteen zero bytes per link shared by all ranks, bit/s of each link, links that a frame crosses by destination rank).
         `checksum`: frames between hosts carry a CRC32C; `tls`: connections between hosts are encrypted; both alike on all ranks.
+        `fabric`: efa, tcp, udp, shm or auto: libfabric carries payloads between hosts; alike on all ranks, and not with `tls`.
         `heartbeat_timeout_s`: a peer that is silent for so long while it is waited for fails the job.
         `elastic`, alike on all ranks: a peer that is lost ends the epoch instead; see `resume`. Needs pidfds (Linux 5.3)."""
 
@@ -959,6 +961,9 @@ def dlc_columns(
 ) -> dict[str, Any]:
     """Whole lines of a DLC trace as columns: little-endian bytes by field, `id_dep` as bytes with `id_dep_ends` (i32). `problems`:
     (line, column, rule) of the first malformed lines, `problem_count` of all; `lines` read; the `last_id`."""
+
+def fabric_providers() -> list[tuple[str, str, str]]:
+    """libfabric's providers of tagged messages here: name, card or interface, version. HocketError: there is no libfabric."""
 
 def cache_line_ns() -> float | None:
     """Nanoseconds for a cache line to go from one core to another; None with one core."""

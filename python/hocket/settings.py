@@ -228,6 +228,13 @@ class Settings:
         flag,
         "1: connections between hosts are TLS 1.3, bound to a secret that only the job's ranks know.",
     )
+    fabric: str = _variable(
+        "HOCKET_FABRIC",
+        "off",
+        str,
+        "What carries gradients between hosts through libfabric: efa, tcp, udp or shm; auto: EFA where there is one; off: "
+        "TCP connections of our own.",
+    )
     threads: int = _variable("HOCKET_THREADS", 1, int, "Native threads of each rank.")
     timeout_s: float = _variable(
         "HOCKET_TIMEOUT_S", 300.0, float, "Longest wait for other ranks in a step, seconds."

@@ -5,10 +5,9 @@ use crate::core::Core;
 use crate::instruction::Action;
 use crate::loaded::Loaded;
 use crate::lock::lock;
-use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
-use hocket_protocol::frame::Data;
+use hocket_protocol::frame::{Data, NO_PROGRAM};
 use hocket_protocol::messages;
 use hocket_protocol::why::Why;
 use hocket_sync::meeting::Place;
@@ -137,7 +136,7 @@ impl Arrivals for Arrival<'_> {
     fn posted(&mut self, post: Post) -> Result<(), String> {
         let from = self.peer.who.rank;
         match post {
-            Post::Posted { program, instance, op } => {
+            Post::Posted { program, instance, op, .. } => {
                 announce(self.core, Announcement { from, program, instance, op, offer: None })
             }
             Post::Ready { program, instance, op, offset_bytes, len_bytes } => {
@@ -152,7 +151,7 @@ impl Arrivals for Arrival<'_> {
             Post::Offer { send, tag, bytes, place } => {
                 self.core.handle_offer(messages::Offer { from, send, tag, bytes, place })
             }
-            Post::Accept { send, receive } => self.core.handle_accept(from, send, receive),
+            Post::Accept { send, receive, .. } => self.core.handle_accept(from, send, receive),
             Post::Given { send } => self.core.handle_taken(from, send),
         }
     }

@@ -38,7 +38,8 @@ impl Engine {
         *threads = started;
         let dialled = before.change(&table).dialled;
         let life = lock(&self.life);
-        let shared = Own { arena: &self.arena, waker: bell.waker(), life: life.as_ref() };
+        let fabric = self.fabric.as_ref().map(|fabric| fabric.address());
+        let shared = Own { arena: &self.arena, waker: bell.waker(), life: life.as_ref(), fabric };
         let opened = listener.connect(&self.identity, &table.addresses(), &dialled, shared, timeout)?;
         let local = Local {
             arena: &self.arena,
@@ -49,15 +50,19 @@ impl Engine {
                 silence_max: self.silence_max,
                 epoch: table.epoch(),
             },
+            fabric: self.fabric.as_ref(),
+            elastic: self.elastic.is_some(),
             shaper: self.shaper.as_ref(),
         };
         let mut ports = Vec::new();
         let mut known: Vec<Option<Peer>> = (0..self.world).map(|_| None).collect();
         for (rank, connections) in dialled.into_iter().zip(opened) {
-            let (link, port, life) = link(rank, connections, table.position(rank.index()), &local);
+            let who = Who { rank, host: table.host_of(rank).to_owned() };
+            let opened = link(rank, connections, table.position(rank.index()), &local);
+            let (link, port, life) =
+                opened.map_err(|cause| Error::System(format!("no link to {who}: {cause}")))?;
             port.watch(&poller, ports.len() as u32)?;
             ports.push(Some((rank, port)));
-            let who = Who { rank, host: table.host_of(rank).to_owned() };
             known[rank.index()] = Some(Peer { who, link, life });
         }
         if core.peers.set(Peers::new(table, known)).is_err() {

@@ -16,7 +16,7 @@ use hocket_ids::Rank;
 use hocket_protocol::why::Why;
 use hocket_trace::Recorder;
 use hocket_wire::bell::Bell;
-use hocket_wire::link::{Message, Post};
+use hocket_wire::link::{Message, Post, Receive};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
@@ -166,6 +166,17 @@ impl Core {
             return;
         }
         if let Err(error) = peer.link.post(post) {
+            self.fail_here(None, format_args!("cannot tell {}: {error}", peer.who));
+        }
+    }
+
+    /// Tells a peer that our receive is ready.
+    pub fn invite(&self, peer: &Peer, receive: Receive) {
+        #[cfg(test)]
+        if self.death.has_come() {
+            return;
+        }
+        if let Err(error) = peer.link.invite(receive) {
             self.fail_here(None, format_args!("cannot tell {}: {error}", peer.who));
         }
     }

@@ -12,7 +12,7 @@ use crate::lock::lock;
 use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record};
 use hocket_wire::clock::now_ns;
-use hocket_wire::link::{Message, Post};
+use hocket_wire::link::{Message, Post, Receive};
 use hocket_wire::memory::Region;
 use hocket_wire::shm::take::take;
 use std::sync::Arc;
@@ -110,7 +110,9 @@ impl Core {
                     }
                 } else {
                     loaded.post(op, instance);
-                    self.post(peer, Post::Posted { program: loaded.number, instance, op: receive.peer_op });
+                    let (program, peer_op) = (loaded.number, receive.peer_op);
+                    let bytes = receive.wire_bytes() as u64;
+                    self.invite(peer, Receive { program, instance, op, peer_op, bytes });
                 }
             }
         }

@@ -5,6 +5,7 @@ use crate::compile::{compile, own_bytes, refuse_spaces};
 use crate::core::{Core, Lasting};
 use crate::error::Error;
 use crate::external::External;
+use crate::fabric;
 use crate::failure::Who;
 use crate::instruction::{Action, peers_of};
 use crate::loaded::{Begun, Launch, Loaded, NonFinite, Sending, Set};
@@ -21,6 +22,7 @@ use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::bell::Bell;
 use hocket_wire::clock::now_ns;
+use hocket_wire::fabric::Shared;
 use hocket_wire::identity::Identity;
 use hocket_wire::life::{Life, Lifetime};
 use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
@@ -52,6 +54,8 @@ pub struct Engine {
     pub(crate) world: usize,
     addresses: Vec<std::net::SocketAddr>,
     pub(crate) shaper: Option<Arc<Shaper>>,
+    /// Carries payloads between hosts in place of TCP.
+    pub(crate) fabric: Option<Arc<Shared>>,
     pub(crate) silence_max: Duration,
     pub(crate) elastic: Option<Lifetime>,
     /// What neighbours watch, until this rank writes to their memory no more.
@@ -74,6 +78,7 @@ impl Engine {
             return Err(Error::Usage("a peer must be allowed some silence".into()));
         }
         let arena = Arena::new(reserved_bytes(LOCAL_WORLD_MAX))?;
+        let fabric = fabric::open(&options, &arena)?;
         let recorder = options
             .trace
             .as_ref()
@@ -106,6 +111,7 @@ impl Engine {
             world: options.world,
             addresses: listener.addresses().to_vec(),
             shaper: options.emulated_links.map(Shaper::open).transpose()?.map(Arc::new),
+            fabric,
             silence_max: options.silence_max,
             elastic: options.elastic,
             life: Mutex::new(life),

@@ -4,11 +4,10 @@
 use crate::core::Core;
 use crate::failure::{Failure, Location};
 use crate::lock::lock;
-use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
 use hocket_protocol::checksum::Damage;
-use hocket_protocol::frame::{Data, Frame};
+use hocket_protocol::frame::{Data, Frame, NO_PROGRAM};
 use hocket_protocol::why::Why;
 use hocket_wire::link::LinkError;
 
@@ -34,7 +33,7 @@ impl Core {
     fn damaged(&self, peer: &Peer, ends: Option<&str>, frame: &Frame, damage: Damage) -> Failure {
         let location = match *frame {
             Frame::Data(Data { program, instance, op, .. })
-            | Frame::ClearToSend { program, instance, op } => {
+            | Frame::ClearToSend { program, instance, op, .. } => {
                 Some(Location { program, launch: instance, op: Some(op) })
             }
             _ => None,
@@ -52,12 +51,13 @@ impl Core {
                     "bytes {offset_bytes}..{end} of `{label}` op {op} (program {program}, launch {instance})"
                 )
             }
-            Frame::ClearToSend { program, instance, op } => {
+            Frame::ClearToSend { program, instance, op, .. } => {
                 format!("the announcement for op {op} of program {program}, launch {instance},")
             }
             Frame::Offer { send, .. } | Frame::Accept { send, .. } => format!("the offer of message {send}"),
-            Frame::Abort { .. } | Frame::Bye => "the peer's last words".into(),
+            Frame::Abort { .. } | Frame::Bye | Frame::Pushed { .. } => "the peer's last words".into(),
             Frame::Ask | Frame::Alive => "a sign of life".into(),
+            Frame::Sum { .. } => "the sum of a piece".into(),
             Frame::Epoch { epoch } => format!("the beginning of epoch {epoch}"),
         };
         let Damage { wanted, found } = damage;

@@ -8,13 +8,12 @@ use crate::failure::Who;
 use crate::lock::lock;
 use hocket_ids::Rank;
 use hocket_kernels::DType;
+use hocket_protocol::frame::NO_PROGRAM;
 use hocket_protocol::messages::Offer;
 use hocket_protocol::why::Why;
-use hocket_wire::link::{Cards, Land, Landing, Message, Post};
+use hocket_wire::link::{Cards, Land, Landing, Message, Post, Receive};
 use hocket_wire::memory::Region;
 
-/// In place of a program's number in frames.
-pub const NO_PROGRAM: u32 = u32::MAX;
 /// Priority of all messages: after every bucket that a user gave a priority would be too late for a pipeline's
 /// activations.
 const PRIORITY: u64 = 0;
@@ -113,7 +112,11 @@ impl Core {
         let Some(region) = lock(&self.messages).take(receive, offer.from) else { return };
         let peer = self.peer(offer.from);
         let (Some(memory), Some(place)) = (peer.link.memory(), offer.place) else {
-            return self.post(peer, Post::Accept { send: offer.send, receive });
+            let bytes = region.len() as u64;
+            return self.invite(
+                peer,
+                Receive { program: NO_PROGRAM, instance: receive, op: 0, peer_op: offer.send, bytes },
+            );
         };
         let Some(source) = Region::new(memory, place, offer.bytes) else {
             return self.fail(peer.failed(Why::Violation, None, OUTSIDE));

@@ -1,5 +1,6 @@
 //! Options of a rank's executor.
 
+use crate::fabric::Fabric;
 use hocket_ids::Rank;
 use hocket_wire::life::Lifetime;
 use hocket_wire::shaper::EmulatedLinks;
@@ -32,6 +33,8 @@ pub struct Options {
     pub checksum: bool,
     /// Connections between hosts are encrypted; the same on all ranks.
     pub tls: bool,
+    /// What carries payloads between hosts in place of TCP; the same on all ranks.
+    pub fabric: Option<Fabric>,
     /// Whether the job goes on without peers that are lost; the same on all ranks. Whose end neighbours then wait for
     /// before they use memory again that this rank may write to.
     pub elastic: Option<Lifetime>,

@@ -50,9 +50,10 @@ impl<T> Object<T> {
 
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
+        // Version 1.17 of `tcp;ofi_rxm` counts large messages as users of their domain, which then stays: a leak of the
+        // provider's own memory, at the end of a job.
         // SAFETY: the object is open, and whatever was opened from it has been closed before.
-        let closed = unsafe { (*(*self.fid()).ops).close.map_or(0, |close| close(self.fid())) };
-        debug_assert_eq!(closed, 0, "fi_close failed");
+        let _leaked = unsafe { (*(*self.fid()).ops).close.map_or(0, |close| close(self.fid())) };
     }
 }
 

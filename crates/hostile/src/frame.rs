@@ -14,14 +14,16 @@ pub fn run(bytes: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     [
         Frame::Data(Data { program: 1, instance: 2, op: 3, offset_bytes: 4, payload_bytes: 64 }),
-        Frame::ClearToSend { program: 1, instance: 2, op: 3 },
+        Frame::ClearToSend { program: 1, instance: 2, op: 3, tag: 4 },
         Frame::Offer { send: 1, tag: 2, bytes: 3 },
-        Frame::Accept { send: 1, receive: 2 },
+        Frame::Accept { send: 1, receive: 2, tag: 3 },
         Frame::Abort { rank: Rank(1), why: Why::Left, payload_bytes: 7 },
         Frame::Ask,
         Frame::Alive,
         Frame::Bye,
         Frame::Epoch { epoch: 2 },
+        Frame::Sum { tag: 1, crc32c: 2 },
+        Frame::Pushed { pieces: 3 },
     ]
     .map(|frame| frame.encode().to_vec())
     .to_vec()

@@ -41,7 +41,7 @@ pub fn frame(random: &mut Random, message_tag: u64, bytes: &mut Vec<u8>) {
     let mut header = match random.below(14) {
         0 => std::array::from_fn(|_| random.next() as u8),
         1..7 => Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes }).encode(),
-        7 | 8 => Frame::ClearToSend { program, instance, op }.encode(),
+        7 | 8 => Frame::ClearToSend { program, instance, op, tag: offset_bytes }.encode(),
         9 => {
             let (rank, why) = (Rank(random.one_of(&[0, 1, 2, 3, u32::MAX])), random.one_of(&Why::ALL));
             Frame::Abort { rank, why, payload_bytes: payload_bytes.min(ABORT_BYTES_MAX as u32 + 1) }.encode()
@@ -51,9 +51,16 @@ pub fn frame(random: &mut Random, message_tag: u64, bytes: &mut Vec<u8>) {
             let bytes = random.one_of(&[400, 400, 0, 8, u64::MAX]);
             Frame::Offer { send: op, tag: random.one_of(&[message_tag, 0]), bytes }.encode()
         }
-        12 => Frame::Accept { send: random.below(6) as u32, receive: instance }.encode(),
+        12 => Frame::Accept { send: random.below(6) as u32, receive: instance, tag: 0 }.encode(),
         _ => random
-            .one_of(&[Frame::Ask, Frame::Alive, Frame::Epoch { epoch: 1 }, Frame::Epoch { epoch: 2 }])
+            .one_of(&[
+                Frame::Ask,
+                Frame::Alive,
+                Frame::Epoch { epoch: 1 },
+                Frame::Epoch { epoch: 2 },
+                Frame::Sum { tag: 1, crc32c: 2 },
+                Frame::Pushed { pieces: 3 },
+            ])
             .encode(),
     };
     let follows = (random.below(3) > 0).then_some(payload_bytes.min(random.one_of(&[400, 1000])));

@@ -51,6 +51,11 @@ impl Check {
     }
 }
 
+/// The sum of bytes that no frame carries.
+pub fn sum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
 fn sum_of(header: &[u8; HEADER_BYTES]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..CHECKSUM_AT]), &[0; HEADER_BYTES - CHECKSUM_AT])
 }

@@ -4,8 +4,8 @@ use crate::exceptions::{error, raise};
 use crate::notifier::Notifier;
 use crate::program::Program;
 use hocket_executor::{
-    Address, Allocation, Cards, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Lifetime,
-    Options, Region, Sending,
+    Address, Allocation, Cards, EmulatedLinks, Engine as Executor, Error, Fabric, Foreign, Function,
+    Lifetime, Options, Region, Sending,
 };
 use hocket_ids::{BufferId, Member, Rank};
 use hocket_trace::Kind;
@@ -177,7 +177,7 @@ pub fn interruptible<T: Send>(
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false, fabric = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         py: Python<'_>,
@@ -194,6 +194,7 @@ impl Engine {
         tls: bool,
         heartbeat_timeout_s: f64,
         elastic: bool,
+        fabric: Option<&str>,
     ) -> PyResult<Self> {
         let parse = |text: String| {
             text.parse::<IpAddr>().map_err(|_| {
@@ -211,7 +212,10 @@ impl Engine {
             links_bit_per_s,
             routes,
         });
+        let fabric = fabric.map(Fabric::from_name).transpose();
+        let fabric = fabric.map_err(|what| error(py, "UsageError", &what))?;
         let options = Options {
+            fabric,
             rank,
             host,
             world,

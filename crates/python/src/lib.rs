@@ -8,6 +8,7 @@ mod clock;
 mod dlc;
 mod engine;
 mod exceptions;
+mod fabric;
 mod group;
 mod host;
 mod kernels;
@@ -32,6 +33,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     algorithms::register(module)?;
     builder::register(module)?;
     clock::register(module)?;
+    fabric::register(module)?;
     dlc::register(module)?;
     program::register(module)?;
     engine::register(module)?;

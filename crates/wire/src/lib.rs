@@ -2,7 +2,7 @@
 //!
 //! Knows frames and handshakes (from `protocol`) and bytes, but no programs: the executor decides through
 //! [`link::Sink`] where a payload lands. Only `memory`, `shm::reach`, `shm::large_pages`, `tcp::buffer` and `tcp::info`
-//! contain `unsafe`.
+//! contain `unsafe`, and `fabric::shared`.
 
 pub mod bell;
 mod callers;
@@ -10,6 +10,7 @@ pub mod clock;
 #[cfg(test)]
 mod conformance;
 mod drained;
+pub mod fabric;
 pub mod identity;
 pub mod lanes;
 pub mod life;

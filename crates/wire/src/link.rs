@@ -18,11 +18,13 @@ use crate::tcp::Info;
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::checksum::Damage;
-use hocket_protocol::frame::{Data, Frame, FrameError};
+use hocket_protocol::frame::{Data, Frame, FrameError, NO_PROGRAM};
 use hocket_protocol::why::Why;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+
+const NO_FABRIC: &str = "spoke of a fabric (HOCKET_FABRIC must be the same on all ranks)";
 
 /// The half of a link that any thread of this rank uses. Nothing blocks: the port moves what is queued here.
 pub trait Link: Send + Sync {
@@ -39,6 +41,11 @@ pub trait Link: Send + Sync {
     /// Posts a small notice to the other rank; posts keep their order. Fails if the other rank cannot be woken, or if
     /// this link has no such post.
     fn post(&self, post: Post) -> io::Result<()>;
+
+    /// Tells the other rank that a receive is ready, where bytes are pushed. Fails as [`Self::post`] does.
+    fn invite(&self, receive: Receive) -> io::Result<()> {
+        self.post(receive.announcement(0))
+    }
 
     /// Pushes a message whose receive was posted, the most urgent first; [`Sink::sent`] reports its end. Fails as
     /// [`Self::post`] does.
@@ -106,6 +113,14 @@ pub trait Arrivals {
     fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String>;
     /// The other rank has begun an epoch of members: nothing more of another one comes of it.
     fn began(&mut self, _epoch: u64) {}
+    /// The other rank has computed the sum of a piece that it sends over a fabric.
+    fn summed(&mut self, _tag: u64, _crc32c: u32) -> Result<(), String> {
+        Err(NO_FABRIC.into())
+    }
+    /// So many pieces have left it over a fabric in this epoch, and no more will.
+    fn pushed(&mut self, _pieces: u64) -> Result<(), String> {
+        Err(NO_FABRIC.into())
+    }
 }
 
 /// Events that a link reports to its owner, from the polling thread.
@@ -141,6 +156,8 @@ pub enum Post {
         instance: u32,
         /// The addressee's send instruction.
         op: u32,
+        /// Tag of the message's first piece on a fabric, or 0.
+        tag: u64,
     },
     /// The bytes for the addressee's receive `op` lie at `offset_bytes` of the sender's memory: they may be copied.
     Ready {
@@ -196,12 +213,40 @@ pub enum Post {
         send: u32,
         /// The sender's number of the receive.
         receive: u32,
+        /// Tag of the message's first piece on a fabric, or 0.
+        tag: u64,
     },
     /// The bytes of that message have been copied.
     Given {
         /// The addressee's number of the send.
         send: u32,
     },
+}
+
+/// A receive that is ready: its memory may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receive {
+    /// Program number, or `NO_PROGRAM`.
+    pub program: u32,
+    /// Launch count; of no program: our number of the receive.
+    pub instance: u32,
+    /// Our own receive instruction.
+    pub op: u32,
+    /// The addressee's send instruction, or its number of the send.
+    pub peer_op: u32,
+    /// Length on the wire.
+    pub bytes: u64,
+}
+
+impl Receive {
+    /// What the other rank is told; `tag`: of the first piece on a fabric, or 0.
+    pub fn announcement(&self, tag: u64) -> Post {
+        let Self { program, instance, peer_op, .. } = *self;
+        match program {
+            NO_PROGRAM => Post::Accept { send: peer_op, receive: instance, tag },
+            program => Post::Posted { program, instance, op: peer_op, tag },
+        }
+    }
 }
 
 /// A message that may be pushed: its receive is posted and its bytes are final.
@@ -347,6 +392,14 @@ pub enum LinkError {
     /// A well-formed frame that makes no sense at this point.
     #[error("broke the protocol: {0}")]
     Violation(String),
+    /// The fabric between the ranks failed, while the connection beside it may live.
+    #[error("cannot be reached over the fabric {provider}: {what}")]
+    Fabric {
+        /// libfabric's name of the provider.
+        provider: String,
+        /// What failed.
+        what: String,
+    },
     /// No byte came for too long while this rank waited.
     #[error("has been silent for {:.1} s", .silence.as_secs_f64())]
     Silent {
@@ -361,7 +414,7 @@ impl LinkError {
         match self {
             // Also the error for a TLS record that cannot be decrypted.
             Self::Io(cause) if cause.kind() == io::ErrorKind::InvalidData => Why::Damaged,
-            Self::Closed | Self::Io(_) => Why::Lost,
+            Self::Closed | Self::Io(_) | Self::Fabric { .. } => Why::Lost,
             Self::Damaged { .. } => Why::Damaged,
             Self::Frame(_) | Self::Violation(_) => Why::Violation,
             Self::Silent { .. } => Why::Silent,

@@ -12,10 +12,11 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Allocation granularity: a page, so that freed ranges can be given back to the system.
 pub const PAGE_BYTES: usize = 4096;
@@ -83,6 +84,13 @@ pub struct Arena {
     fd: OwnedFd,
     mapping: Arc<Mapping>,
     free: Mutex<FreeList>,
+    watchers: Mutex<Vec<Weak<dyn Watcher>>>,
+}
+
+/// Who must know when memory is given back to the system, because a card reads or writes it.
+pub trait Watcher: Send + Sync + fmt::Debug {
+    /// The region's pages are about to be given back.
+    fn freed(&self, region: &Region);
 }
 
 impl Arena {
@@ -92,7 +100,17 @@ impl Arena {
         ftruncate(&fd, ARENA_BYTES as u64)?;
         let mapping = Arc::new(Mapping::new(fd.as_fd(), ARENA_BYTES)?);
         let free = Mutex::new(FreeList::new(reserved_bytes.next_multiple_of(PAGE_BYTES), ARENA_BYTES));
-        Ok(Arc::new(Self { fd, mapping, free }))
+        Ok(Arc::new(Self { fd, mapping, free, watchers: Mutex::default() }))
+    }
+
+    /// Tells `watcher` of memory that is given back, as long as it lives.
+    pub fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
+    }
+
+    fn tell(&self, region: &Region) {
+        let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        watchers.iter().filter_map(Weak::upgrade).for_each(|watcher| watcher.freed(region));
     }
 
     /// Zero-filled memory of `len` bytes, page-aligned, given back when the allocation is dropped.
@@ -142,6 +160,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         let (offset, len) = (self.region.offset, self.reserved);
+        self.arena.tell(&self.region);
         // The hole reads as zeros, so the next owner finds zero-filled memory. If the kernel refuses, the range is
         // leaked: reusing it would expose old contents.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -19,7 +19,7 @@ use hocket_ids::Rank;
 use hocket_protocol::handshake::LaneId;
 use hocket_protocol::why::Why;
 use rustix::fd::{AsFd, OwnedFd};
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net as unix;
@@ -50,6 +50,8 @@ pub struct Own<'a> {
     pub waker: &'a Waker,
     /// Its life, if ranks watch one another's: all or none.
     pub life: Option<&'a Life>,
+    /// Its address on the fabric that carries payloads between hosts, if there is one: all or none.
+    pub fabric: Option<&'a [u8]>,
 }
 
 /// The open connections and memory of one rank, non-blocking.
@@ -60,6 +62,8 @@ pub enum Connections {
         streams: Vec<Stream>,
         /// Cards that the lanes are on, in turns.
         cards: usize,
+        /// The rank's address on the fabric.
+        fabric: Option<Vec<u8>>,
     },
     /// A rank of this host.
     Near {
@@ -175,7 +179,8 @@ impl Listener {
     ) -> Result<Vec<Connections>, MeshError> {
         let own = identity.rank;
         let here = &peers[own.index()];
-        let lanes = |peer: &Address| if peer.host == here.host { 1 } else { lanes::lanes(here, peer) };
+        let alone = |peer: &Address| peer.host == here.host || shared.fabric.is_some();
+        let lanes = |peer: &Address| if alone(peer) { 1 } else { lanes::lanes(here, peer) };
         let mut open: Vec<Vec<Option<Opened>>> = peers.iter().map(|_| Vec::new()).collect();
         for rank in dialled {
             open[rank.index()].resize_with(lanes(&peers[rank.index()]), || None);
@@ -188,7 +193,7 @@ impl Listener {
             turn_away(identity, id, stream);
         }
         if let Err(error) = opened {
-            let streams = open.into_iter().flatten().flatten().map(|(stream, _)| stream);
+            let streams = open.into_iter().flatten().flatten().map(|opened| opened.stream);
             give_up(streams, identity.checksums, (own, Why::GaveUp), &error.to_string());
             return Err(error);
         }
@@ -196,10 +201,16 @@ impl Listener {
             let opened = std::mem::take(&mut open[rank.index()]);
             let mut opened: Vec<Opened> = opened.into_iter().flatten().collect();
             match opened.pop() {
-                Some((stream, Some(neighbour))) => Connections::Near { stream, neighbour },
+                Some(Opened { stream, other: Other::Near(neighbour) }) => {
+                    Connections::Near { stream, neighbour }
+                }
+                Some(Opened { stream, other: Other::Fabric(address) }) => {
+                    Connections::Far { streams: vec![stream], cards: 1, fabric: Some(address) }
+                }
                 last => {
-                    let streams = opened.into_iter().chain(last).map(|(stream, _)| stream).collect();
-                    Connections::Far { streams, cards: lanes::cards(here, &peers[rank.index()]) }
+                    let streams = opened.into_iter().chain(last).map(|opened| opened.stream).collect();
+                    let cards = lanes::cards(here, &peers[rank.index()]);
+                    Connections::Far { streams, cards, fabric: None }
                 }
             }
         };
@@ -278,8 +289,20 @@ impl Listener {
     }
 }
 
-/// A connection that is ready, and the rank and lane it belongs to.
-type Opened = (Stream, Option<Neighbour>);
+/// A connection that is ready, and what came over it of the rank at its other end.
+struct Opened {
+    stream: Stream,
+    other: Other,
+}
+
+enum Other {
+    /// A rank of this host.
+    Near(Neighbour),
+    /// A rank with that address on the fabric.
+    Fabric(Vec<u8>),
+    /// Another rank.
+    Far,
+}
 
 impl Drop for Listener {
     fn drop(&mut self) {
@@ -359,11 +382,31 @@ fn neighbour(theirs: Vec<OwnedFd>, watched: bool) -> io::Result<Neighbour> {
     }
 }
 
-fn finish(stream: Stream, own: Own<'_>, exchange: Exchange) -> io::Result<Opened> {
+/// Tells the other end our address on the fabric, and learns its own.
+fn meet_on_fabric(stream: &mut Stream, own: &[u8]) -> io::Result<Vec<u8>> {
+    let len = u16::try_from(own.len()).map_err(io::Error::other)?;
+    stream.write_all(&len.to_le_bytes())?;
+    stream.write_all(own)?;
+    let mut len = [0; 2];
+    stream.read_exact(&mut len)?;
+    let mut address = vec![0; usize::from(u16::from_le_bytes(len))];
+    stream.read_exact(&mut address)?;
+    Ok(address)
+}
+
+fn finish(mut stream: Stream, own: Own<'_>, exchange: Exchange) -> io::Result<Opened> {
     stream.set_deadline(HANDSHAKE_TIMEOUT)?;
-    let neighbour = match &stream {
-        Stream::Tcp(_) | Stream::Tls(_) => None,
-        Stream::Unix(unix) => {
+    let other = match (&mut stream, own.fabric) {
+        (Stream::Tcp(_) | Stream::Tls(_), Some(address)) => {
+            Other::Fabric(meet_on_fabric(&mut stream, address).map_err(|cause| {
+                let what = format!(
+                    "it gave no address on the fabric (HOCKET_FABRIC must be the same on all ranks): {cause}"
+                );
+                io::Error::new(cause.kind(), what)
+            })?)
+        }
+        (Stream::Tcp(_) | Stream::Tls(_), None) => Other::Far,
+        (Stream::Unix(unix), _) => {
             let mut ours = vec![own.arena.fd(), own.waker.fd()];
             ours.extend(own.life.map(Life::fd));
             let theirs = match exchange {
@@ -377,9 +420,9 @@ fn finish(stream: Stream, own: Own<'_>, exchange: Exchange) -> io::Result<Opened
                     theirs
                 }
             };
-            Some(neighbour(theirs, own.life.is_some())?)
+            Other::Near(neighbour(theirs, own.life.is_some())?)
         }
     };
     stream.set_nonblocking()?;
-    Ok((stream, neighbour))
+    Ok(Opened { stream, other })
 }

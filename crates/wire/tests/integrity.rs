@@ -46,7 +46,7 @@ impl Arrivals for Taker {
         self.landed += 1;
     }
     fn posted(&mut self, post: Post) -> Result<(), String> {
-        let Post::Posted { program, instance, op } = post else { return Err("another post".into()) };
+        let Post::Posted { program, instance, op, .. } = post else { return Err("another post".into()) };
         self.announced.push((program, instance, op));
         Ok(())
     }
@@ -63,7 +63,7 @@ fn sent(checksums: bool, wire: DType) -> Vec<u8> {
         bytes.copy_from_slice(&(at as f32).to_le_bytes());
     }
     let outgoing = Mutex::new(Outgoing::new(checksums, 1, 1));
-    outgoing.lock().unwrap().control(Frame::ClearToSend { program: 5, instance: 6, op: 7 }, &[]);
+    outgoing.lock().unwrap().control(Frame::ClearToSend { program: 5, instance: 6, op: 7, tag: 0 }, &[]);
     outgoing.lock().unwrap().message(Message {
         cards: Cards::ALL,
         priority: 0,

@@ -34,7 +34,7 @@ fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2]
     let peers = [address(between(lower.addresses()[0]), "a"), address(higher.addresses()[0], "b")];
     let connect = |mut listener: Listener, own: &Identity| {
         let (arena, waker) = (Arena::new(0).unwrap(), Waker::new().unwrap());
-        let shared = Own { arena: &arena, waker: &waker, life: None };
+        let shared = Own { arena: &arena, waker: &waker, life: None, fabric: None };
         listener.connect(own, &peers, &[Rank(1 - own.rank.0)], shared, TIMEOUT)
     };
     thread::scope(|scope| {

@@ -121,6 +121,7 @@ class Job:
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
             checksum=self.settings.checksum,
             tls=self.settings.tls,
+            fabric=None if self.settings.fabric == "off" else self.settings.fabric,
             heartbeat_timeout_s=self.settings.silence_max_s(elastic=elastic),
             elastic=elastic,
             emulated_links=None

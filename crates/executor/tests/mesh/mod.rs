@@ -45,6 +45,7 @@ pub fn mesh_on(
                 threads,
                 trace: None,
                 emulated_links: None,
+                fabric: None,
                 checksum: false,
                 tls: false,
                 elastic,

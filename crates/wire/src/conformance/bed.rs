@@ -2,7 +2,9 @@
 
 use crate::bell::Bell;
 use crate::clock::now_ns;
-use crate::link::{Arrivals, Cards, Land, Landing, Link, LinkError, Message, Port, Post, Sent, Sink};
+use crate::link::{
+    Arrivals, Cards, Land, Landing, Link, LinkError, Message, Port, Post, Receive as LinkReceive, Sent, Sink,
+};
 use crate::memory::{Allocation, Arena, Region};
 use crate::poll::{Poller, Waker};
 use crate::shm::mailbox::reserved_bytes;
@@ -114,7 +116,7 @@ impl Arrivals for Taker {
 
     fn posted(&mut self, post: Post) -> Result<(), String> {
         match post {
-            Post::Posted { program, instance, op } => {
+            Post::Posted { program, instance, op, .. } => {
                 let Some(send) = self.sends.get(&op) else {
                     self.posts.push(op);
                     return Ok(());
@@ -277,7 +279,9 @@ impl Bed {
             let post = Post::Ready { program, instance, op, offset_bytes, len_bytes };
             self.ends[from].link.post(post).unwrap();
         } else {
-            self.ends[1 - from].link.post(Post::Posted { program, instance, op }).unwrap();
+            let bytes = (elements * wire.bytes()) as u64;
+            let receive = LinkReceive { program, instance, op, peer_op: op, bytes };
+            self.ends[1 - from].link.invite(receive).unwrap();
         }
     }
 

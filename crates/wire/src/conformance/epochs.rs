@@ -2,7 +2,7 @@
 //! is lost.
 
 use super::bed::{Bed, FIRST};
-use super::{MANY, on_every_link};
+use super::{MANY, on_elastic_links};
 use crate::conformance::pairs::shared_memory;
 use crate::life::{Life, Lifetime, Watch};
 use crate::link::{Land, Post};
@@ -16,7 +16,7 @@ const SUM: Land = Land::Reduce { op: ReduceOp::Sum, dtype: DType::F32, wire: DTy
 #[test]
 fn nothing_of_an_ended_epoch_lands_or_is_said_to_have_left() {
     for land in [Land::Store, SUM] {
-        on_every_link(|mut bed| {
+        on_elastic_links(|mut bed| {
             for op in 0..4 {
                 bed.message(0, op, MANY, DType::F32, land, 0);
             }
@@ -51,7 +51,7 @@ fn nothing_of_an_ended_epoch_lands_or_is_said_to_have_left() {
 /// An ended epoch's sender would go on sending for nobody, while the new epoch waits behind it.
 #[test]
 fn an_aborted_message_ends_with_its_frame() {
-    on_every_link(|mut bed| {
+    on_elastic_links(|mut bed| {
         if bed.ends[0].link.memory().is_some() {
             return;
         }
@@ -68,7 +68,7 @@ fn an_aborted_message_ends_with_its_frame() {
 /// The step would hang: nobody announces anything twice.
 #[test]
 fn posts_of_a_faster_member_wait_for_the_epoch() {
-    on_every_link(|mut bed| {
+    on_elastic_links(|mut bed| {
         bed.ends.iter_mut().for_each(|end| end.port.stop());
         bed.ends[1].port.enter(FIRST + 1).unwrap();
         // End 1 is the one that posts.
@@ -86,7 +86,7 @@ fn posts_of_a_faster_member_wait_for_the_epoch() {
 /// A member would be given up for its silence while it waits for a decision.
 #[test]
 fn signs_of_life_and_last_words_pass_between_epochs() {
-    on_every_link(|mut bed| {
+    on_elastic_links(|mut bed| {
         bed.ends.iter_mut().for_each(|end| end.port.stop());
         bed.ends[0].taker.awaited = true;
         let pause = bed.ends[0].port.pause_max();
@@ -104,7 +104,7 @@ fn signs_of_life_and_last_words_pass_between_epochs() {
 /// Whoever replays an epoch could let old data in.
 #[test]
 fn an_epoch_that_has_begun_does_not_begin_again() {
-    on_every_link(|mut bed| {
+    on_elastic_links(|mut bed| {
         for _ in 0..2 {
             bed.ends[0].port.enter(FIRST + 1).unwrap();
         }

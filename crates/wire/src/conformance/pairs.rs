@@ -2,24 +2,37 @@
 
 use super::bed::{FIRST, Halves, Pair, SILENCE_MAX};
 use crate::bell::Bell;
+use crate::fabric::{FabricLink, FabricPort, Shared};
 use crate::life::Watch;
 use crate::link::{Link, Port};
 use crate::reference;
 use crate::shm::link::{ShmLink, ShmPort};
 use crate::tcp::tls::{Credentials, TlsStream};
 use crate::tcp::{Stream, TcpLink, TcpPort, Terms};
+use hocket_fabric::{Carrier, Choice, Endpoint};
 use hocket_ids::Rank;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// A name, and what makes a pair.
-type Kind = (&'static str, fn() -> Pair);
+pub type Kind = (&'static str, fn() -> Pair);
 
-/// Every link.
-pub const KINDS: [Kind; 8] = [
+/// Links whose payloads land in place from a fabric, where no epoch ends before the job does.
+pub const IN_PLACE: [Kind; 3] = [
+    ("tcp;ofi_rxm in place", || fabric(Choice::Tcp, false, true)),
+    ("shm in place, with checksums", || fabric(Choice::Shm, true, true)),
+    ("udp;ofi_rxd in place", || fabric(Choice::Udp, false, true)),
+];
+
+/// Every other link.
+pub const KINDS: [Kind; 12] = [
+    ("tcp;ofi_rxm", || fabric(Choice::Tcp, false, false)),
+    ("tcp;ofi_rxm with checksums", || fabric(Choice::Tcp, true, false)),
+    ("shm", || fabric(Choice::Shm, false, false)),
+    ("udp;ofi_rxd", || fabric(Choice::Udp, false, false)),
     ("tcp", || tcp(1, false, plain)),
     ("tcp, three lanes", || tcp(3, false, plain)),
     ("tcp with checksums", || tcp(2, true, plain)),
@@ -70,6 +83,31 @@ fn tcp(lanes: usize, checksums: bool, connect: fn() -> [Stream; 2]) -> Pair {
             let link = Arc::new(TcpLink::new(Rank(1 - own as u32), lanes, 1, checksums, bell));
             let streams = streams.next().unwrap();
             let port = TcpPort::new(Arc::clone(&link), streams, terms(checksums), None);
+            (link, Box::new(port))
+        })
+    })
+}
+
+fn fabric(choice: Choice, checksums: bool, in_place: bool) -> Pair {
+    let open =
+        || -> Box<dyn Carrier> { Box::new(Endpoint::open(choice, IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap()) };
+    over([open(), open()], checksums, in_place)
+}
+
+/// Over these endpoints.
+pub fn over(carriers: [Box<dyn Carrier>; 2], checksums: bool, in_place: bool) -> Pair {
+    Pair::new(move |arenas, bells| {
+        let mut carriers = carriers.into_iter();
+        let shared = [0, 1].map(|own| Shared::new(carriers.next().unwrap(), &arenas[own]).unwrap());
+        let mut streams = plain().into_iter();
+        [0, 1].map(|own| -> Halves {
+            let stream = streams.next().unwrap();
+            stream.set_nonblocking().unwrap();
+            let (rank, bell) = (Rank(1 - own as u32), Arc::clone(&bells[own]));
+            let link = Arc::new(FabricLink::new(rank, Arc::clone(&shared[own]), checksums, bell));
+            let address = shared[1 - own].address();
+            let port =
+                FabricPort::new(Arc::clone(&link), stream, address, terms(checksums), in_place).unwrap();
             (link, Box::new(port))
         })
     })

@@ -2,7 +2,7 @@
 
 use super::{Info, Outgoing};
 use crate::bell::Bell;
-use crate::link::{Message, Sent};
+use crate::link::{Message, Post, Sent};
 use hocket_ids::Rank;
 use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
 use hocket_protocol::why::Why;
@@ -54,6 +54,22 @@ impl Framed {
         self.bell.ring()
     }
 
+    /// Queues a notice of a message whose bytes are pushed.
+    pub fn post(&self, post: Post) -> io::Result<()> {
+        self.control(match post {
+            Post::Posted { program, instance, op, tag } => Frame::ClearToSend { program, instance, op, tag },
+            Post::Offer { send, tag, bytes, place: None } => Frame::Offer { send, tag, bytes },
+            Post::Accept { send, receive, tag } => Frame::Accept { send, receive, tag },
+            Post::Ready { .. }
+            | Post::Taken { .. }
+            | Post::Brought { .. }
+            | Post::Given { .. }
+            | Post::Offer { place: Some(_), .. } => {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, "its memory is out of reach"));
+            }
+        })
+    }
+
     /// Queues a frame for one lane, from the I/O thread.
     pub fn control_on(&self, lane: usize, frame: Frame) {
         self.queue().control_on(lane, frame, &[]);
@@ -78,6 +94,11 @@ impl Framed {
         outgoing.drop_messages();
         let frame = Frame::Abort { rank, why, payload_bytes: text.len() as u32 };
         outgoing.control(frame, text.as_bytes());
+    }
+
+    /// Rings for the I/O thread.
+    pub fn ring(&self) -> io::Result<()> {
+        self.bell.ring()
     }
 
     /// Messages that have not begun will never be needed.

@@ -223,6 +223,8 @@ impl Lane {
             // A record that cannot be decrypted; our own direction is intact.
             LinkError::Io(cause) if cause.kind() == io::ErrorKind::InvalidData => Phase::Refused,
             LinkError::Closed | LinkError::Io(_) => Phase::Closed,
+            // The words still reach the peer.
+            LinkError::Fabric { .. } => Phase::Refused,
             LinkError::Frame(_)
             | LinkError::Damaged { .. }
             | LinkError::Violation(_)

@@ -7,7 +7,6 @@ use crate::memory::{Mapping, Region};
 use crate::poll::{Poller, Readiness};
 use crate::tcp::Info;
 use hocket_ids::Rank;
-use hocket_protocol::frame::Frame;
 use hocket_protocol::why::Why;
 use std::io;
 use std::sync::Arc;
@@ -43,18 +42,7 @@ impl Link for TcpLink {
     }
 
     fn post(&self, post: Post) -> io::Result<()> {
-        self.framed.control(match post {
-            Post::Posted { program, instance, op } => Frame::ClearToSend { program, instance, op },
-            Post::Offer { send, tag, bytes, place: None } => Frame::Offer { send, tag, bytes },
-            Post::Accept { send, receive } => Frame::Accept { send, receive },
-            Post::Ready { .. }
-            | Post::Taken { .. }
-            | Post::Brought { .. }
-            | Post::Given { .. }
-            | Post::Offer { place: Some(_), .. } => {
-                return Err(io::Error::new(io::ErrorKind::Unsupported, "its memory is out of reach"));
-            }
-        })
+        self.framed.post(post)
     }
 
     fn send(&self, message: Message) -> io::Result<()> {

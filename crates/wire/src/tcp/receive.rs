@@ -299,8 +299,8 @@ fn begin(
             }
             Ok(State::Payload { data, landing: Some(landing), check, done: 0, staged: 0 })
         }
-        Frame::ClearToSend { program, instance, op } => {
-            let post = Post::Posted { program, instance, op };
+        Frame::ClearToSend { program, instance, op, tag } => {
+            let post = Post::Posted { program, instance, op, tag };
             drained.handle_post(post, sink).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
@@ -309,8 +309,8 @@ fn begin(
             drained.handle_post(post, sink).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
-        Frame::Accept { send, receive } => {
-            drained.handle_post(Post::Accept { send, receive }, sink).map_err(LinkError::Violation)?;
+        Frame::Accept { send, receive, tag } => {
+            drained.handle_post(Post::Accept { send, receive, tag }, sink).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
         Frame::Abort { rank, why, payload_bytes } => {
@@ -318,6 +318,18 @@ fn begin(
         }
         Frame::Epoch { epoch } => {
             drained.handle_marker(epoch, sink).map_err(LinkError::Violation)?;
+            Ok(State::NEXT)
+        }
+        Frame::Sum { tag, crc32c } => {
+            if drained.lands().map_err(LinkError::Violation)? {
+                sink.summed(tag, crc32c).map_err(LinkError::Violation)?;
+            }
+            Ok(State::NEXT)
+        }
+        Frame::Pushed { pieces } => {
+            if drained.lands().map_err(LinkError::Violation)? {
+                sink.pushed(pieces).map_err(LinkError::Violation)?;
+            }
             Ok(State::NEXT)
         }
         // The receiver has noted the other two; only this event carries no data.

@@ -1,0 +1,65 @@
+//! The endpoint of a rank on the fabric that its settings choose.
+
+use crate::error::Error;
+use crate::options::Options;
+use hocket_fabric::{Choice, Endpoint, FabricError, providers};
+use hocket_wire::fabric::Shared;
+use hocket_wire::memory::Arena;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// Which fabric carries payloads between hosts; the same on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fabric {
+    /// That one.
+    Chosen(Choice),
+    /// EFA, where this machine has it.
+    Auto,
+}
+
+impl Fabric {
+    /// By the name that users give it. `Err`: the names that there are.
+    pub fn from_name(name: &str) -> Result<Self, String> {
+        if name == "auto" {
+            return Ok(Self::Auto);
+        }
+        let known: Vec<&str> = Choice::ALL.iter().map(|(known, _)| *known).collect();
+        let chosen = Choice::from_name(name).map(Self::Chosen);
+        chosen.ok_or_else(|| format!("`{name}` is no fabric; there are {}, auto and off", known.join(", ")))
+    }
+
+    fn choice(self) -> Result<Option<Choice>, FabricError> {
+        match self {
+            Self::Chosen(choice) => Ok(Some(choice)),
+            Self::Auto => match providers() {
+                Ok(all) => Ok(all.iter().any(|provider| provider.name == "efa").then_some(Choice::Efa)),
+                Err(FabricError::Library(_)) => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
+}
+
+/// The endpoint that `options` ask for. Usage: something else that they ask for cannot be beside it. System: it cannot be
+/// opened.
+pub fn open(options: &Options, arena: &Arc<Arena>) -> Result<Option<Arc<Shared>>, Error> {
+    let failed = |cause: &dyn std::fmt::Display| {
+        let (rank, host) = (options.rank, &options.host);
+        Error::System(format!(
+            "rank {rank} on {host} cannot use the fabric of HOCKET_FABRIC: {cause} (`hocket doctor` lists providers)"
+        ))
+    };
+    let Some(fabric) = options.fabric else { return Ok(None) };
+    let Some(choice) = fabric.choice().map_err(|cause| failed(&cause))? else { return Ok(None) };
+    if options.tls {
+        let what = "payloads on a fabric are not encrypted: HOCKET_TLS and HOCKET_FABRIC exclude each other";
+        return Err(Error::Usage(what.into()));
+    }
+    if options.emulated_links.is_some() {
+        let what = "an emulated network slows TCP, not a fabric: use a testbed, or leave HOCKET_FABRIC out";
+        return Err(Error::Usage(what.into()));
+    }
+    let bind = options.bind.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let endpoint = Endpoint::open(choice, bind).map_err(|cause| failed(&cause))?;
+    Shared::new(Box::new(endpoint), arena).map(Some).map_err(|cause| failed(&cause))
+}
