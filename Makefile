@@ -28,7 +28,7 @@ PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/launch/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-ray test-torch check check-rust check-python docs fmt bench bench-elastic bless fuzz exactly-once elastic churn clean
+.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-fabric test-ray test-torch check check-rust check-python docs fmt bench bench-elastic bless fuzz exactly-once elastic churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -63,6 +63,10 @@ test-frameworks: $(STAMPS)/frameworks ## JAX, TensorFlow and Keras against one p
 	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --durations=10 tests/frameworks
 	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --doctest-modules python/hocket/jax benches/frameworks
 	$(FRAMEWORKS)/bin/python -m pytest --doctest-modules python/hocket/tensorflow python/hocket/keras
+
+test-fabric: base ## libfabric: mirrored structures, links over three providers, hostile fakes, the oracle's programs, killed ranks
+	RUST_TEST_CRATES="fabric wire" $(CARGO_TEST) --workspace
+	$(PYTEST) tests/hostile/test_fabrics.py tests/oracle
 
 test-ray: $(STAMPS)/ray ## training and sweeps on a local Ray cluster of several node processes, in an environment of its own
 	$(RAY)/bin/python -m pytest --durations=10 tests/ray

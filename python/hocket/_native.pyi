@@ -963,7 +963,7 @@ def dlc_columns(
     (line, column, rule) of the first malformed lines, `problem_count` of all; `lines` read; the `last_id`."""
 
 def fabric_providers() -> list[tuple[str, str, str]]:
-    """libfabric's providers of tagged messages here: name, card or interface, version. HocketError: there is no libfabric."""
+    """libfabric's providers of tagged messages here: name, card or interface, version. UsageError: there is no libfabric."""
 
 def cache_line_ns() -> float | None:
     """Nanoseconds for a cache line to go from one core to another; None with one core."""

@@ -1,6 +1,6 @@
 """A rank in a process of its own, of a job whose ranks are told each other's addresses.
 
-`python rank_process.py RANK JOB SECRET HOSTS STEPS` prints its address, reads all of them,
+`python rank_process.py RANK JOB SECRET HOSTS STEPS [ELEMENTS] [FABRIC]` prints its address, reads all of them,
 adds up STEPS times and prints each step, or the error that ends it."""
 
 import sys
@@ -29,21 +29,28 @@ def main() -> None:
         sys.argv[4].split(","),
         int(sys.argv[5]),
     )
+    elements = int(sys.argv[6]) if len(sys.argv) > 6 else 5000
     engine = _native.Engine(
-        rank=rank, world=len(hosts), job=job, secret=secret.encode(), host=hosts[rank], bind=["127.0.0.1"]
+        rank=rank,
+        world=len(hosts),
+        job=job,
+        secret=secret.encode(),
+        host=hosts[rank],
+        bind=["127.0.0.1"],
+        fabric=sys.argv[7] if len(sys.argv) > 7 else None,
     )
     say(engine.addresses[0])
     peers = zip(sys.stdin.readline().split(), hosts, strict=True)
     engine.connect([([address], host) for address, host in peers], CONNECT_S)
     program = all_reduce_program(
         world=len(hosts),
-        elements=5000,
+        elements=elements,
         dtype="f32",
         op="sum",
         scale=1.0,
         route=AllReduce(algorithm="ring"),
     )
-    memory = engine.allocate(20_000)
+    memory = engine.allocate(4 * elements)
     values = np.frombuffer(memory, np.float32)
     number = engine.load(program, {0: (memory, 0)}, priority=0, label="bucket 7")
     for step in range(steps):

@@ -12,7 +12,7 @@ from hocket.artefacts.plan import AllReduce, Bucket
 from hocket.planning.buckets import plan_of
 from hocket.planning.compile import all_reduce_program, broadcast_program, bucket_program
 from hocket.reference.ops import STORED
-from tests.support.engines import Job
+from tests.support.engines import FABRICS, Job
 
 
 @st.composite
@@ -74,10 +74,14 @@ def test_text_is_the_program(case):
     assert str(Program.parse(text)) == text
 
 
-@pytest.mark.parametrize("hosts", ["aaaa", "abcd", "aabb", "abab", "a", "aabcc"])
-def test_native_is_reference(hosts):
+@pytest.mark.parametrize(
+    ("hosts", "fabric"),
+    [(hosts, None) for hosts in ("aaaa", "abcd", "aabb", "abab", "a", "aabcc")]
+    + [(hosts, fabric) for fabric in FABRICS for hosts in ("abcd", "aabb")],
+)
+def test_native_is_reference(hosts, fabric):
     """What is verified and what runs would be two things: the same bits, whichever links carry them."""
-    job = Job(list(hosts))
+    job = Job(list(hosts), fabric)
     world = len(hosts)
 
     @settings(deadline=None, max_examples=25, database=None)

@@ -16,7 +16,7 @@ from hocket.errors import ProgramError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.planning.compile import bucket_program, halves
 from hocket.planning.traffic import sent
-from tests.support.engines import Job
+from tests.support.engines import FABRICS, Job
 
 
 @st.composite
@@ -136,11 +136,14 @@ def test_counted_elements_are_those_of_the_program(plan):
     assert {pair: count for pair, count in sent(plan.buckets[0], plan.workers).items() if count} == moved
 
 
-@pytest.mark.parametrize("hosts", ["aaaa", "abcd", "aabb"])
-def test_native_is_reference(hosts):
+@pytest.mark.parametrize(
+    ("hosts", "fabric"),
+    [(hosts, None) for hosts in ("aaaa", "abcd", "aabb")] + [("abcd", fabric) for fabric in FABRICS],
+)
+def test_native_is_reference(hosts, fabric):
     """What is verified and what runs would be two things."""
     # A program is of fewer ranks than the plan where the last ones have no part in it.
-    jobs = {world: Job(list(hosts[:world])) for world in range(1, len(hosts) + 1)}
+    jobs = {world: Job(list(hosts[:world]), fabric) for world in range(1, len(hosts) + 1)}
 
     @settings(deadline=None, max_examples=20, database=None)
     @given(plans(world=len(hosts)), st.integers(0, 2**32 - 1))

@@ -9,15 +9,24 @@ from hocket import _native
 
 TIMEOUT_S = 20.0
 
+FABRICS = ("tcp", "shm", "udp")
+"""Providers of libfabric that need no special card."""
+
 
 class Job:
-    """One engine per entry of `hosts`; engines with the same host share memory."""
+    """One engine per entry of `hosts`; engines with the same host share memory, others a `fabric` if there is one."""
 
-    def __init__(self, hosts):
+    def __init__(self, hosts, fabric=None):
         name = uuid.uuid4().hex
         self.engines = [
             _native.Engine(
-                rank=rank, world=len(hosts), job=name, secret=b"secret", host=host, bind=["127.0.0.1"]
+                rank=rank,
+                world=len(hosts),
+                job=name,
+                secret=b"secret",
+                host=host,
+                bind=["127.0.0.1"],
+                fabric=fabric,
             )
             for rank, host in enumerate(hosts)
         ]

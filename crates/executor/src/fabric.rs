@@ -44,9 +44,9 @@ impl Fabric {
 /// opened.
 pub fn open(options: &Options, arena: &Arc<Arena>) -> Result<Option<Arc<Shared>>, Error> {
     let failed = |cause: &dyn std::fmt::Display| {
-        let (rank, host) = (options.rank, &options.host);
+        let host = &options.host;
         Error::System(format!(
-            "rank {rank} on {host} cannot use the fabric of HOCKET_FABRIC: {cause} (`hocket doctor` lists providers)"
+            "host {host} cannot use the fabric of HOCKET_FABRIC: {cause} (`hocket doctor` lists providers)"
         ))
     };
     let Some(fabric) = options.fabric else { return Ok(None) };

@@ -4,10 +4,10 @@ use crate::exceptions::error;
 use hocket_executor::{Provider, providers};
 use pyo3::prelude::*;
 
-/// Name, card or interface, and version of each provider of tagged messages. HocketError: there is no libfabric.
+/// Name, card or interface, and version of each provider of tagged messages. UsageError: there is no libfabric.
 #[pyfunction]
 fn fabric_providers(py: Python<'_>) -> PyResult<Vec<(String, String, String)>> {
-    let all = py.detach(providers).map_err(|cause| error(py, "HocketError", &cause.to_string()))?;
+    let all = py.detach(providers).map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
     Ok(all.into_iter().map(|Provider { name, domain, version }| (name, domain, version)).collect())
 }
 

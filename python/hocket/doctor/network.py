@@ -7,7 +7,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from hocket import _native
 from hocket.doctor.finding import Finding
+from hocket.errors import UsageError
 from hocket.launch import interfaces
 
 SECTION = "network"
@@ -35,8 +37,24 @@ def findings() -> Iterable[Finding]:
     control = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     if control.exists():
         yield _works("TCP congestion control", control.read_text().strip())
+    yield _fabric()
     yield _tool("ssh", "`--hosts` starts ranks over it", "openssh-client")
     yield _tool("fping", "`hocket probe --fping` measures with it", "fping")
+
+
+def _fabric() -> Finding:
+    """Providers of libfabric that HOCKET_FABRIC can choose."""
+    try:
+        found = _native.fabric_providers()
+    except UsageError as error:
+        return Finding(
+            section=SECTION,
+            name="libfabric",
+            state="missing",
+            detail=str(error),
+            hint="install libfabric, 1.17 or later (libfabric1), to send gradients over EFA; everything else works without",
+        )
+    return _works("libfabric", ", ".join(sorted({name for name, _, _ in found})) or "no provider of tagged messages")
 
 
 def _link(name: str) -> list[str]:

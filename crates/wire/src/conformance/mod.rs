@@ -3,6 +3,7 @@
 
 mod bed;
 mod epochs;
+mod fakes;
 mod pairs;
 
 use crate::link::{Land, Post};

@@ -3,8 +3,8 @@
 //! end that the other side sees, is not needed of it.
 //!
 //! A message crosses in pieces. The receiver posts a tagged receive for each of the first pieces, then says clear to
-//! send with the first tag; the sender sends each piece with its own tag. As many pieces of a message are under way as
-//! the receiver has posted, so a provider never holds a message that nobody expects.
+//! send with the first tag; the sender sends each piece with its own tag. So many pieces of a message are under way as the
+//! receiver posts: a provider holds at most these few before their receive is posted, and holds none for ever.
 //!
 //! - `shared`: the endpoint of this rank, and memory for pieces; whose completions are whose.
 //! - `incoming`: pieces posted and landed, of one link.
