@@ -90,9 +90,13 @@ def test_what_cannot_be_is_refused():
     """Gradients would cross a network in the clear that a user wanted encrypted, or over something else than asked for."""
     with pytest.raises(UsageError, match="HOCKET_TLS and HOCKET_FABRIC exclude each other"):
         engine(fabric="tcp", tls=True)
-    with pytest.raises(UsageError, match="`infiniband` is no fabric; there are efa, tcp, udp, shm, auto and off"):
+    with pytest.raises(
+        UsageError, match="`infiniband` is no fabric; there are efa, tcp, udp, shm, auto and off"
+    ):
         engine(fabric="infiniband")
-    with pytest.raises(Error, match=r"rank 0: host a cannot use the fabric of HOCKET_FABRIC: .* no provider efa"):
+    with pytest.raises(
+        Error, match=r"rank 0: host a cannot use the fabric of HOCKET_FABRIC: .* no provider efa"
+    ):
         engine(fabric="efa")
 
 

@@ -62,7 +62,7 @@ type Registered = BTreeMap<usize, (usize, Object<Mr>)>;
 
 /// An endpoint, and everything that it needs. Fields are closed in this order.
 pub struct Endpoint {
-    endpoint: Object<Ep>,
+    own: Object<Ep>,
     registered: Registered,
     queue: Object<Cq>,
     addresses: Object<Av>,
@@ -121,15 +121,15 @@ impl Endpoint {
             let endpoint = Object::<Ep>::open(&library, "fi_endpoint", |made| {
                 call(domain.0, info, made, ptr::null_mut())
             })?;
-            let own = &*(*endpoint.fid()).ops;
-            let bind = provided(own.bind, "fi_ep_bind")?;
+            let ops = &*(*endpoint.fid()).ops;
+            let bind = provided(ops.bind, "fi_ep_bind")?;
             library.check("fi_ep_bind", bind(endpoint.fid(), addresses.fid(), 0))?;
             library.check("fi_ep_bind", bind(endpoint.fid(), queue.fid(), FI_SEND | FI_RECV))?;
-            let control = provided(own.control, "fi_enable")?;
+            let control = provided(ops.control, "fi_enable")?;
             library.check("fi_enable", control(endpoint.fid(), FI_ENABLE as c_int, ptr::null_mut()))?;
             let address = address_of(&library, &endpoint)?;
             Ok(Self {
-                endpoint,
+                own: endpoint,
                 registered: BTreeMap::new(),
                 queue,
                 addresses,
@@ -153,14 +153,12 @@ impl Endpoint {
         }
         let (start, end) = (memory.address as usize, memory.address as usize + memory.len);
         let found = self.registered.range(..=start).rev().find(|(_, (until, _))| *until >= end);
-        match found {
-            // SAFETY: the object is open.
-            Some((_, (_, object))) => Ok(unsafe { (*object.0).mem_desc }),
-            None => {
-                let what = format!("{} bytes are not registered with {}", memory.len, self.provider);
-                Err(FabricError::Broken(what))
-            }
-        }
+        let Some((_, (_, object))) = found else {
+            let what = format!("{} bytes are not registered with {}", memory.len, self.provider);
+            return Err(FabricError::Broken(what));
+        };
+        // SAFETY: the object is open.
+        Ok(unsafe { (*object.0).mem_desc })
     }
 
     /// The result of a call that posts an operation.
@@ -323,9 +321,9 @@ impl Carrier for Endpoint {
         let (operation, context) = self.operations.begin();
         // SAFETY: the endpoint is open; the caller promises the memory, and the context lives as long as the endpoint.
         let returned = unsafe {
-            let call = provided((*(*self.endpoint.0).tagged).recv, "fi_trecv")?;
+            let call = provided((*(*self.own.0).tagged).recv, "fi_trecv")?;
             let (buffer, from) = (memory.address.cast(), FI_ADDR_UNSPEC);
-            call(self.endpoint.0, buffer, memory.len, descriptor, from, tag, 0, context)
+            call(self.own.0, buffer, memory.len, descriptor, from, tag, 0, context)
         };
         self.posted("fi_trecv", operation, returned)
     }
@@ -335,9 +333,9 @@ impl Carrier for Endpoint {
         let (operation, context) = self.operations.begin();
         // SAFETY: as above.
         let returned = unsafe {
-            let call = provided((*(*self.endpoint.0).tagged).send, "fi_tsend")?;
+            let call = provided((*(*self.own.0).tagged).send, "fi_tsend")?;
             let buffer = memory.address.cast_const().cast();
-            call(self.endpoint.0, buffer, memory.len, descriptor, to.0, tag, context)
+            call(self.own.0, buffer, memory.len, descriptor, to.0, tag, context)
         };
         self.posted("fi_tsend", operation, returned)
     }
@@ -347,8 +345,8 @@ impl Carrier for Endpoint {
         // SAFETY: the endpoint is open, and the context is one of an operation in progress. A provider that cannot cancel
         // it says so, and the operation completes as if nobody had asked.
         unsafe {
-            if let Some(call) = (*(*self.endpoint.0).ops).cancel {
-                call(self.endpoint.fid(), context);
+            if let Some(call) = (*(*self.own.0).ops).cancel {
+                call(self.own.fid(), context);
             }
         }
     }

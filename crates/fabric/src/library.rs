@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 const NAME: &str = "libfabric.so.1";
 
 /// The oldest library that knows the interface asked for: 1.17.
-pub(crate) const API_VERSION: u32 = 1 << 16 | 17;
+pub(crate) const API_VERSION: u32 = 1 << 16 | 0x11;
 
 type GetInfo =
     unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const Info, *mut *mut Info) -> c_int;

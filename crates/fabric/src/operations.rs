@@ -17,6 +17,7 @@ struct Slot {
 /// All operations of an endpoint. Slots are used again and freed with it.
 #[derive(Default)]
 pub(crate) struct Operations {
+    #[expect(clippy::vec_box, reason = "a provider has the address of a slot, which must not move")]
     slots: Vec<Box<Slot>>,
     free: Vec<u32>,
 }

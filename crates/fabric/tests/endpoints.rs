@@ -1,4 +1,5 @@
 //! Endpoints of real providers that need no special card: messages, in any order of posting, and what ends badly.
+#![allow(clippy::unwrap_used)]
 
 use hocket_fabric::{
     Carrier, Choice, Completion, Endpoint, FabricError, Memory, Operation, Posting, providers,

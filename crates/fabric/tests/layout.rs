@@ -1,4 +1,5 @@
 //! The mirrored structures and constants, compared with libfabric's own headers by a C program.
+#![allow(clippy::unwrap_used)]
 
 use hocket_fabric::mirrors::{constants, layouts};
 use std::fmt::Write;

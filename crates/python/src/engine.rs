@@ -1,11 +1,12 @@
 //! `Engine` and `Memory`: one rank's executor for Python. Waits release the GIL.
 
 use crate::exceptions::{error, raise};
+use crate::fabric::chosen;
 use crate::notifier::Notifier;
 use crate::program::Program;
 use hocket_executor::{
-    Address, Allocation, Cards, EmulatedLinks, Engine as Executor, Error, Fabric, Foreign, Function,
-    Lifetime, Options, Region, Sending,
+    Address, Allocation, Cards, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Lifetime,
+    Options, Region, Sending,
 };
 use hocket_ids::{BufferId, Member, Rank};
 use hocket_trace::Kind;
@@ -198,11 +199,8 @@ impl Engine {
     ) -> PyResult<Self> {
         let parse = |text: String| {
             text.parse::<IpAddr>().map_err(|_| {
-                error(
-                    py,
-                    "UsageError",
-                    &format!("bind: `{text}` is not an IP address (rank {rank} on {host})"),
-                )
+                let what = format!("bind: `{text}` is not an IP address (rank {rank} on {host})");
+                error(py, "UsageError", &what)
             })
         };
         let bind = bind.into_iter().map(parse).collect::<PyResult<Vec<IpAddr>>>()?;
@@ -212,10 +210,8 @@ impl Engine {
             links_bit_per_s,
             routes,
         });
-        let fabric = fabric.map(Fabric::from_name).transpose();
-        let fabric = fabric.map_err(|what| error(py, "UsageError", &what))?;
         let options = Options {
-            fabric,
+            fabric: chosen(py, fabric)?,
             rank,
             host,
             world,

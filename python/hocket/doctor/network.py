@@ -54,7 +54,9 @@ def _fabric() -> Finding:
             detail=str(error),
             hint="install libfabric, 1.17 or later (libfabric1), to send gradients over EFA; everything else works without",
         )
-    return _works("libfabric", ", ".join(sorted({name for name, _, _ in found})) or "no provider of tagged messages")
+    return _works(
+        "libfabric", ", ".join(sorted({name for name, _, _ in found})) or "no provider of tagged messages"
+    )
 
 
 def _link(name: str) -> list[str]:

@@ -91,10 +91,10 @@ impl Net {
         // SAFETY: both operations are under way, and have so many bytes.
         unsafe { std::ptr::copy_nonoverlapping(source.address, sink.address, source.len.min(sink.len)) };
         let failed = || FabricError::Completion { code: 5, text: "the card is on fire".into() };
-        let (mut sent, mut received) = (Ok(0), Ok(source.len));
+        let (mut gone, mut received) = (Ok(0), Ok(source.len));
         if self.moved == 3 {
             match self.fault {
-                Fault::SendFails => sent = Err(failed()),
+                Fault::SendFails => gone = Err(failed()),
                 Fault::ReceiveFails => received = Err(failed()),
                 Fault::Longer => received = Err(FabricError::Truncated { excess_bytes: 8 }),
                 Fault::Shorter => received = Ok(source.len - 4),
@@ -104,7 +104,7 @@ impl Net {
                 _ => {}
             }
         }
-        self.ended[from].push(Completion { operation: send, outcome: sent });
+        self.ended[from].push(Completion { operation: send, outcome: gone });
         self.ended[to].push(Completion { operation: receive, outcome: received });
     }
 }
@@ -115,11 +115,11 @@ struct Fake {
 }
 
 impl Carrier for Fake {
-    fn provider(&self) -> &str {
+    fn provider(&self) -> &'static str {
         "fake"
     }
 
-    fn address(&self) -> &[u8] {
+    fn address(&self) -> &'static [u8] {
         b"address"
     }
 

@@ -211,13 +211,11 @@ impl Incoming {
             self.land(shared, sink, coming);
             return Ok(());
         }
-        match self.sums.remove(&coming.tag) {
-            Some(crc32c) => self.prove(shared, sink, coming, crc32c),
-            None => {
-                self.unproved.insert(coming.tag, coming);
-                Ok(())
-            }
+        if let Some(crc32c) = self.sums.remove(&coming.tag) {
+            return self.prove(shared, sink, coming, crc32c);
         }
+        self.unproved.insert(coming.tag, coming);
+        Ok(())
     }
 
     /// The sum of a piece has come.
@@ -278,7 +276,9 @@ impl Incoming {
 
     /// A piece of the message with that first tag has come.
     fn finish(&mut self, shared: &Shared, first_tag: u64, staged: Option<Piece>) {
-        staged.into_iter().for_each(|piece| shared.put_back(piece));
+        if let Some(piece) = staged {
+            shared.put_back(piece);
+        }
         let at = self.expected.iter().position(|expected| expected.tag == first_tag);
         let Some(at) = at else { return };
         let expected = &mut self.expected[at];

@@ -289,7 +289,9 @@ impl FabricPort {
             return Ok(busy);
         }
         let receives = std::mem::take(&mut self.link.queues().receives);
-        receives.into_iter().for_each(|receive| self.incoming.expect(&shared, receive));
+        for receive in receives {
+            self.incoming.expect(&shared, receive);
+        }
         let mut refused = None;
         busy |= self.incoming.advance(&shared, sink, |receive, tag| {
             refused = self.link.framed.post(receive.announcement(tag)).err();
@@ -310,7 +312,9 @@ impl FabricPort {
             return Ok(false);
         }
         let messages = std::mem::take(&mut self.link.queues().messages);
-        messages.into_iter().for_each(|(message, tag)| self.outgoing.queue(message, tag));
+        for (message, tag) in messages {
+            self.outgoing.queue(message, tag);
+        }
         let idle = !self.outgoing.is_under_way();
         let framed = &self.link.framed;
         let mut say = |tag, crc32c| framed.control_on(0, Frame::Sum { tag, crc32c });

@@ -223,9 +223,9 @@ impl Lane {
             // A record that cannot be decrypted; our own direction is intact.
             LinkError::Io(cause) if cause.kind() == io::ErrorKind::InvalidData => Phase::Refused,
             LinkError::Closed | LinkError::Io(_) => Phase::Closed,
-            // The words still reach the peer.
-            LinkError::Fabric { .. } => Phase::Refused,
-            LinkError::Frame(_)
+            // Of a fabric: words still reach the peer.
+            LinkError::Fabric { .. }
+            | LinkError::Frame(_)
             | LinkError::Damaged { .. }
             | LinkError::Violation(_)
             | LinkError::Silent { .. } => Phase::Refused,
