@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import time
@@ -77,6 +78,11 @@ class Channel:
             self._held = self._tls.receive(data)
         plain, self._held = self._held, b""
         return plain
+
+    def hang_up(self) -> None:
+        """Whoever sends or receives, in another thread, hears that the connection has ended."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the socket."""

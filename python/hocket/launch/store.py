@@ -128,6 +128,12 @@ class Store:
         finally:
             self._close()
 
+    def hang_up(self) -> None:
+        """Close from another thread than the one that waits here: that has a RendezvousError. Idempotent, never raises."""
+        channel = self._channel
+        if channel is not None:
+            channel.hang_up()
+
     def __enter__(self) -> Store:
         """The store itself."""
         return self

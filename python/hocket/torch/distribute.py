@@ -29,6 +29,7 @@ from hocket.torch.rendezvous import publish
 from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
 from hocket.training.choice import check_settings, policy_of, promise_asked, spans_of
+from hocket.training.elastic.newcomers import Asked
 from hocket.training.gradients import agree, gradients_of
 from hocket.training.helping import help_training
 from hocket.training.loop import Loop
@@ -184,7 +185,7 @@ def _trained(
     """Whose gradients are reduced or pushed, or whose parameters are exchanged."""
     model = framework.model
     if process.is_newcomer:
-        members = Members(framework, process, settings, promise, keep)
+        members = Members(framework, process, settings, Asked(None, policy, promise), keep)
         return Distributed(framework, *members.come(lambda: _spans(framework, process, settings)))
     source = prepare(
         framework,
@@ -202,7 +203,7 @@ def _trained(
         )
     keep = keep or ("after_step" if source.in_step else "none")
     if process.elastic:
-        members = Members(framework, process, settings, promise, keep)
+        members = Members(framework, process, settings, Asked(plan, policy, promise), keep)
         return Distributed(framework, *members.begin(source, _spans(framework, process, settings)))
     buffers = Buffers(model, keep, process.job, process.engine)
     spans = _spans(framework, process, settings)

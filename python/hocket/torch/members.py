@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hocket.artefacts.promise import Promise
 from hocket.errors import PeerError, RendezvousError
 from hocket.launch.member_messages import Regroup
 from hocket.settings import Settings
@@ -12,7 +11,7 @@ from hocket.torch.framework import Torch
 from hocket.torch.member_buffers import MemberBuffers
 from hocket.torch.module_buffers import Keep
 from hocket.training.companion import Alone, MembersCompanion
-from hocket.training.elastic.newcomers import Late, Standing, meeting, met
+from hocket.training.elastic.newcomers import Asked, Late, Standing, meeting, met, share_states
 from hocket.training.elastic.refusals import refusal
 from hocket.training.elastic.session import ElasticSession
 from hocket.training.loop import Loop
@@ -30,12 +29,12 @@ class Members:
         framework: Torch,
         process: Process,
         settings: Settings,
-        promise: Promise | None,
+        asked: Asked,
         keep: Keep | None,
     ) -> None:
         """`keep`: how buffers are kept equal; None: after each step."""
         self._framework, self._process, self._settings = framework, process, settings
-        self._promise, self._keep = promise, keep
+        self._asked, self._keep = asked, keep
 
     def begin(
         self, source: ProgramSource, spans: Spans | None, standing: Standing | None = None
@@ -69,7 +68,7 @@ class Members:
             framework,
             process=process,
             settings=self._settings,
-            promise=self._promise,
+            asked=self._asked,
             loop=loop,
             late=late,
             companion=self._companion,
@@ -89,14 +88,16 @@ class Members:
             try:
                 if order is not None:
                     process.meet(order)
-                source, standing = met(
+                source, standing, holders = met(
                     self._framework,
                     process=process,
                     settings=self._settings,
-                    promise=self._promise,
+                    asked=self._asked,
                     standing=None,
                 )
-                return self.begin(source, spans(), standing)
+                session, loop = self.begin(source, spans(), standing)
+                share_states(session, holders)
+                return session, loop
             except (PeerError, RendezvousError) as error:
                 if error.rank == process.job.rank:
                     # The mistake is this one's.

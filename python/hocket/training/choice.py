@@ -29,6 +29,7 @@ from hocket.training import buckets as bucket_memory
 from hocket.training.autopilot.beside import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.elastic.refusals import check_asked
+from hocket.training.elastic.source import Begin, members_source
 from hocket.training.framework import Remote
 from hocket.training.helpers import helps
 from hocket.training.helping import Helpers
@@ -69,7 +70,7 @@ def check_settings(
 ) -> None:
     """UsageError: one of them would do nothing beside the others, or cannot be in an elastic job."""
     if settings.coordinator is not None:
-        check_asked(settings, policy=policy, search=search, parameter_server=parameter_server)
+        check_asked(settings, search=search, parameter_server=parameter_server)
     if settings.reorder and policy is not None:
         raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
     if settings.reorder and not settings.autopilot:
@@ -125,9 +126,11 @@ def source_of(
     settings: Settings,
     remote: Callable[[Sequence[str]], Remote],
     keeps_plan: bool = False,
+    begin: Begin | None = None,
 ) -> ProgramSource:
     """Where the programs of these gradients come from; the same on all ranks. `remote`: as `Framework.remote`; `search`: how long
-    the job tries plans, as in the settings; `keeps_plan`: it looks at its network as it starts, and changes its plan no more.
+    the job tries plans, as in the settings; `keeps_plan`: it looks at its network as it starts, and changes its plan no more;
+    `begin`: where an elastic job is already.
 
     Raises UsageError when the plan is for another job, plan or policy promise less than `promise`, or there is nothing to search.
     """
@@ -144,16 +147,16 @@ def source_of(
     served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, settings, remote)
     if scopes and settings.reorder:
         raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
+    if process.elastic:
+        # Neither the autopilot nor the order of backward is agreed on through the store, which knows nothing of losses.
+        if not scopes and plan is None:
+            plan = planned_of(_default_plan(gradients, job, None, promise or EXACT), Epoch(0), gradients)
+        return members_source(plan, scopes, gradients, process=process, begin=begin)
     if scopes:
         traced, timer = _of_policies(scopes, gradients, process)
         if plan is None:
             return of_policy(scopes[0], gradients, traced=traced, timer=timer)
         return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served, helpers=helpers)
-    if process.elastic:
-        # Neither the autopilot nor the order of backward is agreed on through the store, which knows nothing of losses.
-        return of_plan(
-            plan or _default_plan(gradients, job, None, promise or EXACT), gradients, job=job, observes=False
-        )
     if plan is None and useful(job) and not keeps_plan:
         return _driven(gradients, process, promise or EXACT, search_s)
     if search_s is not None and job.rank == 0:

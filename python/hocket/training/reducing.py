@@ -189,9 +189,7 @@ class ReducingSession(InPlace):
         states.put(states.held(old, self.engine, self.job.rank), self.buckets, self.engine, self.job.rank)
         before, self.launches = self.launches, launches_of(self.buckets)
         self._rows = [each.rows for each in self.launches if each.rows is not None]
-        for each in self.launches:
-            if each.compiled.number is None:
-                self._libraries.learn(each.program, each.compiled.program)
+        self._learn()
         if not old and self.source.served is not None:
             self.source.served.start(self.buckets)
         if self.source.helpers is not None:
@@ -212,6 +210,12 @@ class ReducingSession(InPlace):
             self._libraries.forget(each.program)
         bucket_memory.unload(ended, self.engine)
         self._loaded(self.buckets)
+
+    def _learn(self) -> None:
+        """Which calls of libraries the programs make."""
+        for each in self.launches:
+            if each.compiled.number is None:
+                self._libraries.learn(each.program, each.compiled.program)
 
     def _count_gradients(self, places: Places | None = None) -> None:
         self.readiness = _native.Readiness(

@@ -41,7 +41,7 @@ def replicate(framework: Model, job: Job, engine: _native.Engine, holders: Seque
             log.warning(
                 "%s has other parameters or buffers than rank %d, which newcomers get", others, job.rank
             )
-        _copy(state, "model state", job, engine, sources=equal, targets=targets)
+        copy(state, "model state", job, engine, sources=equal, targets=targets)
     saved = framework.optimizer_state() if job.rank in sources else b""
     sizes = job.store.gather("optimizer", job.rank, job.world, len(saved), job.settings.start_timeout_s)
     size_bytes = sizes[sources[0]]
@@ -50,7 +50,7 @@ def replicate(framework: Model, job: Job, engine: _native.Engine, holders: Seque
         alike = tuple(each for each in sources if sizes[each] == size_bytes)
         own = np.frombuffer(saved, np.uint8) if job.rank in alike else np.empty(size_bytes, np.uint8)
         equal = _equal([own], "optimizer's", job, alike)
-        _copy([own], "optimizer state", job, engine, sources=equal, targets=targets)
+        copy([own], "optimizer state", job, engine, sources=equal, targets=targets)
         if job.rank in targets:
             framework.load_optimizer_state(own.tobytes())
 
@@ -89,7 +89,7 @@ def digest(state: Sequence[StateBytes]) -> str:
     return found.hexdigest()
 
 
-def _copy(
+def copy(
     state: Sequence[StateBytes],
     label: str,
     job: Job,
@@ -98,7 +98,8 @@ def _copy(
     sources: Sequence[int],
     targets: Sequence[int],
 ) -> None:
-    """From the sources' `state` into the targets': a window after the other, so that memory is filled while the network works."""
+    """All ranks call it. From the sources' `state` into the targets': a window after the other, so that memory is filled while the
+    network works."""
     size_bytes = sum(map(len, state))
     if not size_bytes:
         return

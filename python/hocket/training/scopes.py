@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -80,6 +80,11 @@ def scopes_of(plan: Plan, given: Policy | None = None) -> list[Scope]:
         )
         for at, scope in enumerate(found)
     ]
+
+
+def initial(scopes: Sequence[Scope]) -> dict[str, Value]:
+    """The initial agreed values of all of them, by the job's names."""
+    return {name: value for scope in scopes for name, value in scope.initial().items()}
 
 
 def key(route: Traced) -> bytes:

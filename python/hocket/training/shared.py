@@ -84,6 +84,16 @@ def of_policy(
     return made, work.guards()
 
 
+def alone(
+    policy: Policy, buckets: Sequence[Bucket], context: TraceContext, job: Job
+) -> tuple[list[CompiledBucket], list[Guard]]:
+    """The same, made by this rank for itself: where ranks may be lost meanwhile, none waits for another. They have compared what
+    they trace when they met."""
+    work = _Work(policy, context, buckets, Programs(policy, context), job)
+    made = work.compiled(work.traces())
+    return made, work.guards()
+
+
 class _Work:
     """Traces and programs of one epoch's buckets."""
 

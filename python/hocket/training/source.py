@@ -6,7 +6,7 @@ follow the order in which the first backward makes gradients on rank 0: if it le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hocket.artefacts.gradient import Gradient
@@ -20,7 +20,7 @@ from hocket.training.arenas import arranged
 from hocket.training.autopilot.beside import Autopilot
 from hocket.training.buckets import CompiledBucket
 from hocket.training.helping import Helpers
-from hocket.training.scopes import Scope
+from hocket.training.scopes import Scope, initial
 from hocket.training.served import ServedBuckets
 from hocket.training.timer import Timer
 from hocket.training.traced import TracedBuckets
@@ -29,7 +29,8 @@ from hocket.training.traced import TracedBuckets
 @dataclass
 class ProgramSource:
     """The programs of the current epoch, and what runs beside training: `timer` for policies, `autopilot` for plans that change;
-    `served` where parameter servers hold buckets, `helpers` where ranks that do not train own some."""
+    `served` where parameter servers hold buckets, `helpers` where ranks that do not train own some. `following`: where ranks may
+    be lost, the source of those that go on with a plan's buckets, in an epoch of members."""
 
     epochs: Epochs
     make: Callable[[Epoch], list[CompiledBucket]]
@@ -41,6 +42,7 @@ class ProgramSource:
     autopilot: Autopilot | None = None
     served: ServedBuckets | None = None
     helpers: Helpers | None = None
+    following: Callable[[Plan, Job, int], ProgramSource] | None = None
 
     @property
     def in_step(self) -> bool:
@@ -75,14 +77,15 @@ class ProgramSource:
         """Whether an epoch begins now."""
         return self.epochs.decide(smallest_vote) is not None
 
-    def start_timer(self) -> None:
-        """Start the threads beside training. The timer is dropped if no policy needs it: then no statistics are kept."""
+    def start_timer(self, added: Iterable[int] | None = None) -> None:
+        """Start the threads beside training. The timer is dropped if no policy needs it: then no statistics are kept. `added`: the
+        workers that are new to this rank; None: all."""
         if self.autopilot is not None:
             self.autopilot.start()
         if self.timer is None:
             return
         if self.timer.needed:
-            self.timer.start()
+            self.timer.start(added)
         else:
             self.timer = None
 
@@ -142,7 +145,7 @@ def of_plan(
         return _contents(current(Epoch(0, backward=backward)))
 
     scopes = [] if traced is None else list(traced.scopes.values())
-    epochs = Epochs(Epoch(0, _initial(scopes)), observes=observes and not isinstance(plan, Plan))
+    epochs = Epochs(Epoch(0, initial(scopes)), observes=observes and not isinstance(plan, Plan))
     policies = tuple(scope.policy for scope in scopes)
     beside = None if timer is None else timer(epochs)
     return ProgramSource(epochs, make, current, layout, policies, beside, served=served, helpers=helpers)
@@ -191,13 +194,9 @@ def of_policy(
         # Such a handler may look at the orders themselves.
         return made, backward
 
-    epochs = Epochs(Epoch(0, _initial([scope])), observes=policy.exchanges == "gradients")
+    epochs = Epochs(Epoch(0, initial([scope])), observes=policy.exchanges == "gradients")
     return ProgramSource(epochs, make, current, layout, (policy,), timer(epochs))
 
 
 def _contents(plan: Plan) -> list[frozenset[str]]:
     return [frozenset(bucket.variables) for bucket in plan.buckets]
-
-
-def _initial(scopes: Sequence[Scope]) -> dict[str, Value]:
-    return {name: value for scope in scopes for name, value in scope.initial().items()}

@@ -21,6 +21,7 @@ from hocket.training.compiled_refusals import check_source
 from hocket.training.delayed import DelayedSession
 from hocket.training.elastic.refusals import refusal
 from hocket.training.elastic.session import ElasticSession
+from hocket.training.elastic.source import Begin
 from hocket.training.framework import Framework, Model
 from hocket.training.gradients import agree, gradients_of
 from hocket.training.loop import Loop
@@ -44,6 +45,7 @@ def prepare(
     search: str | None = None,
     compiled: bool = False,
     holders: Sequence[int] = (0,),
+    begin: Begin | None = None,
 ) -> ProgramSource:
     """The source of programs. Meets all ranks, and gives them the holders' state; every rank must call it.
 
@@ -57,6 +59,7 @@ def prepare(
         search: how long the job tries plans while it trains; default: as the settings say.
         compiled: gradients come out of compiled functions, and the job keeps the plan with which it begins.
         holders: ranks that have the state of the job; others get it from them.
+        begin: where an elastic job is already; default: at its start.
 
     Raises:
         RendezvousError: the models differ.
@@ -76,6 +79,7 @@ def prepare(
         settings=settings,
         remote=framework.remote,
         keeps_plan=compiled,
+        begin=begin,
     )
     if compiled:
         check_source(source)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hocket.errors import Error, PolicyError, RendezvousError
@@ -30,6 +31,14 @@ _numbers = itertools.count()
 """Numbers of this process's timers; equal on all ranks, which distribute their models in the same order."""
 
 
+@dataclass(frozen=True)
+class Among:
+    """In an elastic job: an epoch of members, by a name that no other one has, and all whose ranks the store knows."""
+
+    name: str
+    everyone: Job
+
+
 class Timer:
     """Runs until `stop`."""
 
@@ -42,8 +51,11 @@ class Timer:
         epochs: Epochs,
         guards: Callable[[], list[Guard]],
         fail: Callable[[str], None],
+        among: Among | None = None,
+        before: Timer | None = None,
     ) -> None:
-        """`scopes`: the policies. `guards` returns those of the current epoch; `fail` ends the job."""
+        """`scopes`: the policies. `guards` returns those of the current epoch; `fail` ends the job. `before`: whose place this one
+        takes, since the members of the job have changed; what was proposed there is proposed here."""
         self.statistics = Statistics()
         self._scopes, self._job, self._topology, self._epochs = tuple(scopes), job, topology, epochs
         self._guards, self._fail = guards, fail
@@ -51,10 +63,11 @@ class Timer:
         self._interval_s = min(intervals_s)
         # Whole ticks, so that all ranks call the same handlers at the same tick.
         self._every = [max(1, round(each_s / self._interval_s)) for each_s in intervals_s]
-        self._changes: dict[str, Value] = {}
+        self._changes: dict[str, Value] = {} if before is None else before._changes
         self._stopped = threading.Event()
         self._store: Store | None = None
-        self._number = next(_numbers)
+        self._among = among
+        self._name = str(next(_numbers)) if among is None else among.name
         self._calling = self._scopes[0]
         self._tick = 0
         # The values that handlers see: all ranks switch to an epoch's values at the same tick, so that negotiations match.
@@ -71,20 +84,26 @@ class Timer:
             getattr(kind, each) is not getattr(Policy, each) for kind in kinds for each in handlers
         )
 
-    def start(self) -> None:
-        """Connect, tell the policy of its workers, and begin."""
+    def start(self, added: Iterable[int] | None = None) -> None:
+        """Connect, tell the policies of these workers, which are new to this rank (None: all are), and begin."""
+        if self._among is None:
+            self._connect()
+        for worker in range(self._job.world) if added is None else added:
+            self._call_all("on_worker_added", worker)
+        self._thread.start()
+
+    def _connect(self) -> None:
         job = self._job
         who = f"the timer of rank {job.rank} on {job.host}"
         self._store = Store(
             job.store.address, job.secret, rank=None, who=who, timeout_s=job.settings.start_timeout_s
         )
-        for worker in range(job.world):
-            self._call_all("on_worker_added", worker)
-        self._thread.start()
 
     def stop(self) -> None:
-        """End, without waiting for a handler that hangs."""
+        """End, without waiting for a handler that hangs. In an elastic job, others may never come to this one's turn."""
         self._stopped.set()
+        if self._among is not None and self._store is not None:
+            self._store.hang_up()
 
     def wants_norm(self) -> bool:
         """Whether the norm of gradients is due: it is recorded once per tick, since it costs a pass over them."""
@@ -109,6 +128,9 @@ class Timer:
 
     def _run(self) -> None:
         try:
+            if self._among is not None:
+                # Not in the way of the step that an epoch of members begins with.
+                self._connect()
             while not self._stopped.wait(self._interval_s):
                 self._tick += 1
                 self._norm_wanted = True
@@ -158,10 +180,23 @@ class Timer:
         return all(len(each.get("step_time", ())) > 1 for each in snapshot)
 
     def _meet(self, what: str, value: Any) -> list[Any]:
-        job = self._job
+        """RendezvousError: a rank is lost."""
+        job, among = self._job, self._among
+        name = f"timer/{self._name}/{what}"
         if self._store is None:
-            raise PolicyError("a handler negotiates before the timer has started")
-        return self._store.gather(f"timer/{self._number}/{what}", job.rank, job.world, value, PATIENCE_S)
+            raise PolicyError(
+                "a handler negotiates where ranks do not call it alike\n"
+                "hint: negotiate in `on_timer`; in an elastic job, the handlers of workers propose alone"
+            )
+        if among is None:
+            return self._store.gather(name, job.rank, job.world, value, PATIENCE_S)
+        everyone = among.everyone
+        given = self._store.gather(name, everyone.rank, everyone.world, value, PATIENCE_S, without_lost=True)
+        own = [given[everyone.members.index(each)] for each in job.members]
+        if None in own:
+            lost = own.index(None)
+            raise RendezvousError(f"rank {lost} on {job.hosts[lost]} is lost", rank=lost)
+        return own
 
     def _call_all(self, handler: str, argument: Any) -> None:
         for scope in self._scopes:

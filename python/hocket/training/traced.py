@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -32,14 +32,15 @@ class TracedBuckets:
         job: Job,
         topology: Topology,
         tuning: Tuning,
+        agrees: Callable[[Epoch], bool] = lambda _: True,
     ) -> None:
-        """`scopes`: the policies of all buckets."""
+        """`scopes`: the policies of all buckets. `agrees`: whether all ranks compare what they trace for an epoch."""
         self.scopes = {key(scope.route): scope for scope in scopes}
         self.guards: list[Guard] = []
         self._layout_guards: list[Guard] = []
         self._planned: tuple[Epoch, Plan, list[Guard]] | None = None
         self._gradients, self._job = gradients, job
-        self._topology, self._tuning = topology, tuning
+        self._topology, self._tuning, self._agrees = topology, tuning, agrees
 
     def context(self, scope: Scope, epoch: Epoch) -> TraceContext:
         """The trace context of a policy in an epoch."""
@@ -102,9 +103,13 @@ class TracedBuckets:
                 )
                 for at in numbers
             ]
-            compiled, guards = shared.of_policy(
-                scope.policy, buckets, self.context(scope, epoch), self._job, portable=portable
-            )
+            context = self.context(scope, epoch)
+            if self._agrees(epoch):
+                compiled, guards = shared.of_policy(
+                    scope.policy, buckets, context, self._job, portable=portable
+                )
+            else:
+                compiled, guards = shared.alone(scope.policy, buckets, context, self._job)
             made.update(zip(numbers, compiled, strict=True))
             self.guards += guards
         return made

@@ -1,7 +1,8 @@
 """A few numbers of every rank and iteration, of which all ranks get the largest.
 
 They tell which gradients were made, which have more rows than travel, which epoch is known, whether the ranks must meet about
-the model's buffers, and whether one of them sees that training no longer goes as it did.
+the model's buffers, whether one of them sees that training no longer goes as it did, and in elastic jobs, for which epoch of
+members each is ready.
 
 They travel in a program of their own beside the buckets, so that a policy cannot affect them.
 """
@@ -18,7 +19,7 @@ from hocket.errors import UsageError
 from hocket.planning.compile import votes_program
 
 ITEM_BYTES = 4
-FLAGS = 3
+FLAGS = 4
 """Values before those of parameters."""
 
 UNMADE, MADE, DENSE = 0, 1, 2
@@ -41,6 +42,7 @@ class Ballot(Protocol):
         meet: bool,
         retreat: bool = False,
         dense: Collection[str] = (),
+        members: int = 0,
     ) -> None:
         """This rank's votes, as `Votes.cast`."""
 
@@ -55,6 +57,10 @@ class Ballot(Protocol):
     def retreat(self) -> bool:
         """Whether any rank requested a retreat."""
 
+    @property
+    def members(self) -> int:
+        """The smallest epoch of members for which all are ready."""
+
     def made(self, name: str) -> bool:
         """Whether any rank made a gradient of that parameter."""
 
@@ -66,6 +72,7 @@ class OutOfStep:
     """Of ranks that do not wait for one another, as those of parameter servers: each has its own, and there is one epoch."""
 
     meet = retreat = False
+    members = 0
 
     def cast(
         self,
@@ -75,10 +82,13 @@ class OutOfStep:
         meet: bool,
         retreat: bool = False,
         dense: Collection[str] = (),
+        members: int = 0,
     ) -> None:
-        """Nobody is asked. UsageError: all would have to come to a meeting, or retreat together."""
-        if meet or retreat:
-            raise UsageError("ranks that do not wait for one another cannot meet or retreat")
+        """Nobody is asked. UsageError: all would have to come to a meeting, retreat, or go on with other members together."""
+        if meet or retreat or members:
+            raise UsageError(
+                "ranks that do not wait for one another cannot meet, retreat, or go on with other members"
+            )
         self._epoch, self._missing, self._dense = epoch, frozenset(missing), frozenset(dense)
 
     def count(self, _timeout_s: float) -> int:
@@ -95,8 +105,8 @@ class OutOfStep:
 
 
 class Votes:
-    """One epoch number, negated so that the largest is the smallest; whether to meet; whether to retreat; one of the votes above
-    per parameter."""
+    """The number of an epoch, negated so that the largest is the smallest; whether to meet; whether to retreat; the number of an
+    epoch of members, negated; one of the votes above per parameter."""
 
     def __init__(self, engine: _native.Engine, hosts: Sequence[str], names: Sequence[str]) -> None:
         """Load the program, at the same position on all ranks."""
@@ -119,15 +129,16 @@ class Votes:
         meet: bool,
         dense: Collection[str] = (),
         retreat: bool = False,
+        members: int = 0,
     ) -> None:
         """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting, the
-        parameters whose gradients have too many rows here, and whether it requests that gradients are neither merged nor late
-        from now on.
+        parameters whose gradients have too many rows here, whether it requests that gradients are neither merged nor late
+        from now on, and the epoch of members for which it is ready.
 
         Returns at once.
         """
         self._values[FLAGS:] = MADE
-        self._values[:FLAGS] = -epoch, meet, retreat
+        self._values[:FLAGS] = -epoch, meet, retreat, -members
         for names, vote in ((missing, UNMADE), (dense, DENSE)):
             for name in names:
                 self._values[self._place[name]] = vote
@@ -147,6 +158,11 @@ class Votes:
     def retreat(self) -> bool:
         """Whether any rank requested a retreat."""
         return bool(self._values[2] > 0)
+
+    @property
+    def members(self) -> int:
+        """The smallest epoch of members for which all are ready."""
+        return -int(self._values[3])
 
     def made(self, name: str) -> bool:
         """Whether any rank made a gradient of that parameter."""

@@ -65,6 +65,7 @@ def loaded(
                 {**given, **sums},
                 priority=compiled.priority,
                 label=f"bucket {number}{label}",
+                kernels=compiled.kernels,
             )
             launches.append(Launch(compiled, program, number, runs))
         found.append(replace(area.bucket, launches=tuple(launches)))

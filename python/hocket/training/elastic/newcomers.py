@@ -8,23 +8,28 @@ script's own state, and the numbers of the optimizer that schedulers change, go 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
+from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
-from hocket.errors import Error, UsageError
+from hocket.errors import Error, RendezvousError, UsageError
 from hocket.launch.frames import FRAME_BYTES_MAX
 from hocket.launch.member_messages import Regroup
 from hocket.launch.rendezvous import Job
+from hocket.policy.policy import Policy
 from hocket.settings import Settings
+from hocket.training import states
 from hocket.training.companion import MembersCompanion
+from hocket.training.elastic.plans import following
 from hocket.training.elastic.session import ElasticSession
 from hocket.training.framework import Framework
 from hocket.training.loop import Loop, SavedLoop
 from hocket.training.process import Process
+from hocket.training.replicate import copy, near
 from hocket.training.source import ProgramSource
 from hocket.training.start import go_on_in, prepare
 
@@ -32,10 +37,35 @@ MakeCompanion = Callable[[Process], MembersCompanion]
 
 
 class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a job is when others join: so many steps, and the place in its data."""
+    """Where a job is when others join: so many steps, and the place in its data; the plan and the policy that were given to it, and
+    what its policies agree on."""
 
     steps: int
     loop: SavedLoop
+    plan: Plan | None
+    policy: str | None
+    begin: tuple[int, dict[str, bool | int | float | str]]
+
+
+class Asked(NamedTuple):
+    """What a script asked for as it distributed its model."""
+
+    plan: Plan | None
+    policy: Policy | None
+    promise: Promise | None
+
+    @property
+    def policy_name(self) -> str | None:
+        """None: no policy was given."""
+        return None if self.policy is None else type(self.policy).__name__
+
+
+class Met(NamedTuple):
+    """All have met: where programs come from, where the job is, and the ranks that have its state."""
+
+    source: ProgramSource
+    standing: Standing
+    holders: Sequence[int]
 
 
 class Late:
@@ -75,26 +105,62 @@ def met(
     *,
     process: Process,
     settings: Settings,
-    promise: Promise | None,
+    asked: Asked,
     standing: Standing | None,
-) -> tuple[ProgramSource, Standing]:
-    """All that have met call it: where programs come from, and where the job is, which ranks that were there before know.
+) -> Met:
+    """All that have met call it. `standing`: as ranks that were there before know it.
 
-    RendezvousError: a newcomer's model is another one, or some do not come.
+    RendezvousError: a newcomer's model or policy is another one, or some do not come.
     """
     job = process.job
     mine: Any = None if standing is None else msgspec.to_builtins(standing)
     given = job.store.gather("standing", job.rank, job.world, mine, job.settings.start_timeout_s)
+    holders = [rank for rank, each in enumerate(given) if each is not None]
+    now = msgspec.convert(given[holders[0]], Standing)
+    if asked.policy_name != now.policy:
+        raise RendezvousError(
+            f"rank {job.rank} on {job.host} comes with {_named(asked.policy_name)}, and the job trains with "
+            f"{_named(now.policy)}\n"
+            "hint: give `distribute`, or HOCKET_POLICY, what the job's other ranks have",
+            rank=job.rank,
+        )
     source = prepare(
         framework,
-        plan=None,
-        policy=None,
-        promise=promise,
+        plan=None if now.plan is None else following(now.plan, job.hosts),
+        policy=asked.policy,
+        promise=asked.promise,
         process=process,
         settings=settings,
-        holders=[rank for rank, each in enumerate(given) if each is not None],
+        holders=holders,
+        begin=now.begin,
     )
-    return source, msgspec.convert(next(each for each in given if each is not None), Standing)
+    return Met(source, now, holders)
+
+
+def _named(policy: str | None) -> str:
+    return "no policy" if policy is None else f"policy {policy}"
+
+
+def share_states(session: ElasticSession, holders: Sequence[int]) -> None:
+    """All that have met call it: newcomers get what policies keep alike on all ranks; what is a rank's own begins at zero there.
+
+    RendezvousError: some do not come.
+    """
+    own = states.held(session.buckets, session.engine, session.job.rank).shared_only()
+    rows = [each.rows.reshape(-1) for each in own.parameters] + [
+        each.rows.reshape(-1) for each in own.buckets
+    ]
+    if rows:
+        others = [rank for rank in range(session.job.world) if rank not in holders]
+        copy(
+            rows,
+            "state of policies",
+            session.job,
+            session.engine,
+            sources=near(holders, session.job.hosts),
+            targets=others,
+        )
+        session.keep()
 
 
 def meeting(
@@ -103,7 +169,7 @@ def meeting(
     *,
     process: Process,
     settings: Settings,
-    promise: Promise | None,
+    asked: Asked,
     loop: Loop,
     late: Late,
     companion: MakeCompanion,
@@ -112,9 +178,19 @@ def meeting(
 
     def once(order: Regroup) -> None:
         process.meet(order)
-        standing = Standing(steps=session.iteration, loop=loop.saved()[0])
-        source, _ = met(framework, process=process, settings=settings, promise=promise, standing=standing)
+        current = session.source.epochs.current
+        standing = Standing(
+            steps=session.iteration,
+            loop=loop.saved()[0],
+            plan=asked.plan,
+            policy=asked.policy_name,
+            begin=(current.number, dict(current.agreed)),
+        )
+        source, _, holders = met(
+            framework, process=process, settings=settings, asked=asked, standing=standing
+        )
         go_on_in(session, source, process=process, companion=companion(process))
+        share_states(session, holders)
         late.awaited(process.job, new=False)
 
     def until_it_works(order: Regroup) -> None:

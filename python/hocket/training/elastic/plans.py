@@ -1,20 +1,23 @@
-"""The plan of the members that are left: the same buckets, by the route that fits their hosts.
+"""The plan of the members that are left: the same buckets, by routes that fit their hosts.
 
 Whoever is left has to go on at once, so nothing is searched for.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from hocket.artefacts.plan import Evidence, Plan
-from hocket.planning.default import by_hosts
+from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Plan, Traced
+from hocket.planning.buckets import with_codec
+from hocket.planning.default import Choice, by_hosts
 
 
 def following(plan: Plan, hosts: Sequence[str]) -> Plan:
-    """A plan of all-reduces for ranks on these hosts. Buckets have the same parts, so their memory stays.
+    """A plan for ranks on these hosts. Buckets have the same parts, so their memory stays; what a policy decides is for it to say
+    again. Means travel by the route that fits the hosts, and where they were rounded, they are between hosts.
 
     >>> from hocket.artefacts.gradient import Gradient
     >>> from hocket.planning.default import default_plan
@@ -24,21 +27,46 @@ def following(plan: Plan, hosts: Sequence[str]) -> Plan:
     (2, 'in_place', (0, 1))
     """
     choice = by_hosts(hosts)
-    buckets = (
-        replace(
-            bucket,
-            route=choice.route,
-            order=choice.order,
-            chunk_bytes=choice.chunk_bytes,
-            rule=choice.rule,
-        )
-        for bucket in plan.buckets
-    )
+    remote = [
+        pair for pair in itertools.permutations(range(len(hosts)), 2) if hosts[pair[0]] != hosts[pair[1]]
+    ]
+
+    def follows(bucket: Bucket) -> Bucket:
+        if isinstance(bucket.route, Traced):
+            return replace(bucket, order=choice.order)
+        codec = bucket.codec
+        moved = with_codec(_mean(bucket, choice), codec, remote)
+        return moved if moved.codec_links else replace(moved, codec="none")
+
     return replace(
         plan,
         world=len(hosts),
         workers=choice.order,
-        buckets=tuple(buckets),
+        buckets=tuple(map(follows, plan.buckets)),
         reason=f"The buckets of a plan for {plan.world} ranks. {choice.reason}",
         evidence=Evidence(),
+    )
+
+
+def means(plan: Plan, hosts: Sequence[str]) -> Plan:
+    """The same plan, with a mean of all ranks in place of each policy."""
+    choice = by_hosts(hosts)
+    return replace(
+        plan,
+        buckets=tuple(
+            _mean(bucket, choice) if isinstance(bucket.route, Traced) else bucket for bucket in plan.buckets
+        ),
+    )
+
+
+def _mean(bucket: Bucket, choice: Choice) -> Bucket:
+    assert isinstance(choice.route, AllReduce)  # noqa: S101  # `by_hosts` knows no other
+    return replace(
+        bucket,
+        route=choice.route,
+        order=choice.order,
+        chunk_bytes=choice.chunk_bytes,
+        rule=choice.rule,
+        codec="none",
+        codec_links=(),
     )

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from hocket.artefacts.plan import AllReduce, Plan
+import itertools
+from collections.abc import Sequence
+
+from hocket.artefacts.plan import AllReduce, Owned, Traced
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
-from hocket.policy.policy import Policy
 from hocket.settings import Settings
+from hocket.training.buckets import CompiledBucket
+from hocket.training.source import ProgramSource
 
 HINT = "\nhint: leave one of them out; docs/elastic.md says what an elastic job can do"
 
 
 def check_asked(
-    settings: Settings,
-    *,
-    policy: Policy | None = None,
-    search: str | None = None,
-    parameter_server: ParameterServer | None = None,
+    settings: Settings, *, search: str | None = None, parameter_server: ParameterServer | None = None
 ) -> None:
     """UsageError names what a script or its settings ask for, and an elastic job does not do."""
     asked = {
-        "a policy": policy is not None or settings.policy is not None,
         "a search for a plan": search is not None or settings.search is not None,
         "HOCKET_REORDER": settings.reorder,
         "parameter servers": parameter_server is not None or settings.servers > 0,
@@ -32,19 +31,35 @@ def check_asked(
             raise refusal(what)
 
 
-def check_plan(plan: Plan) -> None:
-    """UsageError names what of a plan cannot go on with other members."""
+def check_source(source: ProgramSource) -> None:
+    """UsageError names what of a plan, or of a policy, cannot go on with other members."""
+    plan = source.plan(source.epochs.current)
+    for policy in source.policies:
+        if policy.exchanges == "parameters":
+            raise refusal(f"policy {type(policy).__name__}, which exchanges parameters")
     if plan.schedule.turns:
         raise refusal("a plan with merged or late gradients")
     if plan.schedule.overlap == "gates":
-        raise refusal("a plan whose layers wait at gates")
+        raise refusal("a plan or a policy whose layers wait at gates")
     for index, bucket in enumerate(plan.buckets):
-        if not isinstance(bucket.route, AllReduce):
-            raise refusal(f"a plan whose bucket {index} is not an all-reduce")
-        if bucket.codec != "none":
-            raise refusal(f"a plan whose bucket {index} is rounded to {bucket.codec} on some links")
+        route = bucket.route
+        if not isinstance(route, AllReduce | Traced) and not (
+            isinstance(route, Owned) and route.update == "replicas"
+        ):
+            raise refusal(
+                f"a plan whose bucket {index} is neither an all-reduce nor a policy's, nor comes from owners as a mean"
+            )
         if bucket.cards is not None:
             raise refusal(f"a plan whose bucket {index} uses some cards alone")
+
+
+def check_libraries(buckets: Sequence[CompiledBucket]) -> None:
+    """UsageError: a policy calls a library, whose communicators a lost rank would break."""
+    for bucket in buckets:
+        program = bucket.program
+        for op in itertools.chain.from_iterable(map(program.ops, range(program.world))):
+            if "library" in op:
+                raise refusal(f"a policy that calls {op['library']}")
 
 
 def refusal(what: str) -> UsageError:

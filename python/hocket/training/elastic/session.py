@@ -2,30 +2,34 @@
 
 Each step ends with a barrier, which a rank enters when all sums are there. So whoever leaves it knows that all ranks have the sums.
 If a rank has left it before a loss, the step stands for all, otherwise all repeat it without the lost ones: it is the mean over
-exactly the members of the epoch in which it stands (`crates/protocol/src/membership`).
+exactly the members of the epoch in which it stands (`crates/protocol/src/membership`). What policies keep goes on from the step
+that stood last, and they are traced anew for those that are left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from hocket import _native
-from hocket.errors import EpochError, PeerError, RendezvousError
+from hocket.artefacts.plan import Plan
+from hocket.errors import EpochError, PeerError, PolicyError, ProgramError, RendezvousError
 from hocket.launch.member_messages import Regroup
 from hocket.launch.membership import Membership
 from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.planning.compile import votes_program
-from hocket.training import buckets as bucket_memory
+from hocket.training import states
 from hocket.training.buckets import CompiledBucket, LoadedBucket, launches_of
 from hocket.training.companion import MembersCompanion
 from hocket.training.elastic.areas import Area, areas_of, loaded
+from hocket.training.elastic.kept import Kept
 from hocket.training.elastic.notice import Notice
-from hocket.training.elastic.plans import following
-from hocket.training.elastic.refusals import check_plan, refusal
+from hocket.training.elastic.plans import following, means
+from hocket.training.elastic.refusals import check_libraries, check_source, refusal
 from hocket.training.framework import Framework
 from hocket.training.loop import Loop, workers_of
 from hocket.training.owners import Owners
@@ -35,6 +39,8 @@ from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.statistics import Steps
 from hocket.training.votes import ITEM_BYTES, Votes
+
+log = logging.getLogger("hocket.elastic")
 
 
 class Barrier:
@@ -87,8 +93,15 @@ class ElasticSession(ReducingSession):
     ) -> None:
         """As `ReducingSession`. `steps`: that the job has made until now. UsageError: the plan has what cannot go on with other
         members."""
-        check_plan(source.plan(source.epochs.current))
+        check_source(source)
         self._areas: list[Area] = []
+        self._plan: Plan
+        """That of all that have met, in the epoch of policies in force: those that are left go on with its buckets."""
+        self._kept = Kept()
+        self._whole = False
+        """Whether all sums of the step are here, and not taken yet."""
+        self._voted = 0
+        """The smallest epoch of policies that all knew in that step."""
         self._missed = False
         """Whether something of this step was not launched, because the epoch of members had ended."""
         self._membership = membership
@@ -100,6 +113,8 @@ class ElasticSession(ReducingSession):
         """The members whose gradients the last step is the mean of, each by its rank when the generation met."""
         self._members = self.counted
         """Those of the engine's epoch."""
+        self._now = job
+        """The job as they see it, since programs were made for them."""
         self._settled = 0
         """Steps that stand for good, whoever is lost."""
         self._everyone = job
@@ -135,7 +150,12 @@ class ElasticSession(ReducingSession):
                 # The step stands for those that are left, as one of them has it: this one.
                 self._go_on(self.iteration - 1)
             self._settled = self.iteration
-        return SavedSession(rank=self.job.rank, world=self.job.world, parameters=(), buckets=())
+        return SavedSession.of(states.held(self.buckets, self.engine, self._now.rank), self.job)
+
+    def restore(self, saved: SavedSession, *, strict: bool) -> None:
+        """As `Session`."""
+        super().restore(saved, strict=strict)
+        self.keep()
 
     def close(self) -> None:
         """The others may still ask what this rank knows."""
@@ -147,10 +167,17 @@ class ElasticSession(ReducingSession):
         self._membership.finish(self.job.settings.timeout_s)
         super().close()
 
+    def _load(self) -> None:
+        self._plan = self.source.plan(self.source.epochs.current)
+        super()._load()
+
     def _placed(self, buckets: Sequence[CompiledBucket], epoch: int) -> list[LoadedBucket]:
-        del epoch
+        check_libraries(buckets)
         self._areas = areas_of(buckets, self.engine, self.framework.array)
-        return loaded(self._areas, buckets, self.engine, "")
+        return loaded(self._areas, buckets, self.engine, f" of epoch {epoch}" if epoch else "")
+
+    def _learn(self) -> None:
+        """None: `check_libraries`."""
 
     def _on_refused(self, error: Exception) -> bool:
         """Launches of an epoch that has ended are made again in the next one, after backward."""
@@ -165,25 +192,44 @@ class ElasticSession(ReducingSession):
         self.framework.check_in_place(self.buckets)
         unmade = self._adopt_missing()
         with self._noting_what_is_missed():
-            self._votes.cast(self._membership.vote, unmade, meet=self.companion.end())
+            self._cast(unmade)
             self.readiness.finish()
         self._reduce(unmade)
-        for area in self._areas:
-            area.take()
+        ended_ns = _native.now_ns()
+        self.source.record("wait_time", (ended_ns - began_ns) * 1e-9)
         for name in unmade:
             if not self._votes.made(name):
                 self.framework.drop(name)
         if not self._warned:
             self._warn_of_non_finite()
+        if self._begins:
+            self._begin_epoch()
         self._under_way = False
+        if not self._leaves:
+            self._note()
         if self.spans is not None:
-            self.spans.waited(self.iteration, began_ns, _native.now_ns())
+            self.spans.waited(self.iteration, began_ns, ended_ns)
         self.companion.step_ended()
         self.iteration += 1
         numbers = tuple(self._everyone.members[each] for each in self.counted)
         if numbers != tuple(each.member for each in self._loop.changes.workers):
             self._tell(self.counted, self.iteration - 1)
         self._part()
+
+    def _cast(self, unmade: Sequence[str]) -> None:
+        """EpochError: the epoch of members has ended."""
+        self._votes.cast(
+            self.source.epochs.vote(), unmade, meet=self.companion.end(), members=self._membership.vote
+        )
+
+    def _begin_epoch(self) -> None:
+        """Of the policies, after the step that has just been reduced: all ranks know it, and the gradients move to its buckets."""
+        self._begins = False
+        try:
+            self._load()
+        except EpochError:
+            self._lay_out()
+            self._go_on(self.iteration)
 
     def _tell(self, members: Sequence[int], step: int, *, left: bool = False) -> None:
         """The script hears of a change."""
@@ -211,7 +257,8 @@ class ElasticSession(ReducingSession):
 
     def _let_go(self, steps: int) -> None:
         """The others have gone on without this rank after so many steps. Whatever its script still does, nobody waits for it."""
-        self._leaves, self._settled = True, steps
+        self._leaves, self._settled, self._begins = True, steps, False
+        self.source.stop()
         self.engine.close()
         self._everyone.store.leave()
 
@@ -248,21 +295,25 @@ class ElasticSession(ReducingSession):
         companion: MembersCompanion,
         loaded: Callable[[Sequence[LoadedBucket]], None],
     ) -> None:
-        """Train among those that have just met, in what they have made together; the script hears of it."""
+        """Train among those that have just met, in what they have made together; the script hears of it, and so do policies."""
+        known = self._everyone.members
+        self.source.stop()
         self.source, self.engine, self._libraries, self.spans = source, engine, libraries, spans
         self.companion, self._loaded = companion, loaded
-        self.job = self._everyone = job
+        self.job = self._everyone = self._now = job
         self.counted = self._members = tuple(range(job.world))
-        self._settled, self._missed = self.iteration, False
+        self._settled, self._missed, self._whole, self._begins = self.iteration, False, False, False
         self._votes = Votes(engine, job.hosts, list(self._gradients))
         self._steps = Steps(engine, source)
         self.owners = Owners(self.framework, engine, job, self._naming_the_finished)
         self.buckets, self.launches = [], []
         self._load()
+        self._kept.put(self.buckets, engine, job.rank)
         self._barrier = Barrier(engine, job.hosts)
         self._membership.met()
         self._loop.met(job)
         self._tell(self.counted, self.iteration)
+        self.source.start_timer(rank for rank, each in enumerate(job.members) if each not in known)
 
     def _begin(self) -> None:
         # Of a step that was not applied, such as one with gradients that are not finite.
@@ -286,7 +337,7 @@ class ElasticSession(ReducingSession):
             return
         while not self._go_on(step):
             with self._noting_what_is_missed():
-                self._votes.cast(self._membership.vote, unmade, meet=self.companion.end())
+                self._cast(unmade)
                 for launch in self.launches:
                     self.engine.launch(launch.program)
             if self._stands(step):
@@ -300,14 +351,31 @@ class ElasticSession(ReducingSession):
         try:
             for launch in self.launches:
                 self._wait(launch.program)
-            vote = self._votes.count(self.job.settings.timeout_s)
+            self._voted = self._votes.count(self.job.settings.timeout_s)
             if self._votes.meet:
                 self.companion.meet()
-            if self._membership.prepared(step, vote):
+            self._whole = True
+            if self._membership.prepared(step, self._votes.members):
                 self._wait(self._barrier.enter())
-            return self._membership.done(step)
+            if not self._membership.done(step):
+                return False
         except EpochError:
             return False
+        self.keep()
+        self._take()
+        return True
+
+    def keep(self) -> None:
+        """What policies keep is as it is now after the last step that stands."""
+        if self.source.policies:
+            self._kept.take(self.buckets, self.engine, self._now.rank)
+
+    def _take(self) -> None:
+        """The sums of a step that stands are its gradients, and its votes count."""
+        self._whole = False
+        for area in self._areas:
+            area.take()
+        self._begins = self.source.decide(self._voted)
 
     @contextlib.contextmanager
     def _noting_what_is_missed(self) -> Iterator[None]:
@@ -335,32 +403,78 @@ class ElasticSession(ReducingSession):
     def _go_on(self, step: int) -> bool:
         """Begins the epoch of those that are left. Whether the step stands: a rank had seen that all have its sums."""
         self.counted = self._members
+        kept = self._kept
+        if self._whole and self.source.policies:
+            # The engine's next epoch frees the programs, and with them their state.
+            kept = Kept()
+            kept.take(self.buckets, self.engine, self._now.rank)
         while True:
             epoch = self._membership.next_epoch(self.job.settings.timeout_s)
             if epoch is None:
+                if self._whole:
+                    self._take()
                 self._let_go(step + 1)
                 return True
             self._members = epoch.members
+            stands = self._membership.committed > step
+            if stands and self._whole:
+                self._kept = kept
+                self._take()
+            self._whole = False
+            if self._begins:
+                self._lay_out()
             try:
                 self._load_members(epoch.number)
             except EpochError:
                 continue
             self._settled = self._membership.committed
-            stands = self._settled > step
             self._missed = False
             self._membership.resumed(epoch.number, again=not stands)
             return stands
 
+    def _lay_out(self) -> None:
+        """The buckets of an epoch of policies that begins after the last step. Others may have loaded it before the loss."""
+        self._begins = False
+        current = self.source.epochs.current
+        self._plan = self.source.plan(current)
+        self._areas = areas_of(self.source.buckets(), self.engine, self.framework.array)
+
     def _load_members(self, epoch: int) -> None:
         """Programs of an epoch of members; EpochError: it has ended already."""
         job = self._everyone.among(self._members)
-        plan = following(self.source.plan(self.source.epochs.current), job.hosts)
-        compiled = bucket_memory.of_plan(plan, self._gradients, job=job)
+        before = self.source
+        if before.timer is not None:
+            for rank, member in enumerate(self._now.members):
+                if member not in job.members:
+                    before.timer.worker_removed(rank)
+        before.stop()
+        self._now = job
+        self.source, compiled = self._following(before, epoch)
         self.buckets = loaded(self._areas, compiled, self.engine, f" of members' epoch {epoch}")
         self.launches = launches_of(self.buckets)
+        self._kept.put(self.buckets, self.engine, job.rank)
         if isinstance(self._votes, Votes):
             self._votes.load(job.hosts)
         self._barrier.load(job.hosts)
         self.companion.load(job)
         self._count_gradients()
+        self._steps = Steps(self.engine, self.source)
         self._loaded(self.buckets)
+        self.source.start_timer(())
+
+    def _following(self, before: ProgramSource, epoch: int) -> tuple[ProgramSource, list[CompiledBucket]]:
+        """The source of those that are left, and its programs: of means, where a policy refuses them."""
+        assert before.following is not None  # noqa: S101  # of an elastic job
+        job, plan = self._now, following(self._plan, self._now.hosts)
+        source = before.following(plan, job, epoch)
+        try:
+            return source, source.buckets()
+        except (PolicyError, ProgramError) as error:
+            if job.rank == 0:
+                log.warning(
+                    "%d ranks go on, and a policy of the job refuses them: gradients are plain means until others come or go. %s",
+                    job.world,
+                    error,
+                )
+        source = before.following(means(plan, job.hosts), job, epoch)
+        return source, source.buckets()

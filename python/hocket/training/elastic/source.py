@@ -1,0 +1,119 @@
+"""Where programs come from in an elastic job: the buckets of a plan, and what its policies make of them for the ranks there are.
+
+Members that go on after a loss keep the buckets, since these hold the gradients that are reduced again. Policies are traced for
+them, and hear of who is gone. Each rank does so by itself: nobody waits for a rank that may be the next one to be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Plan, Traced
+from hocket.launch.rendezvous import Job
+from hocket.policy.epoch import Epoch, Epochs
+from hocket.policy.policy import Value
+from hocket.policy.topology import Topology
+from hocket.training import buckets as bucket_memory
+from hocket.training.arenas import arranged
+from hocket.training.buckets import CompiledBucket
+from hocket.training.process import Process
+from hocket.training.scopes import Scope, initial
+from hocket.training.source import ProgramSource
+from hocket.training.timer import Among, Timer
+from hocket.training.traced import TracedBuckets
+
+Begin = tuple[int, Mapping[str, Value]]
+"""The number of the epoch in force, and its agreed values."""
+
+
+def members_source(
+    plan: Plan | None,
+    scopes: Sequence[Scope],
+    gradients: Mapping[str, Gradient],
+    *,
+    process: Process,
+    begin: Begin | None,
+) -> ProgramSource:
+    """Of all that have just met. `plan`: None where the one policy of `scopes` decides what travels together. `begin`: where the
+    job is already; None: at its start.
+
+    Raises ArtefactError: the plan is not sound, or for another model. PolicyError: a policy is refused. UsageError: the plan has
+    what sessions do not run.
+    """
+    if plan is not None:
+        bucket_memory.check_runs(plan, gradients)
+    number, agreed = begin or (0, initial(scopes))
+    return _Sources(plan is None, scopes, gradients, process).of(
+        plan, process.job, Epoch(number, agreed), members=None, before=None
+    )
+
+
+class _Sources:
+    """What stays the same while members come and go."""
+
+    def __init__(
+        self, whole: bool, scopes: Sequence[Scope], gradients: Mapping[str, Gradient], process: Process
+    ) -> None:
+        """`whole`: the policy makes the plan, too."""
+        self._whole, self._scopes, self._gradients, self._process = whole, scopes, gradients, process
+
+    def of(
+        self, plan: Plan | None, job: Job, first: Epoch, *, members: int | None, before: Timer | None
+    ) -> ProgramSource:
+        """The source of an epoch of members; None: of all that have met."""
+        process, scopes, gradients = self._process, self._scopes, self._gradients
+        epochs = Epochs(first)
+        whole = self._whole and (plan is None or any(isinstance(each.route, Traced) for each in plan.buckets))
+        traced, timer = None, None
+        if scopes:
+            topology = Topology.of(job.hosts, _known(process.cluster, job.hosts))
+            traced = TracedBuckets(
+                scopes,
+                gradients,
+                job=job,
+                topology=topology,
+                tuning=process.tuning,
+                agrees=lambda epoch: members is None and epoch is first,
+            )
+            timer = Timer(
+                scopes,
+                job,
+                topology=topology,
+                epochs=epochs,
+                guards=lambda: traced.guards,
+                fail=process.abort,
+                among=Among(f"{process.generation}.{members or 0}", process.everyone),
+                before=before,
+            )
+
+        def current(epoch: Epoch) -> Plan:
+            if plan is not None and (epoch is first or not whole):
+                return arranged(plan, gradients)
+            assert traced is not None  # noqa: S101  # without a plan there is a policy
+            return traced.plan(scopes[0], epoch)
+
+        def make(epoch: Epoch) -> list[CompiledBucket]:
+            now = current(epoch)
+            ready = {} if traced is None else traced.programs(now, epoch)
+            return bucket_memory.of_plan(now, gradients, ready, job=job)
+
+        def following(kept: Plan, others: Job, number: int) -> ProgramSource:
+            return self.of(kept, others, epochs.current, members=number, before=timer)
+
+        return ProgramSource(
+            epochs,
+            make,
+            current,
+            policies=tuple(scope.policy for scope in scopes),
+            timer=timer,
+            following=following,
+        )
+
+
+def _known(cluster: Cluster | None, hosts: Sequence[str]) -> Cluster | None:
+    """The cluster, unless one of the hosts has come to it."""
+    if cluster is None or not set(hosts) <= {each.name for each in cluster.hosts}:
+        return None
+    return cluster

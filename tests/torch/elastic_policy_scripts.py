@@ -1,0 +1,156 @@
+"""A training with a policy that keeps gradients back, whose ranks are lost, and what a single process makes of the same steps."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+import hocket.torch as hk
+import torch
+from hocket.errors import PolicyError
+from hocket.policies.power_sgd import PowerSGD
+from hocket.policies.top_k import TopK
+from hocket.policy.control import Control
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy, Value
+from hocket.torch.distribute import distributed_of
+from hocket.training import states
+from hocket.training.elastic.session import ElasticSession
+from tests.torch.elastic_scripts import Fate, die_inside, digest, loss_of, made, values
+
+STEPS_MIN, STEPS_MAX = 14, 2000
+FURTHER = 5
+"""Steps after the epoch of policies that follows a loss."""
+PAUSE_S = 0.002
+SHARE, LATER_SHARE = 0.1, 0.3
+
+Ranges = list[tuple[str, int, int]]
+
+
+class Watching(TopK):
+    """Notes who comes and goes, and sends more when somebody is gone."""
+
+    timer_interval_s = 0.02
+    parameters: ClassVar[dict[str, Value]] = {"share": SHARE}
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int, int]] = []
+
+    def on_worker_added(self, cx: Control, worker: int) -> None:
+        """Its rank, and how many there are."""
+        self.seen.append(("added", worker, cx.world))
+
+    def on_worker_removed(self, cx: Control, worker: int) -> None:
+        """Its rank, in the world that it was in."""
+        self.seen.append(("removed", worker, cx.world))
+        cx.propose(share=LATER_SHARE)
+
+
+class Particular(Watching):
+    """Has no programs for two ranks."""
+
+    def on_buffer_ready(self, cx: Any, buffer: Buffer) -> None:
+        """PolicyError."""
+        if cx.world == 2:
+            raise PolicyError("two are too few")
+        super().on_buffer_ready(cx, buffer)
+
+
+POLICIES: dict[str, type[Policy]] = {"Watching": Watching, "PowerSGD": PowerSGD, "Particular": Particular}
+
+
+def trained(directory: Path, policy: str, victims: list[str]) -> None:
+    """One rank, until the losses have led to other agreed values and some steps more."""
+    rank = int(os.environ["HOCKET_RANK"])
+    fate = Fate(rank, victims)
+    model, optimizer = made()
+    used = POLICIES[policy]()
+    model, optimizer = hk.distribute(model, optimizer, policy=used)
+    session = distributed_of(model).session
+    assert isinstance(session, ElasticSession)
+    die_inside(fate.at)
+    model[2].weight.register_hook(lambda _: fate.at("backward"))
+    records: list[dict[str, Any]] = []
+    until = STEPS_MAX if policy == "Watching" else STEPS_MIN
+    while fate.step < until:
+        optimizer.zero_grad()
+        loss = loss_of(model, rank, fate.step)
+        fate.at("forward")
+        agreed = hk.agreed(model)
+        layout = [list(launch.compiled.ranges) for launch in session.launches]
+        loss.backward()
+        optimizer.step()
+        fate.at("optimizer")
+        records.append(
+            {
+                "members": session.counted,
+                "digest": digest(model),
+                "share": agreed.get("share"),
+                "layout": layout,
+                "common": states.held(session.buckets, session.engine, session._now.rank).digest(),
+            }
+        )
+        fate.step += 1
+        if until == STEPS_MAX and hk.agreed(model)["epoch"] and fate.step >= STEPS_MIN:
+            until = fate.step + FURTHER
+        time.sleep(PAUSE_S)
+    torch.save(values(model), directory / f"{rank}.pt")
+    seen = used.seen if isinstance(used, Watching) else []
+    (directory / f"{rank}.json").write_text(json.dumps({"records": records, "seen": seen}))
+
+
+def replayed(records: list[dict[str, Any]], policy: str) -> list[torch.Tensor]:
+    """Parameters after these steps, made by one process with a residual for each member."""
+    model, optimizer = made()
+    names = [name for name, _ in model.named_parameters()]
+    kept: dict[tuple[int, str], np.ndarray[Any, Any]] = {}
+    for step, record in enumerate(records):
+        means: dict[str, np.ndarray[Any, Any]] = defaultdict(functools.partial(np.zeros, (), np.float32))
+        world = len(record["members"])
+        for member in record["members"]:
+            optimizer.zero_grad()
+            loss_of(model, member, step).backward()
+            own = {name: np.asarray(each.grad).ravel() for name, each in model.named_parameters()}
+            if policy == "Particular" and world == 2:
+                sent = own
+            else:
+                full = {name: kept.get((member, name), np.float32(0)) + own[name] for name in names}
+                sent = selected(full, record["layout"], record["share"])
+                kept |= {(member, name): full[name] - sent[name] for name in names}
+            means = {name: means[name] + sent[name] for name in names}
+        for name, each in model.named_parameters():
+            mean = means[name] * np.float32(1 / world)
+            each.grad = torch.from_numpy(mean.reshape(each.shape))
+        optimizer.step()
+    return values(model)
+
+
+def selected(
+    full: dict[str, np.ndarray[Any, Any]], layout: list[Ranges], share: float
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The largest elements of each bucket, and zeros."""
+    sent = {name: np.zeros_like(each) for name, each in full.items()}
+    for ranges in layout:
+        together = np.concatenate([full[name][start:stop] for name, start, stop in ranges])
+        k = max(1, int(together.size * share))
+        chosen = np.zeros_like(together)
+        largest = np.argsort(-np.abs(together), kind="stable")[:k]
+        chosen[largest] = together[largest]
+        at = 0
+        for name, start, stop in ranges:
+            sent[name][start:stop] = chosen[at : at + stop - start]
+            at += stop - start
+    return sent
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    trained(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
