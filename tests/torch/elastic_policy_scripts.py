@@ -95,7 +95,7 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
                 "digest": digest(model),
                 "share": agreed.get("share"),
                 "layout": layout,
-                "common": states.held(session.buckets, session.engine, session._now.rank).digest(),
+                "common": states.held(session.buckets, session.engine, session.in_force.rank).digest(),
             }
         )
         fate.step += 1

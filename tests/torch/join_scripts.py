@@ -14,17 +14,40 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import hocket.torch as hk
 import torch
 from hocket.launch.membership import Membership
+from hocket.policy.context import Context
+from hocket.policy.control import Control
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy, Value
 from hocket.torch.distribute import distributed_of
+from hocket.training import states
 from hocket.training.elastic import newcomers
+from hocket.training.elastic.session import ElasticSession
 from tests.torch.elastic_scripts import digest
 
 WIDTH, OUTPUTS, SAMPLES, BATCH, RATE, CHOSEN_FOR, STEPS_OF_A_CYCLE = 12, 3, 90, 2, 0.05, 4, 25
 SLOW_S = 0.02
+
+
+class Sums(Policy):
+    """Keeps the sum of all means, alike on all ranks, and soon after the start, agrees with the others on something."""
+
+    timer_interval_s = 0.05
+    parameters: ClassVar[dict[str, Value]] = {"workers": 0}
+
+    def on_worker_added(self, cx: Control, worker: int) -> None:
+        """Says how many there are."""
+        del worker
+        cx.propose(workers=cx.world)
+
+    def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
+        """The mean."""
+        cx.all_reduce(buffer, op="mean")
+        cx.reduce(buffer, cx.state("sum", like=buffer, shared=True))
 
 
 class Model(torch.nn.Module):
@@ -105,6 +128,13 @@ def uses() -> dict[str, int]:
     }
 
 
+def common(model: torch.nn.Module) -> str:
+    """Of what policies keep alike on all ranks."""
+    session = distributed_of(model).session
+    assert isinstance(session, ElasticSession)
+    return states.held(session.buckets, session.engine, session.in_force.rank).digest()
+
+
 def trained(directory: Path, name: str, flaw: str) -> None:
     """One rank of that `name`, to which a founder's rank is added. `flaw`: what is wrong with it."""
     founds = "HOCKET_RANK" in os.environ
@@ -120,7 +150,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
     model, optimizer, scheduler = made(WIDTH + (flaw == "another model"))
     if flaw == "dies in its first step":
         model.flag.register_hook(die)
-    model, optimizer = hk.distribute(model, optimizer)
+    model, optimizer = hk.distribute(model, optimizer, policy=Sums() if flaw == "a policy" else None)
     hk.extra_state(model, "scheduler", scheduler.state_dict, scheduler.load_state_dict)
     hk.scale_lr(model, "linear", world=CHOSEN_FOR)
     told: list[Any] = []
@@ -158,6 +188,8 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                     "told": told,
                     "process": os.getpid(),
                     "uses": uses(),
+                    "agreed": hk.agreed(model),
+                    "common": common(model),
                 }
                 steps.write(json.dumps(record) + "\n")
                 told.clear()

@@ -91,6 +91,32 @@ def test_a_process_that_fails_to_join_costs_the_others_nothing(
     training.check()
 
 
+def test_ranks_join_a_job_with_a_policy(trainings: Callable[..., Local]) -> None:
+    """Broken: newcomers would go on from another state of the policy, or other agreed values, than the others, or without it."""
+    training = trainings("ab", "a policy", "a policy", members_max=3)
+
+    def agree_on(workers: int) -> None:
+        training.until(
+            lambda: any(own[-1]["agreed"].get("workers") == workers for own in training.steps().values())
+        )
+
+    agree_on(2)
+    without = training.come("c")
+    training.until(lambda: without.poll() is not None)
+    assert "comes with no policy, and the job trains with policy Sums" in training.said()
+    newcomer = training.come("c", "a policy")
+    training.trains_on(3)
+    agree_on(3)
+    os.kill(training.process("founder-0"), signal.SIGKILL)
+    training.trains_on(2)
+    outcome = training.end()
+    assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
+    assert training.check() == [2, 3, 2]
+    for own in training.of_the_chain():
+        for what in ("common", "agreed"):
+            assert all(each[what] == own[0][what] for each in own), (what, own)
+
+
 @pytest.mark.parametrize(
     "flaw", ["dies while all meet", "dies when all have met"][: FEW if CASES == FEW else None]
 )

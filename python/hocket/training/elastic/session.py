@@ -113,7 +113,7 @@ class ElasticSession(ReducingSession):
         """The members whose gradients the last step is the mean of, each by its rank when the generation met."""
         self._members = self.counted
         """Those of the engine's epoch."""
-        self._now = job
+        self.in_force = job
         """The job as they see it, since programs were made for them."""
         self._settled = 0
         """Steps that stand for good, whoever is lost."""
@@ -150,7 +150,7 @@ class ElasticSession(ReducingSession):
                 # The step stands for those that are left, as one of them has it: this one.
                 self._go_on(self.iteration - 1)
             self._settled = self.iteration
-        return SavedSession.of(states.held(self.buckets, self.engine, self._now.rank), self.job)
+        return SavedSession.of(states.held(self.buckets, self.engine, self.in_force.rank), self.job)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
         """As `Session`."""
@@ -300,7 +300,7 @@ class ElasticSession(ReducingSession):
         self.source.stop()
         self.source, self.engine, self._libraries, self.spans = source, engine, libraries, spans
         self.companion, self._loaded = companion, loaded
-        self.job = self._everyone = self._now = job
+        self.job = self._everyone = self.in_force = job
         self.counted = self._members = tuple(range(job.world))
         self._settled, self._missed, self._whole, self._begins = self.iteration, False, False, False
         self._votes = Votes(engine, job.hosts, list(self._gradients))
@@ -368,7 +368,7 @@ class ElasticSession(ReducingSession):
     def keep(self) -> None:
         """What policies keep is as it is now after the last step that stands."""
         if self.source.policies:
-            self._kept.take(self.buckets, self.engine, self._now.rank)
+            self._kept.take(self.buckets, self.engine, self.in_force.rank)
 
     def _take(self) -> None:
         """The sums of a step that stands are its gradients, and its votes count."""
@@ -407,7 +407,7 @@ class ElasticSession(ReducingSession):
         if self._whole and self.source.policies:
             # The engine's next epoch frees the programs, and with them their state.
             kept = Kept()
-            kept.take(self.buckets, self.engine, self._now.rank)
+            kept.take(self.buckets, self.engine, self.in_force.rank)
         while True:
             epoch = self._membership.next_epoch(self.job.settings.timeout_s)
             if epoch is None:
@@ -444,11 +444,11 @@ class ElasticSession(ReducingSession):
         job = self._everyone.among(self._members)
         before = self.source
         if before.timer is not None:
-            for rank, member in enumerate(self._now.members):
+            for rank, member in enumerate(self.in_force.members):
                 if member not in job.members:
                     before.timer.worker_removed(rank)
         before.stop()
-        self._now = job
+        self.in_force = job
         self.source, compiled = self._following(before, epoch)
         self.buckets = loaded(self._areas, compiled, self.engine, f" of members' epoch {epoch}")
         self.launches = launches_of(self.buckets)
@@ -465,7 +465,7 @@ class ElasticSession(ReducingSession):
     def _following(self, before: ProgramSource, epoch: int) -> tuple[ProgramSource, list[CompiledBucket]]:
         """The source of those that are left, and its programs: of means, where a policy refuses them."""
         assert before.following is not None  # noqa: S101  # of an elastic job
-        job, plan = self._now, following(self._plan, self._now.hosts)
+        job, plan = self.in_force, following(self._plan, self.in_force.hosts)
         source = before.following(plan, job, epoch)
         try:
             return source, source.buckets()
