@@ -71,7 +71,9 @@ class Policy:
         """Runs in Python beside training every `timer_interval_s`, to inspect statistics, negotiate and propose."""
 
     def on_worker_added(self, cx: Control, worker: int) -> None:
-        """Runs in Python when a rank joins: once for each rank at the start of the job."""
+        """Runs in Python when a rank joins: once for each rank at the start of the job. In an elastic job also for those that join
+        later, by their ranks among all."""
 
     def on_worker_removed(self, cx: Control, worker: int) -> None:
-        """Runs in Python when a rank was lost, before the error that reports it is raised."""
+        """Runs in Python when a rank was lost, before the error that reports it is raised. In an elastic job, the others then trace
+        this policy anew and go on; `worker` and `cx` are still of the world with it."""
