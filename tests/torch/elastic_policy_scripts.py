@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import sys
@@ -12,10 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 import hocket.torch as hk
 import torch
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
 from hocket.errors import PolicyError
+from hocket.planning.buckets import buckets, plan_of, with_codec
 from hocket.policies.power_sgd import PowerSGD
 from hocket.policies.top_k import TopK
 from hocket.policy.control import Control
@@ -64,6 +69,17 @@ class Particular(Watching):
         super().on_buffer_ready(cx, buffer)
 
 
+def _plan(gradients: list[Gradient], world: int, name: str) -> Plan:
+    """A bucket for each gradient. "rounded": f16 between all. "owned": the first two ranks make the means."""
+    ring = AllReduce(algorithm="ring")
+    made = buckets([[each] for each in gradients], ring, range(world))
+    if name == "rounded":
+        pairs = list(itertools.permutations(range(world), 2))
+        return plan_of([with_codec(each, "f16", pairs) for each in made], world, label=name)
+    owned = Owned(owners=(Owner(rank=0), Owner(rank=1)))
+    return plan_of([replace(each, route=owned) for each in made], world, label=name)
+
+
 POLICIES: dict[str, type[Policy]] = {"Watching": Watching, "PowerSGD": PowerSGD, "Particular": Particular}
 
 
@@ -72,8 +88,12 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
     rank = int(os.environ["HOCKET_RANK"])
     fate = Fate(rank, victims)
     model, optimizer = made()
-    used = POLICIES[policy]()
-    model, optimizer = hk.distribute(model, optimizer, policy=used)
+    used = POLICIES[policy]() if policy in POLICIES else None
+    plan = None
+    if used is None:
+        gradients = [Gradient(name, tuple(each.shape), "f32") for name, each in model.named_parameters()]
+        plan = _plan(gradients[::-1], int(os.environ["HOCKET_WORLD"]), policy)
+    model, optimizer = hk.distribute(model, optimizer, plan=plan, policy=used)
     session = distributed_of(model).session
     assert isinstance(session, ElasticSession)
     die_inside(fate.at)
@@ -84,7 +104,7 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
         optimizer.zero_grad()
         loss = loss_of(model, rank, fate.step)
         fate.at("forward")
-        agreed = hk.agreed(model)
+        agreed, epoch = hk.agreed(model), session.source.epochs.current
         layout = [list(launch.compiled.ranges) for launch in session.launches]
         loss.backward()
         optimizer.step()
@@ -95,6 +115,9 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
                 "digest": digest(model),
                 "share": agreed.get("share"),
                 "layout": layout,
+                "routes": sorted(
+                    {type(bucket.route).__name__ for bucket in session.source.plan(epoch).buckets}
+                ),
                 "common": states.held(session.buckets, session.engine, session.in_force.rank).digest(),
             }
         )

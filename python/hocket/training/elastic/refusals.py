@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from hocket.artefacts.plan import AllReduce, Owned, Traced
+from hocket.artefacts.plan import AllReduce, Owned, Plan, Traced
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.settings import Settings
@@ -33,10 +33,14 @@ def check_asked(
 
 def check_source(source: ProgramSource) -> None:
     """UsageError names what of a plan, or of a policy, cannot go on with other members."""
-    plan = source.plan(source.epochs.current)
     for policy in source.policies:
         if policy.exchanges == "parameters":
             raise refusal(f"policy {type(policy).__name__}, which exchanges parameters")
+    check_plan(source.plan(source.epochs.current))
+
+
+def check_plan(plan: Plan) -> None:
+    """The same, of a plan."""
     if plan.schedule.turns:
         raise refusal("a plan with merged or late gradients")
     if plan.schedule.overlap == "gates":
