@@ -21,7 +21,7 @@ TITLES = {
 
 def rows() -> list[Row]:
     """Against JAX's own collectives, and against the longer part."""
-    found = measured(hosts([GIGABIT] * 2), tuple(TITLES), "--samples", "balanced")
+    found = measured("jax", hosts([GIGABIT] * 2), tuple(TITLES), "--samples", "balanced")
     parts = zip(found["layers"], found["computation"], found["communication"], strict=True)
     over = [median(ours) / max(median(computed), median(sent)) for ours, computed, sent in parts]
     return [

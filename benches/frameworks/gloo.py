@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
+
+from benches.frameworks.address import own_address
 
 PORT = 29_711
 """Of JAX's coordinator: each host of an emulation has a network of its own."""
@@ -25,10 +26,7 @@ class Gloo:
         """Meets the others."""
         from jax._src import xla_bridge  # noqa: PLC0415  # only this patches it
 
-        master = os.environ["MASTER_ADDR"]
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((master, PORT))
-            address = probe.getsockname()[0]
+        master, address = os.environ["MASTER_ADDR"], own_address(PORT)
         # There is no setting for the interface, and the machine's name leads to loopback in every network namespace.
         bound = functools.partial(xla_bridge._jax.make_gloo_tcp_collectives, hostname=address)
         xla_bridge._jax.make_gloo_tcp_collectives = bound

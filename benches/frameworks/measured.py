@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from benches.emulated import in_emulation
@@ -16,9 +16,9 @@ Seconds = Mapping[str, Sequence[Sequence[float]]]
 GIGABIT, WORLD = 1e9, 4
 
 
-def measured(cluster: Cluster, contenders: Sequence[str], *options: str) -> Seconds:
+def measured(framework: str, cluster: Cluster, contenders: Sequence[str], *options: str) -> Seconds:
     """A rank on each host, none of which knows the cluster. `options`: of `benches.frameworks.rank`."""
-    argv = [sys.executable, "-m", "benches.frameworks.rank", ",".join(contenders), *options]
+    argv = [sys.executable, "-m", "benches.frameworks.rank", framework, ",".join(contenders), *options]
     found: Seconds = in_emulation(cluster, [host.name for host in cluster.hosts], argv, told=False)
     return found
 
@@ -39,19 +39,27 @@ def steps(found: Seconds, row: str, contender: str, title: str) -> Row:
     return Row.over(seen_ms, name=row, what=f"step of {title}", unit="ms")
 
 
-def against_psum(row: str, cluster: Cluster, target: float) -> list[Row]:
-    """Hocket's three lines against JAX's own collectives: exact means, which have the target, and rounded ones."""
-    found = measured(cluster, ("exact", "rounded", "psum"))
-    titles = {"exact": "ours", "rounded": "ours, rounded", "psum": "psum on Gloo"}
-    ratios = [
-        Row.over(
-            times_faster(found, name, "psum"),
-            name=row,
-            what=f"step of psum on Gloo, in steps of {titles[name]}",
-            target=target if name == "exact" else None,
-            least=True,
-            unit="times",
-        )
-        for name in ("exact", "rounded")
-    ]
-    return [*ratios, *(steps(found, row, name, title) for name, title in titles.items())]
+OWN = {"jax": ("psum", "psum on Gloo"), "tensorflow": ("mirrored", "MultiWorkerMirrored")}
+"""By framework, its own collectives among its contenders, and what they are called."""
+
+
+def against_own(row: str, cluster: Cluster, target: float) -> Iterator[Row]:
+    """Hocket's three lines against each framework's own collectives: exact means, which have the target, and rounded ones."""
+    for framework, (own, called) in OWN.items():
+        found = measured(framework, cluster, ("exact", "rounded", own))
+        titles = {
+            "exact": f"ours under {framework}",
+            "rounded": f"ours under {framework}, rounded",
+            own: called,
+        }
+        for name in ("exact", "rounded"):
+            yield Row.over(
+                times_faster(found, name, own),
+                name=row,
+                what=f"step of {called}, in steps of {titles[name]}",
+                target=target if name == "exact" else None,
+                least=True,
+                unit="times",
+            )
+        for name, title in titles.items():
+            yield steps(found, row, name, title)

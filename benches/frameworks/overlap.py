@@ -44,12 +44,13 @@ def rows() -> list[Row]:
 
 
 def traced(cluster: Cluster, contender: str, turns: int, directory: Path) -> Trace:
-    """What a job leaves that trains by one of `benches.frameworks.contenders`, with a rank on each host."""
+    """What a job leaves that trains by one of `benches.frameworks.jax_contenders`, with a rank on each host."""
     slots = [host.name for host in cluster.hosts]
     argv = [
         sys.executable,
         "-m",
         "benches.frameworks.rank",
+        "jax",
         contender,
         "--out",
         str(directory / "steps.json"),

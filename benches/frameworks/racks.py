@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from benches.emulated import hosts
-from benches.frameworks.measured import GIGABIT, WORLD, against_psum
+from benches.frameworks.measured import GIGABIT, WORLD, against_own
 from benches.row import Row
 
 CLUSTER = hosts([GIGABIT] * WORLD, 2, 1e8, alternating=True)
 """The trunk carries 100 Mbit/s."""
 
 
-def rows() -> list[Row]:
-    """Against JAX's own collectives."""
-    return against_psum("racks", CLUSTER, 4.0)
+def rows() -> Iterator[Row]:
+    """Against the frameworks' own collectives."""
+    return against_own("racks", CLUSTER, 4.0)

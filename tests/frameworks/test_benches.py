@@ -9,16 +9,25 @@ from benches.frameworks.measured import GIGABIT, measured
 from benches.frameworks.racks import CLUSTER
 from tests.frameworks import jobs
 
-CONTENDERS = ("exact", "rounded", "layers", "computation", "communication", "psum")
 
-
-def test_all_contenders_take_turns_in_one_job(emulated, tmp_path):
+@pytest.mark.parametrize(
+    ("framework", "contenders", "options"),
+    [
+        (
+            "jax",
+            ("exact", "rounded", "layers", "computation", "communication", "psum"),
+            ("--samples", "balanced"),
+        ),
+        ("tensorflow", ("exact", "rounded", "mirrored"), ()),
+    ],
+)
+def test_all_contenders_take_turns_in_one_job(framework, contenders, options, emulated):
     """A row would end after minutes, for a contender that does not run beside the others."""
     cluster = hosts([GIGABIT] * 2)
     with emulated(cluster):
         pass
-    found = measured(cluster, CONTENDERS, "--turns", "2", "--samples", "balanced")
-    assert set(found) == set(CONTENDERS)
+    found = measured(framework, cluster, contenders, "--turns", "2", *options)
+    assert set(found) == set(contenders)
     for name, turns in found.items():
         assert [len(each) for each in turns] == [4, 4], name
 

@@ -1,30 +1,45 @@
-"""What takes turns in a rank of `python -m benches frameworks`: each trains parameters of its own on the same batches."""
+"""What takes turns in a rank of `python -m benches frameworks` under JAX: each trains parameters of its own on the same batches."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from statistics import median
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 
 import hocket.jax as hk
 from benches.frameworks.gloo import RANKS, Gloo
-from benches.frameworks.model import LAYERS, WIDTH, loss, parameters, update
+from benches.frameworks.model import LAYERS, RATE, SAMPLES, WIDTH, weights
+from benches.frameworks.turns import Contender, Step, turn
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Plan
 from hocket.planning.buckets import buckets, plan_of
 
-Step = Callable[[Any], Any]
-"""Takes a batch; what it returns is there when the step has ended."""
+BALANCING = 3
+"""Rounds in which batches are made larger or smaller."""
 
 
-class Contender(Protocol):
-    """One of them."""
+def parameters() -> list[jax.Array]:
+    """The same on all ranks."""
+    return [jnp.asarray(each) for each in weights()]
 
-    def begin(self) -> Step:
-        """Its turn begins. The first steps of a turn may take longer."""
+
+def loss(params: Any, x: Any) -> Any:
+    """Of one batch."""
+    for each in params:
+        x = jnp.tanh(x @ each)
+    return jnp.mean(x**2)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def update(params: Any, grads: Any) -> Any:
+    """A step of gradient descent."""
+    return [each - RATE * grad for each, grad in zip(params, grads, strict=True)]
 
 
 class Ours:
@@ -55,15 +70,18 @@ class Ours:
     def _training(self) -> Step:
         gradients = hk.gradients(lambda params, batch: hk.mean(jax.grad(loss)(params, batch)))
 
-        def step(batch: Any) -> Any:
-            self._params = update(self._params, gradients(self._params, batch))
-            return self._params
+        def step(batch: Any) -> None:
+            self._params = jax.block_until_ready(update(self._params, gradients(self._params, batch)))
 
         return step
 
     def _sending(self) -> Step:
         means = hk.gradients(hk.mean)
-        return lambda _: means(self._params)
+
+        def step(_: Any) -> None:
+            jax.block_until_ready(means(self._params))
+
+        return step
 
 
 class Psum:
@@ -83,9 +101,9 @@ class Psum:
         """As `Contender`."""
         return self._step
 
-    def _step(self, batch: Any) -> Any:
-        self._params = update(self._params, self._gradients(self._params, self._gloo.parts(batch)))
-        return self._params
+    def _step(self, batch: Any) -> None:
+        grads = self._gradients(self._params, self._gloo.parts(batch))
+        self._params = jax.block_until_ready(update(self._params, grads))
 
 
 class Alone:
@@ -100,9 +118,8 @@ class Alone:
         """As `Contender`."""
         return self._step
 
-    def _step(self, batch: Any) -> Any:
-        self._params = update(self._params, self._gradients(self._params, batch))
-        return self._params
+    def _step(self, batch: Any) -> None:
+        self._params = jax.block_until_ready(update(self._params, self._gradients(self._params, batch)))
 
 
 def bucket_a_layer(world: int) -> Plan:
@@ -122,3 +139,14 @@ MAKERS: dict[str, Callable[[int, int], Contender]] = {
     "computation": lambda _rank, _world: Alone(),
 }
 """By name, of a rank in a world; in the order in which they are made."""
+
+
+def balanced(random: np.random.Generator, world: int) -> int:
+    """Samples of a batch with which computation takes as long as communication, the same on all ranks: in rounds, since part of a
+    step does not depend on them."""
+    sending, computing = Ours(plan=bucket_a_layer(world), learns=False), Alone()
+    samples, sent_s = SAMPLES, median(turn(sending, random, SAMPLES))
+    for _ in range(BALANCING):
+        computed_s = median(turn(computing, random, samples))
+        samples = max(1, round(samples * sending.mean(sent_s / computed_s)))
+    return samples

@@ -1,0 +1,106 @@
+"""What takes turns in a rank of `python -m benches frameworks` under TensorFlow: each trains variables of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import hocket.tensorflow as hk
+from benches.frameworks.address import own_address
+from benches.frameworks.model import RATE, weights
+from benches.frameworks.turns import Contender, Step
+from hocket.settings import Settings
+from hocket.training.process import joined
+
+PORT = 29_712
+"""Of TensorFlow's own servers: each host of an emulation has a network of its own."""
+
+
+def loss_of(variables: Any, x: Any) -> Any:
+    """Of one batch."""
+    for each in variables:
+        x = tf.tanh(x @ each)
+    return tf.reduce_mean(x**2)
+
+
+def trains(variables: Any, means: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A step of gradient descent, by means that this makes of a rank's own gradients."""
+
+    def step(batch: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(variables, batch)
+        for variable, grad in zip(variables, means(tape.gradient(loss, variables)), strict=True):
+            variable.assign_sub(RATE * grad)
+        return loss
+
+    return step
+
+
+class Ours:
+    """Hocket: the three lines, and what they are told. A process trains one set of variables at a time, as under JAX."""
+
+    _latest: Ours | None = None
+
+    def __init__(self, **told: Any) -> None:
+        """`told`: to `distribute`."""
+        self._told = told
+        self._variables = [tf.Variable(each) for each in weights()]
+        self._step: Any = None
+
+    def begin(self) -> Step:
+        """As `Contender`."""
+        if Ours._latest is not self or self._step is None:
+            Ours._latest = self
+            hk.distribute(self._variables, **self._told)
+            self._step = tf.function(trains(self._variables, hk.mean))
+        step = self._step
+
+        def waited(batch: np.ndarray[Any, Any]) -> None:
+            step(tf.constant(batch)).numpy()
+
+        return waited
+
+
+class Mirrored:
+    """TensorFlow's own: the all-reduce of MultiWorkerMirroredStrategy in a custom loop, as a ring over gRPC."""
+
+    def __init__(self, rank: int, world: int) -> None:
+        """Starts TensorFlow's servers, so it is made before all others."""
+        job = joined(Settings.from_environment()).everyone
+        address = f"{own_address(PORT)}:{PORT}"
+        workers = job.store.gather("TensorFlow's servers", rank, world, address, job.settings.timeout_s)
+        task = {"type": "worker", "index": rank}
+        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation.RING
+        )
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        variables = [tf.Variable(each) for each in weights()]
+
+        def means(grads: Any) -> Any:
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.MEAN, grads, options=options)
+
+        step = trains(variables, means)
+        self._step = tf.function(lambda batch: strategy.run(step, args=(batch,)))
+
+    def begin(self) -> Step:
+        """As `Contender`."""
+
+        def waited(batch: np.ndarray[Any, Any]) -> None:
+            self._step(tf.constant(batch)).numpy()
+
+        return waited
+
+
+MAKERS: dict[str, Callable[[int, int], Contender]] = {
+    "mirrored": Mirrored,
+    "exact": lambda _rank, _world: Ours(promise="exact"),
+    "rounded": lambda _rank, _world: Ours(promise="rounded"),
+}
+"""By name, of a rank in a world; in the order in which they are made."""
