@@ -21,6 +21,8 @@ from benches.elastic.rank import losses
 from hocket.demo.task import TASKS
 
 POLL_S = 0.05
+ANSWERS = timedelta(seconds=60)
+"""Torchft's default, for answers of its own servers. With less, a replica that waits for a processor raises and ends."""
 
 
 def main() -> None:
@@ -45,7 +47,7 @@ def main() -> None:
         load_state_dict=load,
         state_dict=state,
         min_replica_size=2,
-        timeout=timeout,
+        timeout=ANSWERS,
         rank=0,
         world_size=1,
         store_addr=address,

@@ -80,10 +80,10 @@ def train(optimizer, **options):
     return digest(model), distance, log.history["loss"], own.history["loss"]
 
 
-def on_another_backend():
-    """What `distribute` answers."""
+def late():
+    """What `distribute` answers to a promise that a backend cannot keep."""
     try:
-        hk.distribute(model_of("sgd", 0))
+        hk.distribute(model_of("sgd", 0), promise="delayed")
     except Error as error:
         return f"{type(error).__name__}: {error}"
     return None

@@ -5,7 +5,7 @@ import pytest
 from tests.frameworks import jobs
 
 CASES = "tests.frameworks.keras_rank"
-BACKENDS = ["tensorflow", "jax"]
+BACKENDS = ["tensorflow", "jax", "torch"]
 TRAININGS = {name: (f"{CASES}:train", name) for name in ("sgd", "adam")}
 
 
@@ -34,6 +34,7 @@ def test_mistakes_are_answered_with_a_sentence(backend, tmp_path):
         "the other way": {
             "tensorflow": "the model has jit_compile=True",
             "jax": "the model is not compiled by XLA",
+            "torch": "the model has jit_compile=True",
         }[backend],
         "compiled again": "another optimizer would train each rank alone",
     }
@@ -45,14 +46,12 @@ def test_mistakes_are_answered_with_a_sentence(backend, tmp_path):
         assert "\nhint: " in said[name], said[name]
 
 
-def test_pytorch_as_a_backend_is_refused(tmp_path):
-    """Each rank would train alone."""
+def test_what_needs_an_optimizer_of_pytorch_is_refused(tmp_path):
+    """Gradients would be applied a step late at Keras' full learning rate, or by nobody."""
     environment = {"KERAS_BACKEND": "torch"}
-    said = jobs.by_name({"torch": (f"{CASES}:on_another_backend",)}, 1, tmp_path, environment=environment)[
-        "torch"
-    ][0]
+    said = jobs.by_name({"late": (f"{CASES}:late",)}, 1, tmp_path, environment=environment)["late"][0]
     assert said.startswith(
-        "UsageError: hocket.keras trains on tensorflow and jax, and Keras runs on torch\nhint: "
+        "UsageError: merged or late gradients, which Keras' optimizers cannot follow\nhint: "
     )
 
 

@@ -1,4 +1,4 @@
-"""Hocket for Keras 3: one line after `compile`, on the backends TensorFlow and JAX.
+"""Hocket for Keras 3: one line after `compile`, on the backends TensorFlow, JAX and PyTorch.
 
 import hocket.keras as hk
 

@@ -17,7 +17,7 @@ from hocket.settings import Settings
 
 Model = TypeVar("Model", bound=keras.Model)
 
-BACKENDS = ("tensorflow", "jax")
+BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def distribute(
@@ -46,7 +46,7 @@ def distribute(
     Raises:
         RendezvousError: ranks do not meet, or their models differ.
         UsageError: the model is not compiled or built, or asks for what Hocket does not do: another backend, `jit_compile=True`
-            with TensorFlow, `keras.distribution`.
+            with TensorFlow or PyTorch, `keras.distribution`.
         ArtefactError, PolicyError: as in the backend's adapter.
 
     >>> import keras
@@ -56,9 +56,7 @@ def distribute(
     8
     """
     _check(model)
-    # Each backend's module loads its adapter, and that the framework.
-    begin = importlib.import_module(f"hocket.keras.on_{keras.backend.backend()}").distribute
-    begin(model, plan=plan, policy=policy, promise=promise, settings=settings)
+    _backend().distribute(model, plan=plan, policy=policy, promise=promise, settings=settings)
     model.compile = _refuse_compile
     return model
 
@@ -67,8 +65,7 @@ def _check(model: Any) -> None:
     backend = keras.backend.backend()
     if backend not in BACKENDS:
         raise UsageError(
-            f"hocket.keras trains on {' and '.join(BACKENDS)}, and Keras runs on {backend}\n"
-            "hint: KERAS_BACKEND=tensorflow or jax; with PyTorch, a loop of its own and hocket.torch"
+            f"hocket.keras trains on {', '.join(BACKENDS)}, and Keras runs on {backend}\nhint: KERAS_BACKEND=tensorflow"
         )
     if keras.distribution.distribution() is not None:
         raise UsageError(
@@ -93,17 +90,20 @@ def _refuse_compile(*_arguments: Any, **_named: Any) -> NoReturn:
 
 def job() -> Job:
     """The ranks that train the model. UsageError: none is distributed."""
-    found = importlib.import_module(f"hocket.{keras.backend.backend()}.distribute")
-    return found.distributed().session.job  # type: ignore[no-any-return]
+    return _backend().job()  # type: ignore[no-any-return]
+
+
+def _backend() -> Any:
+    """Each backend's module loads its adapter, and that the framework."""
+    return importlib.import_module(f"hocket.keras.on_{keras.backend.backend()}")
 
 
 def _of_adapter(name: str) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
-        adapter = importlib.import_module(f"hocket.{keras.backend.backend()}")
-        return getattr(adapter, name)(*arguments, **named)
+        return _backend().adapter(name)(*arguments, **named)
 
     call.__name__ = name
-    call.__doc__ = f"As `hocket.tensorflow.{name}` and `hocket.jax.{name}`."
+    call.__doc__ = f"As `hocket.tensorflow.{name}` and `hocket.jax.{name}`; on PyTorch `hocket.torch.{name}` of the model."
     return call
 
 

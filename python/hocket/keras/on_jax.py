@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import hocket.jax as adapted
 from hocket.errors import UsageError
-from hocket.jax.distribute import train
+from hocket.jax.distribute import distributed, train
 from hocket.jax.leaves import Leaves
 from hocket.jax.means import gradients, mean
+from hocket.launch.rendezvous import Job
 from hocket.training.compiled_model import unlike
 
 
@@ -57,3 +59,14 @@ def distribute(model: Any, **options: Any) -> None:
 
 def _keep(**_options: Any) -> None:
     """The train function stays: Keras would make its own, whose steps have no turns."""
+
+
+def adapter(name: str) -> Callable[..., Any]:
+    """That function of `hocket.jax`."""
+    found: Callable[..., Any] = getattr(adapted, name)
+    return found
+
+
+def job() -> Job:
+    """The ranks that train. UsageError: nothing is distributed."""
+    return distributed().session.job

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import hocket.tensorflow as adapted
 from hocket.errors import UsageError
-from hocket.tensorflow.distribute import check_runtime, train
+from hocket.launch.rendezvous import Job
+from hocket.tensorflow.distribute import check_runtime, distributed, train
 from hocket.tensorflow.means import mean_of
 from hocket.tensorflow.variables import Variables
 
@@ -33,3 +36,14 @@ def distribute(model: Any, **options: Any) -> None:
     optimizer.apply = apply_means
     # What was traced before applies gradients of this rank alone.
     model.train_function = None
+
+
+def adapter(name: str) -> Callable[..., Any]:
+    """That function of `hocket.tensorflow`."""
+    found: Callable[..., Any] = getattr(adapted, name)
+    return found
+
+
+def job() -> Job:
+    """The ranks that train. UsageError: nothing is distributed."""
+    return distributed().session.job

@@ -1,0 +1,128 @@
+"""Keras on PyTorch: the model is a module, whose gradients are means when backward ends; its optimizer poses as one of PyTorch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import hocket.torch as hk
+import torch
+from hocket.artefacts.plan import Owned, Plan
+from hocket.artefacts.promise import Promise
+from hocket.errors import UsageError
+from hocket.launch.rendezvous import Job
+from hocket.policy.policy import Policy
+from hocket.settings import Settings
+from hocket.torch.distribute import distributed_of
+from hocket.training.choice import policy_of, promise_asked
+from hocket.training.elastic.refusals import refusal
+
+
+class Stepper(torch.optim.Optimizer):
+    """Steps as Keras' optimizer does, whose variables are its state, and the weights of the model that are not trained."""
+
+    def __init__(self, model: Any) -> None:
+        """For a model that is compiled and built."""
+        trained = {id(each): each for each in model.trainable_variables}
+        super().__init__([each.value for each in trained.values()], {})
+        others = [*model.weights, *model.optimizer.variables]
+        self._variables = [each for each in others if id(each) not in trained]
+        self._apply = model.optimizer.apply
+        self._given: tuple[Any, ...] = ()
+        # Whoever has no state sends none.
+        self.state.update({each.value: {} for each in self._variables})
+
+    def apply(self, *given: Any) -> None:
+        """In the place of Keras' own."""
+        self._given = given
+        self.step()
+
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # Keras gives none
+        """Apply what Keras has given."""
+        del closure
+        self._apply(*self._given)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Values of the variables."""
+        return {"variables": [each.value.detach() for each in self._variables]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Of another rank."""
+        for variable, value in zip(self._variables, state_dict["variables"], strict=True):
+            variable.assign(value)
+
+
+def distribute(
+    model: Any,
+    *,
+    plan: Plan | None,
+    policy: Policy | None,
+    promise: Promise | str | None,
+    settings: Settings | None,
+) -> None:
+    """See `hocket.keras.distribute`."""
+    global _model  # noqa: PLW0603  # a process trains one
+    settings = settings or Settings.from_environment()
+    _check(model, plan, policy_of(plan, policy, settings), promise, settings)
+    known = {id(each) for each in model.weights}
+    # Counts of random numbers, which stay each rank's own.
+    own = [(each, each.value.detach().clone()) for each in model.variables if id(each) not in known]
+    stepper = Stepper(model)
+    hk.distribute(model, stepper, plan=plan, policy=policy, promise=promise, settings=settings)
+    for variable, value in own:
+        variable.assign(value)
+    model.optimizer.apply = stepper.apply
+    # Keras' way would have each backward make its gradients in new memory.
+    model.zero_grad = stepper.zero_grad
+    _model = model
+
+
+def _check(
+    model: Any,
+    plan: Plan | None,
+    policy: Policy | None,
+    promise: Promise | str | None,
+    settings: Settings,
+) -> None:
+    """UsageError names what needs an optimizer of PyTorch's, or one that others can run."""
+    if settings.coordinator is not None:
+        raise refusal("a model of Keras")
+    if model.jit_compile:
+        raise UsageError(
+            "the model has jit_compile=True, and a step that torch.compile has compiled calls no hooks\n"
+            "hint: model.compile(…, jit_compile=False)"
+        )
+    asked = promise_asked(promise, settings)
+    owned = [each.route for each in ([] if plan is None else plan.buckets) if isinstance(each.route, Owned)]
+    what = {
+        "parameter servers or helpers": settings.servers > 0 or settings.helpers > 0,
+        "`hocket profile`": settings.profile_out is not None,
+        "merged or late gradients": (asked is not None and asked.allows("merged"))
+        or (plan is not None and bool(plan.schedule.turns)),
+        "gates": (plan is not None and plan.schedule.overlap == "gates")
+        or (policy is not None and policy.gates),
+        "owners that update": any(each.update == "owners" for each in owned),
+    }
+    for name, wanted in what.items():
+        if wanted:
+            raise UsageError(
+                f"{name}, which Keras' optimizers cannot follow\nhint: leave them out, or a loop of PyTorch's and hocket.torch"
+            )
+
+
+_model: Any = None
+
+
+def adapter(name: str) -> Callable[..., Any]:
+    """That function of `hocket.torch`, for the model that is trained. UsageError: none is."""
+    if _model is None:
+        raise UsageError("nothing is distributed\nhint: hk.distribute(model) first")
+    return functools.partial(getattr(hk, name), _model)
+
+
+def job() -> Job:
+    """The ranks that train. UsageError: nothing is distributed."""
+    if _model is None:
+        raise UsageError("nothing is distributed\nhint: hk.distribute(model) first")
+    return distributed_of(_model).session.job
