@@ -21,7 +21,7 @@ def command(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> Non
     Medians, and 10th and 90th percentiles. Runs with .venv/frameworks/bin/python, which `make test-frameworks` makes. Up to five
     minutes a row; most need root.
 
-    Example: python -m benches frameworks --row star
+    Example: python -m benches frameworks --row star-jax
     """
     extras.need("jax", "python -m benches frameworks")
     extras.need("tensorflow", "python -m benches frameworks")

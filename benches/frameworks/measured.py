@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from benches.emulated import in_emulation
@@ -43,23 +43,21 @@ OWN = {"jax": ("psum", "psum on Gloo"), "tensorflow": ("mirrored", "MultiWorkerM
 """By framework, its own collectives among its contenders, and what they are called."""
 
 
-def against_own(row: str, cluster: Cluster, target: float) -> Iterator[Row]:
-    """Hocket's three lines against each framework's own collectives: exact means, which have the target, and rounded ones."""
-    for framework, (own, called) in OWN.items():
-        found = measured(framework, cluster, ("exact", "rounded", own))
-        titles = {
-            "exact": f"ours under {framework}",
-            "rounded": f"ours under {framework}, rounded",
-            own: called,
-        }
-        for name in ("exact", "rounded"):
-            yield Row.over(
-                times_faster(found, name, own),
-                name=row,
-                what=f"step of {called}, in steps of {titles[name]}",
-                target=target if name == "exact" else None,
-                least=True,
-                unit="times",
-            )
-        for name, title in titles.items():
-            yield steps(found, row, name, title)
+def against_own(row: str, cluster: Cluster, target: float, framework: str) -> list[Row]:
+    """Hocket's three lines against a framework's own collectives: exact means, which have the target, and rounded ones."""
+    own, called = OWN[framework]
+    found = measured(framework, cluster, ("exact", "rounded", own))
+    titles = {"exact": "ours", "rounded": "ours, rounded", own: called}
+    name = f"{row}-{framework}"
+    ratios = [
+        Row.over(
+            times_faster(found, contender, own),
+            name=name,
+            what=f"step of {called}, in steps of {titles[contender]}",
+            target=target if contender == "exact" else None,
+            least=True,
+            unit="times",
+        )
+        for contender in ("exact", "rounded")
+    ]
+    return [*ratios, *(steps(found, name, contender, title) for contender, title in titles.items())]

@@ -1,14 +1,12 @@
-"""The row `star`: a rank on each of four hosts at 1 Gbit/s."""
+"""The rows `star-FRAMEWORK`: a rank on each of four hosts at 1 Gbit/s."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from benches.emulated import hosts
 from benches.frameworks.measured import GIGABIT, WORLD, against_own
 from benches.row import Row
 
 
-def rows() -> Iterator[Row]:
-    """Against the frameworks' own collectives."""
-    return against_own("star", hosts([GIGABIT] * WORLD), 1.2)
+def rows(framework: str) -> list[Row]:
+    """Against that framework's own collectives."""
+    return against_own("star", hosts([GIGABIT] * WORLD), 1.2, framework)
