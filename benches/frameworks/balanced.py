@@ -1,4 +1,4 @@
-"""The row `balanced`: batches so large that a backward takes as long as communication, on two hosts at 1 Gbit/s.
+"""The row `balanced`: batches so large that backward takes as long as communication, on two hosts at 1 Gbit/s.
 
 A step should then take what the longer of the two takes by itself.
 """
@@ -9,6 +9,7 @@ from statistics import median
 
 from benches.emulated import hosts
 from benches.frameworks.measured import GIGABIT, measured, steps, times_faster
+from benches.frameworks.rank import BALANCED
 from benches.row import Row
 
 TITLES = {
@@ -21,7 +22,7 @@ TITLES = {
 
 def rows() -> list[Row]:
     """Against JAX's own collectives, and against the longer part."""
-    found = measured("jax", hosts([GIGABIT] * 2), tuple(TITLES), "--samples", "balanced")
+    found = measured("jax", hosts([GIGABIT] * 2), tuple(TITLES), "--samples", BALANCED)
     parts = zip(found["layers"], found["computation"], found["communication"], strict=True)
     over = [median(ours) / max(median(computed), median(sent)) for ours, computed, sent in parts]
     return [

@@ -130,6 +130,23 @@ def bucket_a_layer(world: int) -> Plan:
     )
 
 
+class Forward:
+    """The loss alone."""
+
+    def __init__(self) -> None:
+        """Nothing is sent, or trained."""
+        self._params = parameters()
+        self._loss = jax.jit(loss)
+
+    def begin(self) -> Step:
+        """As `Contender`."""
+
+        def step(batch: Any) -> None:
+            jax.block_until_ready(self._loss(self._params, batch))
+
+        return step
+
+
 MAKERS: dict[str, Callable[[int, int], Contender]] = {
     "psum": Psum,
     "exact": lambda _rank, _world: Ours(promise="exact"),
@@ -142,11 +159,11 @@ MAKERS: dict[str, Callable[[int, int], Contender]] = {
 
 
 def balanced(random: np.random.Generator, world: int) -> int:
-    """Samples of a batch with which computation takes as long as communication, the same on all ranks: in rounds, since part of a
-    step does not depend on them."""
-    sending, computing = Ours(plan=bucket_a_layer(world), learns=False), Alone()
+    """Samples of a batch with which backward takes as long as communication, the same on all ranks: in rounds, since part of a step
+    does not depend on them."""
+    sending, computing, forward = Ours(plan=bucket_a_layer(world), learns=False), Alone(), Forward()
     samples, sent_s = SAMPLES, median(turn(sending, random, SAMPLES))
     for _ in range(BALANCING):
-        computed_s = median(turn(computing, random, samples))
-        samples = max(1, round(samples * sending.mean(sent_s / computed_s)))
+        both_s, forward_s = (median(turn(each, random, samples)) for each in (computing, forward))
+        samples = max(1, round(samples * sending.mean(sent_s / max(both_s - forward_s, both_s / 10))))
     return samples

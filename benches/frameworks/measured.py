@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from benches.emulated import in_emulation
+from benches.frameworks.rank import BALANCED, Result
 from benches.row import Row
 from hocket.artefacts.cluster import Cluster
 
@@ -18,8 +19,17 @@ GIGABIT, WORLD = 1e9, 4
 
 def measured(framework: str, cluster: Cluster, contenders: Sequence[str], *options: str) -> Seconds:
     """A rank on each host, none of which knows the cluster. `options`: of `benches.frameworks.rank`."""
+    return _result(framework, cluster, contenders, *options)["steps_s"]
+
+
+def balanced_samples(cluster: Cluster) -> int:
+    """Of a batch whose backward takes JAX as long as communication on these hosts."""
+    return _result("jax", cluster, ("computation",), "--samples", BALANCED, "--turns", "1")["samples"]
+
+
+def _result(framework: str, cluster: Cluster, contenders: Sequence[str], *options: str) -> Result:
     argv = [sys.executable, "-m", "benches.frameworks.rank", framework, ",".join(contenders), *options]
-    found: Seconds = in_emulation(cluster, [host.name for host in cluster.hosts], argv, told=False)
+    found: Result = in_emulation(cluster, [host.name for host in cluster.hosts], argv, told=False)
     return found
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from benches.emulated import TIMEOUT_S, hosts
-from benches.frameworks.measured import GIGABIT
+from benches.frameworks.measured import GIGABIT, balanced_samples
+from benches.frameworks.model import SAMPLES
 from benches.row import Row
 from hocket.artefacts import trace
 from hocket.artefacts.cluster import Cluster
@@ -23,13 +24,14 @@ CLUSTER = hosts([GIGABIT] * WORLD)
 FIRST = 4
 """The turns before it compile the function, and connect."""
 
-SAMPLES, TURNS = 96, 3
+TURNS = 3
 
 
 def rows() -> list[Row]:
-    """Of the rank that hides least, a share for each turn."""
+    """Of the rank that hides least, a share for each turn, where backward takes as long as communication."""
+    samples = balanced_samples(CLUSTER)
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
-        found = traced(CLUSTER, "layers", TURNS, Path(folder))
+        found = traced(CLUSTER, "layers", TURNS, Path(folder), samples=samples)
         # Records are read from there when they are asked for.
         shares = [list(shares_before_the_last_gradient(found, rank)) for rank in range(WORLD)]
     return [
@@ -43,7 +45,7 @@ def rows() -> list[Row]:
     ]
 
 
-def traced(cluster: Cluster, contender: str, turns: int, directory: Path) -> Trace:
+def traced(cluster: Cluster, contender: str, turns: int, directory: Path, *, samples: int = SAMPLES) -> Trace:
     """What a job leaves that trains by one of `benches.frameworks.jax_contenders`, with a rank on each host."""
     slots = [host.name for host in cluster.hosts]
     argv = [
@@ -55,7 +57,7 @@ def traced(cluster: Cluster, contender: str, turns: int, directory: Path) -> Tra
         "--out",
         str(directory / "steps.json"),
     ]
-    argv += ["--samples", str(SAMPLES), "--turns", str(turns)]
+    argv += ["--samples", str(samples), "--turns", str(turns)]
     settings = Settings(trace=str(directory), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
     with open_emulation(cluster) as emulation:
         run_ranks(emulation, slots[0], ranks(emulation, slots, argv), settings)

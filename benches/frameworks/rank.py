@@ -1,7 +1,6 @@
 """One rank of `python -m benches frameworks`: contenders train in turns, on the same batches.
 
-`python -m benches.frameworks.rank FRAMEWORK CONTENDERS --out FILE [--samples N] [--turns N]`. Rank 0 writes seconds per step by
-contender and turn.
+`python -m benches.frameworks.rank FRAMEWORK CONTENDERS --out FILE [--samples N] [--turns N]`. Rank 0 writes a `Result`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import importlib
 import json
 import os
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -18,7 +18,14 @@ from benches.frameworks.model import SAMPLES
 from benches.frameworks.turns import turn
 
 BALANCED = "balanced"
-"""As many samples as make computation take as long as communication; JAX alone."""
+"""As many samples as make backward take as long as communication; JAX alone."""
+
+
+class Result(TypedDict):
+    """Seconds per step by contender and turn, and samples of a rank's batch."""
+
+    steps_s: dict[str, list[list[float]]]
+    samples: int
 
 
 def main() -> None:
@@ -41,7 +48,7 @@ def main() -> None:
         for name in sorted(contenders, reverse=bool(number % 2)):
             steps_s[name].append(turn(contenders[name], random, samples))
     if rank == 0:
-        given.out.write_text(json.dumps(steps_s))
+        given.out.write_text(json.dumps(Result(steps_s=steps_s, samples=samples)))
 
 
 if __name__ == "__main__":

@@ -74,6 +74,11 @@ class Mirrored:
         job = joined(Settings.from_environment()).everyone
         address = f"{own_address(PORT)}:{PORT}"
         workers = job.store.gather("TensorFlow's servers", rank, world, address, job.settings.timeout_s)
+        # The strategy waits for the others with the GIL, and rank 0's store answers them in Python.
+        job.store.set(f"knows TensorFlow's servers/{rank}", 1)
+        if rank == 0:
+            for other in range(1, world):
+                job.store.get(f"knows TensorFlow's servers/{other}", job.settings.timeout_s)
         task = {"type": "worker", "index": rank}
         os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
         options = tf.distribute.experimental.CommunicationOptions(
