@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import hocket.torch as hk
 import torch
+from hocket.artefacts.plan import Plan
 from hocket.launch.membership import Membership
 from hocket.policy.context import Context
 from hocket.policy.control import Control
@@ -30,6 +31,8 @@ from hocket.training.elastic.session import ElasticSession
 from tests.torch.elastic_scripts import digest
 
 WIDTH, OUTPUTS, SAMPLES, BATCH, RATE, CHOSEN_FOR, STEPS_OF_A_CYCLE = 12, 3, 90, 2, 0.05, 4, 25
+WIDE = 20_000
+"""Of a model whose gradients, of 2.6 MB, take longer to send than a step takes to compute."""
 SLOW_S = 0.02
 
 
@@ -78,13 +81,13 @@ def made(width: int = WIDTH) -> tuple[Model, torch.optim.Optimizer, torch.optim.
     """With state in the optimizer, and a schedule that is no function of the optimizer's state alone."""
     model = Model(width)
     kept = [{"params": model.layers.parameters()}, {"params": [model.flag], "lr": 0.0}]
-    optimizer = torch.optim.SGD(kept, lr=RATE, momentum=0.5)
+    optimizer = torch.optim.SGD(kept, lr=RATE * WIDTH / width, momentum=0.5)
     return model, optimizer, torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, STEPS_OF_A_CYCLE)
 
 
-def replayed(steps: list[list[list[int]]]) -> list[torch.Tensor]:
+def replayed(steps: list[list[list[int]]], width: int = WIDTH) -> list[torch.Tensor]:
     """Parameters after these steps, made by one process. `steps`: the samples of each rank in each."""
-    model, optimizer, scheduler = made()
+    model, optimizer, scheduler = made(width)
     for everyone in steps:
         optimizer.zero_grad()
         torch.stack([model(own) for own in everyone]).mean().backward()
@@ -135,8 +138,15 @@ def common(model: torch.nn.Module) -> str:
     return states.held(session.buckets, session.engine, session.in_force.rank).digest()
 
 
+def plan_of(model: torch.nn.Module) -> Plan:
+    """In force."""
+    session = distributed_of(model).session
+    assert isinstance(session, ElasticSession)
+    return session.source.plan(session.source.epochs.current)
+
+
 def trained(directory: Path, name: str, flaw: str) -> None:
-    """One rank of that `name`, to which a founder's rank is added. `flaw`: what is wrong with it."""
+    """One rank of that `name`, to which a founder's rank is added. `flaw`: what is wrong with it, or special."""
     founds = "HOCKET_RANK" in os.environ
     if founds:
         name += f"-{os.environ['HOCKET_RANK']}"
@@ -147,7 +157,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
             dies_before(newcomers, "prepare")
         case "dies when all have met":
             dies_before(Membership, "begin", times=int(founds))
-    model, optimizer, scheduler = made(WIDTH + (flaw == "another model"))
+    model, optimizer, scheduler = made(WIDE if flaw == "wide" else WIDTH + (flaw == "another model"))
     if flaw == "dies in its first step":
         model.flag.register_hook(die)
     model, optimizer = hk.distribute(model, optimizer, policy=Sums() if flaw == "a policy" else None)
@@ -189,6 +199,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                     "process": os.getpid(),
                     "uses": uses(),
                     "agreed": hk.agreed(model),
+                    "plan": plan_of(model).label,
                     "common": common(model),
                 }
                 steps.write(json.dumps(record) + "\n")

@@ -170,10 +170,10 @@ class Training(ABC):
             chain.append([each for name, each in own if name not in others])
         return chain
 
-    def check(self) -> list[list[int]]:
+    def check(self, width: int = scripts.WIDTH) -> list[list[int]]:
         """All ranks have the bits of all others after each step, each sample comes once, and one process gets the same parameters.
 
-        Gives the worlds of the steps, where they change.
+        `width`: of the model. Gives the worlds of the steps, where they change.
         """
         unfinished = self.drawn_by_the_dead()
         drawn: list[list[list[int]]] = []
@@ -190,7 +190,7 @@ class Training(ABC):
             assert set(counts) == whole
             # At the end of a pass, the last samples are shared by all.
             assert sum(counts.values()) - len(counts) < max(map(len, drawn))
-        expected = scripts.replayed(drawn)
+        expected = scripts.replayed(drawn, width)
         found = list(self.directory.glob("*.pt"))
         assert len(found) == len(drawn[-1])
         for file in found:
@@ -261,16 +261,23 @@ class Spread(Training):
     """On hosts of a testbed, whose first one has the launcher."""
 
     def __init__(
-        self, directory: Path, bed: Testbed, hosts: Sequence[str], *, members_max: int, settings: Settings
+        self,
+        directory: Path,
+        bed: Testbed,
+        hosts: Sequence[str],
+        *,
+        members_max: int,
+        settings: Settings,
+        flaw: str = "",
     ) -> None:
-        """A rank on each of `hosts`, any of which may go on alone."""
+        """A rank on each of `hosts`, any of which may go on alone. `flaw`: what is special about all."""
         self._bed = bed
         self._log = directory / "launcher.log"
         first = bed.cluster.hosts[0].name
         wanted = Wanted(
             store=addresses.join(bed.address(first), PORT),
             hosts=tuple((host, tuple(bed.command(host))) for host in hosts),
-            argv=tuple(warm.command(SCRIPT, str(directory), "founder", "")),
+            argv=tuple(warm.command(SCRIPT, str(directory), "founder", flaw)),
             environment={},
             members_min=1,
             members_max=members_max,

@@ -12,6 +12,7 @@ element types) and the ranks' places, a plan of the promise as well. All entries
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -93,6 +94,13 @@ class Memory:
         timeout_s = job.settings.start_timeout_s
         given = job.store.gather("knowledge/hosts", job.rank, job.world, _seen(job), timeout_s)
         self._hosts = dict(sorted(zip(job.hosts, map(str, given), strict=True)))
+
+    def among(self, job: Job) -> Memory:
+        """Of those that are left of an elastic job; the others' hosts are known already."""
+        left = copy.copy(self)
+        left._job = job
+        left._hosts = {name: seen for name, seen in self._hosts.items() if name in job.hosts}
+        return left
 
     def recall(self, gradients: Sequence[Gradient], promise: Promise) -> Known:
         """What is kept for the hosts, the model with these gradients, and the promise: the same on all ranks, which must call it.

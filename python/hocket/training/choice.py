@@ -28,7 +28,8 @@ from hocket.settings import Settings, seconds_of
 from hocket.training import buckets as bucket_memory
 from hocket.training.autopilot.beside import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
-from hocket.training.elastic.refusals import check_asked
+from hocket.training.elastic.driven import driven_source
+from hocket.training.elastic.refusals import check_asked, check_plan, runs_elastic
 from hocket.training.elastic.source import Begin, members_source
 from hocket.training.framework import Remote
 from hocket.training.helpers import helps
@@ -148,10 +149,12 @@ def source_of(
     if scopes and settings.reorder:
         raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
     if process.elastic:
-        # Neither the autopilot nor the order of backward is agreed on through the store, which knows nothing of losses.
-        if not scopes and plan is None:
-            plan = planned_of(_default_plan(gradients, job, None, promise or EXACT), Epoch(0), gradients)
-        return members_source(plan, scopes, gradients, process=process, begin=begin)
+        drives = plan is None and not scopes
+        return (
+            _driven_among(gradients, process, promise or EXACT, begin)
+            if drives
+            else members_source(plan, scopes, gradients, process=process, begin=begin)
+        )
     if scopes:
         traced, timer = _of_policies(scopes, gradients, process)
         if plan is None:
@@ -218,13 +221,7 @@ def _driven(
     """Of a job that drives itself. It begins with what the last one on the same hosts and model ended with, if there was one."""
     job = process.job
     memory = Memory(job)
-    known = memory.recall(tuple(gradients.values()), promise)
-    last = known.plan
-    if known.cluster is not None and process.cluster is None:
-        process.recall(known.cluster)
-    else:
-        # A cluster file of the user's may say something else.
-        last = None
+    last = _recalled(memory, gradients, process, promise)
     cluster = process.network
     if last is None:
         planned = _default_plan(gradients, job, cluster, promise)
@@ -245,6 +242,42 @@ def _driven(
         guard=job.settings.guard,
     )
     return driven(Autopilot(job, process.engine, knowledge, default), planned, gradients, job)
+
+
+def _driven_among(
+    gradients: Mapping[str, Gradient], process: Process, promise: Promise, begin: Begin | None
+) -> ProgramSource:
+    """The same in an elastic job, of all that have just met. Where it trains already, others wait, and nobody looks."""
+    job = process.job
+    if promise.allows("merged"):
+        promise = Promise("rounded", codec=promise.codec)
+    if not useful(job):
+        plan = planned_of(_default_plan(gradients, job, None, promise), Epoch(0), gradients)
+        begin = None if begin is None else (begin[0], {})
+        return members_source(plan, (), gradients, process=process, begin=begin)
+    memory = Memory(job)
+    last = _recalled(memory, gradients, process, promise)
+    cluster = process.network if begin is None else process.cluster
+    if last is not None and runs_elastic(last):
+        plan = last
+    else:
+        plan = planned_of(_default_plan(gradients, job, cluster, promise), Epoch(0), gradients)
+    knowledge = Knowledge(
+        job.hosts, tuple(gradients.values()), cluster, promise, memory=memory, check=check_plan
+    )
+    return driven_source(plan, knowledge, gradients, process=process, begin=begin)
+
+
+def _recalled(
+    memory: Memory, gradients: Mapping[str, Gradient], process: Process, promise: Promise
+) -> Plan | None:
+    """The plan with which the last job on the same hosts and model ended, if there was one; its network counts as known."""
+    known = memory.recall(tuple(gradients.values()), promise)
+    if known.cluster is None or process.cluster is not None:
+        # A cluster file of the user's may say something else.
+        return None
+    process.recall(known.cluster)
+    return known.plan
 
 
 def _same(plan: Plan, _backward: Sequence[str]) -> Plan:

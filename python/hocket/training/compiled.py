@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from hocket import _native
 from hocket.artefacts.gradient import Gradient
@@ -23,7 +23,7 @@ from hocket.training import states
 from hocket.training.buckets import Launch, LoadedBucket, launches_of
 from hocket.training.resume import resume
 from hocket.training.saved import SavedSession
-from hocket.training.source import ProgramSource
+from hocket.training.source import Loaded, ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.statistics import Steps, warn_of_non_finite
 from hocket.training.votes import Votes
@@ -47,7 +47,7 @@ class CompiledSession:
         engine: _native.Engine,
         libraries: Service,
         spans: Spans | None,
-        loaded: Callable[[Sequence[LoadedBucket]], None],
+        loaded: Loaded,
     ) -> None:
         """Make the buckets and load the programs. `source`: as `compiled_refusals` lets pass; `loaded`: told of each epoch's.
         UsageError: the policy leaves a gradient out."""
@@ -175,7 +175,7 @@ class CompiledSession:
         for each in before:
             self._libraries.forget(each.program)
         bucket_memory.unload(before, self.engine)
-        self._loaded(self.buckets)
+        self._loaded(self.source, self.buckets)
 
     def _places(self) -> list[Place]:
         """Of each gradient."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from hocket import _native
 from hocket.errors import UsageError
@@ -18,7 +18,7 @@ from hocket.training.framework import Framework
 from hocket.training.gradients import gradients_of
 from hocket.training.resume import resume
 from hocket.training.saved import SavedSession
-from hocket.training.source import ProgramSource
+from hocket.training.source import Loaded, ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.votes import Votes
 
@@ -36,7 +36,7 @@ class ParameterSession:
         libraries: Service,
         spans: Spans | None,
         companion: Companion,
-        loaded: Callable[[Sequence[LoadedBucket]], None],
+        loaded: Loaded,
     ) -> None:
         """Replicas are equal at the start, so initial state is the same on all ranks."""
         (policy,) = source.policies
@@ -123,7 +123,7 @@ class ParameterSession:
         for each in old:
             self._libraries.forget(each.program)
             self.engine.unload(each.program)
-        self._loaded(self.buckets)
+        self._loaded(self.source, self.buckets)
 
     def _on_step(self) -> None:
         self._steps += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hocket import _native
 from hocket.errors import PeerError, UsageError
@@ -19,6 +19,7 @@ from hocket.libraries.service import Service
 from hocket.policy.policy import Value
 from hocket.training import buckets as bucket_memory
 from hocket.training import states
+from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.buckets import CompiledBucket, Launch, LoadedBucket, launches_of
 from hocket.training.companion import Companion
 from hocket.training.framework import Framework, Gates
@@ -30,7 +31,7 @@ from hocket.training.places import Hooks, InPlace
 from hocket.training.resume import resume
 from hocket.training.saved import SavedSession
 from hocket.training.served import PATIENCE_S
-from hocket.training.source import ProgramSource
+from hocket.training.source import Loaded, ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.statistics import Steps, warn_of_non_finite
 from hocket.training.turns import Places, Table
@@ -54,7 +55,7 @@ class ReducingSession(InPlace):
         libraries: Service,
         spans: Spans | None,
         companion: Companion,
-        loaded: Callable[[Sequence[LoadedBucket]], None],
+        loaded: Loaded,
     ) -> None:
         """Make the buckets, load the programs, hook every gradient. `loaded`: told of each epoch's."""
         self.framework = framework
@@ -86,9 +87,8 @@ class ReducingSession(InPlace):
         self._load()
         framework.on_step(self._stepped)
         framework.on_zero_grad(self.zero_grad)
-        self._watch = None if source.autopilot is None else source.autopilot.watch
+        framework.on_step(self._time_step)
         if self._watch is not None:
-            framework.on_step(self._watch.stepped)
             self._watch.seen = lambda: self.gauge.report(framework.learning())
         self.gates: Gates | None = None
         if source.gates:
@@ -179,6 +179,15 @@ class ReducingSession(InPlace):
                 self.source.helpers.leave()
         self.source.stop()
 
+    @property
+    def _watch(self) -> Stopwatch | None:
+        """The autopilot's, if there is one."""
+        return None if self.source.autopilot is None else self.source.autopilot.watch
+
+    def _time_step(self) -> None:
+        if self._watch is not None:
+            self._watch.stepped()
+
     def _load(self) -> None:
         """Buckets, programs and hooks of the current epoch."""
         old = self.buckets
@@ -209,7 +218,7 @@ class ReducingSession(InPlace):
         for each in ended:
             self._libraries.forget(each.program)
         bucket_memory.unload(ended, self.engine)
-        self._loaded(self.buckets)
+        self._loaded(self.source, self.buckets)
 
     def _learn(self) -> None:
         """Which calls of libraries the programs make."""

@@ -25,18 +25,17 @@ class RunFile:
         """Writes nothing yet."""
         self._directory = None if spans is None or job.rank != 0 else spans.directory
         self._info = run_info(job, None, (), cluster)
-        self._source = source
         self._served: tuple[LoadedProgram, ...] = ()
         if source.served is not None:
             self._served = source.served.loaded()
             if not source.in_step:
                 self._info = msgspec.structs.replace(self._info, roles=source.served.roles)
 
-    def loaded(self, buckets: Sequence[LoadedBucket]) -> None:
-        """Note that the current epoch's buckets are loaded. Programs of earlier epochs stay listed, without a bucket."""
+    def loaded(self, source: ProgramSource, buckets: Sequence[LoadedBucket]) -> None:
+        """Note that buckets of the source's current epoch are loaded. Programs of earlier epochs stay listed, without a bucket."""
         if self._directory is None:
             return
-        current = self._source.epochs.current
+        current = source.epochs.current
         of_epoch = "" if current.number == 0 else f" of epoch {current.number}"
         before = (
             msgspec.structs.replace(each, bucket=None)
@@ -63,7 +62,7 @@ class RunFile:
             if launch.values is not None
         )
         self._info = msgspec.structs.replace(
-            self._info, plan=self._source.plan(current), programs=(*before, *now, *values, *self._served)
+            self._info, plan=source.plan(current), programs=(*before, *now, *values, *self._served)
         )
         write_run(self._directory, self._info)
 

@@ -18,7 +18,7 @@ from hocket.policy.policy import Policy, Value
 from hocket.training import buckets as bucket_memory
 from hocket.training.arenas import arranged
 from hocket.training.autopilot.beside import Autopilot
-from hocket.training.buckets import CompiledBucket
+from hocket.training.buckets import CompiledBucket, LoadedBucket
 from hocket.training.helping import Helpers
 from hocket.training.scopes import Scope, initial
 from hocket.training.served import ServedBuckets
@@ -100,6 +100,9 @@ class ProgramSource:
         if self.timer is not None:
             self.timer.statistics.record(name, value)
 
+
+Loaded = Callable[[ProgramSource, Sequence[LoadedBucket]], None]
+"""Told of the programs of each epoch of a source."""
 
 Planned = Callable[[Sequence[str]], Plan]
 """Makes a default plan from the names of gradients in the order of backward."""

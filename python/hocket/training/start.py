@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypedDict
 
 from hocket import _native
@@ -13,7 +13,6 @@ from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
-from hocket.training.buckets import LoadedBucket
 from hocket.training.choice import source_of
 from hocket.training.companion import Companion, MembersCompanion
 from hocket.training.compiled import CompiledSession
@@ -30,7 +29,7 @@ from hocket.training.process import Process
 from hocket.training.reducing import ReducingSession
 from hocket.training.replicate import replicate
 from hocket.training.run_file import RunFile
-from hocket.training.source import ProgramSource
+from hocket.training.source import Loaded, ProgramSource
 from hocket.training.spans import Spans
 
 
@@ -95,7 +94,7 @@ class Common(TypedDict):
     engine: _native.Engine
     libraries: Service
     spans: Spans | None
-    loaded: Callable[[Sequence[LoadedBucket]], None]
+    loaded: Loaded
 
 
 def session_of(

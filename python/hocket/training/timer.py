@@ -10,10 +10,10 @@ import itertools
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hocket.errors import Error, PolicyError, RendezvousError
+from hocket.launch.members_store import Among, store_beside
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
 from hocket.policy.control import Control, Statistics
@@ -29,14 +29,6 @@ PATIENCE_S = 3600.0
 
 _numbers = itertools.count()
 """Numbers of this process's timers; equal on all ranks, which distribute their models in the same order."""
-
-
-@dataclass(frozen=True)
-class Among:
-    """In an elastic job: an epoch of members, by a name that no other one has, and all whose ranks the store knows."""
-
-    name: str
-    everyone: Job
 
 
 class Timer:
@@ -93,11 +85,7 @@ class Timer:
         self._thread.start()
 
     def _connect(self) -> None:
-        job = self._job
-        who = f"the timer of rank {job.rank} on {job.host}"
-        self._store = Store(
-            job.store.address, job.secret, rank=None, who=who, timeout_s=job.settings.start_timeout_s
-        )
+        self._store = store_beside(self._job, "timer", self._among)
 
     def stop(self) -> None:
         """End, without waiting for a handler that hangs. In an elastic job, others may never come to this one's turn."""
@@ -181,22 +169,13 @@ class Timer:
 
     def _meet(self, what: str, value: Any) -> list[Any]:
         """RendezvousError: a rank is lost."""
-        job, among = self._job, self._among
-        name = f"timer/{self._name}/{what}"
+        job = self._job
         if self._store is None:
             raise PolicyError(
                 "a handler negotiates where ranks do not call it alike\n"
                 "hint: negotiate in `on_timer`; in an elastic job, the handlers of workers propose alone"
             )
-        if among is None:
-            return self._store.gather(name, job.rank, job.world, value, PATIENCE_S)
-        everyone = among.everyone
-        given = self._store.gather(name, everyone.rank, everyone.world, value, PATIENCE_S, without_lost=True)
-        own = [given[everyone.members.index(each)] for each in job.members]
-        if None in own:
-            lost = own.index(None)
-            raise RendezvousError(f"rank {lost} on {job.hosts[lost]} is lost", rank=lost)
-        return own
+        return self._store.gather(f"timer/{self._name}/{what}", job.rank, job.world, value, PATIENCE_S)
 
     def _call_all(self, handler: str, argument: Any) -> None:
         for scope in self._scopes:

@@ -16,7 +16,8 @@ import msgspec
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
-from hocket.errors import Error, PeerError, RendezvousError
+from hocket.errors import EpochError, Error, PeerError, RendezvousError
+from hocket.launch.members_store import Among, store_beside
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
 from hocket.measure.budget import Budget
@@ -39,6 +40,10 @@ PATIENCE_S = 3600.0
 STEP_PATIENCE_S = 2.0
 """How long a look waits for the end of a step: in a pause of training the network is free anyway."""
 
+SETTLES_S = 1.0
+"""How long after the members of an elastic job have changed this waits with its own work: losses come in groups, and the step in
+which one is made up for is to end first."""
+
 PROFILED_RANKS = 16
 """Ranks that bring their part of the profile: more would say the same."""
 
@@ -52,7 +57,8 @@ def useful(job: Job) -> bool:
 
 
 class Autopilot:
-    """Of one model. Runs until `stop`. `delays`: plans that it proposes may merge gradients, or apply them late."""
+    """Of one model, and in an elastic job of one epoch of members. Runs until `stop`. `delays`: plans that it proposes may merge
+    gradients, or apply them late."""
 
     def __init__(
         self,
@@ -60,16 +66,23 @@ class Autopilot:
         engine: _native.Engine,
         knowledge: Knowledge,
         default: Callable[[Epoch], Plan],
+        *,
+        first: Epoch | None = None,
+        among: Among | None = None,
+        watch: Stopwatch | None = None,
     ) -> None:
-        """Nothing runs yet. `default`: the plan of an epoch that names no other."""
-        self.watch = Stopwatch()
+        """Nothing runs yet. `default`: the plan of an epoch that names no other. `first`: of policies, in force; None: the job's
+        first. `watch`: of the session, where it was there before."""
+        self.watch = Stopwatch() if watch is None else watch
         self.delays = knowledge.delays
-        # A plan that was given does not depend on the order in which backward makes gradients.
-        self.epochs = Epochs(Epoch(0), observes=knowledge.given is None)
-        self._job, self._engine, self._default = job, engine, default
-        self._plans = Plans({each.name: each for each in knowledge.gradients}, job)
-        self._number = next(_numbers)
-        self._prefix = f"autopilot/{self._number}"
+        # A plan that was given does not depend on the order in which backward makes gradients; in elastic jobs nobody asks for it.
+        self.epochs = Epochs(first or Epoch(0), observes=knowledge.given is None and among is None)
+        self.knowledge = knowledge
+        self._job, self._engine, self._default, self._among = job, engine, default, among
+        self._plans = Plans({each.name: each for each in knowledge.gradients}, job, knowledge.check)
+        number = next(_numbers)
+        self._prefix = f"autopilot/{number if among is None else among.name}"
+        self._tag = TAG - 1 - (number if among is None else among.epoch)
         self._stopped, self._stepped, self._looking = threading.Event(), threading.Event(), threading.Event()
         self._store: Store | None = None
         self._connections = Connections(engine)
@@ -80,13 +93,14 @@ class Autopilot:
         self._reports_times = job.rank < PROFILED_RANKS
         self._coordinator: Coordinator | None = None
         if job.rank == 0:
+            # A trace is of the first model of a process, and of elastic jobs where rank 0 has begun it.
+            traced = number == 0 if among is None else among.generation == among.everyone.rank == 0
             self._coordinator = Coordinator(
                 self.watch,
                 knowledge,
                 profiled_ranks=min(job.world, PROFILED_RANKS),
                 prefix=self._prefix,
-                # A trace is of the first model of a process.
-                trace=job.settings.trace if self._number == 0 else None,
+                trace=job.settings.trace if traced else None,
             )
         self._thread = threading.Thread(target=self._run, name="hocket-autopilot", daemon=True)
 
@@ -106,35 +120,47 @@ class Autopilot:
         self._stepped.set()
 
     def start(self) -> None:
-        """Connect and begin."""
-        job = self._job
-        who = f"the autopilot of rank {job.rank} on {job.host}"
-        timeout_s = job.settings.start_timeout_s
-        self._store = Store(job.store.address, job.secret, rank=None, who=who, timeout_s=timeout_s)
+        """Connect and begin; in an elastic job, later."""
+        if self._among is None:
+            self._store = self._connected()
         self._thread.start()
 
+    def _connected(self) -> Store:
+        return store_beside(self._job, "autopilot", self._among)
+
     def stop(self) -> None:
-        """End. A round of a look comes to its end before, since another rank takes part in it."""
+        """End. A round of a look comes to its end before, since another rank takes part in it; in an elastic job that one may be
+        lost, and the wire ends what is under way with the epoch of members."""
         self._stopped.set()
         self._stepped.set()
-        if self._looking.is_set():
+        if self._among is not None:
+            if self._store is not None:
+                self._store.hang_up()
+        elif self._looking.is_set():
             self._thread.join(self._job.settings.timeout_s)
 
     def _run(self) -> None:
-        store = self._store
-        assert store is not None  # noqa: S101  # `start` made it
         interval_s = FIRST_S
         try:
+            if self._among is not None:
+                if self._among.epoch and self._stopped.wait(SETTLES_S):
+                    return
+                self._store = self._connected()
+            store = self._store
+            assert store is not None  # noqa: S101  # `start` made it, or this thread has
             while not self._stopped.wait(interval_s):
                 interval_s = self._meet(store)
-        except (RendezvousError, PeerError, GivenUpError):
+        except (RendezvousError, PeerError, EpochError, GivenUpError):
             # A rank has left: in order, at the end of training, or dead, which the wire says with its name.
             self._stopped.set()
         except Error as error:
-            self._engine.abort(f"{type(error).__name__}: {error}")
+            # Once it has ended, the engine may be of other members, or closed.
+            if self._among is None or not self._stopped.is_set():
+                self._engine.abort(f"{type(error).__name__}: {error}")
         finally:
             self._looking.clear()
-            store.leave()
+            if self._store is not None:
+                self._store.leave()
 
     def _meet(self, store: Store) -> float:
         """One meeting of all ranks; seconds to the next."""
@@ -172,6 +198,9 @@ class Autopilot:
             found = self._measured(store)
             if self._coordinator is not None:
                 self._coordinator.looked(found)
+            else:
+                # This rank may have to plan for those that are left.
+                self.knowledge.cluster = found
         elif order.what == "prepare":
             self._prepare(order.key, now, store)
         elif order.what == "begin":
@@ -181,7 +210,7 @@ class Autopilot:
     def _measured(self, store: Store) -> Cluster:
         self._looking.set()
         if self._look is None:
-            beside = Beside(store, TAG - 1 - self._number, self._next_step, self._budget.spend, PATIENCE_S)
+            beside = Beside(store, self._tag, self._next_step, self._budget.spend, PATIENCE_S)
             self._look = Look(self._job, self._engine, beside)
         found = self._look.cluster()
         self._looking.clear()

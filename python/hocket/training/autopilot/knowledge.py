@@ -14,12 +14,13 @@ from hocket.artefacts.belief import Belief
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.experience import Experience, Job, Trial, append
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.network import network
+from hocket.artefacts.network import network, restricted
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.artefacts.trace import experience_file
 from hocket.artefacts.tuning import Tuning
+from hocket.launch import rendezvous
 from hocket.launch.knowledge import Kind, Memory
 from hocket.measure.by_traffic import rescaled
 from hocket.planning.admission import walk_of
@@ -64,8 +65,22 @@ class Knowledge:
     tried: list[Trial] = field(default_factory=list)
     """What this job's trials have shown."""
     guard: Guard = "full"
+    check: Callable[[Plan], None] | None = None
+    """Raises UsageError for plans that this job cannot have."""
     _profile: Profile | None = None
     _retreated: bool = False
+
+    def among(self, job: rendezvous.Job) -> Knowledge:
+        """What is still true for those that are left of an elastic job. Each rank has its own part of the profile."""
+        return Knowledge(
+            hosts=job.hosts,
+            gradients=self.gradients,
+            cluster=None if self.cluster is None else among(self.cluster, job.hosts),
+            promise=self.promise,
+            memory=None if self.memory is None else self.memory.among(job),
+            guard=self.guard,
+            check=self.check,
+        )
 
     @property
     def delays(self) -> bool:
@@ -173,6 +188,21 @@ def differs(before: Cluster, after: Cluster) -> bool:
         return True
     was, now = _rates(before), _rates(after)
     return any(not 1 / CHANGED <= now[pair] / was[pair] <= CHANGED for pair in now)
+
+
+def among(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
+    """The cluster of these ranks' hosts, which are in it.
+
+    >>> from hocket.artefacts.cluster import Host
+    >>> cluster = Cluster(hosts=tuple(Host(name=name, slots=2, bandwidth_bit_per_s=1e9) for name in "abc"))
+    >>> [(host.name, host.slots) for host in among(cluster, "aac").hosts]
+    [('a', 2), ('c', 1)]
+    """
+    left = restricted(cluster, [at for at, host in enumerate(cluster.hosts) if host.name in hosts])
+    slots = Counter(hosts)
+    return msgspec.structs.replace(
+        left, hosts=tuple(msgspec.structs.replace(each, slots=slots[each.name]) for each in left.hosts)
+    )
 
 
 def described(cluster: Cluster) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -24,9 +24,11 @@ def key_of(plan: Plan) -> str:
 class Plans:
     """By key."""
 
-    def __init__(self, gradients: Mapping[str, Gradient], job: Job) -> None:
-        """None yet; all are for these gradients."""
-        self._gradients, self._job = gradients, job
+    def __init__(
+        self, gradients: Mapping[str, Gradient], job: Job, check: Callable[[Plan], None] | None = None
+    ) -> None:
+        """None yet; all are for these gradients. `check` raises UsageError for plans that this job cannot have."""
+        self._gradients, self._job, self._check = gradients, job, check
         self._held: dict[str, tuple[Plan, list[CompiledBucket]]] = {}
 
     def hold(self, plan: Plan) -> str:
@@ -35,6 +37,8 @@ class Plans:
         key = key_of(plan)
         if key not in self._held:
             buckets.check_runs(plan, self._gradients)
+            if self._check is not None:
+                self._check(plan)
             self._held[key] = plan, buckets.of_plan(plan, self._gradients, job=self._job)
         return key
 

@@ -81,6 +81,11 @@ class Stopwatch:
         """Profile anew."""
         self._profiled = []
 
+    def members_changed(self) -> None:
+        """Others train from now on: the steps until now are no measure, nor is the one that runs."""
+        self._steps = deque(maxlen=KEPT)
+        self.epoch_began = self.step
+
     def scheduled(self, schedule: Schedule, *, counts: bool, retreated: bool) -> None:
         """A schedule begins. Not `counts`: it is not the plan's, but one by which its session learns what it must know first."""
         self._steps = deque(maxlen=KEPT)

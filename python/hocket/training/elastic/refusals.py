@@ -57,6 +57,15 @@ def check_plan(plan: Plan) -> None:
             raise refusal(f"a plan whose bucket {index} uses some cards alone")
 
 
+def runs_elastic(plan: Plan) -> bool:
+    """Whether `check_plan` has nothing against it."""
+    try:
+        check_plan(plan)
+    except UsageError:
+        return False
+    return True
+
+
 def check_libraries(buckets: Sequence[CompiledBucket]) -> None:
     """UsageError: a policy calls a library, whose communicators a lost rank would break."""
     for bucket in buckets:

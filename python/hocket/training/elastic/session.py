@@ -35,7 +35,7 @@ from hocket.training.loop import Loop, workers_of
 from hocket.training.owners import Owners
 from hocket.training.reducing import ReducingSession
 from hocket.training.saved import SavedSession
-from hocket.training.source import ProgramSource
+from hocket.training.source import Loaded, ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.statistics import Steps
 from hocket.training.votes import ITEM_BYTES, Votes
@@ -86,7 +86,7 @@ class ElasticSession(ReducingSession):
         libraries: Service,
         spans: Spans | None,
         companion: MembersCompanion,
-        loaded: Callable[[Sequence[LoadedBucket]], None],
+        loaded: Loaded,
         membership: Membership,
         loop: Loop,
         steps: int,
@@ -189,6 +189,8 @@ class ElasticSession(ReducingSession):
     def _end(self, *, barrier: bool) -> None:
         del barrier
         began_ns = _native.now_ns()
+        if self._watch is not None:
+            self._watch.computed(self._arrivals() if self._watch.profiles else {}, {})
         self.framework.check_in_place(self.buckets)
         unmade = self._adopt_missing()
         with self._noting_what_is_missed():
@@ -214,6 +216,8 @@ class ElasticSession(ReducingSession):
         numbers = tuple(self._everyone.members[each] for each in self.counted)
         if numbers != tuple(each.member for each in self._loop.changes.workers):
             self._tell(self.counted, self.iteration - 1)
+        if self.source.autopilot is not None:
+            self.source.autopilot.step_ended()
         self._part()
 
     def _cast(self, unmade: Sequence[str]) -> None:
@@ -282,6 +286,7 @@ class ElasticSession(ReducingSession):
                 self._go_on(self.iteration - 1)
                 continue
             self._loop.count_all()
+            self.source.stop()
             self.meet(order)
 
     def go_on_in(
@@ -293,11 +298,10 @@ class ElasticSession(ReducingSession):
         libraries: Service,
         spans: Spans | None,
         companion: MembersCompanion,
-        loaded: Callable[[Sequence[LoadedBucket]], None],
+        loaded: Loaded,
     ) -> None:
         """Train among those that have just met, in what they have made together; the script hears of it, and so do policies."""
         known = self._everyone.members
-        self.source.stop()
         self.source, self.engine, self._libraries, self.spans = source, engine, libraries, spans
         self.companion, self._loaded = companion, loaded
         self.job = self._everyone = self.in_force = job
@@ -459,7 +463,7 @@ class ElasticSession(ReducingSession):
         self.companion.load(job)
         self._count_gradients()
         self._steps = Steps(self.engine, self.source)
-        self._loaded(self.buckets)
+        self._loaded(self.source, self.buckets)
         self.source.start_timer(())
 
     def _following(self, before: ProgramSource, epoch: int) -> tuple[ProgramSource, list[CompiledBucket]]:

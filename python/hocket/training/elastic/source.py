@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan, Traced
+from hocket.launch.members_store import Among
 from hocket.launch.rendezvous import Job
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Value
@@ -21,7 +22,7 @@ from hocket.training.buckets import CompiledBucket
 from hocket.training.process import Process
 from hocket.training.scopes import Scope, initial
 from hocket.training.source import ProgramSource
-from hocket.training.timer import Among, Timer
+from hocket.training.timer import Timer
 from hocket.training.traced import TracedBuckets
 
 Begin = tuple[int, Mapping[str, Value]]
@@ -45,12 +46,12 @@ def members_source(
     if plan is not None:
         bucket_memory.check_runs(plan, gradients)
     number, agreed = begin or (0, initial(scopes))
-    return _Sources(plan is None, scopes, gradients, process).of(
-        plan, process.job, Epoch(number, agreed), members=None, before=None
+    return Sources(plan is None, scopes, gradients, process).of(
+        plan, process.job, Epoch(number, agreed), members=0, before=None
     )
 
 
-class _Sources:
+class Sources:
     """What stays the same while members come and go."""
 
     def __init__(
@@ -60,9 +61,9 @@ class _Sources:
         self._whole, self._scopes, self._gradients, self._process = whole, scopes, gradients, process
 
     def of(
-        self, plan: Plan | None, job: Job, first: Epoch, *, members: int | None, before: Timer | None
+        self, plan: Plan | None, job: Job, first: Epoch, *, members: int, before: Timer | None
     ) -> ProgramSource:
-        """The source of an epoch of members; None: of all that have met."""
+        """The source of an epoch of members; 0: of all that have met."""
         process, scopes, gradients = self._process, self._scopes, self._gradients
         epochs = Epochs(first)
         whole = self._whole and (plan is None or any(isinstance(each.route, Traced) for each in plan.buckets))
@@ -75,7 +76,7 @@ class _Sources:
                 job=job,
                 topology=topology,
                 tuning=process.tuning,
-                agrees=lambda epoch: members is None and epoch is first,
+                agrees=lambda epoch: not members and epoch is first,
             )
             timer = Timer(
                 scopes,
@@ -84,7 +85,7 @@ class _Sources:
                 epochs=epochs,
                 guards=lambda: traced.guards,
                 fail=process.abort,
-                among=Among(f"{process.generation}.{members or 0}", process.everyone),
+                among=Among(process.generation, members, process.everyone),
                 before=before,
             )
 

@@ -1,0 +1,82 @@
+"""Where programs come from in an elastic job that drives itself: each epoch of members has an autopilot of its own.
+
+Those that are left go on at once with the buckets that they have, by default routes. Their autopilot knows the network and the
+model's times from before, and so asks the planner without another look.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from hocket import _native
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Plan
+from hocket.launch.members_store import Among
+from hocket.launch.rendezvous import Job
+from hocket.policy.epoch import Epoch
+from hocket.training import buckets as bucket_memory
+from hocket.training.arenas import arranged
+from hocket.training.autopilot.beside import Autopilot, useful
+from hocket.training.autopilot.knowledge import Knowledge
+from hocket.training.autopilot.stopwatch import Stopwatch
+from hocket.training.elastic.source import Begin, Sources
+from hocket.training.process import Process
+from hocket.training.source import ProgramSource, driven
+
+
+def driven_source(
+    plan: Plan,
+    knowledge: Knowledge,
+    gradients: Mapping[str, Gradient],
+    *,
+    process: Process,
+    begin: Begin | None,
+) -> ProgramSource:
+    """Of all that have just met, who are on several hosts. `plan`: with which they begin; `begin`: where the job is already.
+
+    ArtefactError: the plan is not sound. UsageError: it has what sessions do not run.
+    """
+    bucket_memory.check_runs(plan, gradients)
+    number = 0 if begin is None else begin[0]
+    return _Driven(gradients, process).of(
+        plan, process.job, Epoch(number), knowledge, members=0, watch=Stopwatch()
+    )
+
+
+class _Driven:
+    """What stays the same while members come and go."""
+
+    def __init__(self, gradients: Mapping[str, Gradient], process: Process) -> None:
+        self._gradients, self._process = gradients, process
+        self._engine: _native.Engine = process.engine
+
+    def of(
+        self, plan: Plan, job: Job, first: Epoch, knowledge: Knowledge, *, members: int, watch: Stopwatch
+    ) -> ProgramSource:
+        """The source of an epoch of members, which begins with this plan; 0: of all that have met."""
+        if not useful(job):
+            # Nor will it be, until others come and all meet.
+            return Sources(False, (), self._gradients, self._process).of(
+                plan, job, first, members=members, before=None
+            )
+        now = arranged(plan, self._gradients)
+        autopilot = Autopilot(
+            job,
+            self._engine,
+            knowledge,
+            lambda _: now,
+            first=first,
+            among=Among(self._process.generation, members, self._process.everyone),
+            watch=watch,
+        )
+
+        def following(kept: Plan, others: Job, number: int) -> ProgramSource:
+            watch.members_changed()
+            # It names no plan: that in force was of other ranks, and `kept` has its buckets.
+            left = Epoch(autopilot.epochs.current.number)
+            known = autopilot.knowledge.among(others)
+            return self.of(kept, others, left, known, members=number, watch=watch)
+
+        source = driven(autopilot, lambda _: now, self._gradients, job)
+        return dataclasses.replace(source, following=following)
