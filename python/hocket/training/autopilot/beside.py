@@ -159,6 +159,8 @@ class Autopilot:
                 self._engine.abort(f"{type(error).__name__}: {error}")
         finally:
             self._looking.clear()
+            # It refers back to this, and both would keep the engine's memory and descriptors.
+            self._look = None
             if self._store is not None:
                 self._store.leave()
 
