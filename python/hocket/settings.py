@@ -99,6 +99,12 @@ class Settings:
         flag,
         "1: this process becomes a rank of an elastic job that trains already; set by `hocket join`.",
     )
+    member: int | None = _variable(
+        "HOCKET_MEMBER",
+        None,
+        int,
+        "Number that this process gets as it joins; set by `hocket run --respawn`, else the next one.",
+    )
     secret: str | None = _variable(
         "HOCKET_SECRET",
         None,

@@ -136,11 +136,17 @@ def common(model: torch.nn.Module) -> str:
 
 
 def trained(directory: Path, name: str, flaw: str) -> None:
-    """One rank of that `name`, to which a founder's rank is added. `flaw`: what is wrong with it."""
+    """One rank of that `name`, to which a founder's rank is added, or the number of who takes a founder's place. `flaw`: what is
+    wrong with it."""
     founds = "HOCKET_RANK" in os.environ
-    if founds:
-        name += f"-{os.environ['HOCKET_RANK']}"
+    if founds or "HOCKET_MEMBER" in os.environ:
+        name += f"-{os.environ['HOCKET_RANK' if founds else 'HOCKET_MEMBER']}"
     match flaw:
+        case "never joins" if not founds:
+            dies_before(Membership, "join")
+        case "waits for ever" if not founds:
+            (directory / "waiting").touch()
+            signal.pause()
         case "dies when it is welcome":
             dies_before(Membership, "_wait_as")
         case "dies while all meet":
@@ -170,6 +176,9 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                     "drawn": batch.tolist(),
                 }
                 steps.write(json.dumps(draw) + "\n")
+                if flaw == "raises" and (directory / "raise").exists():
+                    (directory / "raise").unlink()
+                    raise ValueError("the batch is not what it should be")
                 if flaw == "is slow":
                     time.sleep(SLOW_S)
                 optimizer.zero_grad()

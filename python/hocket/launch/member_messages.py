@@ -38,11 +38,12 @@ class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="joins"):
-    """First on the connection of a process that wants to become a member."""
+    """First on the connection of a process that wants to become a member, of that number if the launcher has started it."""
 
     host: Name
     process: int
     version: Name
+    member: Rank | None = None
 
 
 class AtEdge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="at_edge"):

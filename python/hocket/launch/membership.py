@@ -128,7 +128,8 @@ class Membership:
         RendezvousError: the coordinator refuses, the job ends, or its members do not come to the end of a step in time.
         """
         with self._changed:
-            self._tell(messages.Joins(host=host, process=os.getpid(), version=__version__))
+            number = self._settings.member
+            self._tell(messages.Joins(host=host, process=os.getpid(), version=__version__, member=number))
         return self.next_meeting(0, timeout_s, "they meet newcomers at the end of a step")
 
     def next_meeting(self, after: int, timeout_s: float, when: str) -> messages.Regroup:
