@@ -93,6 +93,12 @@ class Settings:
         float,
         "Seconds that ranks of an elastic job with a journal train on when its launcher has died; else 300.",
     )
+    rejoin_timeout_s: float | None = _variable(
+        "HOCKET_REJOIN_TIMEOUT_S",
+        None,
+        float,
+        "Seconds that an elastic job with too few ranks waits for others to join; else 0, with `--respawn` 300.",
+    )
     joins: bool = _variable(
         "HOCKET_JOINS",
         False,

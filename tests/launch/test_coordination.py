@@ -49,6 +49,7 @@ class Job:
             members_max=members_max or world,
             heartbeat_s=heartbeat_s,
             join_patience_s=60.0,
+            rejoin_patience_s=0.0,
         )
         self.coordination = Coordination(world, limits, self.stores)
         self.members = [

@@ -212,6 +212,7 @@ class Local(Training):
         members_min: int,
         members_max: int,
         respawn: int = 0,
+        settings: Settings | None = None,
     ) -> None:
         """A rank on each of `hosts`. `founders`: what is wrong with each, and with those that take their places."""
         self._output = io.BytesIO()
@@ -224,7 +225,7 @@ class Local(Training):
                     ProcessSpec(argv=warm.command(SCRIPT, str(directory), "founder", flaw), host=host)
                     for host, flaw in zip(hosts, flaws, strict=True)
                 ],
-                settings=Settings(timeout_s=60, start_timeout_s=30, heartbeat_timeout_s=10),
+                settings=settings or Settings(timeout_s=60, start_timeout_s=30, heartbeat_timeout_s=10),
                 members_min=members_min,
                 members_max=members_max,
                 respawn=respawn,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -166,6 +166,8 @@ class Coordination:
             case messages.AtEdge():
                 self._gathering.wait_at_edge(member, message.epoch)
                 self._regroup_at_the_edge()
+            case messages.CannotMeet() if 0 < message.generation == self._gathering.number:
+                self._gathering.complain(member, message.missing, now_ns)
             case messages.Finished():
                 self._finish(member, message.steps)
             case messages.Resumed() if self._members and member == self._members[0]:
@@ -222,6 +224,7 @@ class Coordination:
             self._ticked_ns = now_ns
             if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
                 self._meet_without_missing()
+            self._meet_without_blamed(now_ns)
             for member, found in self._roll.look():
                 if found == "ask":
                     self._tell(member, messages.Asks())
@@ -338,15 +341,28 @@ class Coordination:
 
     def _meet_without_missing(self) -> None:
         """The members meet, without those of them that were lost on the way, or have not come back."""
-        self._back_until_ns, lost = None, self._missing
-        for each in lost:
+        self._back_until_ns = None
+        self._meet_without(dict.fromkeys(self._missing, "it could not be heard when the job's ranks met"))
+
+    def _meet_without_blamed(self, now_ns: int) -> None:
+        """The members meet once more if some could not, without whoever is to blame for that."""
+        if self._gathering.under_way and self.ended is None:
+            blamed = self._gathering.to_blame(now_ns, round(self._limits.heartbeat_s / 2 * 1e9))
+            if blamed is not None:
+                member, count = blamed
+                why = f"{count} of the others could not reach it when the job's ranks met"
+                self._meet_without({member: why})
+
+    def _meet_without(self, lost: Mapping[int, str]) -> None:
+        """The members meet without these, and why."""
+        for each, why in lost.items():
             name = self._roll.name(each)
-            self._changes.dropped(name)
+            self._changes.dropped(name, why)
             self._shut_out.add(each)
+            self.condemned.append(each)
             if each in self._roll:
                 number = self._gathering.epochs_before + self._epoch + 1
-                why = f"evicted in epoch {number}: it could not be heard when the job's ranks met"
-                self._answer(self._roll.client_of(each), why)
+                self._answer(self._roll.client_of(each), f"evicted in epoch {number}: {why}")
             if self._gathering.under_way:
                 self._stores.refuse(self._gathering.members.index(each), f"{name} is lost")
         members = tuple(each for each in self._members if each not in lost)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from hocket import _native
 from hocket.launch.journal import Generation
 
 
@@ -26,6 +27,10 @@ class Gathering:
         self.present: set[int] = set()
         self.epochs_before = 0
         self._at_edge: dict[int, int] = {}
+        self._complaints: dict[int, frozenset[int]] = {}
+        """By member: whom it could not meet."""
+        self._complained_ns = 0
+        """When the first of them did."""
 
     @classmethod
     def restored(cls, generation: Generation, *, met: bool) -> Gathering:
@@ -59,6 +64,28 @@ class Gathering:
         self.members, self.under_way = tuple(members), True
         self.present.clear()
         self._at_edge.clear()
+        self._complaints.clear()
+
+    def complain(self, member: int, missing: Collection[int], now_ns: int) -> None:
+        """That member gives up on the meeting because of these, or of all that have not come yet."""
+        if not self._complaints:
+            self._complained_ns = now_ns
+        self._complaints[member] = frozenset(missing or self.awaited) - {member}
+
+    def to_blame(self, now_ns: int, patience_ns: int) -> tuple[int, int] | None:
+        """The member without whom the others should meet, and how many complain of it.
+
+        That is known when all have complained who are not complained of, or `patience_ns` after the first has. Who has not come
+        to another member because it could not reach a third one is not to blame: the complaint counts against one who complains
+        too only if they complain of each other.
+        """
+        pairs = [(by, of) for by, missing in self._complaints.items() for of in missing]
+        accused = {of for _, of in pairs}
+        all_have = all(each in self._complaints or each in accused for each in self.members)
+        if not pairs or not (all_have or now_ns > self._complained_ns + patience_ns):
+            return None
+        heeded = [(by, of) for by, of in pairs if by in self._complaints.get(of, {by})]
+        return _native.evicted(heeded or pairs)[0]
 
     def wait_at_edge(self, member: int, epoch: int) -> None:
         """That member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""

@@ -52,6 +52,16 @@ class AtEdge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     epoch: int
 
 
+class CannotMeet(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="cannot_meet"
+):
+    """A member has given up on a meeting, since these members did not come to it in time; or since some did not, which it cannot
+    name."""
+
+    generation: int
+    missing: tuple[Rank, ...]
+
+
 class Notes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="notes"):
     """What a member's machine says."""
 
@@ -139,7 +149,7 @@ class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     """All members have finished."""
 
 
-FromMember = Comes | Back | Joins | Notes | AtEdge | Resumed | Finished | Asks | Hears
+FromMember = Comes | Back | Joins | Notes | AtEdge | CannotMeet | Resumed | Finished | Asks | Hears
 FromClient = FromMember | MustLeave
 FromCoordinator = (
     Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer | Asks | Hears | Unheard | Ends

@@ -54,12 +54,7 @@ def resume(path: Path) -> Outcome:
         listeners = listening.under(served.host, interface=settings.interface, one_host=False)
         stores = Stores(served.host, listeners, secret)
         stack.callback(stores.close)
-        limits = Limits(
-            members_min=served.members_min,
-            members_max=served.members_max,
-            heartbeat_s=settings.silence_max_s(elastic=True),
-            join_patience_s=settings.timeout_s,
-        )
+        limits = Limits.of(settings, served.members_min, served.members_max)
         coordination = Coordination.restored(journal, limits, stores)
         port = addresses.split(served.coordinator)[1]
         server = stack.enter_context(Server(listeners, port, secret, coordination))

@@ -22,19 +22,15 @@ from typing import Any, BinaryIO
 
 from hocket.errors import PeerError, UsageError
 from hocket.launch import address as addresses
-from hocket.launch import listening
+from hocket.launch import elastic, listening
 from hocket.launch.change_log import Ended
-from hocket.launch.coordination import Coordination
-from hocket.launch.journal import Journal, Served
+from hocket.launch.elastic import Elastic
 from hocket.launch.ledger import Ledger
-from hocket.launch.member_limits import Limits
 from hocket.launch.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
-from hocket.launch.replacements import Replacements, numbers
-from hocket.launch.running import RunningJob, announced
+from hocket.launch.replacements import Replacements
 from hocket.launch.server import Server
 from hocket.launch.starting import TICK_S, Starter
 from hocket.launch.store import Store
-from hocket.launch.stores import Stores
 from hocket.launch.variables import variables
 from hocket.settings import Settings
 
@@ -43,8 +39,6 @@ REPORT_S = 10.0
 TERMINATE_S = 5.0
 """From SIGTERM to SIGKILL, and from there to the end of the leash."""
 LAST_LINES_SHOWN = 8
-COORDINATOR_TIMEOUT_S = 300.0
-"""How long ranks train on without a launcher that keeps a journal."""
 PUT_TIMEOUT_S = 10.0
 """Time-out for the launcher to reach its own store."""
 
@@ -136,10 +130,9 @@ def launch(
     if not processes:
         raise UsageError("there is no rank to start")
     secret = secrets.token_hex(32)
-    settings = settings or Settings.from_environment()
-    settings = dataclasses.replace(settings, coordinator=None, joins=False, member=None)
-    patience_s = None if journal is None else settings.coordinator_timeout_s or COORDINATOR_TIMEOUT_S
-    settings = dataclasses.replace(settings, coordinator_timeout_s=patience_s)
+    settings = dataclasses.replace(
+        settings or Settings.from_environment(), coordinator=None, joins=False, member=None
+    )
     services = _Services()
     with contextlib.ExitStack() as stack:
         if serve:
@@ -150,35 +143,19 @@ def launch(
             )
             store = addresses.join(host, services.store.port)
             if members_min is not None:
-                stores = Stores(host, listeners, bytes.fromhex(secret))
-                stack.callback(stores.close)
-                kept = numbers(len(processes), respawn)
-                limits = Limits(
+                services.elastic = elastic.serve(
+                    stack,
+                    processes,
+                    settings,
+                    host=host,
+                    listeners=listeners,
+                    secret=secret,
                     members_min=members_min,
                     members_max=members_max or len(processes),
-                    heartbeat_s=settings.silence_max_s(elastic=True),
-                    join_patience_s=settings.timeout_s,
+                    respawn=respawn,
+                    journal=journal,
                 )
-                coordination = Coordination(len(processes), limits, stores, kept)
-                coordinator = stack.enter_context(Server(listeners, 0, bytes.fromhex(secret), coordination))
-                where = addresses.join(host, coordinator.port)
-                settings = dataclasses.replace(settings, coordinator=where)
-                job = stack.enter_context(announced(where, secret, processes[0].argv, settings))
-                services.elastic = _Elastic(coordination=coordination, coordinator=coordinator, job=job)
-                if journal is not None:
-                    served = Served(
-                        host=host,
-                        coordinator=where,
-                        secret=secret,
-                        command=tuple(processes[0].argv),
-                        settings=settings.to_environment(),
-                        members_min=limits.members_min,
-                        members_max=limits.members_max,
-                        replacements=(kept.start, kept.stop),
-                    )
-                    written = Journal.create(journal, served, coordination.generation())
-                    stack.callback(written.close, done=True)
-                    coordination.journal = written
+                settings = services.elastic.settings
             _put(values, store, bytes.fromhex(secret))
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
@@ -194,27 +171,19 @@ def launch(
         )
         stack.callback(end_all, starter.running)
         begun = starter.begin(signals, settings.start_timeout_s)
-        elastic = services.elastic
-        if elastic is None:
+        coordination = None
+        if services.elastic is None:
             failures = _Watch(begun, signals, services).until_the_end()
         else:
-            start = functools.partial(starter.replace, elastic.job)
-            replacements = Replacements(elastic.coordination, len(processes), respawn, start)
-            failures = _ElasticWatch(begun, signals, services, elastic, replacements).until_the_end()
+            coordination = services.elastic.coordination
+            start = functools.partial(starter.replace, services.elastic.job)
+            replacements = Replacements(coordination, len(processes), respawn, start)
+            failures = _ElasticWatch(begun, signals, services, services.elastic, replacements).until_the_end()
     if signals:
         if signals[0] == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(SIGNALLED + signals[0])
-    return Outcome(failures=tuple(failures), ended=None if elastic is None else elastic.coordination.ended)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Elastic:
-    """The coordinator of an elastic job, and how others join."""
-
-    coordination: Coordination
-    coordinator: Server
-    job: RunningJob
+    return Outcome(failures=tuple(failures), ended=None if coordination is None else coordination.ended)
 
 
 @dataclass
@@ -223,7 +192,7 @@ class _Services:
 
     ledger: Ledger = field(default_factory=Ledger)
     store: Server | None = None
-    elastic: _Elastic | None = None
+    elastic: Elastic | None = None
 
 
 def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
@@ -330,7 +299,7 @@ class _ElasticWatch(_Watch):
         processes: Sequence[Process],
         signals: list[int],
         services: _Services,
-        elastic: _Elastic,
+        elastic: Elastic,
         replacements: Replacements,
     ) -> None:
         """The launcher serves the coordinator."""
