@@ -1109,7 +1109,8 @@ class MemberAction:
     (enter that of `step`), `commit` (`step` stands), `restore` and `redo` (reduce `step` again from what was given), `enter` (begin
     `epoch` with `members`), `exit` (take no further part: `why`); `prepare` and `fetch` are of members that join. A coordinator's:
     `send` (`bytes`: an order for `member`), `write` (`epoch` of `members` without those `evicted`, from `step` on: append `bytes`
-    to the journal, then say `written`), `kill` (the process of `member`), `end` (the job: `why`; `members` are lost).
+    to the journal, then say `written`), `kill` (the process of `member`), `wait` (for others to join: `step` members are left, and
+    `members` are lost), `end` (the job: `why`; `members` are lost).
     """
 
     @property
@@ -1194,12 +1195,14 @@ class Coordinator:
         members_max: int,
         heartbeat_s: float,
         join_patience_s: float,
+        rejoin_patience_s: float,
         now_s: float,
         history: builtins.bytes,
     ) -> None:
-        """Of a job that `founders` begin, that ends when fewer than `members_min` are left, and takes joiners while it has fewer
-        than `members_max`. A member that does not report within `heartbeat_s` is left behind, and so is a joiner whose epoch has
-        not begun within `join_patience_s`. `history`: its journal's records so far. UsageError: they are damaged."""
+        """Of a job that `founders` begin, and that takes joiners while it has fewer than `members_max`. When fewer than
+        `members_min` are left, it waits for joiners for `rejoin_patience_s`, then ends. A member that does not report within
+        `heartbeat_s` is left behind, and so is a joiner whose epoch has not begun within `join_patience_s`. `history`: records of
+        its journal so far. UsageError: they are damaged."""
 
     def note(self, member: int, body: builtins.bytes, now_s: float) -> list[MemberAction]:
         """A member says something. RendezvousError: nothing that one says."""
@@ -1215,6 +1218,10 @@ class Coordinator:
 
     def tick(self, now_s: float) -> list[MemberAction]:
         """Time passes."""
+
+def evicted(complaints: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """`complaints` are pairs of who cannot hear whom. Who has to go so that nobody complains of anybody who stays, and of how many
+    complaints each is the object at that moment: first whoever has most, then the younger."""
 
 class Liveness:
     """Whether the other end of a connection can be heard, without I/O. `now_s`: on a monotonic clock."""

@@ -93,11 +93,23 @@ class Settings:
         float,
         "Seconds that ranks of an elastic job with a journal train on when its launcher has died; else 300.",
     )
+    rejoin_timeout_s: float | None = _variable(
+        "HOCKET_REJOIN_TIMEOUT_S",
+        None,
+        float,
+        "Seconds that an elastic job with too few ranks waits for others to join; else 0, with `--respawn` 300.",
+    )
     joins: bool = _variable(
         "HOCKET_JOINS",
         False,
         flag,
         "1: this process becomes a rank of an elastic job that trains already; set by `hocket join`.",
+    )
+    member: int | None = _variable(
+        "HOCKET_MEMBER",
+        None,
+        int,
+        "Number that this process gets as it joins; set by `hocket run --respawn`, else the next one.",
     )
     secret: str | None = _variable(
         "HOCKET_SECRET",

@@ -55,6 +55,20 @@ def test_a_rank_that_gives_up_tells_who_is_connected_already(hosts, options):
         each.close()
 
 
+def test_only_who_was_called_in_vain_is_missing():
+    """A rank that hangs would be one of many that are blamed, and a job of ranks that come and go would go on without another."""
+    job = uuid.uuid4().hex
+    made = [engine(rank, 3, job, "abc"[rank]) for rank in range(3)]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        peers = [(each.addresses, "abc"[rank]) for rank, each in enumerate(made)]
+        peers[0] = ([f"127.0.0.1:{silent.getsockname()[1]}"], "a")
+        with pytest.raises(RendezvousError) as found:
+            made[2].connect(peers, 0.5)
+    assert found.value.missing == (0,)
+    for each in made:
+        each.close()
+
+
 @pytest.mark.parametrize("options", [{}, {"checksum": True}, {"tls": True}], ids=str)
 def test_a_connection_that_nobody_awaits_is_turned_away_with_a_reason(options):
     """Ranks with another number of connections would wait for the heartbeat's whole time, and blame a silent network."""

@@ -11,6 +11,7 @@ import pytest
 from hocket import __version__, _native
 from hocket.launch.coordination import Coordination
 from hocket.launch.frames import FrameError
+from hocket.launch.member_limits import Limits
 from hocket.launch.member_messages import (
     Answer,
     Asks,
@@ -43,14 +44,14 @@ class Job:
         self, world: int, members_min: int = 1, members_max: int | None = None, heartbeat_s: float = 60.0
     ) -> None:
         self.stores = Stores("127.0.0.1", ["127.0.0.1"], bytes(32))
-        self.coordination = Coordination(
-            world,
-            members_min,
-            members_max or world,
+        limits = Limits(
+            members_min=members_min,
+            members_max=members_max or world,
             heartbeat_s=heartbeat_s,
             join_patience_s=60.0,
-            stores=self.stores,
+            rejoin_patience_s=0.0,
         )
+        self.coordination = Coordination(world, limits, self.stores)
         self.members = [
             _native.Participant(
                 member=rank, host=rank, founds=True, coordinator_patience_s=5.0, now_s=_native.now_ns() * 1e-9

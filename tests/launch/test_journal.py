@@ -33,6 +33,7 @@ def founded() -> bytes:
         members_max=1,
         heartbeat_s=1,
         join_patience_s=1,
+        rejoin_patience_s=0,
         now_s=time.monotonic(),
         history=b"",
     )

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ import hocket.torch as hk
 import torch
 from hocket.artefacts.plan import Plan
 from hocket.launch.membership import Membership
+from hocket.launch.store import Store
 from hocket.policy.context import Context
 from hocket.policy.control import Control
 from hocket.policy.handles import Buffer
@@ -121,6 +123,29 @@ def dies_before(owner: Any, name: str, *, times: int = 0) -> None:
     setattr(owner, name, call)
 
 
+def stop() -> None:
+    """With all threads."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def hang() -> None:
+    """In this thread, while others go on."""
+    threading.Event().wait()
+
+
+def after_gather(name: str, happens: Callable[[], None]) -> None:
+    """As soon as all ranks have come to that gathering at the store."""
+    gather = Store.gather
+
+    def call(self: Store, what: str, *args: Any, **kwargs: Any) -> Any:
+        found = gather(self, what, *args, **kwargs)
+        if what == name:
+            happens()
+        return found
+
+    Store.gather = call  # type: ignore[method-assign]
+
+
 def uses() -> dict[str, int]:
     """What the system gave to this process."""
     resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -145,18 +170,31 @@ def plan_of(model: torch.nn.Module) -> Plan:
     return session.source.plan(session.source.epochs.current)
 
 
-def trained(directory: Path, name: str, flaw: str) -> None:
-    """One rank of that `name`, to which a founder's rank is added. `flaw`: what is wrong with it, or special."""
-    founds = "HOCKET_RANK" in os.environ
-    if founds:
-        name += f"-{os.environ['HOCKET_RANK']}"
+def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
+    """Soon, in that way."""
     match flaw:
+        case "never joins" if not founds:
+            dies_before(Membership, "join")
+        case "waits for ever" if not founds:
+            (directory / "waiting").touch()
+            signal.pause()
+        case "is stopped while all connect" | "hangs while all connect" if not founds:
+            after_gather("engine", stop if "stopped" in flaw else hang)
         case "dies when it is welcome":
             dies_before(Membership, "_wait_as")
         case "dies while all meet":
             dies_before(newcomers, "prepare")
         case "dies when all have met":
             dies_before(Membership, "begin", times=int(founds))
+
+
+def trained(directory: Path, name: str, flaw: str) -> None:
+    """One rank of that `name`, to which a founder's rank is added, or the number of who takes a founder's place. `flaw`: what is
+    wrong with it, or special."""
+    founds = "HOCKET_RANK" in os.environ
+    if founds or "HOCKET_MEMBER" in os.environ:
+        name += f"-{os.environ['HOCKET_RANK' if founds else 'HOCKET_MEMBER']}"
+    break_down(flaw, directory, founds=founds)
     model, optimizer, scheduler = made(WIDE if flaw == "wide" else WIDTH + (flaw == "another model"))
     if flaw == "dies in its first step":
         model.flag.register_hook(die)
@@ -180,6 +218,9 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                     "drawn": batch.tolist(),
                 }
                 steps.write(json.dumps(draw) + "\n")
+                if flaw == "raises" and (directory / "raise").exists():
+                    (directory / "raise").unlink()
+                    raise ValueError("the batch is not what it should be")
                 if flaw == "is slow":
                     time.sleep(SLOW_S)
                 optimizer.zero_grad()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from hocket.launch.processes import SIGNALLED
+from hocket.settings import Settings
 from tests.launch.processes import clean_environment
 from tests.support import warm
 
@@ -24,6 +25,7 @@ pytest.importorskip("torch")
 from tests.torch.trainings import PATIENCE_S, SCRIPT, Local  # needs torch
 
 FEW, EVENTS = 2, 8
+SILENCE_S = 3.0
 WARM = 3
 """Meetings after which all that is made once has been made."""
 KEPT_BYTES_MAX = 1 << 20
@@ -45,8 +47,23 @@ def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made: list[Local] = []
 
-    def make(hosts: str, *founders: str, members_min: int = 1, members_max: int = 4) -> Local:
-        made.append(Local(tmp_path, hosts, founders, members_min=members_min, members_max=members_max))
+    def make(
+        hosts: str,
+        *founders: str,
+        members_min: int = 1,
+        members_max: int = 4,
+        settings: Settings | None = None,
+    ) -> Local:
+        made.append(
+            Local(
+                tmp_path,
+                hosts,
+                founders,
+                members_min=members_min,
+                members_max=members_max,
+                settings=settings,
+            )
+        )
         return made[-1]
 
     yield make
@@ -91,6 +108,32 @@ def test_a_process_that_fails_to_join_costs_the_others_nothing(
     if flaw == "another model":
         assert "the models of rank 0 and rank 2 differ" in training.said()
     training.check()
+
+
+@pytest.mark.parametrize(
+    ("flaw", "why"),
+    [
+        ("is stopped while all connect", "it could not be heard when the job's ranks met"),
+        ("hangs while all connect", "2 of the others could not reach it when the job's ranks met"),
+    ],
+)
+@pytest.mark.parametrize("host", ["a", "c"])
+def test_a_process_that_hangs_while_all_connect_is_left_out(
+    flaw: str, why: str, host: str, trainings: Callable[..., Local], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Broken: all ranks would wait for whoever joins and hangs, for as long as at the start of a job, and then end."""
+    # Whoever waits for so long waits for longer than this test does.
+    training = trainings(
+        "ab", settings=Settings(timeout_s=600, start_timeout_s=600, heartbeat_timeout_s=SILENCE_S)
+    )
+    training.come(host, flaw).poll()
+    training.until(lambda: f"was lost before all had met it: {why}" in caplog.text)
+    training.trains_on(2, further=10)
+    right = training.come(host)
+    training.trains_on(3)
+    training.newcomers[0].kill()
+    assert (training.end().code, right.returncode) == (0, 0), training.said()
+    assert training.check() == [2, 3]
 
 
 def test_ranks_join_a_job_with_a_policy(trainings: Callable[..., Local]) -> None:

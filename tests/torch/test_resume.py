@@ -32,14 +32,14 @@ CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "2"))
 class Abandoned(Training):
     """A job behind a launcher of its own, which can be killed."""
 
-    def __init__(self, directory: Path, *, coordinator_timeout_s: float = 60.0) -> None:
+    def __init__(self, directory: Path, *, coordinator_timeout_s: float = 60.0, respawn: int = 0) -> None:
         self.journal = directory / "journal"
         self._log = directory / "launchers"
         self._temporary = str(directory)
         training = warm.command(SCRIPT, str(directory), "founder", "is slow")
         self.start(
             *("-n", str(FOUNDERS), "--elastic", f"1:{FOUNDERS + 1}", "--journal", str(self.journal)),
-            *("--coordinator-timeout", str(coordinator_timeout_s), *training),
+            *("--coordinator-timeout", str(coordinator_timeout_s), "--respawn", str(respawn), *training),
         )
         super().__init__(directory, FOUNDERS, FOUNDERS + 1)
 
@@ -159,6 +159,27 @@ def test_a_rank_that_is_lost_meanwhile_is_left_behind_by_the_next_launcher(
     training.trains_on(FOUNDERS - 1)
     assert training.end() == 0, training.said()
     assert training.check() == [FOUNDERS, FOUNDERS - 1]
+
+
+def test_the_next_launcher_replaces_nobody_and_knows_whom_the_first_one_did(
+    abandoned: Callable[..., Abandoned],
+) -> None:
+    """Broken: whoever takes the place of a lost rank would end with its launcher, or another process would get its number."""
+    training = abandoned(respawn=2)
+    os.kill(training.process("founder-1"), signal.SIGKILL)
+    training.until(lambda: "founder-3" in training.steps())
+    training.abandon()
+    training.trains_on(FOUNDERS, further=20)
+    training.resume()
+    training.until(lambda: training.said().count("is back") == FOUNDERS)
+    assert "lost ranks are not replaced any more" in training.said()
+    os.kill(training.process("founder-0"), signal.SIGKILL)
+    training.trains_on(FOUNDERS - 1)
+    training.come("c", "is slow")
+    training.trains_on(FOUNDERS)
+    assert training.end() == 0, training.said()
+    assert training.check() == [FOUNDERS, FOUNDERS - 1, FOUNDERS, FOUNDERS - 1, FOUNDERS]
+    assert "rank 5 on c" in training.said()
 
 
 @pytest.mark.parametrize("seed", range(CASES))

@@ -204,9 +204,17 @@ class Local(Training):
     """Its launcher is a thread of this process."""
 
     def __init__(
-        self, directory: Path, hosts: str, founders: tuple[str, ...], *, members_min: int, members_max: int
+        self,
+        directory: Path,
+        hosts: str,
+        founders: tuple[str, ...],
+        *,
+        members_min: int,
+        members_max: int,
+        respawn: int = 0,
+        settings: Settings | None = None,
     ) -> None:
-        """A rank on each of `hosts`. `founders`: what is wrong with each."""
+        """A rank on each of `hosts`. `founders`: what is wrong with each, and with those that take their places."""
         self._output = io.BytesIO()
         self._outcome: Outcome | None = None
 
@@ -217,9 +225,10 @@ class Local(Training):
                     ProcessSpec(argv=warm.command(SCRIPT, str(directory), "founder", flaw), host=host)
                     for host, flaw in zip(hosts, flaws, strict=True)
                 ],
-                settings=Settings(timeout_s=60, start_timeout_s=30, heartbeat_timeout_s=10),
+                settings=settings or Settings(timeout_s=60, start_timeout_s=30, heartbeat_timeout_s=10),
                 members_min=members_min,
                 members_max=members_max,
+                respawn=respawn,
                 out=self._output,
                 err=self._output,
             )

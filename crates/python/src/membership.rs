@@ -6,12 +6,11 @@ use hocket_ids::Member;
 use hocket_protocol::liveness::{self, Liveness as Silence};
 use hocket_protocol::membership::coordinator::{self, Coordinator as Machine};
 use hocket_protocol::membership::member::{self, Participant as Side};
-use hocket_protocol::membership::{Decision, Ending, Kind, Limits, Note, Order, journal};
+use hocket_protocol::membership::{Decision, Ending, Kind, Limits, Note, Order, eviction, journal};
 use hocket_protocol::planted::Rules;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// What a machine wants done; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen, get_all)]
@@ -86,6 +85,9 @@ fn of_coordinator(py: Python<'_>, action: &coordinator::Action) -> MemberAction 
             MemberAction { bytes: Some(record), ..decided("write", decision) }
         }
         Action::Kill(member) => MemberAction { member: Some(member.0), ..plain("kill") },
+        Action::Wait { left, lost } => {
+            MemberAction { step: Some(*left as u64), members: numbers(lost), ..plain("wait") }
+        }
         Action::End(ending) => {
             let lost = match ending {
                 Ending::BelowMinimum { lost, .. } | Ending::StateLost { lost } => numbers(lost),
@@ -214,7 +216,7 @@ impl Coordinator {
 #[pymethods]
 impl Coordinator {
     #[new]
-    #[pyo3(signature = (*, founders, members_min, members_max, heartbeat_s, join_patience_s, now_s, history))]
+    #[pyo3(signature = (*, founders, members_min, members_max, heartbeat_s, join_patience_s, rejoin_patience_s, now_s, history))]
     #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -223,6 +225,7 @@ impl Coordinator {
         members_max: usize,
         heartbeat_s: f64,
         join_patience_s: f64,
+        rejoin_patience_s: f64,
         now_s: f64,
         history: &[u8],
     ) -> PyResult<Self> {
@@ -232,8 +235,7 @@ impl Coordinator {
             members_max,
             heartbeat: duration(py, heartbeat_s)?,
             load_patience: duration(py, join_patience_s)?,
-            // Below the least number, the job ends.
-            rejoin_patience: Duration::ZERO,
+            rejoin_patience: duration(py, rejoin_patience_s)?,
             ..Limits::default()
         };
         let machine = Machine::new(founders, &history, limits, duration(py, now_s)?);
@@ -260,6 +262,13 @@ impl Coordinator {
     fn tick(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, coordinator::Event::Tick, now_s)
     }
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+fn evicted(complaints: Vec<(u64, u64)>) -> Vec<(u64, usize)> {
+    let pairs = complaints.into_iter().map(|(by, of)| (Member(by), Member(of))).collect();
+    eviction::evicted(&pairs).into_iter().map(|(member, count)| (member.0, count)).collect()
 }
 
 /// Of the other end of a connection; see `_native.pyi`.
@@ -301,5 +310,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Participant>()?;
     module.add_function(wrap_pyfunction!(read_journal, module)?)?;
     module.add_class::<Coordinator>()?;
+    module.add_function(wrap_pyfunction!(evicted, module)?)?;
     module.add_class::<Liveness>()
 }

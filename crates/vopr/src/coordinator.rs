@@ -238,7 +238,7 @@ impl World {
                     let after_us = self.up_to(100_000);
                     self.schedule(after_us, Event::Leash(victim.0 as usize));
                 }
-                Action::Kill(_) => {}
+                Action::Kill(_) | Action::Wait { .. } => {}
                 Action::End(ending) => {
                     self.log(|_| format!("the job ends: {ending}"));
                     if matches!(ending, Ending::OldJournal { .. } | Ending::Contradiction { .. }) {

@@ -41,6 +41,9 @@ from hocket.training.elastic.refusals import check_asked
 HELP = ("-m", "hocket.training.helper_rank")
 """The program of a helper, in place of the script."""
 
+RESPAWN_MAX = 10_000
+"""Members have numbers of 16 bits."""
+
 SERVE = ("-m", "hocket.torch.server_rank")
 """The program of a parameter server, in place of the script."""
 
@@ -99,6 +102,13 @@ SERVE = ("-m", "hocket.torch.server_rank")
     help="Go on without ranks that are lost while MIN are left, and let others join up to MAX; -n of them start.  [default: MAX]",
 )
 @click.option(
+    "--respawn",
+    type=click.IntRange(0, RESPAWN_MAX),
+    metavar="N",
+    help="With --elastic: start another process in the place of each rank that is lost; N processes at most, all ranks "
+    "together.  [default: 0]",
+)
+@click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -142,6 +152,7 @@ def command(
     threads: int | None,
     timeout_s: float | None,
     elastic: tuple[int, int] | None,
+    respawn: int | None,
     journal: Path | None,
     coordinator_timeout_s: float | None,
     resumed: Path | None,
@@ -155,13 +166,18 @@ def command(
     SCRIPT is a Python script, or any program or command. Ranks find torchrun's variables too: RANK, WORLD_SIZE, MASTER_ADDR …
 
     Example: hocket run -n 4 --plan plan.json --trace run1 train.py --epochs 3
+    Example: hocket run --elastic 2:4 --respawn 10 train.py
     """
     if resumed is not None:
-        if script is not None or elastic is not None or journal is not None:
+        if any(each is not None for each in (script, elastic, respawn, journal)):
             raise UsageError("--resume goes on with a job as it is\nhint: give the journal alone")
         _end(lambda: resume(resumed))
     if script is None:
         raise click.UsageError("Missing argument 'SCRIPT'.")
+    if respawn is not None and elastic is None:
+        raise UsageError(
+            "--respawn is of jobs that go on when they lose ranks\nhint: give --elastic MIN:MAX as well"
+        )
     if journal is not None and elastic is None:
         raise UsageError("--journal is of jobs whose ranks may change\nhint: give --elastic MIN:MAX as well")
     if coordinator_timeout_s is not None and journal is None:
@@ -220,6 +236,7 @@ def command(
             quiet_others=quiet_others,
             members_min=None if elastic is None else elastic[0],
             members_max=None if elastic is None else elastic[1],
+            respawn=respawn or 0,
             journal=journal,
         )
     )

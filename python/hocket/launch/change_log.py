@@ -64,9 +64,9 @@ class ChangeLog:
         """It waits until there is room."""
         log.warning("%s waits: the job has %d ranks, as many as it may", name, ranks)
 
-    def dropped(self, name: str) -> None:
-        """It died in a meeting."""
-        log.warning("%s was lost before all had met it; the others meet without it", name)
+    def dropped(self, name: str, why: str) -> None:
+        """It was lost in a meeting."""
+        log.warning("%s was lost before all had met it: %s; the others meet without it", name, why)
 
     def back(self, name: str) -> None:
         """It has found this coordinator."""

@@ -13,15 +13,18 @@ from __future__ import annotations
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from hocket import __version__, _native
+from hocket import _native
 from hocket.launch import member_messages as messages
+from hocket.launch.admission import Admission
 from hocket.launch.change_log import ChangeLog, Ended
 from hocket.launch.frames import FrameError
+from hocket.launch.gathering import Gathering
 from hocket.launch.journal import Generation, Journal
+from hocket.launch.member_limits import Limits
 from hocket.launch.operators import Operators
 from hocket.launch.roll import Roll
 from hocket.launch.stores import Stores
@@ -34,50 +37,31 @@ class Coordination:
     """Decides which members go on; a `Machine` for `launch.server`. The launcher reads what is
     public."""
 
-    def __init__(
-        self,
-        founders: int,
-        members_min: int,
-        members_max: int,
-        *,
-        heartbeat_s: float,
-        join_patience_s: float,
-        stores: Stores,
-    ) -> None:
-        """Of a job that `founders` members begin, which others may join at `stores` while it has fewer than `members_max`.
-
-        A member that is silent for `heartbeat_s`, and that others cannot hear either, is left behind; so is one that is asked for a
-        report and gives none for so long, and a newcomer whose epoch has not begun after `join_patience_s`."""
-        self._members_min, self._members_max = members_min, members_max
-        self._heartbeat_s, self._join_patience_s = heartbeat_s, join_patience_s
+    def __init__(self, founders: int, limits: Limits, stores: Stores, kept: range = range(0)) -> None:
+        """Of a job that `founders` members begin, which others may join at `stores`. `kept`: numbers of those that the launcher
+        starts in the place of others."""
+        self._limits = limits
         self._stores = stores
         self.journal: Journal | None = None
         """Where what is decided is written."""
-        self._machine = self._machine_of(founders)
-        self._next = founders
-        self._generation = 0
-        self._generation_members: tuple[int, ...] = tuple(range(founders))
-        self._meeting = True
-        """Whether the generation is not founded yet."""
-        self._present: set[int] = set()
-        """Those of the generation that have met the others."""
+        self._machine = limits.machine(founders)
+        self._admission = Admission(founders, kept)
+        self._gathering = Gathering(range(founders))
         self._hellos: dict[int, bytes] = {}
         """What those who wait to join have told the machine."""
-        self._at_edge: dict[int, int] = {}
-        """The epoch with newcomers in which a member waits for these."""
         self._operators = Operators()
         self._refused: set[int] = set()
         """Clients that came back in vain."""
-        self._roll = Roll(heartbeat_s)
+        self._roll = Roll(limits.heartbeat_s)
         self._shut_out: set[int] = set()
         """Lost members, some of which may come back and not know it."""
+        self._left: set[int] = set()
+        """Members that have left in order."""
         self._answers: list[tuple[int, bytes]] = []
         self._finished: dict[int, int] = {}
         self._members: tuple[int, ...] = ()
         self._epoch = 0
         """Of the machine."""
-        self._epochs_before = 0
-        """Of generations before."""
         self._ticked_ns = 0
         self._back_until_ns: int | None = None
         """When those that were about to meet, and have not come back to this coordinator, are lost."""
@@ -92,41 +76,27 @@ class Coordination:
         """Why the job ends before its scripts do."""
 
     @classmethod
-    def restored(
-        cls, journal: Journal, *, heartbeat_s: float, join_patience_s: float, stores: Stores
-    ) -> Coordination:
+    def restored(cls, journal: Journal, limits: Limits, stores: Stores) -> Coordination:
         """Goes on where another one has died. Members come back by themselves; if they were about to meet, they meet anew."""
-        served, generation = journal.served, journal.generation
-        made = cls(
-            len(generation.members),
-            served.members_min,
-            served.members_max,
-            heartbeat_s=heartbeat_s,
-            join_patience_s=join_patience_s,
-            stores=stores,
-        )
+        generation = journal.generation
+        made = cls(len(generation.members), limits, stores, range(*journal.served.replacements))
         made.journal = journal
         records = journal.records
         decisions, _ = _native.read_journal(records)
-        made._machine = made._machine_of(len(generation.members), records)
-        made._next, made._epochs_before = generation.next_member, generation.epochs_before
-        made._generation, made._generation_members = generation.number, generation.members
+        made._machine = limits.machine(len(generation.members), records)
+        made._admission.next_member = generation.next_member
+        made._gathering = Gathering.restored(generation, met=bool(decisions))
         made._members = tuple(decisions[-1].members) if decisions else generation.members
         made._shut_out.update(each for decision in decisions for each in decision.evicted)
         made._epoch = (decisions[-1].epoch or 0) if decisions else 0
-        made._meeting, made.founded = not decisions, True
-        if made._meeting:
-            made._back_until_ns = time.monotonic_ns() + round(heartbeat_s * 1e9)
+        made.founded = True
+        if made._gathering.under_way:
+            made._back_until_ns = time.monotonic_ns() + round(limits.heartbeat_s * 1e9)
         return made
 
     def generation(self) -> Generation:
         """Who meets, or has met: for the journal."""
-        return Generation(
-            number=self._generation,
-            members=self._generation_members,
-            next_member=self._next,
-            epochs_before=self._epochs_before,
-        )
+        return self._gathering.kept(self._admission.next_member)
 
     def end(self, why: str, *, lost: tuple[int, ...] = ()) -> None:
         """Tell all members that the job ends."""
@@ -137,21 +107,20 @@ class Coordination:
             self._tell(each, messages.Answer(done=False, text=f"the job ends: {why}"))
         self._answer_operators()
 
-    def _machine_of(self, members: int, history: bytes = b"") -> _native.Coordinator:
-        return _native.Coordinator(
-            history=history,
-            founders=members,
-            members_min=self._members_min,
-            members_max=self._members_max,
-            heartbeat_s=self._heartbeat_s,
-            join_patience_s=self._join_patience_s,
-            now_s=time.monotonic(),
-        )
-
     @property
     def goes_on(self) -> bool:
         """Whether members train, wherever they run."""
-        return self.founded and not self.over and self.ended is None and self.linked
+        here = any(each in self._roll for each in self._members)
+        return self.founded and not self.over and self.ended is None and here
+
+    @property
+    def room(self) -> int:
+        """For so many more."""
+        return self._limits.members_max - len(self._members)
+
+    def misses(self, member: int) -> bool:
+        """Whether the job goes on, and that member has not left in order: another one may take its place."""
+        return self.goes_on and not self._finished and member not in self._left
 
     @property
     def linked(self) -> bool:
@@ -195,12 +164,14 @@ class Coordination:
             case messages.Notes():
                 self._note(member, message.note, now_ns)
             case messages.AtEdge():
-                self._at_edge[member] = message.epoch
+                self._gathering.wait_at_edge(member, message.epoch)
                 self._regroup_at_the_edge()
+            case messages.CannotMeet() if 0 < message.generation == self._gathering.number:
+                self._gathering.complain(member, message.missing, now_ns)
             case messages.Finished():
                 self._finish(member, message.steps)
             case messages.Resumed() if self._members and member == self._members[0]:
-                epoch = self._epochs_before + message.epoch
+                epoch = self._gathering.epochs_before + message.epoch
                 self._changes.resumed(epoch, member, message.took_s, again=message.again)
 
     def answers(self) -> list[tuple[int, bytes]]:
@@ -216,7 +187,7 @@ class Coordination:
         if member is None:
             return
         self._hellos.pop(member, None)
-        self._at_edge.pop(member, None)
+        self._gathering.drop(member)
         if self.over:
             return
         if self.has(member):
@@ -225,7 +196,11 @@ class Coordination:
 
     def _unlinked(self, member: int) -> None:
         """It is not there any more, as far as this end of its connection knows."""
-        if self._generation == 0 or not self._meeting or member not in self._generation_members:
+        if (
+            self._gathering.number == 0
+            or not self._gathering.under_way
+            or member not in self._gathering.members
+        ):
             self._act(self._machine.unlinked(member, time.monotonic()))
         elif self._back_until_ns is None:
             self._meet_without_missing()
@@ -249,6 +224,7 @@ class Coordination:
             self._ticked_ns = now_ns
             if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
                 self._meet_without_missing()
+            self._meet_without_blamed(now_ns)
             for member, found in self._roll.look():
                 if found == "ask":
                     self._tell(member, messages.Asks())
@@ -263,31 +239,31 @@ class Coordination:
 
     def is_over(self, world: int) -> bool:
         """Whether nobody is connected, and `world` members have been."""
-        return not self.linked and self._roll.known >= world
+        return not self.linked and len(self._roll.known) >= world
 
     def _come(self, client: int, message: messages.Comes) -> None:
         member = message.member
-        if message.generation != self._generation:
+        if message.generation != self._gathering.number:
             # The others have begun to meet once more since.
             return
-        expected = member in self._generation_members and member not in self._present
-        if self._generation == 0:
-            expected = expected and self._roll.member_of(client) is None and not self._roll.knows(member)
+        expected = member in self._gathering.members and member not in self._gathering.present
+        if self._gathering.number == 0:
+            expected = expected and self._roll.member_of(client) is None and member not in self._roll.known
         else:
             expected = expected and self._roll.member_of(client) == member
         if not expected:
             raise FrameError(f"{message.who} comes as member {member}, which it is not")
-        self._present.add(member)
+        self._gathering.present.add(member)
         self._roll.enter(client, member, message.who)
 
     def _come_back(self, client: int, message: messages.Back) -> None:
         member = message.member
         if self._roll.member_of(client) is not None or member in self._roll:
             raise FrameError(f"{message.who} comes back as member {member}, which is here")
-        if message.generation is not None and message.generation > self._generation:
+        if message.generation is not None and message.generation > self._gathering.number:
             self.end(f"{message.who} has met others since the journal was written: it is an old copy")
         if self.ended is not None or (
-            message.generation is not None and member not in self._generation_members
+            message.generation is not None and member not in self._gathering.members
         ):
             why = "the others went on without it" if self.ended is None else self.ended.why
             self._refused.add(client)
@@ -295,16 +271,16 @@ class Coordination:
             return
         self._roll.enter(client, member, message.who)
         self._changes.back(message.who)
-        if member not in self._generation_members:
+        if member not in self._gathering.members:
             self._await(member, message.host)
-        elif not self._meeting:
-            self._present.add(member)
+        elif not self._gathering.under_way:
+            self._gathering.present.add(member)
         elif not self._missing:
             self._meet_without_missing()
 
     def _await(self, member: int, host: str) -> None:
         """A process waits to become that member."""
-        self._next = max(self._next, member + 1)
+        self._admission.take(member)
         self._roll.hosts[member] = host
         self._write(lambda journal: journal.change(self.generation()))
         for other in self._roll:
@@ -323,31 +299,27 @@ class Coordination:
     def _join(self, client: int, message: messages.Joins) -> None:
         if self._roll.member_of(client) is not None:
             raise FrameError("a member wants to become one")
-        why = None
-        if self.over or self.ended is not None:
-            why = "the job has ended"
-        elif not self.founded:
-            why = "the job has not begun yet: some of its ranks are still to come"
-        elif message.version != __version__:
-            why = f"{message.host} has Hocket {message.version}, and the job {__version__}\nhint: install the same version"
+        ended = self.over or self.ended is not None
+        why = self._admission.refusal(message, founded=self.founded, ended=ended)
         if why is not None:
             self._answer(client, why)
             return
-        member = self._next
+        known = self._shut_out.union(self._members, self._gathering.members, self._roll.known)
+        member = self._admission.number(message, known)
         self._roll.enter(client, member, f"rank {member} on {message.host} (process {message.process})")
         self._await(member, message.host)
-        if len(self._members) >= self._members_max:
-            self._changes.full(self._roll.name(member), self._members_max)
+        if len(self._members) >= self._limits.members_max:
+            self._changes.full(self._roll.name(member), self._limits.members_max)
 
     def _note(self, member: int, note: bytes, now_ns: int) -> None:
-        if member in self._present:
+        if member in self._gathering.present:
             actions = self._machine.note(member, note, now_ns * 1e-9)
-        elif member in self._generation_members:
+        elif member in self._gathering.members:
             # Of the machine that was there before.
             return
         else:
             self._hellos.setdefault(member, note)
-            if self._meeting:
+            if self._gathering.under_way:
                 return
             actions = self._machine.note(member, note, now_ns * 1e-9)
         if actions and member in self._members:
@@ -358,47 +330,58 @@ class Coordination:
         """The next generation meets, if all wait for it: those of the newest epoch, in which there are newcomers. They need nothing
         of members that are silent, and train on without these."""
         silent = self._roll.silent
-        here = [each for each in self._members if each in self._generation_members]
+        here = [each for each in self._members if each in self._gathering.members]
         heard = [each for each in here if each not in silent]
-        waiting = all(self._at_edge.get(each) == self._epoch for each in heard)
+        waiting = self._gathering.all_wait(heard, self._epoch)
         newcomers = [each for each in self._members if each not in here and each not in silent]
-        if self._meeting or not newcomers or not heard or not waiting:
+        if self._gathering.under_way or not newcomers or not heard or not waiting:
             return
         if all(each in self._roll for each in self._members):
             self._meet_without_missing()
 
     def _meet_without_missing(self) -> None:
         """The members meet, without those of them that were lost on the way, or have not come back."""
-        self._back_until_ns, lost = None, self._missing
-        for each in lost:
+        self._back_until_ns = None
+        self._meet_without(dict.fromkeys(self._missing, "it could not be heard when the job's ranks met"))
+
+    def _meet_without_blamed(self, now_ns: int) -> None:
+        """The members meet once more if some could not, without whoever is to blame for that."""
+        if self._gathering.under_way and self.ended is None:
+            blamed = self._gathering.to_blame(now_ns, round(self._limits.heartbeat_s / 2 * 1e9))
+            if blamed is not None:
+                member, count = blamed
+                why = f"{count} of the others could not reach it when the job's ranks met"
+                self._meet_without({member: why})
+
+    def _meet_without(self, lost: Mapping[int, str]) -> None:
+        """The members meet without these, and why."""
+        for each, why in lost.items():
             name = self._roll.name(each)
-            self._changes.dropped(name)
+            self._changes.dropped(name, why)
             self._shut_out.add(each)
+            self.condemned.append(each)
             if each in self._roll:
-                number = self._epochs_before + self._epoch + 1
-                why = f"evicted in epoch {number}: it could not be heard when the job's ranks met"
-                self._answer(self._roll.client_of(each), why)
-            if self._meeting:
-                self._stores.refuse(self._generation_members.index(each), f"{name} is lost")
+                number = self._gathering.epochs_before + self._epoch + 1
+                self._answer(self._roll.client_of(each), f"evicted in epoch {number}: {why}")
+            if self._gathering.under_way:
+                self._stores.refuse(self._gathering.members.index(each), f"{name} is lost")
         members = tuple(each for each in self._members if each not in lost)
-        if len(members) >= self._members_min:
+        if len(members) >= self._limits.members_min:
             self._regroup(members)
         else:
-            self.end(f"{len(members)} of at least {self._members_min} members are left", lost=tuple(lost))
+            self.end(
+                f"{len(members)} of at least {self._limits.members_min} members are left", lost=tuple(lost)
+            )
 
     def _regroup(self, members: Sequence[int]) -> None:
-        self._epochs_before, self._epoch = self._epochs_before + self._epoch, 0
-        self._generation += 1
-        self._generation_members = self._members = tuple(members)
-        self._meeting = True
+        self._gathering.begin(members, self._epoch)
+        self._epoch, self._members = 0, tuple(members)
         self._changes.forget()
-        self._present.clear()
-        self._at_edge.clear()
         self._finished.clear()
-        self._machine = self._machine_of(len(members))
+        self._machine = self._limits.machine(len(members))
         self._write(lambda journal: journal.change(self.generation()))
         order = messages.Regroup(
-            generation=self._generation, members=self._members, store=self._stores.another()
+            generation=self._gathering.number, members=self._members, store=self._stores.another()
         )
         for each in members:
             self._hellos.pop(each, None)
@@ -410,11 +393,11 @@ class Coordination:
             why = "the job has not begun yet: some of its ranks are still to come"
         elif self.over or self.ended is not None:
             why = "the job has ended"
-        elif self._meeting:
+        elif self._gathering.under_way:
             why = "the job's ranks are just meeting those that have joined; ask again"
         else:
             here = [each for each in self._members if each in self._roll]
-            why = self._operators.ask(client, message.member, here, self._members_min)
+            why = self._operators.ask(client, message.member, here, self._limits.members_min)
         if why is None:
             self._tell(message.member, message)
         else:
@@ -422,7 +405,7 @@ class Coordination:
 
     def _answer_operators(self, evicted: Sequence[int] = ()) -> None:
         """Those whose members are no longer there."""
-        ended, of = self.over or self.ended is not None, len(self._generation_members)
+        ended, of = self.over or self.ended is not None, len(self._gathering.members)
         answers = self._operators.answers(self._members, evicted, ended=ended, of=of, name=self._roll.name)
         self._answers += [(client, msgspec.json.encode(answer)) for client, answer in answers]
 
@@ -456,15 +439,20 @@ class Coordination:
         before, self._members = self._members, tuple(decision.members)
         self._shut_out.update(decision.evicted)
         self._epoch = decision.epoch or 0
-        epoch, here, of = self._epochs_before + self._epoch, len(self._members), len(self._generation_members)
-        newcomers = [each for each in self._members if each not in self._generation_members]
-        if self._meeting:
+        epoch, here, of = (
+            self._gathering.epochs_before + self._epoch,
+            len(self._members),
+            len(self._gathering.members),
+        )
+        newcomers = [each for each in self._members if each not in self._gathering.members]
+        if self._gathering.under_way:
             self._founded(epoch)
         elif newcomers:
             self._changes.expected([self._roll.name(each) for each in newcomers])
         elif decision.step is None:
-            leavers = self._roll.names(each for each in before if each not in self._members)
-            self._changes.left(epoch, leavers, here, of)
+            leavers = [each for each in before if each not in self._members]
+            self._left.update(leavers)
+            self._changes.left(epoch, self._roll.names(leavers), here, of)
         if decision.step is not None and self._epoch > 1:
             self._changes.lost(epoch, self._roll.names(decision.evicted), here, of, decision.step)
         self._changes.forget()
@@ -473,8 +461,8 @@ class Coordination:
 
     def _founded(self, epoch: int) -> None:
         """All of the generation have met."""
-        self._meeting, self.founded = False, True
-        if self._generation == 0:
+        self._gathering.under_way, self.founded = False, True
+        if self._gathering.number == 0:
             return
         newcomers = [each for each in self._members if each in self._roll.hosts]
         self._changes.joined(epoch, self._roll.names(newcomers), len(self._members))
@@ -491,8 +479,8 @@ class Coordination:
         self._end_if_finished()
 
     def _end_if_finished(self) -> None:
-        here = [member for member in self._members if member in self._generation_members]
-        if here and not self._meeting and all(member in self._finished for member in here):
+        here = [member for member in self._members if member in self._gathering.members]
+        if here and not self._gathering.under_way and all(member in self._finished for member in here):
             self.over = True
             for member in self._roll:
                 self._tell(member, messages.Over())

@@ -30,6 +30,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         command: of a rank.
         settings: of ranks, as environment variables.
         members_min, members_max: that the job may have.
+        replacements: first number of processes that its launcher started in the place of others, and the first beyond them.
     """
 
     host: str
@@ -39,6 +40,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str]
     members_min: int
     members_max: int
+    replacements: tuple[int, int] = (0, 0)
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):

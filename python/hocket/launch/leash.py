@@ -2,9 +2,9 @@
 
 A program of its own that uses only the standard library, run as `python -I -S leash.py` here or sent as text over ssh.
 Its standard input is a line of JSON (`argv`, `environment`, `directory`, `ranks_here`, `silence_s`, `towards`,
-`opens_meeting`, `goes_on`), then lines from the launcher: `signal NUMBER`, `end`, or an empty one as a sign of life. End of
-input means that the launcher is gone. A rank with a file in `goes_on` goes on without it, and says there what nobody else hears;
-others end. The rank has its own process group and no input, and dies with this process; orphaned
+`opens_meeting`, `goes_on`), then lines from the launcher: `signal NUMBER`, `end`, or an empty one as a sign of life. A variable
+without a value is removed. End of input means that the launcher is gone. A rank with a file in `goes_on` goes on without it, and
+says there what nobody else hears; others end. The rank has its own process group and no input, and dies with this process; orphaned
 descendants are reparented to this process, which ends them. The leash of rank 0 first finds an address and a port for
 torch's store, which that rank will serve, and prints them on its standard output.
 """
@@ -146,9 +146,10 @@ def reserve(address: str) -> socket.socket:
     return reserved
 
 
-def _name_interface(environment: dict[str, str]) -> None:
+def _name_interface(environment: dict[str, str | None]) -> None:
     """Name the interface towards rank 0 for Gloo, whose default is that of the host's name: loopback, or a foreign one."""
-    address = _own_address(environment["MASTER_ADDR"]) if "MASTER_ADDR" in environment else None
+    first = environment.get("MASTER_ADDR")
+    address = None if first is None else _own_address(first)
     if (
         address is None
         or address.startswith("127.")
@@ -198,7 +199,8 @@ def _become(order: dict[str, Any], parent: int) -> None:
             os._exit(SIGNALLED + signal.SIGKILL)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        environment = {**os.environ, **order["environment"]}
+        changed = {**os.environ, **order["environment"]}
+        environment = {name: value for name, value in changed.items() if value is not None}
         cores = max(1, len(os.sched_getaffinity(0)) // order["ranks_here"])
         environment.setdefault("OMP_NUM_THREADS", str(cores))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

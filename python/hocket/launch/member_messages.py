@@ -38,17 +38,28 @@ class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="joins"):
-    """First on the connection of a process that wants to become a member."""
+    """First on the connection of a process that wants to become a member, of that number if the launcher has started it."""
 
     host: Name
     process: int
     version: Name
+    member: Rank | None = None
 
 
 class AtEdge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="at_edge"):
     """A member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""
 
     epoch: int
+
+
+class CannotMeet(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="cannot_meet"
+):
+    """A member has given up on a meeting, since these members did not come to it in time; or since some did not, which it cannot
+    name."""
+
+    generation: int
+    missing: tuple[Rank, ...]
 
 
 class Notes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="notes"):
@@ -138,7 +149,7 @@ class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     """All members have finished."""
 
 
-FromMember = Comes | Back | Joins | Notes | AtEdge | Resumed | Finished | Asks | Hears
+FromMember = Comes | Back | Joins | Notes | AtEdge | CannotMeet | Resumed | Finished | Asks | Hears
 FromClient = FromMember | MustLeave
 FromCoordinator = (
     Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer | Asks | Hears | Unheard | Ends

@@ -23,6 +23,7 @@ from hocket.launch import member_messages as messages
 from hocket.launch.departure import Departure
 from hocket.launch.epoch import Epoch
 from hocket.launch.link import Link
+from hocket.launch.meetings import WAKE_S, Meetings
 from hocket.launch.rendezvous import Job
 from hocket.settings import Settings
 
@@ -32,10 +33,6 @@ QUIESCE_TIMEOUT_S = 10.0
 """For ops that run when an epoch ends: far longer than the longest."""
 FENCE_TIMEOUT_S = 0.2
 """How long a neighbour that was left behind may take to end before it is killed."""
-WAKE_S = 0.1
-"""Longest wait in which Ctrl-C is not noticed."""
-SAY_S = 10.0
-"""How often people hear that this member still waits."""
 JOINERS_HOST = 1 << 24
 """Beyond the numbers of hosts whose members share memory."""
 
@@ -59,8 +56,7 @@ class Membership:
         self._host = ""
         self._hosts: dict[int, str] = {}
         """Of those that wait to join, or have."""
-        self._regroup: messages.Regroup | None = None
-        """The meeting that was called last."""
+        self._meetings = Meetings(self._changed)
         self._first = 0
         """The step that the generation's machine calls 0."""
         self._pending: deque[Epoch] = deque()
@@ -99,7 +95,7 @@ class Membership:
         """
         timeout_s = job.settings.start_timeout_s
         with self._changed:
-            if self._called_again(generation):
+            if self._meetings.called_after(generation):
                 raise RendezvousError(f"{self._me}: the members of the job have changed again")
             self._engine, self._ranks, self._number = engine, job.members, job.members[job.rank]
             self._me, self._host = f"rank {job.rank} on {job.host}", job.host
@@ -112,11 +108,12 @@ class Membership:
             self._tell(messages.Comes(member=self._number, who=who, generation=generation))
             self._act(self._machine.linked(time.monotonic()))
             found = self._changed.wait_for(
-                lambda: self._pending or self._exit or self._called_again(generation), timeout_s
+                lambda: self._pending or self._exit or self._meetings.called_after(generation), timeout_s
             )
-            if self._called_again(generation):
+            if self._meetings.called_after(generation):
                 raise RendezvousError(f"{self._me}: the members of the job have changed again")
             if not found or self._exit:
+                self._tell(messages.CannotMeet(generation=generation, missing=()))
                 missing = f"not all {job.world} ranks came to the coordinator within {timeout_s:g} s"
                 raise RendezvousError(f"{self._exit or missing}\nhint: see what the others printed")
             self._pending.clear()
@@ -128,7 +125,8 @@ class Membership:
         RendezvousError: the coordinator refuses, the job ends, or its members do not come to the end of a step in time.
         """
         with self._changed:
-            self._tell(messages.Joins(host=host, process=os.getpid(), version=__version__))
+            number = self._settings.member
+            self._tell(messages.Joins(host=host, process=os.getpid(), version=__version__, member=number))
         return self.next_meeting(0, timeout_s, "they meet newcomers at the end of a step")
 
     def next_meeting(self, after: int, timeout_s: float, when: str) -> messages.Regroup:
@@ -136,26 +134,18 @@ class Membership:
 
         RendezvousError: the coordinator wants none any more, or calls none in time, which says `when` it would.
         """
-        deadline_s = time.monotonic() + timeout_s
-        said_s = time.monotonic()
         with self._changed:
-            while self._regroup is None or self._regroup.generation <= after:
-                if self._exit is not None or self._over:
-                    raise RendezvousError(f"{self._me}: {self._exit or 'the job has ended'}")
-                now_s = time.monotonic()
-                if now_s > deadline_s:
-                    raise RendezvousError(
-                        f"{self._me}: the job's ranks have not met this one within {timeout_s:g} s: {when}\n"
-                        "hint: see what `hocket run` and the ranks print"
-                    )
-                if now_s > said_s + SAY_S:
-                    said_s = now_s
-                    log.warning("%s waits for the others: %s", self._me, when)
-                self._changed.wait(WAKE_S)
-            return self._regroup
+            return self._meetings.later(after, timeout_s, who=self._me, when=when, why_none=self._over_why)
 
-    def _called_again(self, generation: int) -> bool:
-        return self._regroup is not None and self._regroup.generation > generation
+    def could_not_meet(self, generation: int, ranks: Sequence[int]) -> None:
+        """Complain of these ranks of a meeting, so that the others are called to another one without whom most miss."""
+        with self._changed:
+            complaint = self._meetings.complaint(generation, ranks)
+            if complaint is not None:
+                self._tell(complaint)
+
+    def _over_why(self) -> str | None:
+        return "the job has ended" if self._over and self._exit is None else self._exit
 
     @property
     def number(self) -> int:
@@ -178,10 +168,10 @@ class Membership:
         with self._changed:
             while True:
                 self._note_losses()
-                if self._regroup is not None and self._machine is None:
-                    return self._regroup
-                if self._exit is not None or self._over:
-                    raise PeerError(f"{self._me}: {self._exit or 'the job has ended'}")
+                if self._meetings.newest is not None and self._machine is None:
+                    return self._meetings.newest
+                if (why := self._over_why()) is not None:
+                    raise PeerError(f"{self._me}: {why}")
                 if self._pending or not self.newcomers:
                     return None
                 meanwhile()
@@ -377,7 +367,8 @@ class Membership:
             self._end(f"{why}; no other one came within {patience_s:g} s")
             return False
         with self._changed, contextlib.suppress(OSError):
-            generation = self._regroup.generation if self._regroup else 0 if self._ranks else None
+            newest = self._meetings.newest
+            generation = newest.generation if newest else 0 if self._ranks else None
             who = f"rank {self._number} on {self._host} (process {os.getpid()})"
             self._tell(messages.Back(member=self._number, who=who, host=self._host, generation=generation))
             if self._machine is not None:
@@ -397,7 +388,7 @@ class Membership:
                 if self._number < 0:
                     self._wait_as(member, host)
             case messages.Regroup() as meeting:
-                self._regroup, self._machine = meeting, None
+                self._meetings.newest, self._machine = meeting, None
                 self._link.forget(messages.AtEdge)
                 self._stopped_s = self._stopped_s or time.monotonic()
             case messages.Answer(text=text):

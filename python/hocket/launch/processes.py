@@ -125,6 +125,11 @@ class Process:
                     return None
 
     @property
+    def host(self) -> str:
+        """Where it runs, for people."""
+        return self.spec.host or "this machine"
+
+    @property
     def streams(self) -> list[tuple[IO[bytes], Channel]]:
         """Streams to read, and their channels."""
         assert self._leash.stdout is not None  # noqa: S101  # both are pipes
@@ -194,8 +199,12 @@ class Flow:
         """With all streams open."""
         self._selector = selectors.DefaultSelector()
         for process in processes:
-            for stream, channel in process.streams:
-                self._selector.register(stream, selectors.EVENT_READ, channel)
+            self.add(process)
+
+    def add(self, process: Process) -> None:
+        """One more."""
+        for stream, channel in process.streams:
+            self._selector.register(stream, selectors.EVENT_READ, channel)
 
     def move(self, timeout_s: float) -> None:
         """Show new output, waiting for it at most this long."""

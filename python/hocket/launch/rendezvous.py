@@ -96,6 +96,7 @@ class Job:
         threads: int | None = None,
         trace: str | os.PathLike[str] | None = None,
         elastic: bool = False,
+        connect_timeout_s: float | None = None,
     ) -> _native.Engine:
         """This rank's engine, connected to all others; every rank must call it.
 
@@ -103,6 +104,7 @@ class Job:
             threads: native threads; default `settings.threads`.
             trace: directory for `rank-N.hktrace`, created if missing; default `settings.trace`.
             elastic: a lost rank ends the epoch of members, not the job; alike on all ranks.
+            connect_timeout_s: longest wait for connections once all ranks are there; default `settings.start_timeout_s`.
 
         Raises:
             RendezvousError: ranks are missing, or cannot be reached.
@@ -134,7 +136,8 @@ class Job:
             peers = self.store.gather("engine", self.rank, self.world, mine, timeout_s)
             # Both ends of a pair must use the same number: the larger of the two.
             streams = [max(own, row[self.rank]) for own, (_, _, row) in zip(mine[2], peers, strict=True)]
-            engine.connect([(where, host) for where, host, _ in peers], timeout_s, streams)
+            connect_s = timeout_s if connect_timeout_s is None else connect_timeout_s
+            engine.connect([(where, host) for where, host, _ in peers], connect_s, streams)
         except BaseException:
             engine.close()
             raise

@@ -14,6 +14,7 @@ from hocket.launch import address as addresses
 from hocket.launch import listening
 from hocket.launch.coordination import Coordination
 from hocket.launch.journal import Journal
+from hocket.launch.member_limits import Limits
 from hocket.launch.processes import SIGNALLED
 from hocket.launch.run import Outcome, collected_signals
 from hocket.launch.running import announced
@@ -53,16 +54,16 @@ def resume(path: Path) -> Outcome:
         listeners = listening.under(served.host, interface=settings.interface, one_host=False)
         stores = Stores(served.host, listeners, secret)
         stack.callback(stores.close)
-        coordination = Coordination.restored(
-            journal,
-            heartbeat_s=settings.silence_max_s(elastic=True),
-            join_patience_s=settings.timeout_s,
-            stores=stores,
-        )
+        limits = Limits.of(settings, served.members_min, served.members_max)
+        coordination = Coordination.restored(journal, limits, stores)
         port = addresses.split(served.coordinator)[1]
         server = stack.enter_context(Server(listeners, port, secret, coordination))
         stack.enter_context(announced(served.coordinator, served.secret, served.command, settings))
         signals = stack.enter_context(collected_signals())
+        if range(*served.replacements):
+            log.warning(
+                "lost ranks are not replaced any more, as --respawn is its first launcher's: others may join"
+            )
         log.warning("the ranks of %s have %g s to come back", path, COME_BACK_S)
         lost = _wait(coordination, signals)
         if lost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from hocket.launch.sight import Sight
 
@@ -38,9 +38,9 @@ class Roll:
         return len(self._client_of)
 
     @property
-    def known(self) -> int:
-        """How many have been connected."""
-        return len(self._names)
+    def known(self) -> Collection[int]:
+        """All that have been connected."""
+        return self._names.keys()
 
     def enter(self, client: int, member: int, name: str) -> None:
         """It is connected. A name for people; the first one stays."""
@@ -77,10 +77,6 @@ class Roll:
                 self.silent.add(member)
             if found is not None:
                 yield member, found
-
-    def knows(self, member: int) -> bool:
-        """Whether it was ever connected."""
-        return member in self._names
 
     def name(self, member: int) -> str:
         """For people. Those that have not come back since a coordinator died have told none."""

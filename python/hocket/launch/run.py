@@ -14,36 +14,31 @@ import secrets
 import signal
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
-from hocket.errors import PeerError, RendezvousError, UsageError
+from hocket.errors import PeerError, UsageError
 from hocket.launch import address as addresses
-from hocket.launch import listening, output
+from hocket.launch import elastic, listening
 from hocket.launch.change_log import Ended
-from hocket.launch.coordination import Coordination
-from hocket.launch.journal import Journal, Served
+from hocket.launch.elastic import Elastic
 from hocket.launch.ledger import Ledger
-from hocket.launch.processes import SIGNALLED, SILENCE_S, Flow, Process, ProcessSpec, end_all
-from hocket.launch.running import announced
+from hocket.launch.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
+from hocket.launch.replacements import Replacements
 from hocket.launch.server import Server
+from hocket.launch.starting import TICK_S, Starter
 from hocket.launch.store import Store
-from hocket.launch.stores import Stores
 from hocket.launch.variables import variables
 from hocket.settings import Settings
 
-TICK_S = 0.02
 REPORT_S = 10.0
 """After a rank failed, or Ctrl-C, the others have this long to report and to end by themselves."""
 TERMINATE_S = 5.0
 """From SIGTERM to SIGKILL, and from there to the end of the leash."""
 LAST_LINES_SHOWN = 8
-COORDINATOR_TIMEOUT_S = 300.0
-"""How long ranks train on without a launcher that keeps a journal."""
 PUT_TIMEOUT_S = 10.0
 """Time-out for the launcher to reach its own store."""
 
@@ -102,6 +97,7 @@ def launch(
     quiet_others: bool = False,
     members_min: int | None = None,
     members_max: int | None = None,
+    respawn: int = 0,
     journal: Path | None = None,
     out: BinaryIO | None = None,
     err: BinaryIO | None = None,
@@ -118,6 +114,7 @@ def launch(
         members_min: the job goes on without ranks that it loses while so many are left; None: it ends with the first. The launcher
             serves the store.
         members_max: so many ranks it may have when others join; default: as many as are started.
+        respawn: an elastic job gets so many processes at most in the place of ranks that it loses.
         journal: an elastic job keeps one there, from which `resume` goes on when this process has died; ranks go on meanwhile.
         out, err: targets of the output; default: this process's own.
 
@@ -133,9 +130,9 @@ def launch(
     if not processes:
         raise UsageError("there is no rank to start")
     secret = secrets.token_hex(32)
-    settings = dataclasses.replace(settings or Settings.from_environment(), coordinator=None, joins=False)
-    patience_s = None if journal is None else settings.coordinator_timeout_s or COORDINATOR_TIMEOUT_S
-    settings = dataclasses.replace(settings, coordinator_timeout_s=patience_s)
+    settings = dataclasses.replace(
+        settings or Settings.from_environment(), coordinator=None, joins=False, member=None
+    )
     services = _Services()
     with contextlib.ExitStack() as stack:
         if serve:
@@ -146,56 +143,47 @@ def launch(
             )
             store = addresses.join(host, services.store.port)
             if members_min is not None:
-                stores = Stores(host, listeners, bytes.fromhex(secret))
-                stack.callback(stores.close)
-                services.coordination = Coordination(
-                    len(processes),
-                    members_min,
-                    members_max or len(processes),
-                    heartbeat_s=settings.silence_max_s(elastic=True),
-                    join_patience_s=settings.timeout_s,
-                    stores=stores,
+                services.elastic = elastic.serve(
+                    stack,
+                    processes,
+                    settings,
+                    host=host,
+                    listeners=listeners,
+                    secret=secret,
+                    members_min=members_min,
+                    members_max=members_max or len(processes),
+                    respawn=respawn,
+                    journal=journal,
                 )
-                services.coordinator = stack.enter_context(
-                    Server(listeners, 0, bytes.fromhex(secret), services.coordination)
-                )
-                where = addresses.join(host, services.coordinator.port)
-                settings = dataclasses.replace(settings, coordinator=where)
-                stack.enter_context(announced(where, secret, processes[0].argv, settings))
-                if journal is not None:
-                    served = Served(
-                        host=host,
-                        coordinator=where,
-                        secret=secret,
-                        command=tuple(processes[0].argv),
-                        settings=settings.to_environment(),
-                        members_min=members_min,
-                        members_max=members_max or len(processes),
-                    )
-                    kept = Journal.create(journal, served, services.coordination.generation())
-                    stack.callback(kept.close, done=True)
-                    services.coordination.journal = kept
+                settings = services.elastic.settings
             _put(values, store, bytes.fromhex(secret))
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
         signals = stack.enter_context(collected_signals())
-        environments = variables(processes, settings, store=store, served=serve, secret=secret)
-        running: list[Process] = []
-        stack.callback(end_all, running)
-        for rank, spec in enumerate(processes):
-            channels = output.channels(rank, len(processes), out, err, quiet_others=quiet_others)
-            running.append(Process(rank, spec, out=channels[0], err=channels[1]))
-        orders = _Orders(environments=environments, store=store, journal=journal)
-        begun = orders.give(running, signals, settings.start_timeout_s)
-        kind = _Watch if services.coordination is None else _ElasticWatch
-        failures = kind(begun, signals, services).until_the_end()
+        starter = Starter(
+            processes,
+            variables(processes, settings, store=store, served=serve, secret=secret),
+            store=store,
+            journal=journal,
+            out=out,
+            err=err,
+            quiet_others=quiet_others,
+        )
+        stack.callback(end_all, starter.running)
+        begun = starter.begin(signals, settings.start_timeout_s)
+        coordination = None
+        if services.elastic is None:
+            failures = _Watch(begun, signals, services).until_the_end()
+        else:
+            coordination = services.elastic.coordination
+            start = functools.partial(starter.replace, services.elastic.job)
+            replacements = Replacements(coordination, len(processes), respawn, start)
+            failures = _ElasticWatch(begun, signals, services, services.elastic, replacements).until_the_end()
     if signals:
         if signals[0] == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(SIGNALLED + signals[0])
-    return Outcome(
-        failures=tuple(failures), ended=None if services.coordination is None else services.coordination.ended
-    )
+    return Outcome(failures=tuple(failures), ended=None if coordination is None else coordination.ended)
 
 
 @dataclass
@@ -204,58 +192,7 @@ class _Services:
 
     ledger: Ledger = field(default_factory=Ledger)
     store: Server | None = None
-    coordination: Coordination | None = None
-    coordinator: Server | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Orders:
-    """Order the leashes to start the ranks."""
-
-    environments: Sequence[dict[str, str]]
-    store: str
-    journal: Path | None
-
-    def give(self, processes: Sequence[Process], signals: list[int], timeout_s: float) -> Sequence[Process]:
-        """Start rank 0, whose leash first announces torch's store, then the others.
-
-        Returns the started ones: all, or rank 0 alone if it ended before that, or a signal came.
-        """
-        first, *others = processes
-        machines = Counter(_machine(process.spec) for process in processes)
-        first.order(self._order(first, machines, None))
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            ended = (
-                first.code is not None
-            )  # before polling: a program may end at once, and the others must run all the same
-            if (meeting := first.meeting(TICK_S)) is not None:
-                break
-            if signals or ended:
-                return [first]
-            if time.monotonic() > deadline_s:
-                raise RendezvousError(
-                    f"rank 0 on {first.spec.host or 'this machine'} did not start within {timeout_s:g} s\n"
-                    "hint: see whether its host answers; HOCKET_START_TIMEOUT_S gives it longer"
-                )
-        for process in others:
-            process.order(self._order(process, machines, meeting))
-        return processes
-
-    def _order(
-        self, process: Process, machines: Counter[str | None], meeting: dict[str, str] | None
-    ) -> dict[str, object]:
-        spec = process.spec
-        return {
-            "argv": list(spec.argv),
-            "environment": {**spec.environment, **self.environments[process.rank], **(meeting or {})},
-            "directory": str(Path.cwd()),
-            "ranks_here": machines[_machine(spec)],
-            "silence_s": SILENCE_S if spec.remote else 0,
-            "towards": addresses.split(self.store)[0],
-            "opens_meeting": meeting is None,
-            "goes_on": None if self.journal is None else f"{self.journal.absolute()}.rank{process.rank}.log",
-        }
+    elastic: Elastic | None = None
 
 
 def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
@@ -283,6 +220,9 @@ class _Watch:
         running = list(self._processes)
         heeded = 0
         while running or self._goes_on_elsewhere():
+            for process in self._started_meanwhile(running):
+                flow.add(process)
+                running.append(process)
             flow.move(TICK_S)
             ended = [process for process in running if process.code is not None]
             running = [process for process in running if process not in ended]
@@ -307,6 +247,11 @@ class _Watch:
     def _goes_on_elsewhere(self) -> bool:
         """Whether ranks train that others have started."""
         return False
+
+    def _started_meanwhile(self, running: Sequence[Process]) -> Iterable[Process]:
+        """Processes that train with those that are `running`."""
+        del running
+        return ()
 
     def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
         """Those of the processes that have just failed because of which the job ends; `running`: the others."""
@@ -349,57 +294,88 @@ class _Watch:
 class _ElasticWatch(_Watch):
     """The same of an elastic job: a rank that fails is lost, and the others go on as the coordinator decides."""
 
-    def __init__(self, processes: Sequence[Process], signals: list[int], services: _Services) -> None:
+    def __init__(
+        self,
+        processes: Sequence[Process],
+        signals: list[int],
+        services: _Services,
+        elastic: Elastic,
+        replacements: Replacements,
+    ) -> None:
         """The launcher serves the coordinator."""
         super().__init__(processes, signals, services)
+        self._coordination, self._coordinator = elastic.coordination, elastic.coordinator
+        self._replacements = replacements
         self._all = {process.rank: process for process in self._processes}
+        self._condemned: dict[Process, float] = {}
+        """Until when their leashes may take to end them: a host that is cut off takes for ever."""
         self._lost: list[Process] = []
 
     def _goes_on_elsewhere(self) -> bool:
-        coordination = self._services.coordination
-        return coordination is not None and coordination.goes_on and not self._steps
+        return self._coordination.goes_on and not self._steps
 
     def _plan_the_end(self, patience_s: float) -> None:
-        coordination, coordinator = self._services.coordination, self._services.coordinator
-        if coordination is not None and coordinator is not None:
-            coordinator.call(coordination.end_all)
+        self._coordinator.call(self._coordination.end_all)
         super()._plan_the_end(patience_s)
 
-    def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
-        coordination, coordinator = self._services.coordination, self._services.coordinator
-        if coordination is None or coordinator is None:
-            return failed
-        for process in failed:
-            log.warning("%s", _failure(process))
-            coordinator.call(functools.partial(coordination.gone, process.rank))
-        while coordination.condemned:
-            # Those that have joined were started by others, and end when they hear of it.
-            if (condemned := self._all.get(coordination.condemned.popleft())) is not None:
+    def _started_meanwhile(self, running: Sequence[Process]) -> Iterable[Process]:
+        if self._steps:
+            return ()
+        if not self._may_be_joined(running):
+            for process in filter(self._replacements.waits, running):
+                process.signal(signal.SIGKILL)
+            return ()
+        started = tuple(self._replacements.started())
+        self._all.update((process.rank, process) for process in started)
+        return started
+
+    def _may_be_joined(self, running: Sequence[Process]) -> bool:
+        """Whether there is somebody with the job's state whom others may still meet."""
+        job = self._coordination
+        if job.over or job.ended is not None:
+            return False
+        return job.goes_on or any(not self._replacements.waits(process) for process in running)
+
+    def _end_condemned(self, running: Sequence[Process]) -> None:
+        now_s = time.monotonic()
+        while self._coordination.condemned:
+            # Those that have joined by themselves were started by others, and end when they hear of it.
+            if (condemned := self._all.get(self._coordination.condemned.popleft())) is not None:
                 condemned.signal(signal.SIGKILL)
-        if not coordination.founded:
+                self._condemned[condemned] = now_s + TERMINATE_S
+        for process, until_s in tuple(self._condemned.items()):
+            if process not in running:
+                del self._condemned[process]
+            elif now_s > until_s:
+                process.kill()
+
+    def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
+        job = self._coordination
+        for process in failed:
+            if self._replacements.is_new(process) and not self._may_be_joined(running):
+                log.info("rank %d ends before it has joined: the job has ended", process.rank)
+                continue
+            log.warning("%s", _failure(process))
+            self._coordinator.call(functools.partial(job.gone, process.rank))
+            self._replacements.lost(process)
+        self._end_condemned(running)
+        if not job.founded:
             return failed
-        if coordination.over:
+        if job.over:
             # The death of one that was left behind may be noticed only when the others have finished.
-            return [process for process in failed if coordination.has(process.rank)]
+            return [process for process in failed if job.has(process.rank)]
         self._lost += failed
-        succeeded = any(
-            process.code == 0 and coordination.has(process.rank) for process in self._all.values()
-        )
-        if coordination.ended is not None or not (running or succeeded or coordination.goes_on):
+        succeeded = any(process.code == 0 and job.has(process.rank) for process in self._all.values())
+        trained = [process for process in running if not self._replacements.waits(process)]
+        if job.ended is not None or not (trained or succeeded or job.goes_on):
             lost, self._lost = self._lost, []
-            return lost
+            return [process for process in lost if not self._replacements.made_up_for(process)]
         return []
 
 
 def _failure(process: Process) -> Failure:
     lines = tuple(line.decode(errors="replace") for line in process.err.last)
-    host = process.spec.host or "this machine"
-    return Failure(rank=process.rank, host=host, code=process.code or 0, last_lines=lines)
-
-
-def _machine(spec: ProcessSpec) -> str | None:
-    """Ranks behind a local prefix share this machine's cores, whatever the names of their hosts."""
-    return spec.host if spec.remote else None
+    return Failure(rank=process.rank, host=process.host, code=process.code or 0, last_lines=lines)
 
 
 @contextlib.contextmanager

@@ -39,16 +39,22 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
         """A description for people."""
         return f"{self.process}: {shlex.join(self.command)}"
 
-    def for_newcomer(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a process that is to join it, instead of this one."""
+    @property
+    def of_newcomer(self) -> dict[str, str | None]:
+        """Variables of a process that is to join it; None: those that it must not have."""
         return {
-            **{name: value for name, value in environment.items() if name not in OF_A_RANK},
+            **dict.fromkeys(OF_A_RANK),
             "PYTHONUNBUFFERED": "1",
             **self.settings,
             "HOCKET_JOINS": "1",
             "HOCKET_COORDINATOR": self.coordinator,
             "HOCKET_SECRET": self.secret,
         }
+
+    def for_newcomer(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a process that is to join it, instead of this one."""
+        changed = {**environment, **self.of_newcomer}
+        return {name: value for name, value in changed.items() if value is not None}
 
 
 def directory() -> Path:
@@ -65,7 +71,9 @@ def directory() -> Path:
 
 
 @contextlib.contextmanager
-def announced(coordinator: str, secret: str, command: Sequence[str], settings: Settings) -> Iterator[None]:
+def announced(
+    coordinator: str, secret: str, command: Sequence[str], settings: Settings
+) -> Iterator[RunningJob]:
     """While this process launches a job, others find it. It runs all the same where no file can be kept."""
     job = RunningJob(
         process=os.getpid(),
@@ -83,7 +91,7 @@ def announced(coordinator: str, secret: str, command: Sequence[str], settings: S
             log.info("others may join with `hocket join --job-file %s`", path)
         except (OSError, UsageError) as error:
             log.warning("`hocket leave` and `hocket join` will not find this job: %s", error)
-        yield
+        yield job
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ OF_A_RANK = (
     "HOCKET_WORLD",
     "HOCKET_LOCAL_RANK",
     "HOCKET_LOCAL_WORLD",
+    "HOCKET_MEMBER",
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
@@ -42,6 +43,7 @@ def variables(
         # Of a rank that launches others, these have another coordinator, or none.
         "HOCKET_COORDINATOR": "",
         "HOCKET_JOINS": "",
+        "HOCKET_MEMBER": "",
         **settings.to_environment(),
         "HOCKET_STORE_SERVED": str(int(served)),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hocket.errors import PeerError, RendezvousError
+from hocket.errors import EpochError, PeerError, RendezvousError
 from hocket.launch.member_messages import Regroup
 from hocket.settings import Settings
 from hocket.torch.framework import Torch
@@ -98,8 +98,8 @@ class Members:
                 session, loop = self.begin(source, spans(), standing)
                 share_states(session, holders)
                 return session, loop
-            except (PeerError, RendezvousError) as error:
-                if error.rank == process.job.rank:
+            except (EpochError, PeerError, RendezvousError) as error:
+                if not isinstance(error, EpochError) and error.rank == process.job.rank:
                     # The mistake is this one's.
                     raise
                 order = process.next_meeting(process.generation, error)

@@ -18,7 +18,7 @@ from typing import Any
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
-from hocket.errors import Error, RendezvousError, UsageError
+from hocket.errors import Error, PeerError, RendezvousError, UsageError
 from hocket.launch import tuning
 from hocket.launch.clock import ClockLog
 from hocket.launch.first_file import of_rank_0
@@ -73,7 +73,11 @@ class Process:
     def engine(self) -> _native.Engine:
         """Connected to all ranks; the first use connects, on every rank."""
         if self._engine is None:
-            self._engine = self.everyone.engine(elastic=self.elastic, trace=self._trace)
+            # Ranks that train wait for a newcomer that hangs no longer than for one that hangs later.
+            connect_s = self._settings.silence_max_s(elastic=True) if self.generation else None
+            self._engine = self.everyone.engine(
+                elastic=self.elastic, trace=self._trace, connect_timeout_s=connect_s
+            )
             if self.generation == 0:
                 self._log_clock()
         return self._engine
@@ -114,6 +118,8 @@ class Process:
     def next_meeting(self, after: int, error: Error) -> Regroup:
         """The ranks of generation `after` could not meet, this one because of `error`. It is raised unless they meet once more."""
         assert self._membership is not None  # noqa: S101  # it has heard of the meeting
+        if isinstance(error, RendezvousError | PeerError) and error.missing:
+            self._membership.could_not_meet(after, error.missing)
         try:
             return self._membership.next_meeting(after, AGAIN_S, error.summary)
         except RendezvousError as none:

@@ -47,6 +47,13 @@ pub enum Action {
     Write(Decision),
     /// End this member's process where that is possible: it is being evicted.
     Kill(Member),
+    /// Too few members are left: the job waits for others to join.
+    Wait {
+        /// Members that could go on.
+        left: usize,
+        /// Who is missing.
+        lost: Vec<Member>,
+    },
     /// The job ends; members have been told.
     End(Ending),
 }

@@ -116,8 +116,12 @@ fn too_few_members_wait_and_then_end() {
     let limits = Limits { members_min: 2, rejoin_patience: SECOND * 10, ..Limits::default() };
     let mut coordinator = coordinator(2, limits);
     coordinator.handle(Event::Unlinked(Member(1)), SECOND);
-    assert_eq!(decided(&note(&mut coordinator, 0, report(5, false, &[1]), SECOND)), None);
+    let actions = note(&mut coordinator, 0, report(5, false, &[1]), SECOND);
+    assert_eq!(decided(&actions), None);
+    let waits = Action::Wait { left: 1, lost: vec![Member(1)] };
+    assert!(actions.contains(&waits), "{actions:?}");
     let actions = wait(&mut coordinator, SECOND, 12);
+    assert!(!actions.contains(&waits), "it is said once: {actions:?}");
     let ending = Ending::BelowMinimum { left: 1, needed: 2, waited: SECOND * 10, lost: vec![Member(1)] };
     assert!(actions.contains(&Action::End(ending.clone())), "{actions:?}");
     assert!(actions.contains(&Action::Send { to: Member(0), order: Order::End(ending) }));

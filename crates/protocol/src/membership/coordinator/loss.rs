@@ -124,12 +124,13 @@ impl Coordinator {
     }
 
     fn wait_for_members(&mut self, left: usize) -> Vec<Action> {
-        let since = *self.short_since.get_or_insert(self.awake);
-        if self.awake <= since + self.limits.rejoin_patience {
-            return Vec::new();
-        }
         let (needed, waited) = (self.limits.members_min, self.limits.rejoin_patience);
-        let lost = self.lost();
+        let (begins, lost) = (self.short_since.is_none(), self.lost());
+        let since = *self.short_since.get_or_insert(self.awake);
+        if self.awake <= since + waited {
+            let says = begins && !waited.is_zero();
+            return if says { vec![Action::Wait { left, lost }] } else { Vec::new() };
+        }
         self.end(Ending::BelowMinimum { left, needed, waited, lost })
     }
 }
