@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.artefacts.change import Change
-from hocket.artefacts.trace import append_change
+from hocket.artefacts.members_change import MembersChange
+from hocket.artefacts.trace import append_change, append_members_change
 from hocket.report import build, numbers, timeline
 from hocket.report.learning import LINE_POINTS_MAX, decimated
 from hocket.report.markup import data, tag
@@ -107,6 +108,40 @@ def test_page_shows_what_the_job_changed(tmp_path: Path) -> None:
     assert [(row["step"], row["what"], row["after_s"]) for row in rows] == [
         (13, "adopted", None),
         (19, "kept", 1.2),
+    ]
+
+
+def test_page_shows_who_was_lost_and_who_came(tmp_path: Path) -> None:
+    """Somebody who trains on machines that come and go would not see what the changes cost, or why training stood still."""
+    directory = write_trace(tmp_path, SMALL)
+    assert "members" not in numbers(directory)
+    lost = MembersChange(
+        what="lost",
+        who=HOSTILE,
+        epoch=2,
+        ranks=3,
+        step=17,
+        noticed="a rank was not heard for 5 s",
+        decided_s=0.009,
+        stopped_s=0.038,
+        again=True,
+    )
+    for each in (lost, MembersChange(what="joined", who="rank 4", epoch=3, ranks=4, stopped_s=0.5)):
+        append_members_change(directory, each)
+    page = page_of(directory)
+    assert (
+        f"Ranks were lost once, joined once. Training stood still for 538{NARROW_SPACE}ms in all."
+        in page.text
+    )
+    assert HOSTILE[:10] in page.text
+    assert (
+        "a rank was not heard for 5 s; the others went on from step 17; one step was reduced again"
+        in page.text
+    )
+    rows = numbers(directory)["members"]
+    assert [(row["what"], row["step"], row["decided_s"]) for row in rows] == [
+        ("lost", 17, 0.009),
+        ("joined", None, None),
     ]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from hocket.artefacts.trace import read
 from hocket.launch.processes import SIGNALLED, ProcessSpec
 from hocket.launch.run import Outcome, launch
 from hocket.settings import Settings
@@ -42,12 +43,13 @@ def run(
     script: Path = SCRIPT,
     members_min: int = 1,
     heartbeat_s: float = 10.0,
+    trace: str | None = None,
 ) -> tuple[Outcome, str]:
     """A job with a rank on each host; `victims` as the script has them."""
     out = io.BytesIO()
     outcome = launch(
         [ProcessSpec(argv=warm.command(script, str(directory), *victims), host=host) for host in hosts],
-        settings=Settings(timeout_s=60, start_timeout_s=60, heartbeat_timeout_s=heartbeat_s),
+        settings=Settings(timeout_s=60, start_timeout_s=60, heartbeat_timeout_s=heartbeat_s, trace=trace),
         members_min=members_min,
         out=out,
         err=out,
@@ -107,9 +109,20 @@ def test_ranks_are_lost_one_after_the_other_until_one_is_left(
     hosts: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Broken: a job would survive one loss, and not the next, or not that of rank 0."""
-    outcome, output = run(tmp_path, list(hosts), "0:2:launched", "3:5:forward", "1:8:prepared")
+    trace = tmp_path / "trace"
+    outcome, output = run(
+        tmp_path, list(hosts), "0:2:launched", "3:5:forward", "1:8:prepared", trace=str(trace)
+    )
     assert outcome.code == 0, output
     check(tmp_path, 4, {0: {2}, 3: {5}, 1: {8}})
+    changes = [
+        (each.what, each.who[:6], each.ranks, each.step, each.again) for each in read(trace).members_changes()
+    ]
+    assert changes == [
+        ("lost", "rank 0", 3, 2, True),
+        ("lost", "rank 3", 2, 5, True),
+        ("lost", "rank 1", 1, 8, True),
+    ]
     assert "1 of 4 ranks go on, from step 8" in caplog.text
 
 

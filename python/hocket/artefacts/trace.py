@@ -23,6 +23,7 @@ from hocket import _native
 from hocket.artefacts.change import Change
 from hocket.artefacts.clock import Alignment, Reading
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.upgrade import current
@@ -57,6 +58,7 @@ RECORD_BYTES = _native.TRACE_RECORD_BYTES
 
 _clock_decoder = msgspec.json.Decoder(Reading)
 _change_decoder = msgspec.json.Decoder(Change)
+_members_change_decoder = msgspec.json.Decoder(MembersChange)
 
 
 class Kind(IntEnum):
@@ -178,6 +180,15 @@ class Trace:
         """
         return _read_lines(changes_file(self.directory), _change_decoder.decode, "a change of a plan")
 
+    def members_changes(self) -> tuple[MembersChange, ...]:
+        """Who was lost, left or joined, in order; a last line that was cut off is left out.
+
+        Raises ArtefactError when another is no change of members.
+        """
+        return _read_lines(
+            members_file(self.directory), _members_change_decoder.decode, "a change of members"
+        )
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -276,6 +287,11 @@ def append_change(directory: Path, change: Change) -> None:
     _append(changes_file(directory), change)
 
 
+def append_members_change(directory: Path, change: MembersChange) -> None:
+    """Add who was lost, has left or has joined. Raises ArtefactError when it cannot be written."""
+    _append(members_file(directory), change)
+
+
 def read_clock(directory: Path, rank: int) -> tuple[Reading, ...]:
     """Readings of a rank's clock, as they were made; none when there is no file. A last line that was cut off is left out.
 
@@ -292,6 +308,11 @@ def records_file(directory: Path, rank: int) -> Path:
 def metrics_file(directory: Path, rank: int) -> Path:
     """Where a rank's logged values go, one JSON object a line."""
     return directory / f"metrics-{rank}.jsonl"
+
+
+def members_file(directory: Path) -> Path:
+    """Where the launcher of an elastic job writes changes of its members, one `MembersChange` a line."""
+    return directory / "members.jsonl"
 
 
 def changes_file(directory: Path) -> Path:
@@ -385,7 +406,7 @@ def _check_version(path: Path, version: object, newest: int) -> None:
         )
 
 
-def _append(path: Path, line: dict[str, Any] | Reading | Change) -> None:
+def _append(path: Path, line: dict[str, Any] | Reading | Change | MembersChange) -> None:
     try:
         with path.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")

@@ -6,6 +6,13 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hocket.artefacts.members_change import MembersChange
+from hocket.artefacts.trace import append_members_change, members_file
+from hocket.errors import ArtefactError
 
 log = logging.getLogger("hocket.coordinator")
 
@@ -19,24 +26,33 @@ class Ended:
 
 
 class ChangeLog:
-    """A line for each change, with how long it took to decide."""
+    """A line for each change, with how long it took to decide, and one in the trace, if there is one."""
 
-    def __init__(self) -> None:
-        """Nothing changes."""
+    def __init__(self, trace: Path | None = None, *, begins: bool = False) -> None:
+        """Nothing changes. `trace`: its directory, in which a job that `begins` replaces what another one has left."""
+        if trace is not None and begins:
+            members_file(trace).unlink(missing_ok=True)
+        self.steps_before = 0
+        """Those that the job had made when its ranks met last: within a generation, the machine counts from there."""
+        self._trace = trace
         self._since_ns: int | None = None
+        self._noticed: str | None = None
+        self._change: MembersChange | None = None
+        """The last one, after which nobody trains yet."""
 
-    def begin(self) -> None:
-        """A member's connection has ended, or it has reported; more may follow."""
+    def begin(self, noticed: str) -> None:
+        """Something was noticed of a member, such as the end of its connection. More may follow."""
         if self._since_ns is None:
-            self._since_ns = time.monotonic_ns()
+            self._since_ns, self._noticed = time.monotonic_ns(), noticed
 
     def forget(self) -> None:
         """Members meet anew."""
-        self._since_ns = None
+        self._since_ns = self._noticed = None
 
     def lost(self, epoch: int, names: str, here: int, of: int, step: int) -> None:
         """Decided: `here` of `of` members go on without those."""
-        after_ms = 0.0 if self._since_ns is None else (time.monotonic_ns() - self._since_ns) * 1e-6
+        after_s = 0.0 if self._since_ns is None else (time.monotonic_ns() - self._since_ns) * 1e-9
+        step += self.steps_before
         log.warning(
             "epoch %d without %s: %d of %d ranks go on, from step %d; decided %.0f ms after the loss was noticed",
             epoch,
@@ -44,12 +60,24 @@ class ChangeLog:
             here,
             of,
             step,
-            after_ms,
+            after_s * 1e3,
+        )
+        self._take_down(
+            MembersChange(
+                what="lost",
+                who=names,
+                epoch=epoch,
+                ranks=here,
+                step=step,
+                noticed=self._noticed,
+                decided_s=after_s,
+            )
         )
 
     def left(self, epoch: int, names: str, here: int, of: int) -> None:
         """Those have left in order."""
         log.warning("epoch %d after %s has left: %d of %d ranks go on", epoch, names, here, of)
+        self._take_down(MembersChange(what="left", who=names, epoch=epoch, ranks=here))
 
     def expected(self, names: Sequence[str]) -> None:
         """Those wait to join."""
@@ -59,6 +87,7 @@ class ChangeLog:
     def joined(self, epoch: int, names: str, here: int) -> None:
         """All have met."""
         log.warning("epoch %d with %s: %d ranks go on", epoch, names or "the others", here)
+        self._take_down(MembersChange(what="joined", who=names or "nobody", epoch=epoch, ranks=here))
 
     def full(self, name: str, ranks: int) -> None:
         """It waits until there is room."""
@@ -78,3 +107,25 @@ class ChangeLog:
         log.warning(
             "epoch %d: training goes on, %.0f ms after rank %d stopped; %s", epoch, took_s * 1e3, rank, work
         )
+        if self._change is not None:
+            self._write(replace(self._change, stopped_s=took_s, again=again))
+
+    def end(self) -> None:
+        """The job has ended."""
+        if self._change is not None:
+            self._write(self._change)
+
+    def _take_down(self, change: MembersChange) -> None:
+        self.end()
+        self._change = change
+
+    def _write(self, change: MembersChange) -> None:
+        self._change = None
+        if self._trace is None:
+            return
+        try:
+            self._trace.mkdir(parents=True, exist_ok=True)
+            append_members_change(self._trace, change)
+        except (ArtefactError, OSError) as error:
+            log.warning("changes of members are not in the trace any more: %s", error)
+            self._trace = None

@@ -34,10 +34,16 @@ TICK_NS = 50_000_000
 
 
 class Coordination:
-    """Decides which members go on; a `Machine` for `launch.server`. The launcher reads what is
-    public."""
+    """Decides which members go on; a `Machine` for `launch.server`. The launcher reads what is public."""
 
-    def __init__(self, founders: int, limits: Limits, stores: Stores, kept: range = range(0)) -> None:
+    def __init__(
+        self,
+        founders: int,
+        limits: Limits,
+        stores: Stores,
+        kept: range = range(0),
+        changes: ChangeLog | None = None,
+    ) -> None:
         """Of a job that `founders` members begin, which others may join at `stores`. `kept`: numbers of those that the launcher
         starts in the place of others."""
         self._limits = limits
@@ -69,17 +75,18 @@ class Coordination:
         """Whether the first epoch is decided: before that, all founders are needed."""
         self.over = False
         """Whether all members have finished in order."""
-        self._changes = ChangeLog()
+        self._changes = changes or ChangeLog()
         self.condemned: deque[int] = deque()
         """Members whose processes should be killed: the others go on without them."""
         self.ended: Ended | None = None
         """Why the job ends before its scripts do."""
 
     @classmethod
-    def restored(cls, journal: Journal, limits: Limits, stores: Stores) -> Coordination:
+    def restored(cls, journal: Journal, limits: Limits, stores: Stores, changes: ChangeLog) -> Coordination:
         """Goes on where another one has died. Members come back by themselves; if they were about to meet, they meet anew."""
         generation = journal.generation
-        made = cls(len(generation.members), limits, stores, range(*journal.served.replacements))
+        kept = range(*journal.served.replacements)
+        made = cls(len(generation.members), limits, stores, kept, changes)
         made.journal = journal
         records = journal.records
         decisions, _ = _native.read_journal(records)
@@ -103,6 +110,7 @@ class Coordination:
         if self.over or self.ended is not None:
             return
         self.ended = Ended(why=why, lost=lost)
+        self._changes.end()
         for each in self._roll:
             self._tell(each, messages.Answer(done=False, text=f"the job ends: {why}"))
         self._answer_operators()
@@ -172,6 +180,7 @@ class Coordination:
                 self._finish(member, message.steps)
             case messages.Resumed() if self._members and member == self._members[0]:
                 epoch = self._gathering.epochs_before + message.epoch
+                self._changes.steps_before = message.steps_before
                 self._changes.resumed(epoch, member, message.took_s, again=message.again)
 
     def answers(self) -> list[tuple[int, bytes]]:
@@ -191,7 +200,7 @@ class Coordination:
         if self.over:
             return
         if self.has(member):
-            self._changes.begin()
+            self._changes.begin("a connection ended")
         self._unlinked(member)
 
     def _unlinked(self, member: int) -> None:
@@ -229,6 +238,8 @@ class Coordination:
                 if found == "ask":
                     self._tell(member, messages.Asks())
                 else:
+                    silence_s = self._limits.heartbeat_s
+                    self._changes.begin(f"a rank was not heard for {silence_s:g} s")
                     self._unlinked(member)
                     self._regroup_at_the_edge()
             self._act(self._machine.tick(now_ns * 1e-9))
@@ -271,6 +282,7 @@ class Coordination:
             return
         self._roll.enter(client, member, message.who)
         self._changes.back(message.who)
+        self._changes.steps_before = max(self._changes.steps_before, message.steps_before)
         if member not in self._gathering.members:
             self._await(member, message.host)
         elif not self._gathering.under_way:
@@ -323,7 +335,7 @@ class Coordination:
                 return
             actions = self._machine.note(member, note, now_ns * 1e-9)
         if actions and member in self._members:
-            self._changes.begin()
+            self._changes.begin("another rank missed it")
         self._act(actions)
 
     def _regroup_at_the_edge(self) -> None:
@@ -482,6 +494,7 @@ class Coordination:
         here = [member for member in self._members if member in self._gathering.members]
         if here and not self._gathering.under_way and all(member in self._finished for member in here):
             self.over = True
+            self._changes.end()
             for member in self._roll:
                 self._tell(member, messages.Over())
             self._answer_operators()

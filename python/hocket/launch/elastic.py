@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.launch import address as addresses
+from hocket.launch.change_log import ChangeLog
 from hocket.launch.coordination import Coordination
 from hocket.launch.journal import Journal, Served
 from hocket.launch.member_limits import Limits
@@ -65,7 +66,9 @@ def serve(
     stores = Stores(host, listeners, bytes.fromhex(secret))
     stack.callback(stores.close)
     kept = numbers(len(processes), respawn)
-    coordination = Coordination(len(processes), Limits.of(settings, members_min, members_max), stores, kept)
+    limits = Limits.of(settings, members_min, members_max)
+    changes = ChangeLog(None if settings.trace is None else Path(settings.trace), begins=True)
+    coordination = Coordination(len(processes), limits, stores, kept, changes)
     coordinator = stack.enter_context(Server(listeners, 0, bytes.fromhex(secret), coordination))
     where = addresses.join(host, coordinator.port)
     settings = dataclasses.replace(settings, coordinator=where)

@@ -29,12 +29,13 @@ class Comes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="back"):
     """First on another connection of a member that has lost the coordinator: which it is, and the last meeting that it was called
-    to; none if it waits for its first."""
+    to; none if it waits for its first. `steps_before`: those that the job had made then."""
 
     member: Rank
     who: Name
     host: Name
     generation: Rank | None
+    steps_before: int
 
 
 class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="joins"):
@@ -69,11 +70,13 @@ class Notes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 
 class Resumed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="resumed"):
-    """A member trains in an epoch: what it went through, for people."""
+    """A member trains in an epoch: what it went through, for people. `steps_before`: those that the job had made when its ranks met
+    last."""
 
     epoch: int
     took_s: float
     again: bool
+    steps_before: int
 
 
 class Finished(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="finished"):

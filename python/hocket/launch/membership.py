@@ -274,7 +274,7 @@ class Membership:
         with self._changed:
             took_s = 0.0 if self._stopped_s is None else time.monotonic() - self._stopped_s
             self._stopped_s = None
-            self._tell(messages.Resumed(epoch=epoch, took_s=took_s, again=again))
+            self._tell(messages.Resumed(epoch=epoch, took_s=took_s, again=again, steps_before=self._first))
 
     def finish(self, timeout_s: float) -> None:
         """The script has ended in order. Waits until all others' have, since they may still ask what this one knows."""
@@ -370,7 +370,15 @@ class Membership:
             newest = self._meetings.newest
             generation = newest.generation if newest else 0 if self._ranks else None
             who = f"rank {self._number} on {self._host} (process {os.getpid()})"
-            self._tell(messages.Back(member=self._number, who=who, host=self._host, generation=generation))
+            self._tell(
+                messages.Back(
+                    member=self._number,
+                    who=who,
+                    host=self._host,
+                    generation=generation,
+                    steps_before=self._first,
+                )
+            )
             if self._machine is not None:
                 self._act(self._machine.linked(time.monotonic()))
             self._link.tell_again()

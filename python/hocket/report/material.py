@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 
 from hocket.artefacts import trace
 from hocket.artefacts.change import Change
+from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.plan import Candidate
 from hocket.artefacts.trace import RUN_FILE, RankRecords, RunInfo, metrics_file, records_file
 from hocket.errors import ArtefactError
@@ -87,6 +88,7 @@ class Material:
     metrics: tuple[tuple[dict[str, Any], ...], ...]
     comparison: Comparison | None
     changes: tuple[Change, ...]
+    members_changes: tuple[MembersChange, ...]
     notes: tuple[str, ...]
 
     def of_kind(self, rank: int, kind: int) -> Records:
@@ -163,6 +165,7 @@ def load(directory: Path) -> Material:
         tuple(metrics),
         _comparison(directory / "comparison.json"),
         read.changes(),
+        read.members_changes(),
         tuple(notes),
     )
 
