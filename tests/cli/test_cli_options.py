@@ -141,6 +141,11 @@ def hocket_says(*arguments, **options):
         (["run", "--elastic", "4", "x.py"], 2, "`4` is not MIN:MAX, two numbers of ranks such as 2:4"),
         (["run", "--elastic", "2:4", "-n", "5", "true"], 2, "starts with a number of ranks that it may have"),
         (["run", "--respawn", "2", "x.py"], 2, "hint: give --elastic MIN:MAX as well"),
+        (
+            ["run", "--on-refusal", "end", "x.py"],
+            2,
+            "--on-refusal is of jobs that go on when they lose ranks",
+        ),
         (["run", "--elastic", "2:4", "--respawn", "-1", "x.py"], 2, "-1 is not in the range"),
         (["run", "--elastic", "2:4", "--helpers", "1", "true"], 2, "an elastic job cannot have helpers"),
     ],
