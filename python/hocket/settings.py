@@ -58,6 +58,18 @@ def guard_name(text: str) -> Guard:
     return found[text]
 
 
+OnRefusal = Literal["means", "end"]
+"""What an elastic job does whose policy refuses the ranks that are left: it goes on with plain means, or ends."""
+
+
+def on_refusal(text: str) -> OnRefusal:
+    """One of these."""
+    found: dict[str, OnRefusal] = {each: each for each in get_args(OnRefusal)}
+    if text not in found:
+        raise ValueError
+    return found[text]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a rank reads from its environment. `hocket doctor` prints this table."""
@@ -132,6 +144,12 @@ class Settings:
     plan: str | None = _variable("HOCKET_PLAN", None, str, "Plan file to run; else a default plan is made.")
     policy: str | None = _variable(
         "HOCKET_POLICY", None, str, "Policy to run: a ready-made one's name, or FILE.py[:CLASS]."
+    )
+    on_refusal: Literal["means", "end"] = _variable(
+        "HOCKET_ON_REFUSAL",
+        "means",
+        on_refusal,
+        "What an elastic job does whose policy refuses the ranks that are left: `means` (gradients are plain means) or `end`.",
     )
     promise: str | None = _variable(
         "HOCKET_PROMISE",

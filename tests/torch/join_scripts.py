@@ -182,6 +182,8 @@ def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
             after_gather("engine", stop if "stopped" in flaw else hang)
         case "dies when it is welcome":
             dies_before(Membership, "_wait_as")
+        case "dies when it is counted on" if not founds:
+            dies_before(Membership, "_enter")
         case "dies while all meet":
             dies_before(newcomers, "prepare")
         case "dies when all have met":

@@ -21,7 +21,7 @@ from hocket.settings import Settings
 
 pytest.importorskip("torch")
 
-from tests.torch.trainings import Spread  # needs torch
+from tests.torch.trainings import PATIENCE_S, Spread  # needs torch
 
 HOSTS = "abcd"
 """The first two are in one rack, the others in another. The launcher is on the first."""
@@ -163,4 +163,31 @@ def test_jobs_go_on_whatever_happens_to_their_hosts(
         error.add_note("\n".join([*course.said, training.said()]))
         raise
     finally:
+        training.kill()
+
+
+def test_ranks_end_when_the_launchers_host_is_lost_with_a_rank(
+    bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: those that are left would wait for ever for a launcher that is gone, or go on by themselves, each as another job."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    settings = Settings(timeout_s=60, start_timeout_s=60, heartbeat_timeout_s=SILENCE_S)
+    training = Spread(tmp_path, bed, HOSTS[0], members_max=len(HOSTS), settings=settings)
+    try:
+        others = [training.come(host) for host in HOSTS[1:]]
+        training.trains_on(len(HOSTS))
+        # Nobody hears that anything ends there.
+        bed.cut(hosts=HOSTS[0])
+        os.kill(training.process("founder-0"), signal.SIGKILL)
+        training.launcher.kill()
+        training.launcher.wait()
+        for at, each in enumerate(others):
+            assert each.wait(PATIENCE_S) != 0
+            words = (tmp_path / f"newcomer-{at}.log").read_text()
+            assert any(said in words for said in END_OF_A_RANK[1:]), words
+        chain = training.of_the_chain()
+        together = [len(own) for own in chain].index(len(HOSTS))
+        assert {note["world"] for own in chain[together:] for note in own} == {len(HOSTS)}
+    finally:
+        bed.mend(hosts=HOSTS[0])
         training.kill()

@@ -75,6 +75,19 @@ def test_a_policy_that_refuses_those_that_are_left_gives_way_to_means(
         torch.testing.assert_close(own, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_a_job_may_rather_end_than_go_on_without_its_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: a training that is worth nothing without its policy would go on without it."""
+    monkeypatch.setenv("HOCKET_ON_REFUSAL", "end")
+    outcome, output = run(tmp_path, list("abc"), "Particular", f"1:{LOST_IN}:launched", script=SCRIPT)
+    assert outcome.code != 0
+    assert "2 ranks are left, and a policy of the job refuses them: " in output
+    assert "PolicyError" in output
+    assert "two are too few" in output
+    assert not (tmp_path / "0.pt").exists()
+
+
 @pytest.mark.parametrize(("plan", "off"), [("rounded", 2e-3), ("owned", 1e-5)])
 def test_a_given_plan_goes_on_with_its_buckets(plan: str, off: float, tmp_path: Path) -> None:
     """Broken: plans with owners or rounded means would keep a job from being elastic, or lose that with the first rank."""

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import click
 
@@ -35,7 +35,7 @@ from hocket.launch.resume import resume
 from hocket.launch.run import Outcome, launch
 from hocket.launch.script import argv_of
 from hocket.parameter_server.choice import ParameterServer
-from hocket.settings import Settings, seconds_of, unknown
+from hocket.settings import OnRefusal, Settings, seconds_of, unknown
 from hocket.training.elastic.refusals import check_asked
 
 HELP = ("-m", "hocket.training.helper_rank")
@@ -109,6 +109,19 @@ SERVE = ("-m", "hocket.torch.server_rank")
     "together.  [default: 0]",
 )
 @click.option(
+    "--rejoin-timeout",
+    "rejoin_timeout_s",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="With --elastic: how long fewer than MIN ranks wait for others to join before the job ends.  [default: 0, with --respawn "
+    "300]",
+)
+@click.option(
+    "--on-refusal",
+    type=click.Choice(get_args(OnRefusal)),
+    help="With --elastic: if the policy refuses the ranks that are left, go on with plain means, or end.  [default: means]",
+)
+@click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -153,6 +166,8 @@ def command(
     timeout_s: float | None,
     elastic: tuple[int, int] | None,
     respawn: int | None,
+    rejoin_timeout_s: float | None,
+    on_refusal: OnRefusal | None,
     journal: Path | None,
     coordinator_timeout_s: float | None,
     resumed: Path | None,
@@ -169,14 +184,23 @@ def command(
     Example: hocket run --elastic 2:4 --respawn 10 train.py
     """
     if resumed is not None:
-        if any(each is not None for each in (script, elastic, respawn, journal)):
+        if any(
+            each is not None for each in (script, elastic, respawn, rejoin_timeout_s, on_refusal, journal)
+        ):
             raise UsageError("--resume goes on with a job as it is\nhint: give the journal alone")
         _end(lambda: resume(resumed))
     if script is None:
         raise click.UsageError("Missing argument 'SCRIPT'.")
-    if respawn is not None and elastic is None:
+    of_elastic = {
+        "--respawn": respawn,
+        "--rejoin-timeout": rejoin_timeout_s,
+        "--on-refusal": on_refusal,
+    }
+    if elastic is None and (
+        first := next((name for name, each in of_elastic.items() if each is not None), None)
+    ):
         raise UsageError(
-            "--respawn is of jobs that go on when they lose ranks\nhint: give --elastic MIN:MAX as well"
+            f"{first} is of jobs that go on when they lose ranks\nhint: give --elastic MIN:MAX as well"
         )
     if journal is not None and elastic is None:
         raise UsageError("--journal is of jobs whose ranks may change\nhint: give --elastic MIN:MAX as well")
@@ -200,6 +224,8 @@ def command(
         "trace": _absolute(trace_path, must_exist=False),
         "threads": threads,
         "timeout_s": timeout_s,
+        "rejoin_timeout_s": rejoin_timeout_s,
+        "on_refusal": on_refusal,
         "coordinator_timeout_s": coordinator_timeout_s,
     }
     given = {name: value for name, value in given.items() if value is not None}

@@ -32,15 +32,11 @@ class Admission:
         self.next_member = max(self.next_member, member + 1)
 
     @staticmethod
-    def refusal(message: Joins, *, founded: bool, ended: bool) -> str | None:
+    def refusal(message: Joins) -> str | None:
         """Why it may not join, if so."""
-        if ended:
-            return "the job has ended"
-        if not founded:
-            return "the job has not begun yet: some of its ranks are still to come"
-        if message.version != __version__:
-            return (
-                f"{message.host} has Hocket {message.version}, and the job {__version__}\n"
-                "hint: install the same version"
-            )
-        return None
+        if message.version == __version__:
+            return None
+        return (
+            f"{message.host} has Hocket {message.version}, and the job {__version__}\n"
+            "hint: install the same version"
+        )

@@ -14,6 +14,8 @@ from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.trace import append_members_change, members_file
 from hocket.errors import ArtefactError
 
+from hocket.launch.member_limits import Limits
+
 log = logging.getLogger("hocket.coordinator")
 
 
@@ -96,6 +98,17 @@ class ChangeLog:
     def dropped(self, name: str, why: str) -> None:
         """It was lost in a meeting."""
         log.warning("%s was lost before all had met it: %s; the others meet without it", name, why)
+
+    def waits(self, left: int, lost: str, limits: Limits) -> None:
+        """So many are left, which is too few, without those."""
+        log.warning(
+            "%d of at least %d ranks are left, without %s: they wait %g s for others to join\n"
+            "hint: `hocket join`, as many as are missing",
+            left,
+            limits.members_min,
+            lost or "the others",
+            limits.rejoin_patience_s,
+        )
 
     def back(self, name: str) -> None:
         """It has found this coordinator."""

@@ -27,6 +27,7 @@ from hocket.launch.journal import Generation, Journal
 from hocket.launch.member_limits import Limits
 from hocket.launch.operators import Operators
 from hocket.launch.roll import Roll
+from hocket.launch.shortage import Shortage
 from hocket.launch.stores import Stores
 
 TICK_NS = 50_000_000
@@ -68,6 +69,8 @@ class Coordination:
         self._members: tuple[int, ...] = ()
         self._epoch = 0
         """Of the machine."""
+        self._holders: set[int] = set()
+        """Members that have the job's state."""
         self._ticked_ns = 0
         self._back_until_ns: int | None = None
         """When those that were about to meet, and have not come back to this coordinator, are lost."""
@@ -76,6 +79,7 @@ class Coordination:
         self.over = False
         """Whether all members have finished in order."""
         self._changes = changes or ChangeLog()
+        self._shortage = Shortage(limits, self._changes)
         self.condemned: deque[int] = deque()
         """Members whose processes should be killed: the others go on without them."""
         self.ended: Ended | None = None
@@ -97,6 +101,7 @@ class Coordination:
         made._shut_out.update(each for decision in decisions for each in decision.evicted)
         made._epoch = (decisions[-1].epoch or 0) if decisions else 0
         made.founded = True
+        made._holders.update(generation.members)
         if made._gathering.under_way:
             made._back_until_ns = time.monotonic_ns() + round(limits.heartbeat_s * 1e9)
         return made
@@ -124,11 +129,18 @@ class Coordination:
     @property
     def room(self) -> int:
         """For so many more."""
-        return self._limits.members_max - len(self._members)
+        return self._limits.members_max - len(self._members) + len(self._roll.missing(self._members))
 
     def misses(self, member: int) -> bool:
         """Whether the job goes on, and that member has not left in order: another one may take its place."""
         return self.goes_on and not self._finished and member not in self._left
+
+    @property
+    def _closed(self) -> str | None:
+        """Why nobody may come, or leave in order, if so."""
+        if self.over or self.ended is not None:
+            return "the job has ended"
+        return None if self.founded else "the job has not begun yet: some of its ranks are still to come"
 
     @property
     def linked(self) -> bool:
@@ -211,12 +223,11 @@ class Coordination:
             or member not in self._gathering.members
         ):
             self._act(self._machine.unlinked(member, time.monotonic()))
+            if self._gathering.filled:
+                # The machine does not wait for newcomers of an epoch that has begun.
+                self._regroup_at_the_edge()
         elif self._back_until_ns is None:
             self._meet_without_missing()
-
-    @property
-    def _missing(self) -> list[int]:
-        return [each for each in self._members if each not in self._roll or each in self._roll.silent]
 
     def gone(self, member: int) -> None:
         """A member's process has ended, says the launcher."""
@@ -231,7 +242,8 @@ class Coordination:
         """Time passes."""
         if now_ns >= self._ticked_ns + TICK_NS and not self.over:
             self._ticked_ns = now_ns
-            if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
+            back = self._back_until_ns is not None and now_ns > self._back_until_ns
+            if (back or self._shortage.lasts) and self.ended is None:
                 self._meet_without_missing()
             self._meet_without_blamed(now_ns)
             for member, found in self._roll.look():
@@ -287,7 +299,7 @@ class Coordination:
             self._await(member, message.host)
         elif not self._gathering.under_way:
             self._gathering.present.add(member)
-        elif not self._missing:
+        elif not self._roll.missing(self._members):
             self._meet_without_missing()
 
     def _await(self, member: int, host: str) -> None:
@@ -311,8 +323,7 @@ class Coordination:
     def _join(self, client: int, message: messages.Joins) -> None:
         if self._roll.member_of(client) is not None:
             raise FrameError("a member wants to become one")
-        ended = self.over or self.ended is not None
-        why = self._admission.refusal(message, founded=self.founded, ended=ended)
+        why = self._closed or self._admission.refusal(message)
         if why is not None:
             self._answer(client, why)
             return
@@ -331,7 +342,7 @@ class Coordination:
             return
         else:
             self._hellos.setdefault(member, note)
-            if self._gathering.under_way:
+            if self._gathering.under_way or self._shortage.lasts:
                 return
             actions = self._machine.note(member, note, now_ns * 1e-9)
         if actions and member in self._members:
@@ -339,22 +350,15 @@ class Coordination:
         self._act(actions)
 
     def _regroup_at_the_edge(self) -> None:
-        """The next generation meets, if all wait for it: those of the newest epoch, in which there are newcomers. They need nothing
-        of members that are silent, and train on without these."""
-        silent = self._roll.silent
-        here = [each for each in self._members if each in self._gathering.members]
-        heard = [each for each in here if each not in silent]
-        waiting = self._gathering.all_wait(heard, self._epoch)
-        newcomers = [each for each in self._members if each not in here and each not in silent]
-        if self._gathering.under_way or not newcomers or not heard or not waiting:
-            return
-        if all(each in self._roll for each in self._members):
+        if self._gathering.is_due(self._members, self._epoch, self._roll):
             self._meet_without_missing()
 
     def _meet_without_missing(self) -> None:
         """The members meet, without those of them that were lost on the way, or have not come back."""
         self._back_until_ns = None
-        self._meet_without(dict.fromkeys(self._missing, "it could not be heard when the job's ranks met"))
+        self._meet_without(
+            dict.fromkeys(self._roll.missing(self._members), "it could not be heard when the job's ranks met")
+        )
 
     def _meet_without_blamed(self, now_ns: int) -> None:
         """The members meet once more if some could not, without whoever is to blame for that."""
@@ -377,13 +381,21 @@ class Coordination:
                 self._answer(self._roll.client_of(each), f"evicted in epoch {number}: {why}")
             if self._gathering.under_way:
                 self._stores.refuse(self._gathering.members.index(each), f"{name} is lost")
-        members = tuple(each for each in self._members if each not in lost)
-        if len(members) >= self._limits.members_min:
-            self._regroup(members)
-        else:
-            self.end(
-                f"{len(members)} of at least {self._limits.members_min} members are left", lost=tuple(lost)
-            )
+        self._members = tuple(each for each in self._members if each not in lost)
+        self._meet_if_enough(tuple(lost))
+
+    def _meet_if_enough(self, lost: tuple[int, ...]) -> None:
+        """Those that are left meet: with others that wait to join if they are too few, and once there are enough."""
+        left, least = len(self._members), self._limits.members_min
+        if not self._holders.intersection(self._members):
+            self.end("nobody who holds the model's state is left", lost=lost)
+            return
+        waiting = [each for each in self._hellos if each in self._roll and each not in self._roll.silent]
+        if left + len(waiting) >= least:
+            self._shortage.end()
+            self._regroup((*self._members, *waiting[: max(0, least - left)]))
+        elif (why := self._shortage.go_on(left, self._roll.names(lost))) is not None:
+            self.end(why, lost=lost)
 
     def _regroup(self, members: Sequence[int]) -> None:
         self._gathering.begin(members, self._epoch)
@@ -400,14 +412,10 @@ class Coordination:
             self._tell(each, order)
 
     def _ask_to_leave(self, client: int, message: messages.MustLeave) -> None:
-        why = None
-        if not self.founded:
-            why = "the job has not begun yet: some of its ranks are still to come"
-        elif self.over or self.ended is not None:
-            why = "the job has ended"
-        elif self._gathering.under_way:
+        why = self._closed
+        if why is None and self._gathering.under_way:
             why = "the job's ranks are just meeting those that have joined; ask again"
-        else:
+        elif why is None:
             here = [each for each in self._members if each in self._roll]
             why = self._operators.ask(client, message.member, here, self._limits.members_min)
         if why is None:
@@ -434,6 +442,8 @@ class Coordination:
                         return
                     self._decided(action)
                     waiting.extend(self._machine.written(time.monotonic()))
+                case "wait":
+                    self._changes.waits(action.step or 0, self._roll.names(action.members), self._limits)
                 case "kill" if action.member is not None:
                     self.condemned.append(action.member)
                 case "end":
@@ -465,8 +475,10 @@ class Coordination:
             leavers = [each for each in before if each not in self._members]
             self._left.update(leavers)
             self._changes.left(epoch, self._roll.names(leavers), here, of)
+        self._gathering.filled = decision.step is not None and bool(newcomers)
         if decision.step is not None and self._epoch > 1:
-            self._changes.lost(epoch, self._roll.names(decision.evicted), here, of, decision.step)
+            left = here - len(newcomers)
+            self._changes.lost(epoch, self._roll.names(decision.evicted), left, of, decision.step)
         self._changes.forget()
         self._answer_operators(decision.evicted)
         self._end_if_finished()
@@ -474,6 +486,7 @@ class Coordination:
     def _founded(self, epoch: int) -> None:
         """All of the generation have met."""
         self._gathering.under_way, self.founded = False, True
+        self._holders = set(self._members)
         if self._gathering.number == 0:
             return
         newcomers = [each for each in self._members if each in self._roll.hosts]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from hocket import _native
 from hocket.launch.journal import Generation
+from hocket.launch.roll import Roll
 
 
 class Gathering:
@@ -17,6 +18,7 @@ class Gathering:
         under_way: whether they are about to meet; else all have.
         present: those that have met the others.
         epochs_before: of generations before.
+        filled: whether the epoch in force has newcomers in the place of lost ones, without whom there are too few.
     """
 
     def __init__(self, members: Sequence[int]) -> None:
@@ -26,6 +28,7 @@ class Gathering:
         self.under_way = True
         self.present: set[int] = set()
         self.epochs_before = 0
+        self.filled = False
         self._at_edge: dict[int, int] = {}
         self._complaints: dict[int, frozenset[int]] = {}
         """By member: whom it could not meet."""
@@ -61,7 +64,7 @@ class Gathering:
         """The next generation is about to meet; there were so many epochs in this one."""
         self.number += 1
         self.epochs_before += epochs
-        self.members, self.under_way = tuple(members), True
+        self.members, self.under_way, self.filled = tuple(members), True, False
         self.present.clear()
         self._at_edge.clear()
         self._complaints.clear()
@@ -95,6 +98,16 @@ class Gathering:
         """Its connection has ended."""
         self._at_edge.pop(member, None)
 
-    def all_wait(self, members: Collection[int], epoch: int) -> bool:
-        """Whether these do, for the newcomers of that epoch."""
-        return all(self._at_edge.get(each) == epoch for each in members)
+    def is_due(self, members: Collection[int], epoch: int, roll: Roll) -> bool:
+        """Whether the next generation meets: those `members` of an epoch that are of this generation wait for the others of them.
+
+        They need nothing of members that are silent, and train on without these. If newcomers are lost, the machine plans an epoch
+        without them, unless this one was `filled`.
+        """
+        here = [each for each in members if each in self.members]
+        heard = [each for each in here if each not in roll.silent]
+        newcomers = [each for each in members if each not in here]
+        if self.under_way or not newcomers or not heard:
+            return False
+        come = any(each not in roll.silent for each in newcomers) and all(each in roll for each in members)
+        return (come or self.filled) and all(self._at_edge.get(each) == epoch for each in heard)

@@ -163,6 +163,7 @@ class Membership:
 
         `meanwhile` may raise what makes waiting useless. PeerError: the job ends, or not all have come in time.
         """
+        timeout_s += self._settings.rejoin_timeout_s or 0.0
         deadline_s = time.monotonic() + timeout_s
         said = None
         with self._changed:
@@ -238,6 +239,7 @@ class Membership:
 
         Raises PeerError: the others go on without this rank, the job ends, or nothing is decided in time.
         """
+        timeout_s += self._settings.rejoin_timeout_s or 0.0
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
             self._note_losses()

@@ -56,6 +56,10 @@ class Roll:
             self.silent.discard(member)
         return member
 
+    def missing(self, members: Iterable[int]) -> list[int]:
+        """Those of them that are not connected, or cannot be heard."""
+        return [each for each in members if each not in self or each in self.silent]
+
     def member_of(self, client: int) -> int | None:
         """Whose connection that is."""
         return self._member_of.get(client)

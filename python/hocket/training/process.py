@@ -121,7 +121,8 @@ class Process:
         if isinstance(error, RendezvousError | PeerError) and error.missing:
             self._membership.could_not_meet(after, error.missing)
         try:
-            return self._membership.next_meeting(after, AGAIN_S, error.summary)
+            patience_s = AGAIN_S + (self._settings.rejoin_timeout_s or 0.0)
+            return self._membership.next_meeting(after, patience_s, error.summary)
         except RendezvousError as none:
             raise error from none
 

@@ -467,13 +467,18 @@ class ElasticSession(ReducingSession):
         self.source.start_timer(())
 
     def _following(self, before: ProgramSource, epoch: int) -> tuple[ProgramSource, list[CompiledBucket]]:
-        """The source of those that are left, and its programs: of means, where a policy refuses them."""
+        """The source of those that are left, and its programs: of means, where a policy refuses them and the job may."""
         assert before.following is not None  # noqa: S101  # of an elastic job
         job, plan = self.in_force, following(self._plan, self.in_force.hosts)
         source = before.following(plan, job, epoch)
         try:
             return source, source.buckets()
         except (PolicyError, ProgramError) as error:
+            if job.settings.on_refusal == "end":
+                raise error.reworded(
+                    f"{job.world} ranks are left, and a policy of the job refuses them: {error}\n"
+                    "hint: HOCKET_ON_REFUSAL=means, or --on-refusal means, goes on with plain means"
+                ) from error
             if job.rank == 0:
                 log.warning(
                     "%d ranks go on, and a policy of the job refuses them: gradients are plain means until others come or go. %s",
