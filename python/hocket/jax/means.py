@@ -162,8 +162,7 @@ def _means(group: int) -> Callable[..., Sequence[Any]]:
         means = []
         for own, number in zip(gradients, numbers, strict=True):
             result = jax.ShapeDtypeStruct(own.shape, own.dtype)
-            take_back = jax.ffi.ffi_call(TAKE_BACK, result, input_output_aliases={0: 0})
-            means.append(take_back(own, turn, given, **number))
+            means.append(jax.ffi.ffi_call(TAKE_BACK, result)(turn, given, **number))
         return means
 
     def differentiate(_primals: Any, _tangents: Any) -> Any:
