@@ -150,6 +150,13 @@ def check(step, means):
     ]
 
 
+def scaled():
+    """Gradients that an elementwise op has made, which both calls into Hocket need."""
+    params = hk.distribute([jnp.zeros((64, 64)), jnp.zeros(4096)])
+    gradients = hk.gradients(lambda grads: hk.mean([2 * each for each in grads]))
+    return [float(each.sum()) for each in gradients([each + RANK for each in params])]
+
+
 def lost(how):
     """Rank 1 ends in the middle of a step: how soon the others notice, what they are told, and by which exception."""
     params = hk.distribute({"w": jnp.zeros((500, 500)), "b": jnp.zeros(500)})

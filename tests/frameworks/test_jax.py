@@ -69,6 +69,18 @@ def test_two_executions_in_flight_with_leaves_in_any_order(tmp_path):
     assert found == [[], []]
 
 
+def test_no_gradient_is_copied_by_xla(tmp_path):
+    """A step would take the memory of all gradients once more, and the time to make them twice."""
+    dumped = {"XLA_FLAGS": f"--xla_dump_to={tmp_path / 'xla'}"}
+    sums = jobs.by_name({"scaled": (f"{CASES}:scaled",)}, 2, tmp_path, environment=dumped)["scaled"]
+    assert sums == [[4096.0, 4096.0]] * 2
+    texts = [each.read_text() for each in (tmp_path / "xla").glob("*.cpu_after_optimizations.txt")]
+    reduced = [text for text in texts if "hocket_take_back" in text]
+    assert reduced
+    for text in reduced:
+        assert " copy(" not in text, text
+
+
 @pytest.mark.parametrize("how", ["killed", "raised"])
 def test_a_lost_rank_is_named(how, tmp_path):
     """The others would wait, not know for whom, or crash in JAX's threads."""

@@ -17,6 +17,7 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = {
     "ring-3": (6, (2, 0, 1), AllReduce(algorithm="ring"), {"chunk_bytes": 4}),
     "direct-2": (5, (0, 1), AllReduce(algorithm="direct"), {}),
+    "in-place-1": (6, (0,), AllReduce(algorithm="in_place"), {}),
     "in-place-3": (6, (2, 0, 1), AllReduce(algorithm="in_place"), {"chunk_bytes": 16}),
     "two-level-f16-4": (
         8,

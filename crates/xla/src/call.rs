@@ -6,13 +6,14 @@ use crate::abi::{
 };
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
+use std::ptr::null;
 
 /// Which handler is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Operands: gradient, turn. Result: a scalar of uint32, which is there when the gradient is copied.
     Give,
-    /// Operands: gradient, turn, the results of all gradients' [`Kind::Give`], added up. Result: the mean, in place of the gradient.
+    /// Operands: turn, the results of all gradients' [`Kind::Give`], added up. Result: the mean.
     TakeBack,
 }
 
@@ -26,12 +27,13 @@ pub enum Call {
     Execute(Lent),
 }
 
-/// The memory of a call, of which the two may be the same.
+/// The memory of a call.
 #[derive(Clone, Copy)]
 pub struct Lent {
     pub group: u64,
     pub leaf: usize,
     pub turn: u32,
+    /// Of [`Kind::Give`]; else there is none, of 0 bytes.
     pub gradient: *const u8,
     pub gradient_bytes: usize,
     pub result: *mut u8,
@@ -70,35 +72,32 @@ impl Call {
                 return Ok(Self::Prepare);
             }
             let operands = &raw const (*frame).operands;
-            let [gradient, turn] = match kind {
-                Kind::Give => buffers::<2>("operands", operands)?,
+            let (turn, gradient) = match kind {
+                Kind::Give => {
+                    let [gradient, turn] = buffers::<2>("operands", operands)?;
+                    (turn, ((*gradient).data.cast_const().cast(), size_of_gradient(gradient)?))
+                }
                 Kind::TakeBack => {
-                    let [gradient, turn, _given] = buffers::<3>("operands", operands)?;
-                    [gradient, turn]
+                    let [turn, _given] = buffers::<2>("operands", operands)?;
+                    (turn, (null(), 0))
                 }
             };
             let [result] = buffers::<1>("results", &raw const (*frame).results)?;
             if !is_number(turn) {
                 return Err("the turn is no scalar of uint32".into());
             }
-            let gradient_bytes = size_of_gradient(gradient)?;
             let result_bytes = match kind {
                 Kind::Give if is_number(result) => size_of::<u32>(),
                 Kind::Give => return Err("the result is no scalar of uint32".into()),
                 Kind::TakeBack => size_of_gradient(result)?,
             };
-            if kind == Kind::TakeBack
-                && ((*result).dtype, result_bytes) != ((*gradient).dtype, gradient_bytes)
-            {
-                return Err("the mean differs from the gradient in size or type".into());
-            }
             let attributes = &raw const (*frame).attributes;
             Ok(Self::Execute(Lent {
                 group: attribute(attributes, "group")?,
                 leaf: attribute(attributes, "leaf")? as usize,
                 turn: (*turn).data.cast::<u32>().read(),
-                gradient: (*gradient).data.cast(),
-                gradient_bytes,
+                gradient: gradient.0,
+                gradient_bytes: gradient.1,
                 result: (*result).data.cast(),
                 result_bytes,
             }))

@@ -3,7 +3,7 @@
 //! structs, whose sizes the runtime tells and `call.rs` checks.
 //!
 //! A gradient has two calls. The first copies it for its [`Group`](hocket_adapter::Group); the second depends on the first
-//! of all gradients, and its result is the mean, in the gradient's memory. Neither blocks: where something is awaited, the
+//! of all gradients, and its result is the mean, in memory of its own. Neither blocks: where something is awaited, the
 //! answer is a *future*.
 
 mod abi;

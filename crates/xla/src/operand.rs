@@ -43,8 +43,12 @@ impl Loan for Operand {
 
     fn end(mut self: Box<Self>, outcome: Result<&[u8], &Error>) {
         match outcome {
+            Ok(result) if result.len() != self.lent.result_bytes => {
+                let what =
+                    format!("a result of {} bytes, and XLA knows {}", result.len(), self.lent.result_bytes);
+                self.fail(&what, INTERNAL);
+            }
             Ok(result) => {
-                assert_eq!(result.len(), self.lent.result_bytes, "a result has the size that XLA knows");
                 let Some(future) = self.future.take() else { return };
                 // SAFETY: as large, ours to write until the future ends, and no part of a bucket; taken once.
                 unsafe {

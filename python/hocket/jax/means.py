@@ -1,8 +1,10 @@
 """`gradients` and `mean`: two calls into Hocket per leaf, inside a compiled function.
 
-The first gives the gradient as soon as it is there. The second takes the mean back, in the gradient's memory. XLA may execute a
-function's calls one after the other and await each, so no second call may come before all first ones, on whose results each
-depends.
+The first gives the gradient as soon as it is there. The second takes the mean back. XLA may execute a function's calls one after
+the other and await each, so no second call may come before all first ones, on whose results each depends.
+
+The mean has memory of its own: where it had the gradient's, XLA copied gradients that the function needed for both calls, or made
+them twice. It may well lie where a gradient was that was given.
 """
 
 from __future__ import annotations
@@ -162,8 +164,7 @@ def _means(group: int) -> Callable[..., Sequence[Any]]:
         means = []
         for own, number in zip(gradients, numbers, strict=True):
             result = jax.ShapeDtypeStruct(own.shape, own.dtype)
-            take_back = jax.ffi.ffi_call(TAKE_BACK, result, input_output_aliases={0: 0})
-            means.append(take_back(own, turn, given, **number))
+            means.append(jax.ffi.ffi_call(TAKE_BACK, result)(turn, given, **number))
         return means
 
     def differentiate(_primals: Any, _tangents: Any) -> Any:

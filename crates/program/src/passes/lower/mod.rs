@@ -90,12 +90,13 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Whether the op is a collective that becomes messages.
+/// Whether the op is a collective that becomes messages, or nothing: of one member, a reduction in place would copy its memory
+/// onto itself.
 fn to_lower(op: &Op) -> bool {
-    let Op::Collective { what, algorithm, .. } = op else { return false };
+    let Op::Collective { what, group, algorithm, .. } = op else { return false };
     match algorithm {
         Some(Algorithm::Library { .. }) => false,
-        Some(Algorithm::InPlace) => *what != Collective::AllReduce,
+        Some(Algorithm::InPlace) => *what != Collective::AllReduce || group.len() == 1,
         _ => true,
     }
 }
