@@ -33,7 +33,7 @@ class Hosts:
         for name in self.names:
             self._start(name)
 
-    def run(self, source, *argv, timeout_s=180):
+    def run(self, source, *argv, timeout_s=300):
         """What a Python program prints, on the first host."""
         program = self._testbed.popen(
             self.names[0],

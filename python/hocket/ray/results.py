@@ -66,13 +66,18 @@ class Kept:
         checkpoint = None if packed is None else self._written(rank, index, packed)
         self._reports.append(Report(rank=rank, index=index, metrics=metrics, checkpoint=checkpoint))
 
+    @property
+    def newest(self) -> Checkpoint | None:
+        """The last checkpoint that has come; None: none has."""
+        last = max(self._checkpoints, default=None)
+        return None if last is None else self._checkpoints[last]
+
     def result(self, rank_order: RankOrder) -> Result:
         """As far as reports have come."""
         metrics = [each.metrics for each in self._reports if each.rank == 0]
-        newest = max(self._checkpoints, default=None)
         return Result(
             metrics=metrics[-1] if metrics else None,
-            checkpoint=None if newest is None else self._checkpoints[newest],
+            checkpoint=self.newest,
             reports=tuple(self._reports),
             path=self._config.path,
             rank_order=rank_order,

@@ -10,6 +10,7 @@ import ray
 from hocket.errors import PeerError, UsageError
 from hocket.ray.checkpoint import Checkpoint
 from hocket.ray.config import RunConfig, ScalingConfig
+from hocket.ray.connect import connect
 from hocket.ray.job import begin
 from hocket.ray.links import by_links
 from hocket.ray.results import Kept, Result
@@ -68,12 +69,12 @@ class Trainer:
             PeerError: a worker was lost or its function raised; `rank` and `host` say which, the message what happened. The others
                 have been ended. Checkpoints that came before are kept.
             RendezvousError: the cluster has no room for the workers within `start_timeout_s`, or lacks what the function imports.
-            UsageError: the run's directory is another run's, or the function cannot be pickled.
+            UsageError: the run's directory is another run's, the function cannot be pickled, or there is no cluster at RAY_ADDRESS.
         """
         kept = Kept(self._run)
         resume = None if self._resume is None else self._resume.packed()
         if not ray.is_initialized():
-            ray.init()
+            connect(None, variable="RAY_ADDRESS")
         with started(self._scaling, self._settings.start_timeout_s) as workers:
             members, order = by_links(workers, self._settings)
             begin(members, self._function, self._arguments, self._settings, resume)
@@ -81,7 +82,7 @@ class Trainer:
             try:
                 watch.until_the_end()
             except PeerError as error:
-                newest = kept.result(order).checkpoint
+                newest = kept.newest
                 goes_on = "" if newest is None else f"\nhint: the newest checkpoint is {newest.path}"
                 raise PeerError(
                     f"{error}{goes_on}", rank=error.rank, host=error.host, why=error.why
