@@ -102,3 +102,15 @@ def reports_twice():
     """And ends."""
     hr.report({"at": 1})
     hr.report({"at": 2})
+
+
+def rings(config):
+    """All-reduces of torch's own, in rings of ranks, and then steps of Hocket's."""
+    torch.distributed.init_process_group("gloo")
+    values = torch.ones(config["elements"])
+    for _ in range(config["times"]):
+        torch.distributed.all_reduce(values)
+    torch.distributed.destroy_process_group()
+    for _ in steps(3):
+        pass
+    hr.report({"host": os.environ["HOCKET_HOST"], "ends_with": float(values[0])})

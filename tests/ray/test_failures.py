@@ -1,6 +1,9 @@
 """Lost workers, lost nodes, errors of functions, and wrong input: a sentence that names them, and nothing left behind."""
 
+import os
 import queue
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -14,11 +17,14 @@ import ray
 from hocket.errors import PeerError, RendezvousError, UsageError
 from hocket.launch.run import REPORT_S
 from hocket.ray import session
+from hocket.ray.job import begin
 from hocket.ray.results import Kept
+from hocket.ray.watch import Watch
 from hocket.ray.worker import Ended, Worker
+from hocket.ray.workers import started
 from hocket.settings import Settings
 from tests.ray import functions
-from tests.ray.test_training import fit
+from tests.ray.test_training import EXAMPLE, SETTINGS, fit
 
 GONE_S = 10
 
@@ -157,6 +163,40 @@ def test_wrong_input_is_refused(make, says):
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("127.0.0.1:9", "there is no Ray cluster at `127.0.0.1:9`"),
+        ("nowhere", "RAY_ADDRESS: `nowhere` is not of the form HOST:PORT"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_refused(tmp_path, address, says):
+    """Ray would look for it for minutes, with warnings of its own library."""
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLE), "2"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "RAY_ADDRESS": address},
+    )
+    assert ran.returncode == 1
+    assert f"UsageError: {says}" in ran.stderr
+
+
+def test_a_worker_that_is_lost_before_training_is_named(nodes):
+    """Users would read that their imports are missing on the nodes."""
+    with started(hr.ScalingConfig(num_workers=2), 60) as members:
+        os.kill(members[1].place.process, signal.SIGKILL)
+        with pytest.raises(PeerError) as caught:
+            begin(members, functions.where, ({},), SETTINGS)
+            Watch(members, lambda *_: None).until_the_end()
+    assert str(caught.value).startswith(f"{members[1]} was lost")
+    assert caught.value.rank == 1
+    assert caught.value.host == members[1].host
+
+
 def test_another_runs_directory_is_left_alone(tmp_path):
     """Its checkpoints would be mixed with new ones."""
     (tmp_path / "run").mkdir()
@@ -224,8 +264,8 @@ def test_old_checkpoints_make_room(tmp_path):
     kept = Kept(hr.RunConfig(storage_path=tmp_path, name="run", checkpoints_max=2))
     for at in range(4):
         kept.take(0, at, {}, packed)
-    assert sorted(each.name for each in kept.result().path.iterdir()) == [
+    assert sorted(each.name for each in (tmp_path / "run").iterdir()) == [
         "checkpoint_000002",
         "checkpoint_000003",
     ]
-    assert kept.result().checkpoint.path.name == "checkpoint_000003"
+    assert kept.newest.path.name == "checkpoint_000003"

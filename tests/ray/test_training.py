@@ -13,6 +13,7 @@ import hocket.ray as hr
 from examples import train_ray
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
+from hocket.ray.job import begin
 from hocket.ray.watch import Watch
 from hocket.ray.workers import started
 from hocket.settings import Settings
@@ -107,11 +108,10 @@ def test_a_function_without_hocket_runs_and_ranks_of_a_node_are_neighbours(nodes
 
 def test_actors_train_again(nodes):
     """A process that has left its job would be refused by the next one, or meet the old one's ranks."""
-    trainer = hr.Trainer(functions.some_steps, {"steps": 5}, scaling_config=FOUR, settings=SETTINGS)
     sums = []
     with started(FOUR, 60) as members:
         for _ in range(3):
-            trainer._begin(members, None)
+            begin(members, functions.some_steps, ({"steps": 5},), SETTINGS)
             Watch(members, lambda rank, each: sums.append(each.metrics["sum"])).until_the_end()
     assert len(sums) == 12
     assert len(set(sums)) == 1

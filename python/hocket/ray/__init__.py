@@ -11,6 +11,7 @@ extras.need("ray", "hocket.ray")
 
 from hocket.ray.checkpoint import Checkpoint  # noqa: E402  # what comes next may load ray
 from hocket.ray.config import RunConfig, ScalingConfig  # noqa: E402
+from hocket.ray.order import RankOrder  # noqa: E402
 from hocket.ray.results import Report, Result  # noqa: E402
 from hocket.ray.session import Context, get_checkpoint, get_context, report  # noqa: E402
 from hocket.ray.trainer import Trainer  # noqa: E402
@@ -18,6 +19,7 @@ from hocket.ray.trainer import Trainer  # noqa: E402
 __all__ = [
     "Checkpoint",
     "Context",
+    "RankOrder",
     "Report",
     "Result",
     "RunConfig",

@@ -12,6 +12,7 @@ from typing import Any
 from hocket.errors import UsageError
 from hocket.ray.checkpoint import Checkpoint, unpack
 from hocket.ray.config import RunConfig
+from hocket.ray.order import RankOrder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +37,14 @@ class Result:
         checkpoint: the newest one; None: there is none.
         reports: of all ranks, in the order in which they came.
         path: where checkpoints are kept.
+        rank_order: on which hosts ranks were, and why.
     """
 
     metrics: Mapping[str, Any] | None
     checkpoint: Checkpoint | None
     reports: tuple[Report, ...]
     path: Path
+    rank_order: RankOrder
 
 
 class Kept:
@@ -63,15 +66,21 @@ class Kept:
         checkpoint = None if packed is None else self._written(rank, index, packed)
         self._reports.append(Report(rank=rank, index=index, metrics=metrics, checkpoint=checkpoint))
 
-    def result(self) -> Result:
+    @property
+    def newest(self) -> Checkpoint | None:
+        """The last checkpoint that has come; None: none has."""
+        last = max(self._checkpoints, default=None)
+        return None if last is None else self._checkpoints[last]
+
+    def result(self, rank_order: RankOrder) -> Result:
         """As far as reports have come."""
         metrics = [each.metrics for each in self._reports if each.rank == 0]
-        newest = max(self._checkpoints, default=None)
         return Result(
             metrics=metrics[-1] if metrics else None,
-            checkpoint=None if newest is None else self._checkpoints[newest],
+            checkpoint=self.newest,
             reports=tuple(self._reports),
             path=self._config.path,
+            rank_order=rank_order,
         )
 
     def _written(self, rank: int, index: int, packed: bytes) -> Checkpoint:

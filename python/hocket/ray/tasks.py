@@ -6,7 +6,6 @@ Ray makes those again on other nodes. What was done is done: small results are w
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -14,15 +13,13 @@ from typing import Any, TypeVar
 from ray.exceptions import RayError
 
 import ray
-from hocket.errors import RendezvousError, UsageError
-from hocket.launch import address as addresses
+from hocket.errors import RendezvousError
+from hocket.ray.connect import connect
 from hocket.ray.workers import said
 
 RETRIES_MAX = 5
 """How often a call is made again that loses its process or node: one that always ends its process must not do so for ever."""
 TICK_S = 1.0
-AUTO = "auto"
-CONNECT_TIMEOUT_S = 5.0
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -74,16 +71,7 @@ def connected(address: str, patience_s: float) -> Iterator[RayTasks]:
 
     UsageError: there is none, or it is of another version of Ray or Python.
     """
-    try:
-        if address != AUTO:
-            # Ray itself asks for minutes.
-            socket.create_connection(addresses.split(address, variable="--ray"), CONNECT_TIMEOUT_S).close()
-        ray.init(address=address, log_to_driver=False, logging_level="WARNING")
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(
-            f"there is no Ray cluster at `{address}` that this process could use: {str(error).splitlines()[0]}\n"
-            "hint: `ray start --head` starts one, and prints its address"
-        ) from error
+    connect(address, variable="--ray", log_to_driver=False, logging_level="WARNING")
     try:
         yield RayTasks(patience_s)
     finally:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import pickle
-import secrets
 from collections.abc import Callable
 from typing import Any
 
-from ray.exceptions import RayError
-
 import ray
-from hocket.errors import PeerError, RendezvousError, UsageError
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.variables import variables
+from hocket.errors import PeerError, UsageError
 from hocket.ray.checkpoint import Checkpoint
 from hocket.ray.config import RunConfig, ScalingConfig
+from hocket.ray.connect import connect
+from hocket.ray.job import begin
+from hocket.ray.links import by_links
 from hocket.ray.results import Kept, Result
 from hocket.ray.watch import Watch
-from hocket.ray.workers import Member, said, started
+from hocket.ray.workers import started
 from hocket.settings import Settings
-
-SECRET_BYTES = 32
 
 
 class Trainer:
@@ -75,57 +69,25 @@ class Trainer:
             PeerError: a worker was lost or its function raised; `rank` and `host` say which, the message what happened. The others
                 have been ended. Checkpoints that came before are kept.
             RendezvousError: the cluster has no room for the workers within `start_timeout_s`, or lacks what the function imports.
-            UsageError: the run's directory is another run's, or the function cannot be pickled.
+            UsageError: the run's directory is another run's, the function cannot be pickled, or there is no cluster at RAY_ADDRESS.
         """
         kept = Kept(self._run)
         resume = None if self._resume is None else self._resume.packed()
         if not ray.is_initialized():
-            ray.init()
-        with started(self._scaling, self._settings.start_timeout_s) as members:
-            self._begin(members, resume)
+            connect(None, variable="RAY_ADDRESS")
+        with started(self._scaling, self._settings.start_timeout_s) as workers:
+            members, order = by_links(workers, self._settings)
+            begin(members, self._function, self._arguments, self._settings, resume)
             watch = Watch(members, lambda rank, each: kept.take(rank, each.index, each.metrics, each.packed))
             try:
                 watch.until_the_end()
             except PeerError as error:
-                newest = kept.result().checkpoint
+                newest = kept.newest
                 goes_on = "" if newest is None else f"\nhint: the newest checkpoint is {newest.path}"
                 raise PeerError(
                     f"{error}{goes_on}", rank=error.rank, host=error.host, why=error.why
                 ) from None
-        return kept.result()
-
-    def _begin(self, members: tuple[Member, ...], resume: bytes | None) -> None:
-        timeout_s = self._settings.start_timeout_s
-        secret = secrets.token_hex(SECRET_BYTES)
-        try:
-            function = ray.put(self._function)
-        except (TypeError, pickle.PicklingError) as error:
-            raise UsageError(
-                f"the training function cannot travel to the workers: {str(error).splitlines()[0]}\n"
-                "hint: make what it needs within it: connections, locks and open files stay where they are"
-            ) from error
-        archive = None if resume is None else ray.put(resume)
-        try:
-            meeting = ray.get(
-                members[0].actor.open_meeting.remote(secret, self._settings.interface), timeout=timeout_s
-            )
-            of_ranks = variables(
-                [ProcessSpec(argv=(), host=member.host) for member in members],
-                dataclasses.replace(self._settings, coordinator=None),
-                store=meeting.store,
-                served=True,
-                secret=secret,
-            )
-            begun = [
-                member.actor.start.remote(function, self._arguments, {**own, **meeting.torch}, archive)
-                for member, own in zip(members, of_ranks, strict=True)
-            ]
-            ray.get(begun, timeout=timeout_s)
-        except RayError as error:
-            raise RendezvousError(
-                f"the training function cannot be started on the workers: {said(error)}\n"
-                "hint: what it imports must be on every node; ray.init(runtime_env={'working_dir': '.'}) copies scripts there"
-            ) from error
+        return kept.result(order)
 
 
 def _arguments(function: Callable[..., object], config: Any) -> tuple[Any, ...]:

@@ -25,6 +25,7 @@ from hocket.launch.host import Host
 from hocket.launch.server import Server
 from hocket.ray.checkpoint import unpack
 from hocket.ray.session import REPORTS_MAX, Reported, Session, enter
+from hocket.settings import Settings
 from hocket.training import process
 
 
@@ -70,7 +71,7 @@ class Worker:
 
     def place(self) -> Place:
         """Where this is."""
-        host = Host.here()
+        host = Host.here(Settings.from_environment().host)
         return Place(
             host=host.name,
             identity=host.identity,
