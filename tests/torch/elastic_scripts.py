@@ -18,7 +18,8 @@ import hocket.torch as hk
 import torch
 from hocket.launch.membership import Membership
 from hocket.torch.distribute import distributed_of
-from hocket.training.elastic.session import Barrier, ElasticSession
+from hocket.training.elastic.barrier import Barrier
+from hocket.training.elastic.session import ElasticSession
 
 STEPS = 12
 LOST_IN = 5

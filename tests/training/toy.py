@@ -156,12 +156,12 @@ class Toy:
             for name, each in self.network.parameters.items()
         ]
 
-    def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks) -> None:
+    def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks, *, moves: bool = True) -> None:
         for each in self.network.parameters.values():
             each.hook = None
         for at, bucket in enumerate(buckets):
             for position, (name, view) in enumerate(zip(bucket.names, bucket.views, strict=True)):
-                if self._of(name).grad is not None:
+                if moves and self._of(name).grad is not None:
                     self.adopt(name, view)
                 self._of(name).hook = readiness.hook(at, position, view)
 

@@ -4,7 +4,7 @@
 use crate::compute::{Call, Compute};
 use crate::error::Error;
 use crate::instruction::{Action, InPlace, Instruction, Receive, Send};
-use hocket_ids::{Rank, Tag};
+use hocket_ids::{BufferId, Rank, Tag};
 use hocket_kernels as kernels;
 use hocket_program::{Algorithm, BufferKind, Collective, DType, Kernel, Op, Program, Record, Slice, Space};
 use hocket_sync::meeting::MEMBERS_MAX;
@@ -57,6 +57,7 @@ pub fn compile(
         }
     }
     let messages = messages(program, rank);
+    let given: Vec<BufferId> = own.given().into_iter().map(|(given, _)| given).collect();
     let mut successors: Vec<Vec<u32>> = vec![Vec::new(); own.nodes.len()];
     let mut instructions = Vec::with_capacity(own.nodes.len());
     for (at, node) in own.nodes.iter().enumerate() {
@@ -66,7 +67,11 @@ pub fn compile(
                 .ok_or_else(|| wrong(format!("op {at} comes after op {before}, which does not exist")))?;
             before.push(at as u32);
         }
-        let action = action(program, rank, at, &node.op, buffers, functions, &messages).map_err(wrong)?;
+        let mut action = action(program, rank, at, &node.op, buffers, functions, &messages).map_err(wrong)?;
+        if let (Op::Copy { src, .. }, Action::Compute(Compute::Copy { factor, .. })) = (&node.op, &mut action)
+        {
+            *factor = given.contains(&src.buffer).then(|| own.buffers[src.buffer.index()].dtype);
+        }
         instructions.push(Instruction { action, after: node.after.len() as u32, then: Box::default() });
     }
     for (instruction, then) in instructions.iter_mut().zip(successors) {
@@ -121,7 +126,9 @@ fn action(
         messages.get(&key).ok_or_else(|| format!("message {from} → {to} tag {tag} has no other end"))
     };
     Ok(match op {
-        Op::Copy { src, dst } => Action::Compute(Compute::Copy { dst: region(dst), src: region(src) }),
+        Op::Copy { src, dst } => {
+            Action::Compute(Compute::Copy { dst: region(dst), src: region(src), factor: None })
+        }
         Op::Cast { src, dst } => Action::Compute(Compute::Cast {
             dst: region(dst),
             dtype: dtype(dst),

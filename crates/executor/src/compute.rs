@@ -11,6 +11,8 @@ pub enum Compute {
     Copy {
         dst: Region,
         src: Region,
+        /// The element type, where the launch's factor is applied to what is copied.
+        factor: Option<kernels::DType>,
     },
     Cast {
         dst: Region,
@@ -60,10 +62,13 @@ pub struct Call {
 
 impl Compute {
     /// Executes the op; `Ok` holds the first element that is not finite, if the op looks for one. The program's bound
-    /// buffers have `together_bytes`.
-    pub fn run(&self, together_bytes: usize) -> Result<Option<usize>, String> {
+    /// buffers have `together_bytes`; `factor` is its launch's.
+    pub fn run(&self, together_bytes: usize, factor: Option<f64>) -> Result<Option<usize>, String> {
         match self {
-            Self::Copy { dst, src } => dst.copy_from(src, together_bytes),
+            Self::Copy { dst, src, factor: dtype } => match dtype.zip(factor) {
+                None => dst.copy_from(src, together_bytes),
+                Some((dtype, factor)) => copy_scaled(dst, src, dtype, factor),
+            },
             Self::Cast { dst, dtype, src, src_dtype } => dst.cast_from(*dtype, *src_dtype, src.as_bytes()),
             Self::Reduce { op, dst, dtype, src, src_dtype } => {
                 dst.reduce_from(*op, *dtype, *src_dtype, src.as_bytes());
@@ -106,5 +111,15 @@ impl Compute {
             | Self::NonFinite { src: dst, .. } => dst.len(),
             Self::Call(call) => call.outputs.iter().map(Region::len).sum(),
         }
+    }
+}
+
+/// `dst = src · factor`, by parts that stay in a core's cache between the two.
+fn copy_scaled(dst: &Region, src: &Region, dtype: kernels::DType, factor: f64) {
+    const PART_BYTES: usize = 1 << 17;
+    for start in (0..dst.len()).step_by(PART_BYTES) {
+        let part = dst.sub(start, (dst.len() - start).min(PART_BYTES));
+        part.copy_from(&src.sub(start, part.len()), PART_BYTES);
+        kernels::scale(dtype, part.as_bytes_mut(), factor);
     }
 }

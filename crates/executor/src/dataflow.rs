@@ -196,7 +196,7 @@ impl Core {
     }
 
     fn compute(&self, loaded: &Loaded, compute: &Compute) -> Result<(), String> {
-        if let Some(element) = compute.run(loaded.bytes as usize)? {
+        if let Some(element) = compute.run(loaded.bytes as usize, loaded.factor())? {
             let mut found = lock(&self.non_finite);
             if found.len() < NON_FINITE_MAX {
                 found.push(NonFinite { program: loaded.number, instance: loaded.instance(), element });

@@ -13,7 +13,7 @@ use crate::lock::lock;
 use crate::options::Options;
 use crate::peer::Peers;
 use crate::peer_table::LOCAL_WORLD_MAX;
-use crate::sets::{apart, bound, bound_of};
+use crate::sets::{apart, bound, bound_of, scaled_of};
 use crate::threads::Threads;
 use hocket_ids::{BufferId, Rank};
 use hocket_kernels::Function;
@@ -231,7 +231,7 @@ impl Engine {
                     }
                 }
             }
-            loaded.push(Set { instructions, bound });
+            loaded.push(Set { instructions, bound, scaled: scaled_of(program, rank, regions) });
         }
         let make = |number| Loaded::new(number, label.to_owned(), sending, loaded, bytes, scratch);
         add(&core, number, make).map_err(Error::Usage)
@@ -268,8 +268,8 @@ impl Engine {
         self.launch_on(program, 0, 1.0, 0)
     }
 
-    /// Launches an instance on one of the program's sets, whose elements are multiplied with `factor` first; returns at
-    /// once. It starts when launches of the other sets are complete that were asked for before. `due`: the iteration that
+    /// Launches an instance on one of the program's sets, whose elements are multiplied with `factor` first, or, where the
+    /// program is retained, what is copied of them; returns at once. It starts when launches of the other sets are complete that were asked for before. `due`: the iteration that
     /// needs it; ranks that give others make one another wait.
     ///
     /// [`Error::Usage`]: the set is in use, or there is none of that number.

@@ -70,6 +70,8 @@ pub struct Set {
     pub instructions: Vec<Instruction>,
     /// The bound buffers, with their element types.
     pub bound: Vec<(Region, DType)>,
+    /// Those that a launch multiplies with its factor before its first op.
+    pub scaled: Vec<(Region, DType)>,
 }
 
 /// How an instance is launched.
@@ -285,16 +287,21 @@ impl Loaded {
         self.scales.load(Ordering::Relaxed)
     }
 
+    /// What the elements of the running instance's set are multiplied with, if that changes them.
+    pub fn factor(&self) -> Option<f64> {
+        self.is_scaled().then(|| f64::from_bits(self.factor.load(Ordering::Relaxed)))
+    }
+
     /// Multiplies the next `bytes_max` of the set with the factor; whether that was the rest. One thread at a time.
     pub fn scale_part(&self, bytes_max: usize) -> bool {
         let mut skip = self.scaled.load(Ordering::Acquire) as usize;
-        for (region, dtype) in self.running().into_iter().flat_map(|set| &set.bound) {
+        let Some(factor) = self.factor() else { return true };
+        for (region, dtype) in self.running().into_iter().flat_map(|set| &set.scaled) {
             if skip >= region.len() {
                 skip -= region.len();
                 continue;
             }
             let part = region.sub(skip, (region.len() - skip).min(bytes_max));
-            let factor = f64::from_bits(self.factor.load(Ordering::Relaxed));
             kernels::scale(*dtype, part.as_bytes_mut(), factor);
             self.scaled.fetch_add(part.len() as u64, Ordering::Release);
             return false;

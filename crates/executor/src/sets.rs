@@ -22,6 +22,17 @@ pub fn bound_of(program: &Program, rank: Rank, regions: &[Region]) -> Vec<(Regio
     bound.map(|(buffer, region)| (region.clone(), buffer.dtype)).collect()
 }
 
+/// Of these, those that a launch's factor is applied to before its first op: all but those that are only copied, and those that
+/// they fill.
+pub fn scaled_of(program: &Program, rank: Rank, regions: &[Region]) -> Vec<(Region, DType)> {
+    let own = &program.ranks[rank.index()];
+    let given = own.given();
+    let apart = |at: usize| given.iter().any(|(from, to)| from.index() == at || to.index() == at);
+    let buffers = own.buffers.iter().zip(regions).enumerate();
+    let scaled = buffers.filter(|(at, (buffer, _))| buffer.kind == BufferKind::Bound && !apart(*at));
+    scaled.map(|(_, (buffer, region))| (region.clone(), buffer.dtype)).collect()
+}
+
 /// No two sets share a byte: one fills while the other is under way.
 pub fn apart(sets: &[Vec<(Region, DType)>]) -> Result<(), String> {
     let mut all: Vec<(u64, u64, usize)> = Vec::new();

@@ -222,6 +222,50 @@ fn launches_alternate_between_sets_of_memory() {
     }
 }
 
+/// A turn that is reduced again after a loss would be of gradients that were divided already.
+#[test]
+fn a_factor_leaves_what_a_retained_program_is_given() {
+    const LEN: usize = 200_001;
+    for hosts in [["a", "b"], ["a", "a"]] {
+        let engines = mesh(&hosts, 1);
+        let program = ring(2, LEN, DType::F32).retained();
+        each(&engines, |rank, engine| {
+            let memory: Vec<_> = (0..4).map(|_| engine.allocate(LEN * 4).unwrap()).collect();
+            let set = |at: usize| {
+                let region = |at: usize| memory[at].region().clone();
+                HashMap::from([(BufferId(0), region(at)), (BufferId(1), region(2 + at))])
+            };
+            let number = engine
+                .load(&program, &[set(0), set(1)], &HashMap::new(), Sending::urgent(0), "bucket", None)
+                .unwrap();
+            let value = |at: usize, rank: usize, set: usize| ((at * 7 + rank * 3 + set) % 64) as f32;
+            let given = |set: usize| (0..LEN).map(move |at| value(at, rank, set)).collect::<Vec<_>>();
+            for set in 0..2 {
+                let cells = memory[set].region().as_bytes_mut().chunks_exact_mut(4);
+                cells.zip(given(set)).for_each(|(cell, value)| cell.copy_from_slice(&value.to_le_bytes()));
+            }
+            for (launch, factor) in [0.5, 0.25, 1.0, 0.125].into_iter().enumerate() {
+                let set = launch % 2;
+                engine.launch_on(number, set as u32, factor, 0).unwrap();
+                assert!(engine.wait(number, TIMEOUT, || false).unwrap());
+                assert_eq!(
+                    floats(memory[set].region().as_bytes()),
+                    given(set),
+                    "rank {rank} launch {launch}"
+                );
+                let expected: Vec<_> =
+                    (0..LEN).map(|at| (value(at, 0, set) + value(at, 1, set)) * factor as f32).collect();
+                assert_eq!(
+                    floats(memory[2 + set].region().as_bytes()),
+                    expected,
+                    "rank {rank} launch {launch}"
+                );
+            }
+        });
+        each(&engines, |_, engine| engine.close());
+    }
+}
+
 /// Gradients would be written while they travel, and nobody would know.
 #[test]
 fn a_set_that_is_in_use_is_not_launched() {

@@ -1,7 +1,7 @@
 //! A program that leaves what it is given as it is, so that it can be run again.
 
 use crate::resize::slices;
-use crate::{BufferKind, Op, Program, RankBuilder, Slice};
+use crate::{BufferKind, Node, Op, Program, RankBuilder, RankProgram, Slice};
 use hocket_ids::{BufferId, OpId};
 
 impl Program {
@@ -10,6 +10,7 @@ impl Program {
     ///
     /// So an aborted launch is repeated with the same contributions, whatever has become of the sums by then. Nothing is promised of
     /// it: promises are about buffers that are read and written. It is made of a program whose promise is proven already.
+    /// [`RankProgram::given`] tells these buffers.
     #[must_use]
     pub fn retained(&self) -> Self {
         let mut retained = self.clone();
@@ -56,6 +57,31 @@ impl Program {
     }
 }
 
+impl RankProgram {
+    /// Bound buffers that are only copied, each as a whole into a bound buffer of the same length before anything else happens
+    /// there: by number, which one they fill. What a launch multiplies its elements with is for what they fill.
+    #[must_use]
+    pub fn given(&self) -> Vec<(BufferId, BufferId)> {
+        let bound = |slice: &Slice| {
+            let buffer = &self.buffers[slice.buffer.index()];
+            buffer.kind == BufferKind::Bound && (slice.start, slice.len()) == (0, buffer.len)
+        };
+        let fills = |node: &Node| match &node.op {
+            Op::Copy { src, dst } if node.after.is_empty() && bound(src) && bound(dst) => {
+                Some((src.buffer, dst.buffer))
+            }
+            _ => None,
+        };
+        let uses = |buffer: BufferId| {
+            let of = |node: &&Node| {
+                node.op.reads().iter().chain(&node.op.writes()).any(|slice| slice.buffer == buffer)
+            };
+            self.nodes.iter().filter(of).count()
+        };
+        self.nodes.iter().filter_map(fills).filter(|&(src, _)| uses(src) == 1).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::passes::{Options, compile};
@@ -84,6 +110,26 @@ mod tests {
         );
         assert_eq!(rank.nodes[1].after.len(), 1);
         assert!(rank.nodes.iter().all(|node| node.op.writes().iter().all(|slice| slice.buffer.0 > 0)));
+        assert_eq!(rank.given(), [(BufferId(0), BufferId(2))]);
+        assert_eq!(program.ranks[0].given(), []);
+    }
+
+    /// The factor of a launch would be applied to what a buffer gives, or to a part of what is reduced.
+    #[test]
+    fn a_buffer_that_is_read_twice_or_copied_in_part_is_not_given() {
+        for (len, twice) in [(8, false), (7, false), (8, true)] {
+            let mut builder = RankBuilder::new();
+            let [one, other] =
+                ["one", "other"].map(|name| builder.buffer(name, DType::F32, 8, BufferKind::Bound));
+            let slice = |buffer| Slice::new(buffer, 0, len);
+            builder.push(Op::Copy { src: slice(one), dst: slice(other) }, None);
+            if twice {
+                let (op, src, dst) = (ReduceOp::Sum, slice(one), slice(other));
+                builder.push(Op::Reduce { op, src, dst }, None);
+            }
+            let expected: &[_] = if len == 8 && !twice { &[(one, other)] } else { &[] };
+            assert_eq!(builder.finish().given(), expected, "{len} {twice}");
+        }
     }
 
     /// The copy would race with what a neighbour writes, or an op would run before its buffer is filled.

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.trace import append_members_change, members_file
 from hocket.errors import ArtefactError
-
 from hocket.launch.member_limits import Limits
 
 log = logging.getLogger("hocket.coordinator")

@@ -190,6 +190,12 @@ class Membership:
                 self._changed.wait(WAKE_S)
 
     @property
+    def in_force(self) -> int:
+        """The epoch in which this member trains. EpochError: the generation is over."""
+        with self._changed:
+            return self._of_generation.in_force or 0
+
+    @property
     def vote(self) -> int:
         """The newest epoch that this member is ready for."""
         with self._changed:
@@ -269,7 +275,7 @@ class Membership:
     def met(self) -> None:
         """Training goes on in the first epoch of a generation."""
         with self._changed:
-            self.resumed(self._of_generation.in_force or 0, again=False)
+            self.resumed(self.in_force, again=False)
 
     def resumed(self, epoch: int, *, again: bool) -> None:
         """Training goes on in an epoch. `again`: a step was reduced anew."""

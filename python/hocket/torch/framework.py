@@ -62,7 +62,7 @@ class Torch:
         """All, and buffers."""
         return list(_parts(self.model, self.trained))
 
-    def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks) -> None:
+    def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks, *, moves: bool = True) -> None:
         """After autograd has accumulated a gradient."""
         for hook in self._hooks:
             hook.remove()
@@ -70,7 +70,7 @@ class Torch:
         for at, bucket in enumerate(buckets):
             for position, (name, view) in enumerate(zip(bucket.names, bucket.views, strict=True)):
                 parameter = self.trained[name]
-                if parameter.grad is not None and not bucket.sparse:
+                if moves and parameter.grad is not None and not bucket.sparse:
                     self.adopt(name, view)
                 ready = readiness.hook(at, position, view)
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(ready))

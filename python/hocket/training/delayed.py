@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +24,6 @@ from msgspec.structs import replace as replaced
 
 from hocket import _native
 from hocket.artefacts.plan import Schedule
-from hocket.artefacts.schedule_check import findings
 from hocket.errors import PeerError, UsageError
 from hocket.planning.walk import rate_factor
 from hocket.training import buckets as bucket_memory
@@ -36,8 +34,8 @@ from hocket.training.oversight import Oversight
 from hocket.training.reducing import ReducingSession
 from hocket.training.saved import SavedDelays, SavedSession
 from hocket.training.saves import Saves
-from hocket.training.slots import fill, layout_of, places_of, slots_of
-from hocket.training.turns import Table, Turn, Turns, is_synchronous, table
+from hocket.training.slots import fill, going_on, layout_of, places_of, slots_of
+from hocket.training.turns import Table, Turn, Turns, is_synchronous, slots_for, table
 from hocket.training.values import squared_norm
 from hocket.training.workload import FirstIteration
 
@@ -49,7 +47,8 @@ class DelayedSession(ReducingSession):
 
     def __init__(self, framework: Framework, **given: Any) -> None:
         """As `ReducingSession`."""
-        self._shown: dict[int, LoadedBucket] = {}
+        # By arena: the slot whose mean was shown, and not zeroed yet.
+        self._shown: dict[int, int] = {}
         # By arena: due at its gate, which has not opened.
         self._pending: dict[int, Turn] = {}
         self._made = self._applied = 0
@@ -87,7 +86,7 @@ class DelayedSession(ReducingSession):
     def _zero_bucket(self, bucket: int) -> None:
         shown = self._shown.pop(bucket, None)
         if shown is not None:
-            self.framework.zero(shown)
+            self.framework.zero(self.buckets[bucket].slots[shown])
         self.framework.show(self._open_slot(bucket))
 
     def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
@@ -98,10 +97,7 @@ class DelayedSession(ReducingSession):
 
     def flush(self) -> None:
         """All that was made and not applied is reduced, awaited and applied; the optimizer steps once for each update."""
-        if self._awaits_step:
-            raise UsageError(
-                "flush: the last backward's gradients were not applied\nhint: optimizer.step() first"
-            )
+        self._check_applied("flush")
         self.finish_step()
         self.saves.settled()
         if self.turns.counts:
@@ -117,6 +113,13 @@ class DelayedSession(ReducingSession):
             self.zero_grad()
         self._begin_anew()
 
+    def _check_applied(self, call: str) -> None:
+        """UsageError: the optimizer has not stepped with what was shown last."""
+        if self._awaits_step:
+            raise UsageError(
+                f"{call}: the last backward's gradients were not applied\nhint: optimizer.step() first"
+            )
+
     def joinable(self) -> ReducingSession:
         """UsageError: turns of ranks that have finished cannot be completed."""
         raise UsageError(
@@ -129,42 +132,44 @@ class DelayedSession(ReducingSession):
         # Where the job has failed, that was said already.
         with contextlib.suppress(PeerError):
             self.finish_step()
-            if self.turns.counts:
-                self._votes.count(self.job.settings.timeout_s)
-            for number in range(len(self.launches)):
-                _, launched, applied = self.readiness.progress(number)
-                for _ in range(applied, launched):
-                    self.readiness.wait(number, self.job.settings.timeout_s)
-                    self.readiness.applied(number)
-        self.saves.training()
-        made, applied = self.counts
+            self._await_all()
+        self.saves.ended(self.job.rank)
         if self.spans is not None:
             self.saves.write(self.spans.directory, self.job.rank, self.buckets)
-        if applied < made and self.job.rank == 0:
-            warnings.warn(
-                f"gradients of the last {made - applied} of {made} iterations were made and not applied\n"
-                "hint: hk.flush(model) after the last step, on all ranks",
-                RuntimeWarning,
-                stacklevel=2,
-            )
         super().close()
 
+    def _await_all(self) -> None:
+        """What is on its way."""
+        if self.turns.counts:
+            self._votes.count(self.job.settings.timeout_s)
+        for number in range(len(self.launches)):
+            _, launched, applied = self.readiness.progress(number)
+            for _ in range(applied, launched):
+                self.readiness.wait(number, self.job.settings.timeout_s)
+                self.readiness.applied(number)
+
     def _placed(self, buckets: Sequence[CompiledBucket], epoch: int) -> list[LoadedBucket]:
-        planned = self.source.plan(self.source.epochs.current)
-        tables = [table(each, len(buckets)) for each in (planned.schedule, *planned.safer)]
-        slots = [max(each) for each in zip(*(slots for slots, _ in tables), strict=True)]
-        array = self.framework.array
+        array, slots = self.framework.array, self._slots(len(buckets))
         placed = bucket_memory.load(buckets, self.engine, array, epoch=epoch, rank=self.job.rank, slots=slots)
-        # What an arena's gradients are while they are due: other arrays than those that backward adds to.
-        self._means = [[bucket_memory.again(slot, array) for slot in bucket.slots] for bucket in placed]
+        means = [[bucket_memory.again(slot, array) for slot in bucket.slots] for bucket in placed]
+        self._arrange(placed, means)
+        return placed
+
+    def _slots(self, launches: int) -> list[int]:
+        """How many each needs, whichever schedule of the plan is in force."""
+        plan = self.source.plan(self.source.epochs.current)
+        return slots_for((plan.schedule, *plan.safer), launches)
+
+    def _arrange(self, placed: Sequence[LoadedBucket], means: Sequence[Sequence[LoadedBucket]]) -> None:
+        """`means`: by arena and slot, what the gradients are while they are due: other arrays than those that backward adds to."""
+        self._means = means
         self._due_views = {
-            name: [mean.views[at] for mean in means]
-            for bucket, means in zip(placed, self._means, strict=True)
+            name: [mean.views[at] for mean in own]
+            for bucket, own in zip(placed, means, strict=True)
             for at, name in enumerate(bucket.names)
         }
         self._arena_of = {launch.number: at for at, bucket in enumerate(placed) for launch in bucket.launches}
         self._begin_turns(placed)
-        return placed
 
     def _begin_turns(self, placed: Sequence[LoadedBucket], schedule: Schedule | None = None) -> None:
         """Of a schedule; None: of the one that is to be used now. What was due before lies in the first slots now."""
@@ -174,7 +179,7 @@ class DelayedSession(ReducingSession):
         self._described = table(self._schedule, len(self._arena_of))
         self.turns = Turns(self._schedule, [bucket.launches[0].number for bucket in placed])
         self._ends = self._reschedules = self._retreats = False
-        self._shown = dict(enumerate(placed)) if self.buckets else {}
+        self._shown = dict.fromkeys(range(len(placed)), 0) if self.buckets else {}
         if self.source.autopilot is not None:
             self._tell_autopilot(self.source.autopilot.watch)
 
@@ -244,10 +249,10 @@ class DelayedSession(ReducingSession):
                 "a backward began before optimizer.step() applied the gradients of the last one, which are of a whole turn\n"
                 "hint: one step after each backward; `with model.no_sync():` around those that only accumulate"
             )
-        for at, bucket in self._shown.items():
+        for at, slot in self._shown.items():
             # The script took the gradients away instead of zeroing them. In a slot that is open they are replaced one by one.
-            if bucket is not self._open_slot(at):
-                np.frombuffer(memoryview(bucket.memory), np.uint8)[:] = 0
+            if slot != self.turns.open[at].slot:
+                np.frombuffer(memoryview(self.buckets[at].slots[slot].memory), np.uint8)[:] = 0
         self._shown = {}
         self.saves.training()
         super()._begin()
@@ -388,21 +393,26 @@ class DelayedSession(ReducingSession):
         if not self._pending:
             self._shown_all()
 
+    def _take_turn(self, turn: Turn) -> None:
+        """Waits for its mean, which is the gradient from now on."""
+        launches = self.buckets[turn.arena].launches
+        with self._naming_the_finished():
+            for launch in launches:
+                self.readiness.wait(launch.number, self.job.settings.timeout_s)
+        for launch in launches:
+            self.readiness.applied(launch.number)
+
     def _show_one(self, turn: Turn) -> None:
+        self._take_turn(turn)
         at = turn.arena
         bucket = self.buckets[at]
-        with self._naming_the_finished():
-            for launch in bucket.launches:
-                self.readiness.wait(launch.number, self.job.settings.timeout_s)
-        for launch in bucket.launches:
-            self.readiness.applied(launch.number)
         mean = self._means[at][turn.slot]
         self.companion.reduced(mean)
         self.framework.show(mean)
         for name in turn.unmade or ():
             if name in self._due_views and name in bucket.names:
                 self.framework.drop(name)
-        self._shown[at] = bucket.slots[turn.slot]
+        self._shown[at] = turn.slot
         if self._looks:
             self._norms2[at] = squared_norm(mean, self.framework)
 
@@ -428,10 +438,7 @@ class DelayedSession(ReducingSession):
 
     def saved(self) -> SavedSession:
         """With the gradients that were made and are not applied. UsageError: a step is missing, or another plan begins."""
-        if self._awaits_step:
-            raise UsageError(
-                "state_dict: the last backward's gradients were not applied\nhint: optimizer.step() first"
-            )
+        self._check_applied("state_dict")
         self.finish_step()
         if self.turns.counts:
             self._count()
@@ -443,12 +450,16 @@ class DelayedSession(ReducingSession):
         with self._naming_the_finished():
             for launch in self.launches:
                 self.engine.wait(launch.program, self.job.settings.timeout_s)
-        self.saves.settled()
         progress = [self.readiness.progress(launch.number) for launch in self.launches]
+        return self._with_turns(super().saved(), [launched - applied for _, launched, applied in progress])
+
+    def _with_turns(self, saved: SavedSession, reduced: Sequence[int]) -> SavedSession:
+        """`reduced`: by launch, turns whose slots have their means."""
+        self.saves.settled()
         delays = SavedDelays(
             layout=self._layout(),
             turns=self.turns.saved(),
-            reduced=tuple(launched - applied for _, launched, applied in progress),
+            reduced=tuple(reduced),
             slots=slots_of(self.buckets, self.turns.saved(), self._shown),
             schedule=self._schedule,
             retreats=self._retreats,
@@ -456,28 +467,18 @@ class DelayedSession(ReducingSession):
             oversight=None if self.sentinel is None else self.sentinel.saved(),
             norms2=tuple(self._norms2.items()),
         )
-        return replaced(super().saved(), delays=delays)
+        return replaced(saved, delays=delays)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
         """Also turns. UsageError: a backward has begun, or turns are open and of another plan or job."""
         if self.turns.made or self._under_way:
             raise UsageError("load_state_dict: a backward has begun\nhint: load before the first one")
         super().restore(saved, strict=strict)
-        delays = saved.delays
+        delays = going_on(saved, self._layout(), self.job, len(self.launches))
         if delays is None:
-            return
-        if delays.layout != self._layout() or saved.rank != self.job.rank:
-            if delays.open:
-                raise UsageError(
-                    f"load_state_dict: gradients of {delays.open} iterations are made and not applied, by rank {saved.rank} of "
-                    f"{saved.world}, with another plan or for another job than this rank {self.job.rank} of {self.job.world}\n"
-                    "hint: go on with the same plan and ranks, or call hk.flush(model) before hk.state_dict(model)"
-                )
             return
         if self.sentinel is not None and delays.oversight is not None:
             self.sentinel.restore(delays.oversight)
-        if wrong := list(findings(delays.schedule, len(self.launches))):
-            raise UsageError(f"load_state_dict: the schedule in this state is damaged: {wrong[0]}")
         self._begin_turns(self.buckets, delays.schedule)
         self._made = self._applied = 0
         self._shown = {}
@@ -486,10 +487,10 @@ class DelayedSession(ReducingSession):
         self._norms2 = dict(delays.norms2)
         for name in self._due_views:
             self.framework.drop(name)
+        fill(self.buckets, delays.slots)
         self._count_gradients((self.turns.phase, places_of(self.launches, self._arena_of, delays)))
         if self.turns.held:
             self.readiness.hold()
-        fill(self.buckets, delays.slots)
         self.zero_grad()
 
     def _layout(self) -> str:

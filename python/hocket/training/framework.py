@@ -161,12 +161,12 @@ class Framework(Model, HasRows, Protocol):
 
     # Hook.
 
-    def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks) -> None:
+    def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks, *, moves: bool = True) -> None:
         """Count these buckets' gradients from now on, instead of those of an earlier call.
 
         After each accumulation of gradient `i` of bucket `b`, on any thread, the framework calls `readiness.hook(b, i, views[i])`
         with an object whose attribute `grad` is the gradient. Existing gradients move into the buckets, as by `adopt`, other than
-        those of sparse buckets."""
+        those of sparse buckets; without `moves`, they stay where they are."""
 
     def when_backward_ends(self, call: Callable[[], None]) -> None:
         """Call `call()` once, when the running backward has made all of its gradients. Used within a hook."""

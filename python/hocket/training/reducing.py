@@ -226,7 +226,8 @@ class ReducingSession(InPlace):
             if each.compiled.number is None:
                 self._libraries.learn(each.program, each.compiled.program)
 
-    def _count_gradients(self, places: Places | None = None) -> None:
+    def _count_gradients(self, places: Places | None = None, *, moves: bool = True) -> None:
+        """`moves`: gradients that exist are in other memory than the buckets'."""
         self.readiness = _native.Readiness(
             self.engine,
             [(launch.program, len(launch.compiled.ranges)) for launch in self.launches],
@@ -238,7 +239,7 @@ class ReducingSession(InPlace):
             places,
         )
         self.hooks = Hooks(self.buckets, self.readiness)
-        self.framework.hook(self.buckets, self.hooks)
+        self.framework.hook(self.buckets, self.hooks, moves=moves)
 
     def _placed(self, buckets: Sequence[CompiledBucket], epoch: int) -> list[LoadedBucket]:
         array = self.framework.array

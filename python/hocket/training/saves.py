@@ -46,6 +46,18 @@ class Saves:
                 stacklevel=2,
             )
 
+    def ended(self, rank: int) -> None:
+        """Training has. Rank 0 says what is made and not applied."""
+        self.training()
+        made, applied = self._counts()
+        if applied < made and rank == 0:
+            warnings.warn(
+                f"gradients of the last {made - applied} of {made} iterations were made and not applied\n"
+                "hint: hk.flush(model) after the last step, on all ranks",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
     def write(self, directory: Path, rank: int, buckets: Sequence[LoadedBucket]) -> None:
         """What was made and applied, for the trace."""
         made, applied = self._counts()

@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 
 from hocket.artefacts.plan import Plan
+from hocket.artefacts.schedule_check import findings
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.training.buckets import Launch, LoadedBucket
-from hocket.training.saved import SavedDelays
+from hocket.training.saved import SavedDelays, SavedSession
 from hocket.training.turns import Place, Saved
 
 Bytes = np.ndarray[Any, Any]
@@ -26,16 +27,36 @@ def layout_of(plan: Plan, launches: Sequence[Launch], job: Job, *, watched: bool
     return hashlib.blake2b(held, digest_size=16).hexdigest()
 
 
+def going_on(saved: SavedSession, layout: str, job: Job, launches: int) -> SavedDelays | None:
+    """Turns that a rank of this job goes on with, under its `layout`; None: there are none. UsageError: they are open and of
+    another plan or job, or damaged."""
+    delays = saved.delays
+    if delays is None:
+        return None
+    if delays.layout != layout or saved.rank != job.rank:
+        if delays.open:
+            raise UsageError(
+                f"load_state_dict: gradients of {delays.open} iterations are made and not applied, by rank {saved.rank} of "
+                f"{saved.world}, with another plan or for another job than this rank {job.rank} of {job.world}\n"
+                "hint: go on with the same plan and ranks, or call hk.flush(model) before hk.state_dict(model)"
+            )
+        return None
+    if wrong := list(findings(delays.schedule, launches)):
+        raise UsageError(f"load_state_dict: the schedule in this state is damaged: {wrong[0]}")
+    return delays
+
+
 def slots_of(
-    buckets: Sequence[LoadedBucket], turns: Saved, shown: Mapping[int, LoadedBucket]
+    buckets: Sequence[LoadedBucket], turns: Saved, shown: Mapping[int, int]
 ) -> dict[str, tuple[Bytes | None, ...]]:
-    """By gradient, its bytes in each slot that has something of a turn. `shown`: by arena, what was applied and not zeroed yet."""
+    """By gradient, its bytes in each slot that has something of a turn. `shown`: by arena, the slot of what was applied and not
+    zeroed yet."""
     found: dict[str, tuple[Bytes | None, ...]] = {}
     for at, (bucket, own) in enumerate(zip(buckets, turns.turns, strict=True)):
         used = {turn.slot for turn in own[:-1]}
         opened = own[-1].slot
         # Gradients that were accumulated without communication are of no iteration yet.
-        if shown.get(at) is not bucket.slots[opened]:
+        if shown.get(at) != opened:
             used.add(opened)
         for name, span in _spans(bucket).items():
             found[name] = tuple(

@@ -18,6 +18,7 @@ from hocket.training.companion import Companion, MembersCompanion
 from hocket.training.compiled import CompiledSession
 from hocket.training.compiled_refusals import check_source
 from hocket.training.delayed import DelayedSession
+from hocket.training.elastic.delayed import ElasticDelayedSession
 from hocket.training.elastic.refusals import refusal
 from hocket.training.elastic.session import ElasticSession
 from hocket.training.elastic.source import Begin
@@ -132,9 +133,9 @@ def elastic_session_of(
         raise refusal("a second model")
     common = _common(source, process, spans)
     membership = process.begin(steps=steps)
-    return ElasticSession(
-        framework, companion=companion, membership=membership, loop=loop, steps=steps, **common
-    )
+    turns = source.plan(source.epochs.current).schedule.turns
+    kind = ElasticDelayedSession if turns else ElasticSession
+    return kind(framework, companion=companion, membership=membership, loop=loop, steps=steps, **common)
 
 
 def go_on_in(

@@ -6,7 +6,7 @@ A *turn* of a bucket sums the gradients of one iteration or of several, is reduc
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -85,6 +85,11 @@ def table(schedule: Schedule, buckets: int) -> Table:
         for phase in range(period)
     ]
     return [slots_needed(turns_of(schedule, bucket), period) for bucket in range(buckets)], phases
+
+
+def slots_for(schedules: Iterable[Schedule], buckets: int) -> list[int]:
+    """By bucket: as many as any of them needs."""
+    return [max(each) for each in zip(*(table(each, buckets)[0] for each in schedules), strict=True)]
 
 
 @dataclass(eq=False)
@@ -218,6 +223,20 @@ class Turns:
     def counts(self) -> bool:
         """Whether votes of the last iteration that ended are still to be counted."""
         return bool(self._summed)
+
+    def waits(self, arena: int) -> bool:
+        """Whether turns of the arena have ended that are not due yet."""
+        return bool(self._waiting[arena])
+
+    def unapplied(self, due: Sequence[Turn]) -> list[Turn]:
+        """All that have ended, in the order in which those of an arena are launched. `due`: of these, what was handed out last, if
+        it was not applied all the same."""
+        return [*due, *(turn for waiting in self._waiting for turn in waiting)]
+
+    def places(self, launched: Sequence[Turn]) -> list[Place]:
+        """By arena, where a `Readiness` goes on before which all of these were launched."""
+        counts = Counter(turn.arena for turn in launched)
+        return [(turn.slot, turn.iterations, counts[turn.arena], []) for turn in self.open]
 
     def hold(self) -> None:
         """From now on no turn ends: what is on its way becomes due, and what is open goes on until `flush`."""

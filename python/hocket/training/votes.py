@@ -9,7 +9,7 @@ They travel in a program of their own beside the buckets, so that a policy canno
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -46,8 +46,8 @@ class Ballot(Protocol):
     ) -> None:
         """This rank's votes, as `Votes.cast`."""
 
-    def count(self, timeout_s: float) -> int:
-        """The smallest epoch that all know, when all votes are there."""
+    def count(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> int:
+        """The smallest epoch that all know, when all votes are there. `meanwhile` may raise what makes waiting useless."""
 
     @property
     def meet(self) -> bool:
@@ -91,7 +91,7 @@ class OutOfStep:
             )
         self._epoch, self._missing, self._dense = epoch, frozenset(missing), frozenset(dense)
 
-    def count(self, _timeout_s: float) -> int:
+    def count(self, _timeout_s: float, _meanwhile: Callable[[], None] | None = None) -> int:
         """The epoch."""
         return self._epoch
 
@@ -144,9 +144,9 @@ class Votes:
                 self._values[self._place[name]] = vote
         self._engine.launch(self._program)
 
-    def count(self, timeout_s: float) -> int:
+    def count(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> int:
         """Wait for all votes; the smallest known epoch."""
-        self._engine.wait(self._program, timeout_s)
+        self._engine.wait(self._program, timeout_s, meanwhile)
         return -int(self._values[0])
 
     @property

@@ -20,28 +20,36 @@ from hocket.training.gathered import MakeArray
 
 @dataclass(frozen=True, eq=False)
 class Area:
-    """A bucket's gradients, as `bucket` has them, the numbers of its launches, and where they are summed up."""
+    """A bucket's gradients in its slots, as `bucket` has them, the numbers of its launches, and where each slot is summed up."""
 
     bucket: LoadedBucket
     numbers: tuple[int, ...]
-    sums: _native.Memory
+    sums: tuple[LoadedBucket, ...]
 
     def take(self) -> None:
-        """The sums are the gradients."""
+        """The sums are the gradients, where there is one slot."""
+        (sums,) = self.sums
         np.copyto(
             np.frombuffer(memoryview(self.bucket.memory), np.uint8),
-            np.frombuffer(memoryview(self.sums), np.uint8),
+            np.frombuffer(memoryview(sums.memory), np.uint8),
         )
 
 
-def areas_of(buckets: Sequence[CompiledBucket], engine: _native.Engine, array: MakeArray) -> list[Area]:
-    """Memory for these buckets; it is the same whatever the members are."""
+def areas_of(
+    buckets: Sequence[CompiledBucket],
+    engine: _native.Engine,
+    array: MakeArray,
+    slots: Sequence[int] | None = None,
+) -> list[Area]:
+    """Memory for these buckets; it is the same whatever the members are. `slots`: as for `hocket.training.buckets.load`."""
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
     made = []
     for arena in arenas_of([parts_of(bucket) for bucket in buckets], gradients):
         size = sum(each.bytes for each in arena.gradients)
-        bucket = over(arena.gradients, engine.allocate(size), array)
-        made.append(Area(bucket, arena.numbers, engine.allocate(size)))
+        count = 1 if slots is None else slots[arena.numbers[0]]
+        first, *others = (over(arena.gradients, engine.allocate(size), array) for _ in range(count))
+        sums = tuple(over(arena.gradients, engine.allocate(size), array) for _ in range(count))
+        made.append(Area(replace(first, others=tuple(others)), arena.numbers, sums))
     return made
 
 
@@ -58,15 +66,22 @@ def loaded(
             compiled = buckets[number]
             runs = arenas[area.numbers].runs(parts_of(compiled)) or ((0, 0),)
             item = ITEM_BYTES[compiled.dtype]
-            given = {at: (area.bucket.memory, start * item) for at, (start, _) in enumerate(runs)}
-            sums = {len(runs) + at: (area.sums, start * item) for at, (start, _) in enumerate(runs)}
+            sets = [
+                {at: (memory, runs[at % len(runs)][0] * item) for at, memory in enumerate(memories)}
+                for memories in (
+                    [slot.memory] * len(runs) + [sums.memory] * len(runs)
+                    for slot, sums in zip(area.bucket.slots, area.sums, strict=True)
+                )
+            ]
             program = engine.load(
                 compiled.program.retained(),
-                {**given, **sums},
+                sets[0],
                 priority=compiled.priority,
                 label=f"bucket {number}{label}",
                 kernels=compiled.kernels,
+                others=sets[1:],
             )
             launches.append(Launch(compiled, program, number, runs))
-        found.append(replace(area.bucket, launches=tuple(launches)))
+        others = tuple(replace(each, launches=tuple(launches)) for each in area.bucket.others)
+        found.append(replace(area.bucket, launches=tuple(launches), others=others))
     return found

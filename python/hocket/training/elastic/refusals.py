@@ -41,8 +41,6 @@ def check_source(source: ProgramSource) -> None:
 
 def check_plan(plan: Plan) -> None:
     """The same, of a plan."""
-    if plan.schedule.turns:
-        raise refusal("a plan with merged or late gradients")
     if plan.schedule.overlap == "gates":
         raise refusal("a plan or a policy whose layers wait at gates")
     for index, bucket in enumerate(plan.buckets):

@@ -9,26 +9,23 @@ that stood last, and they are traced anew for those that are left.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Sequence
-
-import numpy as np
 
 from hocket import _native
 from hocket.artefacts.plan import Plan
-from hocket.errors import EpochError, PeerError, PolicyError, ProgramError, RendezvousError
+from hocket.errors import EpochError, PeerError, RendezvousError
 from hocket.launch.member_messages import Regroup
 from hocket.launch.membership import Membership
 from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
-from hocket.planning.compile import votes_program
 from hocket.training import states
 from hocket.training.buckets import CompiledBucket, LoadedBucket, launches_of
 from hocket.training.companion import MembersCompanion
 from hocket.training.elastic.areas import Area, areas_of, loaded
+from hocket.training.elastic.barrier import Barrier
+from hocket.training.elastic.followed import followed
 from hocket.training.elastic.kept import Kept
 from hocket.training.elastic.notice import Notice
-from hocket.training.elastic.plans import following, means
 from hocket.training.elastic.refusals import check_libraries, check_source, refusal
 from hocket.training.framework import Framework
 from hocket.training.loop import Loop, workers_of
@@ -38,30 +35,7 @@ from hocket.training.saved import SavedSession
 from hocket.training.source import Loaded, ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.statistics import Steps
-from hocket.training.votes import ITEM_BYTES, Votes
-
-log = logging.getLogger("hocket.elastic")
-
-
-class Barrier:
-    """The end of a step: complete on a rank when all have entered it."""
-
-    def __init__(self, engine: _native.Engine, hosts: Sequence[str]) -> None:
-        """Load the program, at the same position on all ranks."""
-        self._engine = engine
-        self._memory = engine.allocate(ITEM_BYTES)
-        np.frombuffer(memoryview(self._memory), np.float32)[:] = 0
-        self.load(hosts)
-
-    def load(self, hosts: Sequence[str]) -> None:
-        """For an epoch of ranks on these hosts."""
-        program = votes_program(hosts, 1)
-        self._program = self._engine.load(program, {0: (self._memory, 0)}, priority=0, label="done")
-
-    def enter(self) -> int:
-        """Without waiting; the program to wait for."""
-        self._engine.launch(self._program)
-        return self._program
+from hocket.training.votes import Votes
 
 
 class ElasticSession(ReducingSession):
@@ -104,6 +78,12 @@ class ElasticSession(ReducingSession):
         """The smallest epoch of policies that all knew in that step."""
         self._missed = False
         """Whether something of this step was not launched, because the epoch of members had ended."""
+        self._in_force = 0
+        """The epoch of members in which the step's votes were cast."""
+        self._awaited = False
+        """Whether newcomers were in it."""
+        self._meets = False
+        """Whether all meet newcomers when the last step that stands is applied, if there still are any."""
         self._membership = membership
         self._loop = loop
         self._parted: tuple[int, ...] | None = None
@@ -191,19 +171,16 @@ class ElasticSession(ReducingSession):
         began_ns = _native.now_ns()
         if self._watch is not None:
             self._watch.computed(self._arrivals() if self._watch.profiles else {}, {})
-        self.framework.check_in_place(self.buckets)
+        self.framework.check_in_place(self._filling())
         unmade = self._adopt_missing()
         with self._noting_what_is_missed():
             self._cast(unmade)
             self.readiness.finish()
+        self._ended()
         self._reduce(unmade)
         ended_ns = _native.now_ns()
         self.source.record("wait_time", (ended_ns - began_ns) * 1e-9)
-        for name in unmade:
-            if not self._votes.made(name):
-                self.framework.drop(name)
-        if not self._warned:
-            self._warn_of_non_finite()
+        self._hand_out()
         if self._begins:
             self._begin_epoch()
         self._under_way = False
@@ -220,8 +197,26 @@ class ElasticSession(ReducingSession):
             self.source.autopilot.step_ended()
         self._part()
 
+    def _filling(self) -> Sequence[LoadedBucket]:
+        """What backward adds to."""
+        return self.buckets
+
+    def _ended(self) -> None:
+        """Backward has, and what is to be reduced therefore is on its way."""
+
+    def _hand_out(self) -> None:
+        """The step stands: its gradients are for the optimizer."""
+        for name in self._unmade:
+            if not self._votes.made(name):
+                self.framework.drop(name)
+        if not self._warned:
+            self._warn_of_non_finite()
+
     def _cast(self, unmade: Sequence[str]) -> None:
         """EpochError: the epoch of members has ended."""
+        self._unmade = set(unmade)
+        # If these are of a later epoch already, nothing can be launched in the engine's.
+        self._in_force, self._awaited = self._membership.in_force, bool(self._membership.newcomers)
         self._votes.cast(
             self.source.epochs.vote(), unmade, meet=self.companion.end(), members=self._membership.vote
         )
@@ -278,8 +273,12 @@ class ElasticSession(ReducingSession):
         self._meet_newcomers()
 
     def _meet_newcomers(self) -> None:
-        """All ranks are here or on their way: no gradients are under way, and the next step's samples are not drawn yet."""
-        while self._membership.newcomers and self.meet is not None:
+        """All ranks are here or on their way: no gradients are under way, and the next step's samples are not drawn yet.
+
+        Whether they are follows from the step alone. An epoch with newcomers may have begun since, with a loss that some ranks have
+        noticed in the next step already.
+        """
+        while self._meets and self._membership.newcomers and self.meet is not None:
             order = self._membership.at_edge(self.job.settings.timeout_s, self._check_finished)
             if order is None:
                 # Somebody was lost. Whether others still want to join, the next epoch says.
@@ -336,30 +335,48 @@ class ElasticSession(ReducingSession):
         step = self.iteration
         if self._stands(step):
             self.counted = self._members
-            for launch in self.launches:
-                self.readiness.applied(launch.number)
+            self._note_applied()
             return
         while not self._go_on(step):
             with self._noting_what_is_missed():
                 self._cast(unmade)
-                for launch in self.launches:
-                    self.engine.launch(launch.program)
+                self._launch_again()
             if self._stands(step):
                 self.counted = self._members
                 return
+
+    def _note_applied(self) -> None:
+        """The step stands in the epoch in which backward launched it: its memory may fill again."""
+        for launch in self.launches:
+            self.readiness.applied(launch.number)
+
+    def _launch_again(self) -> None:
+        """All of the step, in a new epoch."""
+        for launch in self.launches:
+            self.engine.launch(launch.program)
+
+    def _wait_for_sums(self) -> None:
+        """Of the step."""
+        for launch in self.launches:
+            self._wait(launch.program)
+
+    def _agreed(self) -> int:
+        """The epoch of members that is in force when this step stands: another one than before, where all are ready for it."""
+        return self._votes.members
 
     def _stands(self, step: int) -> bool:
         """Waits for the step's sums, and that all have them; False: the epoch of members has ended before that."""
         if self._missed:
             return False
         try:
-            for launch in self.launches:
-                self._wait(launch.program)
+            self._wait_for_sums()
             self._voted = self._votes.count(self.job.settings.timeout_s)
+            agreed = self._agreed()
+            self._meets = self._awaited or agreed != self._in_force
             if self._votes.meet:
                 self.companion.meet()
             self._whole = True
-            if self._membership.prepared(step, self._votes.members):
+            if self._membership.prepared(step, agreed):
                 self._wait(self._barrier.enter())
             if not self._membership.done(step):
                 return False
@@ -427,12 +444,12 @@ class ElasticSession(ReducingSession):
             self._whole = False
             if self._begins:
                 self._lay_out()
+            self._missed = False
             try:
                 self._load_members(epoch.number)
             except EpochError:
                 continue
             self._settled = self._membership.committed
-            self._missed = False
             self._membership.resumed(epoch.number, again=not stands)
             return stands
 
@@ -453,7 +470,7 @@ class ElasticSession(ReducingSession):
                     before.timer.worker_removed(rank)
         before.stop()
         self.in_force = job
-        self.source, compiled = self._following(before, epoch)
+        self.source, compiled = followed(before, self._plan, job, epoch)
         self.buckets = loaded(self._areas, compiled, self.engine, f" of members' epoch {epoch}")
         self.launches = launches_of(self.buckets)
         self._kept.put(self.buckets, self.engine, job.rank)
@@ -461,29 +478,7 @@ class ElasticSession(ReducingSession):
             self._votes.load(job.hosts)
         self._barrier.load(job.hosts)
         self.companion.load(job)
-        self._count_gradients()
+        self._count_gradients(moves=False)
         self._steps = Steps(self.engine, self.source)
         self._loaded(self.source, self.buckets)
         self.source.start_timer(())
-
-    def _following(self, before: ProgramSource, epoch: int) -> tuple[ProgramSource, list[CompiledBucket]]:
-        """The source of those that are left, and its programs: of means, where a policy refuses them and the job may."""
-        assert before.following is not None  # noqa: S101  # of an elastic job
-        job, plan = self.in_force, following(self._plan, self.in_force.hosts)
-        source = before.following(plan, job, epoch)
-        try:
-            return source, source.buckets()
-        except (PolicyError, ProgramError) as error:
-            if job.settings.on_refusal == "end":
-                raise error.reworded(
-                    f"{job.world} ranks are left, and a policy of the job refuses them: {error}\n"
-                    "hint: HOCKET_ON_REFUSAL=means, or --on-refusal means, goes on with plain means"
-                ) from error
-            if job.rank == 0:
-                log.warning(
-                    "%d ranks go on, and a policy of the job refuses them: gradients are plain means until others come or go. %s",
-                    job.world,
-                    error,
-                )
-        source = before.following(means(plan, job.hosts), job, epoch)
-        return source, source.buckets()

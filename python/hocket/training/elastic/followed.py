@@ -1,0 +1,43 @@
+"""Where programs come from when others are gone, with a policy or without it."""
+
+from __future__ import annotations
+
+import logging
+
+from hocket.artefacts.plan import Plan
+from hocket.errors import PolicyError, ProgramError
+from hocket.launch.rendezvous import Job
+from hocket.training.buckets import CompiledBucket
+from hocket.training.elastic.plans import following, means
+from hocket.training.source import ProgramSource
+
+log = logging.getLogger("hocket.elastic")
+
+
+def followed(
+    before: ProgramSource, plan: Plan, job: Job, epoch: int
+) -> tuple[ProgramSource, list[CompiledBucket]]:
+    """The source of those that are left, which are the ranks of `job`, and its programs: of means, where a policy refuses them
+    and the job may go on so.
+
+    `plan`: of all that have met; `epoch`: of members.
+    """
+    assert before.following is not None  # noqa: S101  # of an elastic job
+    plan = following(plan, job.hosts)
+    source = before.following(plan, job, epoch)
+    try:
+        return source, source.buckets()
+    except (PolicyError, ProgramError) as error:
+        if job.settings.on_refusal == "end":
+            raise error.reworded(
+                f"{job.world} ranks are left, and a policy of the job refuses them: {error}\n"
+                "hint: HOCKET_ON_REFUSAL=means, or --on-refusal means, goes on with plain means"
+            ) from error
+        if job.rank == 0:
+            log.warning(
+                "%d ranks go on, and a policy of the job refuses them: gradients are plain means until others come or go. %s",
+                job.world,
+                error,
+            )
+    source = before.following(means(plan, job.hosts), job, epoch)
+    return source, source.buckets()

@@ -1,0 +1,154 @@
+"""A training with merged or late gradients, whose ranks are lost or leave, and what a single process makes of the same updates."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hocket.torch as hk
+import torch
+from hocket.artefacts.plan import Begun, Due, Schedule, Turn
+from hocket.planning.walk import rate_factor
+from hocket.torch.distribute import distributed_of
+from hocket.training import turns
+from hocket.training.elastic.delayed import ElasticDelayedSession
+from tests.torch.delayed_scripts import plan_for, schedule_of
+from tests.torch.elastic_scripts import BATCH, MOMENTUM, RATE, WIDTH, Fate, die_inside, digest, made
+
+STEPS = 14
+FLUSHED = STEPS
+"""The step of `Fate` in which all that is left is applied."""
+
+BUCKETS = 2
+
+SCHEDULES = {
+    "late": schedule_of((1,), 1, BUCKETS, "linear"),
+    "merged": schedule_of((2,), 1, BUCKETS, "linear"),
+    "together": schedule_of((2,), 0, BUCKETS, "linear"),
+    # Each bucket has its own turns. One waits to be sent, as long as it may; the other is merged, and due at once.
+    "each": Schedule(
+        period=2,
+        together=False,
+        delay_max=1,
+        rate="sqrt",
+        turns=(
+            (
+                Turn(
+                    first=0,
+                    last=0,
+                    sent=Begun(iteration=1, point="backward_end", place=0),
+                    due=Due(iteration=1),
+                ),
+                Turn(first=1, last=1, sent=Begun(iteration=2, point="begin", place=0), due=Due(iteration=2)),
+            ),
+            (Turn(first=0, last=1, due=Due(iteration=1)),),
+        ),
+    ),
+}
+
+Update = dict[str, Any]
+"""The step's `members`, and by arena, of how many iterations its gradients are that are `applied`."""
+
+
+def made_double() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """The model and its optimizer, as all begin."""
+    model, _ = made()
+    model.double()
+    return model, torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+
+
+def groups_of(model: torch.nn.Module) -> list[list[str]]:
+    """What is in each bucket."""
+    names = [name for name, _ in model.named_parameters()]
+    return [names[2:], names[:2]]
+
+
+def loss_of(model: torch.nn.Module, member: int, step: int) -> torch.Tensor:
+    """Of a member's batch in a step."""
+    draw = torch.Generator().manual_seed(1000 * member + step)
+    return model(torch.randn(BATCH, WIDTH, generator=draw, dtype=torch.float64)).square().mean()
+
+
+def expected_updates(name: str, steps: int) -> list[dict[str, int]]:
+    """By step: by arena, the iterations that a schedule applies, where nobody leaves or joins."""
+    own = turns.Turns(SCHEDULES[name], range(BUCKETS))
+    return [{str(turn.arena): turn.iterations for turn in own.ended()} for _ in range(steps)]
+
+
+def replayed(updates: Sequence[Update], name: str, world: int) -> list[torch.Tensor]:
+    """Parameters after these updates of the first so many ranks, made by one process. Updates after the last step are a flush's."""
+    model, _ = made_double()
+    parameters = dict(model.named_parameters())
+    moments = {each: torch.zeros_like(parameter) for each, parameter in parameters.items()}
+    # By parameter: the gradients of all ranks in each iteration that is not applied, the oldest first.
+    unapplied: dict[str, list[list[torch.Tensor]]] = {each: [] for each in parameters}
+    for step, update in enumerate(updates):
+        if step < STEPS:
+            made = [
+                torch.autograd.grad(loss_of(model, rank, step), list(parameters.values()))
+                for rank in range(world)
+            ]
+            for each, own in zip(parameters, zip(*made, strict=True), strict=True):
+                unapplied[each].append(list(own))
+        for arena, merged in update["applied"].items():
+            factor = rate_factor(SCHEDULES[name].rate, merged)
+            for each in groups_of(model)[int(arena)]:
+                turn, unapplied[each] = unapplied[each][:merged], unapplied[each][merged:]
+                of = torch.stack([iteration[rank] for iteration in turn for rank in update["members"]])
+                moments[each] = MOMENTUM * moments[each] + of.mean(0)
+                parameters[each].data -= RATE * factor * moments[each]
+    assert not any(unapplied.values())
+    return [each.detach() for each in model.parameters()]
+
+
+def trained(directory: Path, name: str, victims: list[str]) -> None:
+    """One rank. It notes what each step, and each update of the flush at the end, applies."""
+    rank = int(os.environ["HOCKET_RANK"])
+    model, optimizer = made_double()
+    plan = plan_for(model, SCHEDULES[name], groups_of(model))
+    model, optimizer = hk.distribute(model, optimizer, plan=plan)
+    session = distributed_of(model).session
+    assert isinstance(session, ElasticDelayedSession)
+    fate = Fate(rank, victims, lambda: hk.leave(model))
+    die_inside(fate.at)
+    model[2].weight.register_hook(lambda _: fate.at("backward"))
+    applied: list[dict[int, int]] = []
+    show = session._show
+
+    def noted(due: Sequence[turns.Turn], later: Sequence[turns.Turn] = ()) -> None:
+        applied.append({turn.arena: turn.iterations for turn in due})
+        show(due, later)
+
+    session._show = noted  # type: ignore[method-assign]
+    records: list[Update] = []
+
+    def note() -> None:
+        records.append({"members": session.counted, "applied": applied[-1], "digest": digest(model)})
+
+    def train() -> None:
+        optimizer.zero_grad()
+        loss = loss_of(model, rank, fate.step)
+        fate.at("forward")
+        loss.backward()
+        optimizer.step()
+        fate.at("optimizer")
+        note()
+        fate.step += 1
+
+    while fate.step < STEPS:
+        train()
+    optimizer.register_step_post_hook(lambda *_: note())
+    hk.flush(model)
+    assert session.counts == (STEPS, STEPS)
+    if directory.exists():
+        torch.save([each.detach() for each in model.parameters()], directory / f"{rank}.pt")
+        (directory / f"{rank}.json").write_text(json.dumps(records))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    trained(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

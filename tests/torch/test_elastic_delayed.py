@@ -1,0 +1,102 @@
+"""Merged and late gradients in elastic jobs: ranks are killed or leave, and the others apply what they have made."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.torch import elastic_delayed_scripts as scripts  # noqa: E402  # needs torch
+from tests.torch import elastic_scripts  # noqa: E402
+from tests.torch.test_elastic import run  # noqa: E402
+
+SCRIPT = Path(scripts.__file__)
+WORLD = 3
+LOST_IN = 6
+FEW = 4
+CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
+
+
+def check(directory: Path, name: str, survivors: list[int], *, world: int = WORLD) -> list[dict[str, Any]]:
+    """All survivors have the bits of all others after each update, and what one process makes of the same updates. These."""
+    found = [json.loads((directory / f"{rank}.json").read_text()) for rank in survivors]
+    assert all(own == found[0] for own in found)
+    updates: list[dict[str, Any]] = found[0]
+    expected = scripts.replayed(updates, name, world)
+    for rank in survivors:
+        for own, wanted in zip(torch.load(directory / f"{rank}.pt"), expected, strict=True):
+            torch.testing.assert_close(own, wanted, rtol=1e-9, atol=1e-9)
+    return updates
+
+
+def cases() -> list[tuple[str, str, str]]:
+    """Schedules, hosts, and where rank 1 dies: at each edge of a step in which something is due and of one before, in the flush
+    at the end, and at random moments. Then first ones have all schedules."""
+    random = Random(1)  # noqa: S311  # a seed gives the same cases again
+    places = [(step, edge) for edge in elastic_scripts.EDGES for step in (LOST_IN, LOST_IN + 1)]
+    places += [
+        (scripts.FLUSHED, edge) for edge in elastic_scripts.EDGES if edge not in ("forward", "backward")
+    ]
+    victims = [f"1:{step}:{edge}" for step, edge in places]
+    found = [*itertools.product(scripts.SCHEDULES, ("abc", "aaa"), victims)]
+    random.shuffle(found)
+    first = [next(each for each in found if each[0] == name) for name in scripts.SCHEDULES]
+    moments = (
+        (
+            random.choice([*scripts.SCHEDULES]),
+            random.choice(("aaa", "abc", "aab")),
+            f"1:{random.randrange(scripts.STEPS)}:{random.uniform(0, 20):.2f} ms after forward",
+        )
+        for _ in range(CASES)
+    )
+    rest = (each for each in found if each not in first)
+    return list(itertools.islice(itertools.chain(first, rest, moments), CASES))
+
+
+@pytest.mark.parametrize(("name", "hosts", "victim"), cases())
+def test_a_lost_rank_costs_the_others_none_of_what_they_have_made(
+    name: str, hosts: str, victim: str, tmp_path: Path
+) -> None:
+    """Broken: a rank that is lost takes gradients of the others with it, or they are applied twice, or by some ranks alone."""
+    outcome, output = run(tmp_path, list(hosts), name, victim, script=SCRIPT)
+    assert outcome.code == 0, output
+    updates = check(tmp_path, name, [0, 2])
+    steps = updates[: scripts.STEPS]
+    assert [each["applied"] for each in steps] == scripts.expected_updates(name, scripts.STEPS)
+    members = [each["members"] for each in updates]
+    without = members.count([0, 2])
+    assert members == [[0, 1, 2]] * (len(members) - without) + [[0, 2]] * without
+
+
+def test_ranks_are_lost_one_after_the_other(tmp_path: Path) -> None:
+    """Broken: a job would survive one loss, and not the next, while turns that were launched again are on their way."""
+    victims = ("0:4:launched", "2:5:prepared", f"3:{scripts.FLUSHED}:launched")
+    outcome, output = run(tmp_path, list("aabc"), "merged", *victims, script=SCRIPT)
+    assert outcome.code == 0, output
+    updates = check(tmp_path, "merged", [1], world=4)
+    assert updates[4]["members"] == [1, 2, 3]
+    assert updates[5]["members"] == [1, 3]
+    assert updates[-1]["members"] == [1]
+
+
+@pytest.mark.parametrize("name", scripts.SCHEDULES)
+def test_what_a_leaver_has_made_is_applied_before_it_goes(name: str, tmp_path: Path) -> None:
+    """Broken: the last gradients of a rank that leaves in order would be lost, or counted with a wrong weight."""
+    pauses = (f"0:{step}:forward pauses" for step in range(5, 8))
+    outcome, output = run(tmp_path, list("abc"), name, "1:3:forward leaves", *pauses, script=SCRIPT)
+    assert (outcome.code, outcome.failures) == (0, ()), output
+    updates = check(tmp_path, name, [0, 2])
+    members = [each["members"] for each in updates]
+    with_it = members.count([0, 1, 2])
+    assert 0 < with_it < scripts.STEPS
+    assert members == [[0, 1, 2]] * with_it + [[0, 2]] * (len(members) - with_it)
+    for arena in map(str, range(scripts.BUCKETS)):
+        merged = [each["applied"].get(arena, 0) for each in updates]
+        assert sum(merged[:with_it]) == with_it, "what it has made"
