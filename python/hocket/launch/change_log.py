@@ -29,17 +29,21 @@ class Ended:
 class ChangeLog:
     """A line for each change, with how long it took to decide, and one in the trace, if there is one."""
 
-    def __init__(self, trace: Path | None = None, *, begins: bool = False) -> None:
-        """Nothing changes. `trace`: its directory, in which a job that `begins` replaces what another one has left."""
-        if trace is not None and begins:
-            members_file(trace).unlink(missing_ok=True)
+    def __init__(self) -> None:
+        """Nothing changes."""
         self.steps_before = 0
         """Those that the job had made when its ranks met last: within a generation, the machine counts from there."""
-        self._trace = trace
+        self._trace: Path | None = None
         self._since_ns: int | None = None
         self._noticed: str | None = None
         self._change: MembersChange | None = None
         """The last one, after which nobody trains yet."""
+
+    def take_down_in(self, trace: str | None, *, begins: bool) -> None:
+        """In that directory, if there is one. A job that `begins` replaces what another one has left there."""
+        self._trace = None if trace is None else Path(trace)
+        if self._trace is not None and begins:
+            members_file(self._trace).unlink(missing_ok=True)
 
     def begin(self, noticed: str) -> None:
         """Something was noticed of a member, such as the end of its connection. More may follow."""

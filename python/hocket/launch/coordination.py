@@ -37,14 +37,7 @@ TICK_NS = 50_000_000
 class Coordination:
     """Decides which members go on; a `Machine` for `launch.server`. The launcher reads what is public."""
 
-    def __init__(
-        self,
-        founders: int,
-        limits: Limits,
-        stores: Stores,
-        kept: range = range(0),
-        changes: ChangeLog | None = None,
-    ) -> None:
+    def __init__(self, founders: int, limits: Limits, stores: Stores, kept: range = range(0)) -> None:
         """Of a job that `founders` members begin, which others may join at `stores`. `kept`: numbers of those that the launcher
         starts in the place of others."""
         self._limits = limits
@@ -78,19 +71,18 @@ class Coordination:
         """Whether the first epoch is decided: before that, all founders are needed."""
         self.over = False
         """Whether all members have finished in order."""
-        self._changes = changes or ChangeLog()
-        self._shortage = Shortage(limits, self._changes)
+        self.changes = ChangeLog()
+        self._shortage = Shortage(limits, self.changes)
         self.condemned: deque[int] = deque()
         """Members whose processes should be killed: the others go on without them."""
         self.ended: Ended | None = None
         """Why the job ends before its scripts do."""
 
     @classmethod
-    def restored(cls, journal: Journal, limits: Limits, stores: Stores, changes: ChangeLog) -> Coordination:
+    def restored(cls, journal: Journal, limits: Limits, stores: Stores) -> Coordination:
         """Goes on where another one has died. Members come back by themselves; if they were about to meet, they meet anew."""
         generation = journal.generation
-        kept = range(*journal.served.replacements)
-        made = cls(len(generation.members), limits, stores, kept, changes)
+        made = cls(len(generation.members), limits, stores, range(*journal.served.replacements))
         made.journal = journal
         records = journal.records
         decisions, _ = _native.read_journal(records)
@@ -115,7 +107,7 @@ class Coordination:
         if self.over or self.ended is not None:
             return
         self.ended = Ended(why=why, lost=lost)
-        self._changes.end()
+        self.changes.end()
         for each in self._roll:
             self._tell(each, messages.Answer(done=False, text=f"the job ends: {why}"))
         self._answer_operators()
@@ -192,8 +184,8 @@ class Coordination:
                 self._finish(member, message.steps)
             case messages.Resumed() if self._members and member == self._members[0]:
                 epoch = self._gathering.epochs_before + message.epoch
-                self._changes.steps_before = message.steps_before
-                self._changes.resumed(epoch, member, message.took_s, again=message.again)
+                self.changes.steps_before = message.steps_before
+                self.changes.resumed(epoch, member, message.took_s, again=message.again)
 
     def answers(self) -> list[tuple[int, bytes]]:
         """What to tell members since the last call."""
@@ -212,7 +204,7 @@ class Coordination:
         if self.over:
             return
         if self.has(member):
-            self._changes.begin("a connection ended")
+            self.changes.begin("a connection ended")
         self._unlinked(member)
 
     def _unlinked(self, member: int) -> None:
@@ -250,8 +242,7 @@ class Coordination:
                 if found == "ask":
                     self._tell(member, messages.Asks())
                 else:
-                    silence_s = self._limits.heartbeat_s
-                    self._changes.begin(f"a rank was not heard for {silence_s:g} s")
+                    self.changes.begin(f"a rank was not heard for {self._limits.heartbeat_s:g} s")
                     self._unlinked(member)
                     self._regroup_at_the_edge()
             self._act(self._machine.tick(now_ns * 1e-9))
@@ -293,8 +284,7 @@ class Coordination:
             self._answer(client, why)
             return
         self._roll.enter(client, member, message.who)
-        self._changes.back(message.who)
-        self._changes.steps_before = max(self._changes.steps_before, message.steps_before)
+        self.changes.back(message.who)
         if member not in self._gathering.members:
             self._await(member, message.host)
         elif not self._gathering.under_way:
@@ -332,7 +322,7 @@ class Coordination:
         self._roll.enter(client, member, f"rank {member} on {message.host} (process {message.process})")
         self._await(member, message.host)
         if len(self._members) >= self._limits.members_max:
-            self._changes.full(self._roll.name(member), self._limits.members_max)
+            self.changes.full(self._roll.name(member), self._limits.members_max)
 
     def _note(self, member: int, note: bytes, now_ns: int) -> None:
         if member in self._gathering.present:
@@ -346,7 +336,7 @@ class Coordination:
                 return
             actions = self._machine.note(member, note, now_ns * 1e-9)
         if actions and member in self._members:
-            self._changes.begin("another rank missed it")
+            self.changes.begin("another rank missed it")
         self._act(actions)
 
     def _regroup_at_the_edge(self) -> None:
@@ -373,7 +363,7 @@ class Coordination:
         """The members meet without these, and why."""
         for each, why in lost.items():
             name = self._roll.name(each)
-            self._changes.dropped(name, why)
+            self.changes.dropped(name, why)
             self._shut_out.add(each)
             self.condemned.append(each)
             if each in self._roll:
@@ -400,7 +390,7 @@ class Coordination:
     def _regroup(self, members: Sequence[int]) -> None:
         self._gathering.begin(members, self._epoch)
         self._epoch, self._members = 0, tuple(members)
-        self._changes.forget()
+        self.changes.forget()
         self._finished.clear()
         self._machine = self._limits.machine(len(members))
         self._write(lambda journal: journal.change(self.generation()))
@@ -443,7 +433,7 @@ class Coordination:
                     self._decided(action)
                     waiting.extend(self._machine.written(time.monotonic()))
                 case "wait":
-                    self._changes.waits(action.step or 0, self._roll.names(action.members), self._limits)
+                    self.changes.waits(action.step or 0, self._roll.names(action.members), self._limits)
                 case "kill" if action.member is not None:
                     self.condemned.append(action.member)
                 case "end":
@@ -461,25 +451,22 @@ class Coordination:
         before, self._members = self._members, tuple(decision.members)
         self._shut_out.update(decision.evicted)
         self._epoch = decision.epoch or 0
-        epoch, here, of = (
-            self._gathering.epochs_before + self._epoch,
-            len(self._members),
-            len(self._gathering.members),
-        )
+        epoch = self._gathering.epochs_before + self._epoch
+        here, of = len(self._members), len(self._gathering.members)
         newcomers = [each for each in self._members if each not in self._gathering.members]
         if self._gathering.under_way:
             self._founded(epoch)
         elif newcomers:
-            self._changes.expected([self._roll.name(each) for each in newcomers])
+            self.changes.expected([self._roll.name(each) for each in newcomers])
         elif decision.step is None:
             leavers = [each for each in before if each not in self._members]
             self._left.update(leavers)
-            self._changes.left(epoch, self._roll.names(leavers), here, of)
+            self.changes.left(epoch, self._roll.names(leavers), here, of)
         self._gathering.filled = decision.step is not None and bool(newcomers)
         if decision.step is not None and self._epoch > 1:
             left = here - len(newcomers)
-            self._changes.lost(epoch, self._roll.names(decision.evicted), left, of, decision.step)
-        self._changes.forget()
+            self.changes.lost(epoch, self._roll.names(decision.evicted), left, of, decision.step)
+        self.changes.forget()
         self._answer_operators(decision.evicted)
         self._end_if_finished()
 
@@ -490,7 +477,7 @@ class Coordination:
         if self._gathering.number == 0:
             return
         newcomers = [each for each in self._members if each in self._roll.hosts]
-        self._changes.joined(epoch, self._roll.names(newcomers), len(self._members))
+        self.changes.joined(epoch, self._roll.names(newcomers), len(self._members))
         for each in self._members:
             self._roll.hosts.pop(each, None)
         for member, note in self._hellos.items():
@@ -507,7 +494,7 @@ class Coordination:
         here = [member for member in self._members if member in self._gathering.members]
         if here and not self._gathering.under_way and all(member in self._finished for member in here):
             self.over = True
-            self._changes.end()
+            self.changes.end()
             for member in self._roll:
                 self._tell(member, messages.Over())
             self._answer_operators()

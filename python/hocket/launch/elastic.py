@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.launch import address as addresses
-from hocket.launch.change_log import ChangeLog
 from hocket.launch.coordination import Coordination
 from hocket.launch.journal import Journal, Served
 from hocket.launch.member_limits import Limits
@@ -67,8 +66,8 @@ def serve(
     stack.callback(stores.close)
     kept = numbers(len(processes), respawn)
     limits = Limits.of(settings, members_min, members_max)
-    changes = ChangeLog(None if settings.trace is None else Path(settings.trace), begins=True)
-    coordination = Coordination(len(processes), limits, stores, kept, changes)
+    coordination = Coordination(len(processes), limits, stores, kept)
+    coordination.changes.take_down_in(settings.trace, begins=True)
     coordinator = stack.enter_context(Server(listeners, 0, bytes.fromhex(secret), coordination))
     where = addresses.join(host, coordinator.port)
     settings = dataclasses.replace(settings, coordinator=where)

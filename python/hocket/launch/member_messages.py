@@ -29,13 +29,12 @@ class Comes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="back"):
     """First on another connection of a member that has lost the coordinator: which it is, and the last meeting that it was called
-    to; none if it waits for its first. `steps_before`: those that the job had made then."""
+    to; none if it waits for its first."""
 
     member: Rank
     who: Name
     host: Name
     generation: Rank | None
-    steps_before: int
 
 
 class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="joins"):

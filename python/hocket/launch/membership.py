@@ -378,15 +378,7 @@ class Membership:
             newest = self._meetings.newest
             generation = newest.generation if newest else 0 if self._ranks else None
             who = f"rank {self._number} on {self._host} (process {os.getpid()})"
-            self._tell(
-                messages.Back(
-                    member=self._number,
-                    who=who,
-                    host=self._host,
-                    generation=generation,
-                    steps_before=self._first,
-                )
-            )
+            self._tell(messages.Back(member=self._number, who=who, host=self._host, generation=generation))
             if self._machine is not None:
                 self._act(self._machine.linked(time.monotonic()))
             self._link.tell_again()

@@ -12,7 +12,6 @@ from pathlib import Path
 from hocket.errors import RendezvousError, UsageError
 from hocket.launch import address as addresses
 from hocket.launch import listening
-from hocket.launch.change_log import ChangeLog
 from hocket.launch.coordination import Coordination
 from hocket.launch.journal import Journal
 from hocket.launch.member_limits import Limits
@@ -56,8 +55,8 @@ def resume(path: Path) -> Outcome:
         stores = Stores(served.host, listeners, secret)
         stack.callback(stores.close)
         limits = Limits.of(settings, served.members_min, served.members_max)
-        changes = ChangeLog(None if settings.trace is None else Path(settings.trace))
-        coordination = Coordination.restored(journal, limits, stores, changes)
+        coordination = Coordination.restored(journal, limits, stores)
+        coordination.changes.take_down_in(settings.trace, begins=False)
         port = addresses.split(served.coordinator)[1]
         server = stack.enter_context(Server(listeners, port, secret, coordination))
         stack.enter_context(announced(served.coordinator, served.secret, served.command, settings))
