@@ -34,9 +34,8 @@ def following(plan: Plan, hosts: Sequence[str]) -> Plan:
     def follows(bucket: Bucket) -> Bucket:
         if isinstance(bucket.route, Traced):
             return replace(bucket, order=choice.order)
-        codec = bucket.codec
-        moved = with_codec(_mean(bucket, choice), codec, remote)
-        return moved if moved.codec_links else replace(moved, codec="none")
+        mean = _mean(bucket, choice)
+        return with_codec(mean, bucket.codec, remote) if remote and bucket.codec != "none" else mean
 
     return replace(
         plan,
