@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from collections import defaultdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch import elastic_delayed_join_scripts as join_scripts  # noqa: E402
 from tests.torch import elastic_delayed_scripts as scripts  # noqa: E402  # needs torch
-from tests.torch import elastic_scripts  # noqa: E402
+from tests.torch import elastic_scripts, trainings  # noqa: E402
 from tests.torch.test_elastic import run  # noqa: E402
 
 SCRIPT = Path(scripts.__file__)
@@ -100,3 +102,40 @@ def test_what_a_leaver_has_made_is_applied_before_it_goes(name: str, tmp_path: P
     for arena in map(str, range(scripts.BUCKETS)):
         merged = [each["applied"].get(arena, 0) for each in updates]
         assert sum(merged[:with_it]) == with_it, "what it has made"
+
+
+@pytest.mark.parametrize("name", [*scripts.SCHEDULES][: None if CASES > FEW else 2])
+def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: newcomers would begin with other open turns than the others have, or what was on its way would be lost or applied
+    twice when they came."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(trainings, "SCRIPT", Path(join_scripts.__file__))
+    training = trainings.Local(tmp_path, "ab", (name, name), members_min=1, members_max=4)
+    try:
+        newcomer = training.come("c", name)
+        training.trains_on(3)
+        training.leaves("founder-0")
+        training.trains_on(2)
+        outcome = training.end()
+        assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
+    finally:
+        training.kill()
+    by_step: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    flushes = []
+    for own in training.notes("step").values():
+        flushes.append([each for each in own if each["step"] is None])
+        for each in own:
+            del each["process"]
+            by_step[each["step"]].append(each)
+    # What a flush applies, if anything is left for it, a leaver does not see.
+    by_step.pop(None, None)  # type: ignore[call-overload]
+    assert all(each == alike[0] for alike in by_step.values() for each in alike)
+    updates = [by_step[step][0] for step in range(len(by_step))]
+    worlds = [world for world, _ in itertools.groupby(len(each["members"]) for each in updates)]
+    assert worlds == [2, 3, 2]
+    expected = join_scripts.replayed([*updates, *max(flushes, key=len)], name)
+    found = list(tmp_path.glob("*.pt"))
+    assert len(found) == 2
+    for file in found:
+        for own_value, wanted in zip(torch.load(file), expected, strict=True):
+            torch.testing.assert_close(own_value, wanted, rtol=1e-9, atol=1e-9)

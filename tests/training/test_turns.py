@@ -166,3 +166,43 @@ def test_no_turns_is_one_in_each_iteration():
     assert table(Schedule(), 2) == ([1, 1], [(["leaves", "leaves"], [], [], [0, 0])])
     with pytest.raises(IndexError):
         table(Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=0)),),)), 2)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    schedules(),
+    st.lists(st.sampled_from(["backward", "backward", "hold", "flush"]), max_size=16),
+    st.booleans(),
+)
+def test_ranks_an_iteration_apart_launch_the_same_again(schedule, events, held):
+    """After a loss, ranks would reduce turns of different iterations with one another, or wait for ever."""
+    ahead, behind = (Turns(schedule, range(2)) for _ in range(2))
+    for turns in (ahead, behind):
+        for event in events:
+            if event == "backward":
+                turns.ended()
+            elif event == "hold":
+                turns.hold()
+            else:
+                turns.flush()
+        turns.ended()
+        if held:
+            turns.hold()
+    due_there = ahead.ended()
+    launched_here = behind.unapplied([])
+    launched_there = ahead.unapplied(due_there)
+    places = behind.places(launched_here)
+    assert [(slot, summed, left) for slot, summed, _, left in places] == [
+        (turn.slot, turn.iterations, []) for turn in behind.open
+    ]
+    assert sum(reduced for _, _, reduced, _ in places) == len(launched_here)
+    # What follows here is what had followed there.
+    due_here = behind.ended()
+    for arena in range(2):
+        first = [turn for turn in launched_here if turn.arena == arena]
+        both = [
+            [(turn.slot, turn.iterations) for turn in own if turn.arena == arena]
+            for own in (behind.unapplied(due_here), launched_there)
+        ]
+        assert both[0] == both[1]
+        assert both[0][: len(first)] == [(turn.slot, turn.iterations) for turn in first]

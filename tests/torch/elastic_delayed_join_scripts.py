@@ -1,0 +1,121 @@
+"""A training with merged or late gradients that others join, and what a single process makes of the same updates."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hocket.torch as hk
+import torch
+from hocket.artefacts.plan import Plan
+from hocket.planning.walk import rate_factor
+from hocket.torch.distribute import distributed_of
+from hocket.training import turns
+from hocket.training.elastic.delayed import ElasticDelayedSession
+from tests.torch.delayed_scripts import plan_for
+from tests.torch.elastic_delayed_scripts import SCHEDULES, groups_of, loss_of
+from tests.torch.elastic_delayed_scripts import made_double as made_layers
+from tests.torch.elastic_scripts import MOMENTUM, RATE, digest
+
+FLAG = "flag"
+
+
+def made() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """`flag` learns nothing: its gradient says whether anybody wants to stop."""
+    model, _ = made_layers()
+    model.register_parameter(FLAG, torch.nn.Parameter(torch.zeros((), dtype=torch.float64)))
+    kept = [
+        {"params": [each for name, each in model.named_parameters() if name != FLAG]},
+        {"params": [model.flag], "lr": 0.0},
+    ]
+    return model, torch.optim.SGD(kept, lr=RATE, momentum=MOMENTUM)
+
+
+def replayed(updates: Sequence[Mapping[str, Any]], name: str) -> list[torch.Tensor]:
+    """Parameters after these updates, made by one process. Each has its `members`, and what is `applied` of each bucket; the last
+    ones, of the flush, have no `step`."""
+    model, _ = made()
+    parameters = {each: own for each, own in model.named_parameters() if each != FLAG}
+    moments = {each: torch.zeros_like(own) for each, own in parameters.items()}
+    # By parameter: by member, the gradients in each iteration that is not applied, the oldest first.
+    unapplied: dict[str, list[dict[int, torch.Tensor]]] = {each: [] for each in parameters}
+    for update in updates:
+        if update["step"] is not None:
+            own = {
+                member: torch.autograd.grad(loss_of(model, member, update["step"]), list(parameters.values()))
+                for member in update["members"]
+            }
+            for at, each in enumerate(parameters):
+                unapplied[each].append({member: given[at] for member, given in own.items()})
+        for arena, merged in update["applied"].items():
+            for each in groups_of(model)[int(arena)]:
+                if each == FLAG:
+                    continue
+                turn, unapplied[each] = unapplied[each][:merged], unapplied[each][merged:]
+                assert all(list(iteration) == update["members"] for iteration in turn), "of other members"
+                of = torch.stack([given for iteration in turn for given in iteration.values()])
+                moments[each] = MOMENTUM * moments[each] + of.mean(0)
+                parameters[each].data -= RATE * rate_factor(SCHEDULES[name].rate, merged) * moments[each]
+    assert not any(unapplied.values())
+    return [each.detach() for each in model.parameters()]
+
+
+def trained(directory: Path, name: str, schedule: str) -> None:
+    """One rank of that `name`, to which a founder's rank is added."""
+    model, optimizer = made()
+    plan: Plan | None = None
+    if "HOCKET_RANK" in os.environ:
+        name += f"-{os.environ['HOCKET_RANK']}"
+        plan = plan_for(model, SCHEDULES[schedule], groups_of(model))
+    model, optimizer = hk.distribute(model, optimizer, plan=plan)
+    session = distributed_of(model).session
+    assert isinstance(session, ElasticDelayedSession)
+    applied: list[dict[int, int]] = []
+    show = session._show
+
+    def noted(due: Sequence[turns.Turn], later: Sequence[turns.Turn] = ()) -> None:
+        applied.append({turn.arena: turn.iterations for turn in due})
+        show(due, later)
+
+    session._show = noted  # type: ignore[method-assign]
+    with (directory / f"{name}.steps").open("w", buffering=1) as steps:
+
+        def members() -> list[int]:
+            return [session._everyone.members[each] for each in session.counted]
+
+        def note(step: int | None, members: Sequence[int], applied: Mapping[int, int]) -> None:
+            record = {
+                "step": step,
+                "members": members,
+                "world": len(members),
+                "applied": applied,
+                "digest before": digest(model),
+                "process": os.getpid(),
+            }
+            steps.write(json.dumps(record) + "\n")
+
+        stops = False
+        while not stops:
+            optimizer.zero_grad()
+            step, job = session.iteration, session.job
+            loss = loss_of(model, job.members[job.rank], step)
+            stop = (directory / "stop").exists()
+            (loss + float(stop) * (model.flag - model.flag.detach())).backward()
+            stops = model.flag.grad is not None and bool(model.flag.grad > 0)
+            # Before the optimizer's step, since the script of a rank that leaves ends there.
+            note(step, members(), applied[-1])
+            optimizer.step()
+        flushed = len(applied)
+        hk.flush(model)
+        for own in applied[flushed:]:
+            note(None, members(), own)
+    torch.save([each.detach() for each in model.parameters()], directory / f"{name}.pt")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    trained(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
