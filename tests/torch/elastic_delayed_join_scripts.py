@@ -14,10 +14,9 @@ import torch
 from hocket.artefacts.plan import Plan
 from hocket.planning.walk import rate_factor
 from hocket.torch.distribute import distributed_of
-from hocket.training import turns
 from hocket.training.elastic.delayed import ElasticDelayedSession
 from tests.torch.delayed_scripts import plan_for
-from tests.torch.elastic_delayed_scripts import SCHEDULES, groups_of, loss_of
+from tests.torch.elastic_delayed_scripts import SCHEDULES, groups_of, loss_of, noted_updates
 from tests.torch.elastic_delayed_scripts import made_double as made_layers
 from tests.torch.elastic_scripts import MOMENTUM, RATE, digest
 
@@ -74,14 +73,7 @@ def trained(directory: Path, name: str, schedule: str) -> None:
     model, optimizer = hk.distribute(model, optimizer, plan=plan)
     session = distributed_of(model).session
     assert isinstance(session, ElasticDelayedSession)
-    applied: list[dict[int, int]] = []
-    show = session._show
-
-    def noted(due: Sequence[turns.Turn], later: Sequence[turns.Turn] = ()) -> None:
-        applied.append({turn.arena: turn.iterations for turn in due})
-        show(due, later)
-
-    session._show = noted  # type: ignore[method-assign]
+    applied = noted_updates(session)
     with (directory / f"{name}.steps").open("w", buffering=1) as steps:
 
         def members() -> list[int]:

@@ -105,6 +105,19 @@ def replayed(updates: Sequence[Update], name: str, world: int) -> list[torch.Ten
     return [each.detach() for each in model.parameters()]
 
 
+def noted_updates(session: ElasticDelayedSession) -> list[dict[int, int]]:
+    """Of each update from now on, the iterations by arena."""
+    applied: list[dict[int, int]] = []
+    show = session._show
+
+    def noted(due: Sequence[turns.Turn], later: Sequence[turns.Turn] = ()) -> None:
+        applied.append({turn.arena: turn.iterations for turn in due})
+        show(due, later)
+
+    session._show = noted  # type: ignore[method-assign]
+    return applied
+
+
 def trained(directory: Path, name: str, victims: list[str]) -> None:
     """One rank. It notes what each step, and each update of the flush at the end, applies."""
     rank = int(os.environ["HOCKET_RANK"])
@@ -116,14 +129,7 @@ def trained(directory: Path, name: str, victims: list[str]) -> None:
     fate = Fate(rank, victims, lambda: hk.leave(model))
     die_inside(fate.at)
     model[2].weight.register_hook(lambda _: fate.at("backward"))
-    applied: list[dict[int, int]] = []
-    show = session._show
-
-    def noted(due: Sequence[turns.Turn], later: Sequence[turns.Turn] = ()) -> None:
-        applied.append({turn.arena: turn.iterations for turn in due})
-        show(due, later)
-
-    session._show = noted  # type: ignore[method-assign]
+    applied = noted_updates(session)
     records: list[Update] = []
 
     def note() -> None:

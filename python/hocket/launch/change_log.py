@@ -54,8 +54,8 @@ class ChangeLog:
         """Members meet anew."""
         self._since_ns = self._noticed = None
 
-    def lost(self, epoch: int, names: str, here: int, of: int, step: int) -> None:
-        """Decided: `here` of `of` members go on without those."""
+    def lost(self, epoch: int, names: str, here: int, of: int, step: int, *, silent: bool) -> None:
+        """Decided: `here` of `of` members go on without those. `silent`: one of them could not be heard."""
         after_s = 0.0 if self._since_ns is None else (time.monotonic_ns() - self._since_ns) * 1e-9
         step += self.steps_before
         log.warning(
@@ -74,7 +74,7 @@ class ChangeLog:
                 epoch=epoch,
                 ranks=here,
                 step=step,
-                noticed=self._noticed,
+                noticed="a rank was silent" if silent else self._noticed,
                 decided_s=after_s,
             )
         )

@@ -242,7 +242,6 @@ class Coordination:
                 if found == "ask":
                     self._tell(member, messages.Asks())
                 else:
-                    self.changes.begin(f"a rank was not heard for {self._limits.heartbeat_s:g} s")
                     self._unlinked(member)
                     self._regroup_at_the_edge()
             self._act(self._machine.tick(now_ns * 1e-9))
@@ -448,8 +447,8 @@ class Coordination:
         self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
 
     def _decided(self, decision: _native.MemberAction) -> None:
-        before, self._members = self._members, tuple(decision.members)
-        self._shut_out.update(decision.evicted)
+        before, self._members, lost = self._members, tuple(decision.members), decision.evicted
+        self._shut_out.update(lost)
         self._epoch = decision.epoch or 0
         epoch = self._gathering.epochs_before + self._epoch
         here, of = len(self._members), len(self._gathering.members)
@@ -464,10 +463,10 @@ class Coordination:
             self.changes.left(epoch, self._roll.names(leavers), here, of)
         self._gathering.filled = decision.step is not None and bool(newcomers)
         if decision.step is not None and self._epoch > 1:
-            left = here - len(newcomers)
-            self.changes.lost(epoch, self._roll.names(decision.evicted), left, of, decision.step)
+            left, silent = here - len(newcomers), not self._roll.silent.isdisjoint(lost)
+            self.changes.lost(epoch, self._roll.names(lost), left, of, decision.step, silent=silent)
         self.changes.forget()
-        self._answer_operators(decision.evicted)
+        self._answer_operators(lost)
         self._end_if_finished()
 
     def _founded(self, epoch: int) -> None:
