@@ -240,8 +240,8 @@ fn a_factor_leaves_what_a_retained_program_is_given() {
                 .unwrap();
             let value = |at: usize, rank: usize, set: usize| ((at * 7 + rank * 3 + set) % 64) as f32;
             let given = |set: usize| (0..LEN).map(move |at| value(at, rank, set)).collect::<Vec<_>>();
-            for set in 0..2 {
-                let cells = memory[set].region().as_bytes_mut().chunks_exact_mut(4);
+            for (set, gradient) in memory.iter().take(2).enumerate() {
+                let cells = gradient.region().as_bytes_mut().chunks_exact_mut(4);
                 cells.zip(given(set)).for_each(|(cell, value)| cell.copy_from_slice(&value.to_le_bytes()));
             }
             for (launch, factor) in [0.5, 0.25, 1.0, 0.125].into_iter().enumerate() {
