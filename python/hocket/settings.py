@@ -139,7 +139,7 @@ class Settings:
         "HOCKET_STREAMS",
         None,
         count,
-        "TCP connections per pair of ranks and interfaces; else as measured, or 1.",
+        "TCP connections per pair of ranks and interfaces, as rank 0 has it; else as measured, or 1.",
     )
     plan: str | None = _variable("HOCKET_PLAN", None, str, "Plan file to run; else a default plan is made.")
     policy: str | None = _variable(

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import RendezvousError
 from hocket.launch import rendezvous
 from hocket.launch.rendezvous import Member, join
@@ -30,6 +32,25 @@ with job:
     job.store.barrier("connected", job.rank, job.world, 20)
     engine.close()
     print(json.dumps([job.rank, job.world, job.local_rank, job.local_world, job.hosts, job.bind, job.name]))
+"""
+
+COUNTING_RANK = """
+import os
+from pathlib import Path
+from hocket.launch import rendezvous
+
+def connections():
+    own = {os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()}
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()]
+    return sum(row[3] == "01" and f"socket:[{row[9]}]" in own for row in rows)
+
+with rendezvous.join() as job:
+    before = connections()
+    engine = job.engine()
+    job.store.barrier("connected", job.rank, job.world, 20)
+    print(connections() - before)
+    job.store.barrier("counted", job.rank, job.world, 20)
+    engine.close()
 """
 
 
@@ -149,6 +170,18 @@ def test_another_version_is_told_on_every_rank(script, port):
     assert all(code == 1 and "rank 1 on" in err and "runs Hocket 9.9" in err for code, _, err in results), (
         results
     )
+
+
+def test_ranks_connect_as_rank_0_has_measured(tmp_path, port):
+    """On a cloud that limits each connection, pairs without rank 0 would have a single one, as its file is not on their machines."""
+    hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abc")
+    measured = Cluster(hosts=hosts, streams=((1, 1, 2), (1, 1, 4), (2, 4, 1)))
+    files.write(tmp_path / "cluster.json", measured)
+    script = write(tmp_path, COUNTING_RANK)
+    environments = [by_hand(rank, 3, port, HOCKET_HOST="abc"[rank]) for rank in range(3)]
+    environments[0]["HOCKET_CLUSTER"] = str(tmp_path / "cluster.json")
+    results = run(script, environments)
+    assert [json.loads(out) for _, out, _ in results] == [1 + 2, 1 + 4, 2 + 4], results
 
 
 def test_a_missing_rank_is_named(script, port):

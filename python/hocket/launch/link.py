@@ -18,11 +18,13 @@ from hocket.launch.member_messages import (
     FromCoordinator,
     FromMember,
     Hears,
+    Joins,
     Unheard,
     read_from_coordinator,
 )
 from hocket.launch.sight import Sight
 from hocket.launch.store import connect
+from hocket.settings import Settings
 
 SEND_TIMEOUT_S = 10.0
 RETRY_S = 0.1
@@ -33,13 +35,15 @@ log = logging.getLogger("hocket.membership")
 
 
 class Link:
-    """To the coordinator that serves at an address."""
+    """To the coordinator of the job that these settings describe, or to another one that goes on from its journal."""
 
-    def __init__(self, address: str, secret: bytes, timeout_s: float, silence_max_s: float) -> None:
-        """Connect within `timeout_s`. RendezvousError: it cannot be reached."""
-        self._address, self._secret, self._silence_max_s = address, secret, silence_max_s
-        self._lasting: dict[type, AtEdge | Finished] = {}
-        self._connect(timeout_s, None)
+    def __init__(self, settings: Settings, secret: bytes) -> None:
+        """Connect. RendezvousError: it cannot be reached, and no other one comes in time."""
+        assert settings.coordinator is not None  # noqa: S101  # the job is elastic
+        self._address, self._secret = settings.coordinator, secret
+        self._silence_max_s = settings.silence_max_s(elastic=True)
+        self._lasting: dict[type, Joins | AtEdge | Finished] = {}
+        self._connect(settings.start_timeout_s, settings.coordinator_timeout_s)
 
     def _connect(self, timeout_s: float, patience_s: float | None) -> None:
         _, self._channel = connect(self._address, self._secret, timeout_s, patience_s)
@@ -78,7 +82,7 @@ class Link:
         for each in tuple(self._lasting.values()):
             self.tell(each)
 
-    def forget(self, kind: type[AtEdge | Finished]) -> None:
+    def forget(self, kind: type[Joins | AtEdge | Finished]) -> None:
         """It holds no longer."""
         self._lasting.pop(kind, None)
 
@@ -114,7 +118,7 @@ class Link:
 
     def tell(self, message: FromMember) -> None:
         """OSError: there is no connection, or it does not take any more."""
-        if isinstance(message, AtEdge | Finished):
+        if isinstance(message, Joins | AtEdge | Finished):
             self._lasting[type(message)] = message
         self._channel.send(frames.encode(msgspec.json.encode(message)), time.monotonic() + SEND_TIMEOUT_S)
 

@@ -44,7 +44,6 @@ class Membership:
 
     def __init__(self, settings: Settings, secret: bytes, me: str) -> None:
         """Come to the coordinator. `me`: this process, for people. RendezvousError: it cannot be reached."""
-        assert settings.coordinator is not None  # noqa: S101  # the job is elastic
         self._settings, self._me = settings, me
         self._changed = threading.Condition(threading.RLock())
         self._machine: _native.Participant | None = None
@@ -77,7 +76,7 @@ class Membership:
         self.finished: dict[int, int] = {}
         """Members whose scripts have ended, by their ranks, and after how many steps."""
         self._silence_max_s = settings.silence_max_s(elastic=True)
-        self._link = Link(settings.coordinator, secret, settings.start_timeout_s, self._silence_max_s)
+        self._link = Link(settings, secret)
         self._thread = threading.Thread(target=self._listen, name="hocket-member", daemon=True)
         self._thread.start()
 
@@ -364,7 +363,7 @@ class Membership:
         """The coordinator is gone: whether there is another one, which goes on from its journal."""
         patience_s = self._settings.coordinator_timeout_s
         with self._changed:
-            if self._over or self._closing or self._exit or self._number < 0 or patience_s is None:
+            if self._over or self._closing or self._exit or patience_s is None:
                 self._end(why)
                 return False
             if self._machine is not None:
@@ -377,8 +376,9 @@ class Membership:
         with self._changed, contextlib.suppress(OSError):
             newest = self._meetings.newest
             generation = newest.generation if newest else 0 if self._ranks else None
-            who = f"rank {self._number} on {self._host} (process {os.getpid()})"
-            self._tell(messages.Back(member=self._number, who=who, host=self._host, generation=generation))
+            if (number := self._number) >= 0:
+                who = f"rank {number} on {self._host} (process {os.getpid()})"
+                self._tell(messages.Back(member=number, who=who, host=self._host, generation=generation))
             if self._machine is not None:
                 self._act(self._machine.linked(time.monotonic()))
             self._link.tell_again()
@@ -412,6 +412,7 @@ class Membership:
 
     def _wait_as(self, member: int, host: str) -> None:
         """This process is to become that member, and takes part in what the others decide before."""
+        self._link.forget(messages.Joins)
         self._number, self._me, self._host = member, f"rank {member} on {host}", host
         # Of others' hosts it shares none yet.
         self._machine = self._participant(JOINERS_HOST + member, founds=False)

@@ -132,10 +132,10 @@ class Job:
         )
         timeout_s = self.settings.start_timeout_s
         try:
-            mine = (engine.addresses, self.host, self._streams())
+            # Both ends of a pair must use the same number: what rank 0 was told or measured.
+            mine = (engine.addresses, self.host, self._streams() if self.rank == 0 else None)
             peers = self.store.gather("engine", self.rank, self.world, mine, timeout_s)
-            # Both ends of a pair must use the same number: the larger of the two.
-            streams = [max(own, row[self.rank]) for own, (_, _, row) in zip(mine[2], peers, strict=True)]
+            streams = peers[0][2][self.rank]
             connect_s = timeout_s if connect_timeout_s is None else connect_timeout_s
             engine.connect([(where, host) for where, host, _ in peers], connect_s, streams)
         except BaseException:
@@ -153,18 +153,17 @@ class Job:
         """This host's address for others; the first, if the wire uses several."""
         return self.addresses[0]
 
-    def _streams(self) -> list[int]:
-        """Connections to each rank per pair of interfaces: as set, otherwise as measured, otherwise one."""
-        if self.settings.streams is not None:
-            return [self.settings.streams] * self.world
-        if self.settings.cluster is None:
-            return [1] * self.world
+    def _streams(self) -> list[list[int]]:
+        """Connections of each rank to each per pair of interfaces: as set, otherwise as measured, otherwise one."""
+        if self.settings.streams is not None or self.settings.cluster is None:
+            return [[self.settings.streams or 1] * self.world] * self.world
         cluster = files.read(Path(self.settings.cluster), Cluster)
-        place = {host.name: index for index, host in enumerate(cluster.hosts)}
-        own = place.get(self.host)
-        if not cluster.streams or own is None:
-            return [1] * self.world
-        return [cluster.streams[own][place[host]] if host in place else 1 for host in self.hosts]
+        place = {host.name: index for index, host in enumerate(cluster.hosts)} if cluster.streams else {}
+
+        def between(one: str, other: str) -> int:
+            return cluster.streams[place[one]][place[other]] if one in place and other in place else 1
+
+        return [[between(one, other) for other in self.hosts] for one in self.hosts]
 
     def among(self, members: Sequence[int]) -> Job:
         """The job as this rank sees it when these ranks of it, by their new ranks, go on without the others."""

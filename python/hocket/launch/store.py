@@ -6,6 +6,7 @@ the launcher or in rank 0; there is no service to install.
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -20,8 +21,12 @@ from hocket.launch import frames, handshake
 from hocket.launch.channel import Channel
 from hocket.launch.messages import Add, Done, Gather, Get, Hello, Leave, Ping, Request, Set, read_answer
 
+log = logging.getLogger("hocket.rendezvous")
+
 PATIENCE_S = 5.0
 """How long to retry an unreachable address, an unknown name, or an address without a listener."""
+SILENT_S = 2.0
+"""After that, whoever waits longer for a listener says so."""
 HANDSHAKE_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
 """Beyond a request's own wait: the store is busy or its machine is gone."""
@@ -201,6 +206,7 @@ def connect(
     host, port = addresses.split(address)
     began_s = time.monotonic()
     pause_s = RETRY_S
+    told = False
     while True:
         left_s = timeout_s - (time.monotonic() - began_s)
         try:
@@ -208,8 +214,12 @@ def connect(
         except (OSError, addresses.UnknownNameError) as error:
             waited_s = time.monotonic() - began_s
             refused = isinstance(error, ConnectionRefusedError)
-            if waited_s + pause_s > min(timeout_s, (patience_s if refused else None) or PATIENCE_S):
+            waits_s = min(timeout_s, (patience_s if refused else None) or PATIENCE_S)
+            if waited_s + pause_s > waits_s:
                 raise _unreachable(address, error, waited_s) from None
+            if not told and waited_s > SILENT_S and waits_s > PATIENCE_S:
+                log.warning("nobody listens at %s yet; waiting for %.0f s more", address, waits_s - waited_s)
+                told = True
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, RETRY_S_MAX)
 

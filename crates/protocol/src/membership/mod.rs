@@ -132,9 +132,7 @@ pub enum Order {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ending {
     /// Nobody came.
-    #[error(
-        "{left} of at least {needed} members are left, and nobody came in {waited:?}; lost: members {lost:?}"
-    )]
+    #[error("{left} of at least {needed} members are left{}; lost: members {}", nobody_came_in(.waited), listed(.lost))]
     BelowMinimum {
         /// Members that could go on.
         left: usize,
@@ -146,7 +144,7 @@ pub enum Ending {
         lost: Vec<Member>,
     },
     /// All that had it were lost together.
-    #[error("nobody who holds the model's state is left; lost: members {lost:?}")]
+    #[error("nobody who holds the model's state is left; lost: members {}", listed(.lost))]
     StateLost {
         /// Who is missing.
         lost: Vec<Member>,
@@ -171,6 +169,14 @@ pub enum Ending {
         /// What it says.
         report: Report,
     },
+}
+
+fn listed(members: &[Member]) -> String {
+    members.iter().map(Member::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn nobody_came_in(waited: &Duration) -> String {
+    if waited.is_zero() { String::new() } else { format!(", and nobody came in {waited:?}") }
 }
 
 /// How long machines wait, and how many members there may be.

@@ -123,6 +123,10 @@ fn too_few_members_wait_and_then_end() {
     let actions = wait(&mut coordinator, SECOND, 12);
     assert!(!actions.contains(&waits), "it is said once: {actions:?}");
     let ending = Ending::BelowMinimum { left: 1, needed: 2, waited: SECOND * 10, lost: vec![Member(1)] };
+    assert_eq!(
+        ending.to_string(),
+        "1 of at least 2 members are left, and nobody came in 10s; lost: members 1"
+    );
     assert!(actions.contains(&Action::End(ending.clone())), "{actions:?}");
     assert!(actions.contains(&Action::Send { to: Member(0), order: Order::End(ending) }));
 }
