@@ -173,7 +173,7 @@ def test_another_version_is_told_on_every_rank(script, port):
 
 
 def test_ranks_connect_as_rank_0_has_measured(tmp_path, port):
-    """On a cloud that limits each connection, pairs without rank 0 would have a single one, as its file is not on their machines."""
+    """On a cloud that limits each connection, pairs without rank 0 would have only one, as the file is on its machine."""
     hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abc")
     measured = Cluster(hosts=hosts, streams=((1, 1, 2), (1, 1, 4), (2, 4, 1)))
     files.write(tmp_path / "cluster.json", measured)

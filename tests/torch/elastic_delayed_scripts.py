@@ -118,8 +118,11 @@ def noted_updates(session: ElasticDelayedSession) -> list[dict[int, int]]:
     return applied
 
 
-def trained(directory: Path, name: str, victims: list[str]) -> None:
-    """One rank. It notes what each step, and each update of the flush at the end, applies."""
+def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | None = None) -> None:
+    """One rank. It notes what each step, and each update of the flush at the end, applies.
+
+    `saves_at`: it saves what it has after so many steps and ends, or goes on from what it has saved.
+    """
     rank = int(os.environ["HOCKET_RANK"])
     model, optimizer = made_double()
     plan = plan_for(model, SCHEDULES[name], groups_of(model))
@@ -145,6 +148,23 @@ def trained(directory: Path, name: str, victims: list[str]) -> None:
         note()
         fate.step += 1
 
+    saved = directory / f"{rank}.saved"
+    if saves_at is not None and not saved.exists():
+        while fate.step < saves_at:
+            train()
+        state = {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "hocket": hk.state_dict(model),
+        }
+        torch.save({**state, "records": records}, saved)
+        return
+    if saves_at is not None:
+        state = torch.load(saved, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        hk.load_state_dict(model, state["hocket"])
+        fate.step, records = saves_at, state["records"]
     while fate.step < STEPS:
         train()
     optimizer.register_step_post_hook(lambda *_: note())
@@ -157,4 +177,6 @@ def trained(directory: Path, name: str, victims: list[str]) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    trained(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    saves = [int(each) for each in sys.argv[3:] if each.isdecimal()]
+    fates = [each for each in sys.argv[3:] if not each.isdecimal()]
+    trained(Path(sys.argv[1]), sys.argv[2], fates, saves_at=saves[0] if saves else None)

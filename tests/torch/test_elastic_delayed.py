@@ -22,6 +22,8 @@ from tests.torch.test_elastic import run  # noqa: E402
 SCRIPT = Path(scripts.__file__)
 WORLD = 3
 LOST_IN = 6
+SAVED_AFTER = 7
+"""Then each schedule has something open or on its way."""
 FEW = 4
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
 
@@ -86,6 +88,19 @@ def test_ranks_are_lost_one_after_the_other(tmp_path: Path) -> None:
     assert updates[4]["members"] == [1, 2, 3]
     assert updates[5]["members"] == [1, 3]
     assert updates[-1]["members"] == [1]
+
+
+@pytest.mark.parametrize("name", scripts.SCHEDULES)
+def test_a_job_goes_on_from_saved_turns(name: str, tmp_path: Path) -> None:
+    """Broken: gradients that were on their way would be lost with a checkpoint, or not be reduced again when a rank is lost."""
+    outcome, output = run(tmp_path, list("abc"), name, str(SAVED_AFTER), script=SCRIPT)
+    assert (outcome.code, outcome.failures) == (0, ()), output
+    victim = f"1:{SAVED_AFTER}:launched"
+    outcome, output = run(tmp_path, list("abc"), name, str(SAVED_AFTER), victim, script=SCRIPT)
+    assert outcome.code == 0, output
+    updates = check(tmp_path, name, [0, 2])
+    members = [each["members"] for each in updates]
+    assert members == [[0, 1, 2]] * SAVED_AFTER + [[0, 2]] * (len(members) - SAVED_AFTER)
 
 
 @pytest.mark.parametrize("name", scripts.SCHEDULES)

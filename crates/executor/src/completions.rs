@@ -30,9 +30,9 @@ pub struct Awaited {
 }
 
 impl Awaited {
-    /// The launch in progress or, if there is none, the last one.
+    /// The last launch so far, whether it is in progress or waits for others.
     pub fn new(loaded: Arc<Loaded>, timeout: Duration, notify: Notify) -> Self {
-        let instance = loaded.instance();
+        let instance = loaded.asked().saturating_sub(1);
         Self { loaded, instance, timeout, deadline: Instant::now() + timeout, notify }
     }
 }

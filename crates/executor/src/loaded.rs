@@ -228,14 +228,22 @@ impl Loaded {
         self.depths.get(op as usize).copied().unwrap_or_default()
     }
 
-    /// Launches so far.
+    /// Launches so far, without those that wait for others.
     pub fn launched(&self) -> u32 {
         self.flow.launched()
     }
 
-    /// Whether every launched instance is complete.
+    /// Launches so far, and those that wait for others.
+    pub fn asked(&self) -> u32 {
+        let waiting = lock(&self.waiting);
+        self.launched() + waiting.len() as u32
+    }
+
+    /// Whether every launched instance is complete, and none waits for others.
     pub fn is_complete(&self) -> bool {
-        self.flow.is_complete()
+        // Under the lock, since one that waits is launched only after the one before is complete.
+        let waiting = lock(&self.waiting);
+        waiting.is_empty() && self.flow.is_complete()
     }
 
     /// The running instance or, if there is none, the last one.

@@ -4,11 +4,12 @@
 
 #![expect(clippy::unwrap_used, clippy::float_cmp, reason = "a test; the sums are exact")]
 
+use hocket_executor::readiness::{Phase, Place, Readiness, Schedule, Turn};
 use hocket_executor::{Cards, Engine, Error, Location, Sending, Who, Why};
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -183,6 +184,52 @@ fn a_time_out_names_the_rank() {
             thread::sleep(Duration::from_millis(400));
         }
     });
+}
+
+/// A mean would be applied before it is there, when training goes on with turns that wait for one another.
+#[test]
+fn launches_that_wait_for_others_are_counted() {
+    const LEN: usize = 1001;
+    let engines = mesh(&["a", "b"], 1);
+    let program = ring(2, LEN, DType::F32);
+    let (tell, told) = mpsc::channel();
+    let told = Mutex::new(told);
+    each(&engines, |rank, engine| {
+        let memory: Vec<_> = (0..2).map(|_| engine.allocate(LEN * 4).unwrap()).collect();
+        let set = |at: usize| HashMap::from([(BufferId(0), memory[at].region().clone())]);
+        let number = engine
+            .load(&program, &[set(0), set(1)], &HashMap::new(), Sending::urgent(0), "bucket", None)
+            .unwrap();
+        if rank == 1 {
+            for set in 0..2 {
+                told.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
+                engine.launch_on(number, set, 1.0, 0).unwrap();
+            }
+            assert!(engine.wait(number, TIMEOUT, || false).unwrap());
+            return;
+        }
+        engine.launch_on(number, 0, 1.0, 0).unwrap();
+        engine.launch_on(number, 1, 1.0, 0).unwrap();
+        let schedule = Schedule::new(
+            vec![2],
+            vec![Phase { turns: vec![Turn::Waits], begin: vec![0], ..Phase::default() }],
+        );
+        let places = [Place { reduced: 2, ..Place::default() }];
+        let readiness =
+            Readiness::resumed(Arc::clone(&engines[rank]), &[(number, 1)], schedule.unwrap(), 0, &places)
+                .unwrap();
+        let is_here = || readiness.wait(0, TIMEOUT, &mut || true).unwrap();
+        assert!(!is_here());
+        tell.send(()).unwrap();
+        assert!(readiness.wait(0, TIMEOUT, &mut || false).unwrap());
+        readiness.applied(0).unwrap();
+        assert!(!is_here());
+        assert!(!engine.is_complete(number).unwrap());
+        tell.send(()).unwrap();
+        assert!(readiness.wait(0, TIMEOUT, &mut || false).unwrap());
+        assert!(engine.wait(number, TIMEOUT, || false).unwrap());
+    });
+    each(&engines, |_, engine| engine.close());
 }
 
 /// Merged and late gradients would be summed into what is under way, overtake one another, or have the wrong mean.

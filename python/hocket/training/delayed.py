@@ -210,6 +210,9 @@ class DelayedSession(ReducingSession):
     def _table(self) -> Table:
         return self._described
 
+    def _given(self) -> list[LoadedBucket]:
+        return [self._means[at][slot] for at, slot in self._shown.items()]
+
     def _open(self) -> list[LoadedBucket]:
         """In the slots that gradients are summed in."""
         return [self._open_slot(at) for at in range(len(self.buckets))]
@@ -405,12 +408,11 @@ class DelayedSession(ReducingSession):
     def _show_one(self, turn: Turn) -> None:
         self._take_turn(turn)
         at = turn.arena
-        bucket = self.buckets[at]
         mean = self._means[at][turn.slot]
         self.companion.reduced(mean)
         self.framework.show(mean)
         for name in turn.unmade or ():
-            if name in self._due_views and name in bucket.names:
+            if name in self._due_views and name in mean.names:
                 self.framework.drop(name)
         self._shown[at] = turn.slot
         if self._looks:

@@ -427,9 +427,18 @@ class ReducingSession(InPlace):
             return
         self._steps.note()
         # Of gradients that have owners, no rank has the norm.
-        if self.gates is None and not self.owners and self.source.timer.wants_norm():
-            squares = sum(squared_norm(bucket, self.framework) for bucket in self.buckets)
+        if (
+            self.gates is None
+            and not self.owners
+            and (given := self._given())
+            and self.source.timer.wants_norm()
+        ):
+            squares = sum(squared_norm(bucket, self.framework) for bucket in given)
             self.source.record("gradient_norm", math.sqrt(squares))
+
+    def _given(self) -> list[LoadedBucket]:
+        """What the optimizer is to read."""
+        return self.buckets
 
     @contextlib.contextmanager
     def _naming_the_finished(self) -> Iterator[None]:

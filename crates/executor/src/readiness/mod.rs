@@ -53,7 +53,7 @@ impl Launcher for Engine {
     }
 
     fn launched(&self, program: u32) -> Result<u32, Error> {
-        Ok(self.loaded(program)?.launched())
+        Ok(self.loaded(program)?.asked())
     }
 
     fn launch(&self, program: u32, slot: u32, factor: f64, due: u32) -> Result<(), Error> {

@@ -1,15 +1,13 @@
 """Gradients and their sums, in memory of their own: an aborted step leaves the gradients as they are, to be reduced again.
 
-Programs are `retained`: they copy gradients to where they are summed up. Sums become the gradients when their step stands. This
-costs the gradients' memory once more, and reads and writes them twice in a step.
+Programs are `retained`: they copy gradients to where they are summed up. When a step stands, optimizers are shown the sums, and the
+next backward adds to the gradients. This costs the gradients' memory once more, and reads and writes them once in a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
@@ -25,14 +23,6 @@ class Area:
     bucket: LoadedBucket
     numbers: tuple[int, ...]
     sums: tuple[LoadedBucket, ...]
-
-    def take(self) -> None:
-        """The sums are the gradients, where there is one slot."""
-        (sums,) = self.sums
-        np.copyto(
-            np.frombuffer(memoryview(self.bucket.memory), np.uint8),
-            np.frombuffer(memoryview(sums.memory), np.uint8),
-        )
 
 
 def areas_of(

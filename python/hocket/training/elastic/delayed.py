@@ -111,6 +111,9 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
         if self.turns.held:
             self.readiness.hold()
 
+    def _given(self) -> list[LoadedBucket]:
+        return DelayedSession._given(self)
+
     def _filling(self) -> Sequence[LoadedBucket]:
         return self._open()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from hocket import _native
 from hocket.artefacts.plan import Plan
@@ -125,7 +126,7 @@ class ElasticSession(ReducingSession):
         step without it, and nobody goes on from its state."""
         if self._settled < self.iteration:
             try:
-                self._wait(self._barrier.enter())
+                self._meet_once_more()
             except EpochError:
                 # The step stands for those that are left, as one of them has it: this one.
                 self._go_on(self.iteration - 1)
@@ -197,6 +198,9 @@ class ElasticSession(ReducingSession):
             self.source.autopilot.step_ended()
         self._part()
 
+    def _given(self) -> list[LoadedBucket]:
+        return [sums for area in self._areas for sums in area.sums]
+
     def _filling(self) -> Sequence[LoadedBucket]:
         """What backward adds to."""
         return self.buckets
@@ -246,7 +250,7 @@ class ElasticSession(ReducingSession):
             return
         if not set(self._members) <= set(members):
             with contextlib.suppress(EpochError):
-                self._wait(self._barrier.enter())
+                self._meet_once_more()
             if self._everyone.rank not in members:
                 self._membership.wait_for_release(self.job.settings.timeout_s)
                 self._let_go(self.iteration)
@@ -394,8 +398,8 @@ class ElasticSession(ReducingSession):
     def _take(self) -> None:
         """The sums of a step that stands are its gradients, and its votes count."""
         self._whole = False
-        for area in self._areas:
-            area.take()
+        for sums in self._given():
+            self.framework.show(sums)
         self._begins = self.source.decide(self._voted)
 
     @contextlib.contextmanager
@@ -408,13 +412,19 @@ class ElasticSession(ReducingSession):
     def _wait(self, program: int) -> None:
         self.engine.wait(program, self.job.settings.timeout_s, self._check_finished)
 
-    def _check_finished(self) -> None:
-        """PeerError: another rank takes part in this step no more."""
+    def _meet_once_more(self) -> None:
+        """All wait for one another between two steps. Whoever has met all others may have finished before this rank has."""
+        finished = partial(self._check_finished, self.iteration - 1)
+        self.engine.wait(self._barrier.enter(), self.job.settings.timeout_s, finished)
+
+    def _check_finished(self, step: int | None = None) -> None:
+        """PeerError: another rank takes part in that step no more. None: in the one under way."""
+        step = self.iteration if step is None else step
         for member, steps in tuple(self._membership.finished.items()):
-            if steps <= self.iteration:
+            if steps <= step:
                 raise PeerError(
                     f"rank {member} on {self._everyone.hosts[member]} finished after {steps} steps, while rank "
-                    f"{self._everyone.rank} on {self._everyone.host} is in step {self.iteration + 1}\n"
+                    f"{self._everyone.rank} on {self._everyone.host} is in step {step + 1}\n"
                     f"hint: {self.framework.hints.unequal_batches}",
                     rank=member,
                     host=self._everyone.hosts[member],
