@@ -32,6 +32,7 @@ mod instruction;
 mod interruption;
 mod io_thread;
 mod landing;
+mod launch;
 mod loaded;
 mod lock;
 mod loss;

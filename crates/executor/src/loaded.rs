@@ -6,6 +6,7 @@
 
 use crate::failure::Location;
 use crate::instruction::{Action, Instruction, peers_of};
+use crate::launch::{Begun, Launch};
 use crate::lock::lock;
 use hocket_ids::{DType, Rank};
 use hocket_kernels as kernels;
@@ -72,38 +73,6 @@ pub struct Set {
     pub bound: Vec<(Region, DType)>,
     /// Those that a launch multiplies with its factor before its first op.
     pub scaled: Vec<(Region, DType)>,
-}
-
-/// How an instance is launched.
-#[derive(Clone, Copy, Debug)]
-pub struct Launch {
-    /// The set of bound memory.
-    pub set: u32,
-    /// Each element of the set is multiplied with it first.
-    pub factor: f64,
-    /// The iteration that needs it: what is due earlier goes first.
-    pub due: u32,
-    /// When it was asked for.
-    pub asked_ns: u64,
-}
-
-impl Launch {
-    /// Whether its factor changes anything.
-    #[expect(clippy::float_cmp, reason = "any other factor is applied, however near it is to 1")]
-    pub fn scales(&self) -> bool {
-        self.factor != 1.0
-    }
-}
-
-/// What became of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begun {
-    /// It may start.
-    Now,
-    /// It starts when those before are complete.
-    Later,
-    /// Its set is in use.
-    Refused,
 }
 
 /// How a program's messages travel to other hosts.
