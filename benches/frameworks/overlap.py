@@ -24,7 +24,7 @@ CLUSTER = hosts([GIGABIT] * WORLD)
 FIRST = 4
 """The turns before it compile the function, and connect."""
 
-TURNS = 3
+TURNS = 10
 
 
 def rows() -> list[Row]:
