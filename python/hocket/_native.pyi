@@ -151,14 +151,14 @@ class Engine:
         on the same set must be complete. One on another set is started when those before it are complete."""
 
     def wait(self, program: int, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
-        """Until the launched instance is complete. Ctrl-C works. `meanwhile` is called several times a second, and ends the wait
+        """Until all launches so far are complete. Ctrl-C works. `meanwhile` is called several times a second, and ends the wait
         with what it raises.
 
         PeerError: its `rank` failed; with `why` "timeout", the instance waits for the ranks in its `missing`. `program`, `launch`
         and `op` say where that was noticed."""
 
     def is_complete(self, program: int) -> bool:
-        """Whether `wait` would return at once: the launched instance is complete, or none was launched."""
+        """Whether `wait` would return at once: all launches so far are complete."""
 
     def on_complete(
         self, program: int, callback: Callable[[Exception | None], None], timeout_s: float

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 impl Engine {
-    /// Waits until the launched instance is complete. `interrupted` is called several times a second and ends the wait
-    /// with `Ok(false)`.
+    /// Waits until all launches so far are complete. `interrupted` is called several times a second and ends the wait with
+    /// `Ok(false)`.
     pub fn wait(
         &self,
         program: u32,
@@ -68,7 +68,7 @@ impl Engine {
         Ok(self.loaded(program)?.is_complete())
     }
 
-    /// Calls `notify` once: when the launched instance is complete, when the job fails, or after `timeout`; at once if
+    /// Calls `notify` once: when all launches so far are complete, when the job fails, or after `timeout`; at once if
     /// nothing is running. The head of `completions.rs` has the rules for `notify`; above all, it must not block.
     pub fn on_complete(
         &self,
