@@ -59,13 +59,6 @@ def script(tmp_path):
     return write(tmp_path, RANK)
 
 
-@pytest.fixture
-def port():
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        return reserved.getsockname()[1]
-
-
 def run(script, environments, **common):
     ranks = [start([sys.executable, script], **common, **each) for each in environments]
     return [finish(each) for each in ranks]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -53,14 +52,6 @@ class Launcher:
     def is_over(self, world: int) -> bool:
         del world
         return True
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        number: int = reserved.getsockname()[1]
-        return number
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ from hocket.ray.worker import Ended, Worker
 from hocket.ray.workers import started
 from hocket.settings import Settings
 from tests.ray import functions
-from tests.ray.test_training import EXAMPLE, SETTINGS, fit
+from tests.ray.test_training import SETTINGS, fit, run_example
 
 GONE_S = 10
 
@@ -172,15 +171,7 @@ def test_wrong_input_is_refused(make, says):
 )
 def test_a_cluster_that_is_not_there_is_refused(tmp_path, address, says):
     """Ray would look for it for minutes, with warnings of its own library."""
-    ran = subprocess.run(
-        [sys.executable, str(EXAMPLE), "2"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "RAY_ADDRESS": address},
-    )
+    ran = run_example(2, address, tmp_path)
     assert ran.returncode == 1
     assert f"UsageError: {says}" in ran.stderr
 

@@ -24,6 +24,19 @@ SETTINGS = Settings(start_timeout_s=60, timeout_s=60)
 EXAMPLE = Path(train_ray.__file__)
 
 
+def run_example(workers, address, folder):
+    """The script with so many workers, on the cluster there, in that folder."""
+    return subprocess.run(
+        [sys.executable, str(EXAMPLE), str(workers)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "RAY_ADDRESS": address},
+    )
+
+
 def fit(function, config=None, *, directory, scaling=FOUR, settings=SETTINGS, **options):
     return hr.Trainer(
         function,
@@ -56,16 +69,7 @@ def test_workers_train_what_hocket_run_trains(example):
 
 def test_the_script_trains_on_the_cluster_of_ray_address(example, nodes, tmp_path):
     """What users copy would not run: its function is the script's own, so it travels with its code."""
-    environment = {**os.environ, "RAY_ADDRESS": nodes.address}
-    ran = subprocess.run(
-        [sys.executable, str(EXAMPLE), "4"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=tmp_path,
-        env=environment,
-    )
+    ran = run_example(4, nodes.address, tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"{example.metrics}; checkpoint: {tmp_path}" in ran.stdout
 

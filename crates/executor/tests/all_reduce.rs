@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::float_cmp, reason = "a test; the sums are exact")]
 
 use hocket_executor::readiness::{Phase, Place, Readiness, Schedule, Turn};
-use hocket_executor::{Cards, Engine, Error, Location, Sending, Who, Why};
+use hocket_executor::{Allocation, Cards, Engine, Error, Location, Sending, Who, Why};
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
 use std::collections::HashMap;
@@ -35,6 +35,15 @@ fn ring_rank(world: usize, rank: usize, len: usize, wire: DType) -> RankProgram 
         b.push(Op::Recv { dst: chunk(into), wire, reduce, peer: before, tag, count: None }, None);
     }
     b.finish()
+}
+
+/// The program, loaded with two sets of memory of `len` elements.
+fn on_two_sets(engine: &Engine, program: &Program, len: usize) -> (Vec<Allocation>, u32) {
+    let memory: Vec<_> = (0..2).map(|_| engine.allocate(len * 4).unwrap()).collect();
+    let set = |at: usize| HashMap::from([(BufferId(0), memory[at].region().clone())]);
+    let sets = [set(0), set(1)];
+    let number = engine.load(program, &sets, &HashMap::new(), Sending::urgent(0), "bucket", None).unwrap();
+    (memory, number)
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
@@ -195,11 +204,7 @@ fn launches_that_wait_for_others_are_counted() {
     let (tell, told) = mpsc::channel();
     let told = Mutex::new(told);
     each(&engines, |rank, engine| {
-        let memory: Vec<_> = (0..2).map(|_| engine.allocate(LEN * 4).unwrap()).collect();
-        let set = |at: usize| HashMap::from([(BufferId(0), memory[at].region().clone())]);
-        let number = engine
-            .load(&program, &[set(0), set(1)], &HashMap::new(), Sending::urgent(0), "bucket", None)
-            .unwrap();
+        let (_memory, number) = on_two_sets(engine, &program, LEN);
         if rank == 1 {
             for set in 0..2 {
                 told.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
@@ -240,11 +245,7 @@ fn launches_alternate_between_sets_of_memory() {
         let engines = mesh(&hosts, threads);
         let program = ring(3, LEN, DType::F32);
         each(&engines, |rank, engine| {
-            let memory: Vec<_> = (0..2).map(|_| engine.allocate(LEN * 4).unwrap()).collect();
-            let set = |at: usize| HashMap::from([(BufferId(0), memory[at].region().clone())]);
-            let number = engine
-                .load(&program, &[set(0), set(1)], &HashMap::new(), Sending::urgent(0), "bucket", None)
-                .unwrap();
+            let (memory, number) = on_two_sets(engine, &program, LEN);
             let value = |at: usize, rank: usize, launch: usize| ((at * 7 + rank * 3 + launch) % 64) as f32;
             let fill = |launch: usize| {
                 let cells = memory[launch % 2].region().as_bytes_mut().chunks_exact_mut(4).enumerate();

@@ -6,7 +6,7 @@ from hocket.artefacts.change import Change
 from hocket.report import quantity
 from hocket.report.markup import NAME_CHARACTERS_MAX, Row, clipped, joined, table, tag
 from hocket.report.material import Material
-from hocket.report.section import Section
+from hocket.report.section import Section, latest
 
 # A job asks less and less often: more rows are of one that lasted for weeks.
 ROWS_MAX = 100
@@ -32,11 +32,9 @@ def section(material: Material) -> Section | None:
     if not changes:
         return None
     longest = quantity.greatest(time_s for each in changes for time_s in (each.before_s, each.after_s))
-    caption = "What the job did beside training"
-    if len(changes) > ROWS_MAX:
-        caption += f" (the last {ROWS_MAX} of {len(changes)})"
+    shown, caption = latest(changes, ROWS_MAX, "What the job did beside training")
     head = ("What", "Predicted", "Before", "After")
-    rows = (_row(each, longest) for each in changes[-ROWS_MAX:])
+    rows = (_row(each, longest) for each in shown)
     body = joined((tag("p", _words(changes)), table(head, rows, caption=caption, class_="numbers")))
     numbers = [
         {

@@ -10,7 +10,7 @@ from hocket.artefacts.members_change import MembersChange
 from hocket.report import quantity
 from hocket.report.markup import NAME_CHARACTERS_MAX, Row, clipped, joined, table, tag
 from hocket.report.material import Material
-from hocket.report.section import Section
+from hocket.report.section import Section, latest
 
 # A job on machines that come and go changes for days.
 ROWS_MAX = 100
@@ -25,11 +25,9 @@ def section(material: Material) -> Section | None:
     if not changes:
         return None
     longest = quantity.greatest(time_s for each in changes for time_s in (each.decided_s, each.stopped_s))
-    caption = "Changes of the job's ranks"
-    if len(changes) > ROWS_MAX:
-        caption += f" (the last {ROWS_MAX} of {len(changes)})"
+    shown, caption = latest(changes, ROWS_MAX, "Changes of the job's ranks")
     head = ("What", "Ranks then", "Decided after", "Stood still")
-    rows = (_row(each, longest) for each in changes[-ROWS_MAX:])
+    rows = (_row(each, longest) for each in shown)
     body = joined((tag("p", _words(changes)), table(head, rows, caption=caption, class_="numbers")))
     return Section(NAME, QUESTION, body, numbers=[msgspec.to_builtins(each) for each in changes])
 

@@ -8,7 +8,7 @@ from hocket.analysis.searches import Search, Trial, searches
 from hocket.report import quantity
 from hocket.report.markup import NAME_CHARACTERS_MAX, Html, Row, clipped, joined, table, tag
 from hocket.report.material import Material
-from hocket.report.section import Section
+from hocket.report.section import Section, latest
 
 ROWS_MAX = 200
 """AutoDist's budget of trials."""
@@ -45,11 +45,8 @@ def _words(search: Search) -> str:
 
 
 def _table(search: Search) -> Html:
-    trials = search.trials[-ROWS_MAX:]
+    trials, caption = latest(search.trials, ROWS_MAX, "Trials, in order")
     longest = max((each.measured_s for each in trials), default=search.first_s)
-    caption = "Trials, in order"
-    if len(trials) < len(search.trials):
-        caption += f" (the last {ROWS_MAX} of {len(search.trials)})"
     head = ("Plan", "Best so far (bar) and this trial (mark)", "Predicted", "Measured", "Best so far")
     rows = (_row(each, longest) for each in trials)
     return table(head, rows, caption=caption, class_="numbers candidates")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from hocket.report.markup import Html, tag
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,3 +30,9 @@ def absent(name: str, question: str, why: str) -> Section:
     """A section without data: one line says what would provide it, with commands between backticks."""
     parts = (tag("code", part) if index % 2 else part for index, part in enumerate(why.split("`")))
     return Section(name, question, tag("p", *parts, class_="absent"))
+
+
+def latest(items: Sequence[T], most: int, caption: str) -> tuple[Sequence[T], str]:
+    """The last `most` of them, and the caption of their table, which says so where there are more."""
+    shown = items[-most:]
+    return shown, caption if len(shown) == len(items) else f"{caption} (the last {most} of {len(items)})"
