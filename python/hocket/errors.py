@@ -125,6 +125,10 @@ class RendezvousError(Error):
         self.missing = tuple(missing)
 
 
+class StoreGoneError(RendezvousError):
+    """The store at which ranks met is gone: the launcher, or rank 0 that served it, has ended or cannot be reached."""
+
+
 class PeerError(Error):
     """A rank of the running job died, stalled or broke the protocol.
 

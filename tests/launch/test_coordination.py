@@ -16,6 +16,7 @@ from hocket.launch.member_messages import (
     Answer,
     Asks,
     AtEdge,
+    Back,
     Comes,
     Finished,
     FromClient,
@@ -419,6 +420,18 @@ def test_who_is_silent_at_the_end_of_a_step_is_left_out(jobs: Callable[..., Newc
     assert job.meetings(0) == []
     job.goes_by(2 * SILENCE_S)
     assert [each.members for each in job.meetings(0)] == [(0, 1, 3)]
+
+
+def test_who_comes_back_hears_who_has_come_meanwhile(jobs: Callable[..., Newcomers]) -> None:
+    """Broken: a member that comes back to another launcher after the newcomers do could not say whom it waits for."""
+    job = jobs(2, members_max=4)
+    job.coordination.disconnect(1)
+    assert job.join(NEWCOMERS[0]) == 2
+    job.say(NEWCOMERS[1], Back(member=1, who="", host="b", generation=0))
+    job.deliver()
+    assert [each for each in job.told[NEWCOMERS[1]] if isinstance(each, Welcome)] == [
+        Welcome(member=2, host="c")
+    ]
 
 
 def test_a_job_that_is_full_lets_nobody_in_before_somebody_leaves(jobs: Callable[..., Newcomers]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from hocket.launch.gathering import Gathering
+from hocket.launch.member_messages import Gives, Lacks
 
 PATIENCE_NS = 1000
 
@@ -59,3 +60,19 @@ def test_who_may_still_complain_is_waited_for() -> None:
 def test_who_has_come_misses_those_that_have_not() -> None:
     """Broken: members that wait for others, and cannot see for whom, would wait for ever, or end."""
     assert gathering({0: [], 1: []}, present=[0, 1, 2]).to_blame(PATIENCE_NS + 1, PATIENCE_NS) == (7, 2)
+
+
+def test_newcomers_get_what_the_first_gives_whenever_they_come_for_it() -> None:
+    """Broken: a newcomer would wait in vain that comes for it before the others are so far, or after; or get another meeting's."""
+    meeting = gathering({})
+    gives, lacks = Gives(generation=1, state=b"rates"), Lacks(generation=1)
+    assert list(meeting.hand_over(7, lacks)) == []
+    assert list(meeting.hand_over(0, Gives(generation=0, state=b"old"))) == []
+    assert list(meeting.hand_over(0, gives)) == [(7, gives)]
+    assert list(meeting.hand_over(1, Gives(generation=1, state=b"same"))) == []
+    assert list(meeting.hand_over(7, lacks)) == [(7, gives)]
+    assert list(meeting.hand_over(5, lacks)) == [], "no member of it"
+    meeting.begin((0, 1, 2, 7, 8), epochs=1)
+    assert list(meeting.hand_over(8, Lacks(generation=2))) == []
+    meeting.drop(8)
+    assert list(meeting.hand_over(0, Gives(generation=2, state=b""))) == [], "it is gone"

@@ -36,6 +36,7 @@ WIDTH, OUTPUTS, SAMPLES, BATCH, RATE, CHOSEN_FOR, STEPS_OF_A_CYCLE = 12, 3, 90, 
 WIDE = 20_000
 """Of a model whose gradients, of 2.6 MB, take longer to send than a step takes to compute."""
 SLOW_S = 0.02
+HELD_OUT = 12
 
 
 class Sums(Policy):
@@ -204,6 +205,7 @@ def trained(directory: Path, name: str, flaw: str) -> None:
     hk.extra_state(model, "scheduler", scheduler.state_dict, scheduler.load_state_dict)
     hk.scale_lr(model, "linear", world=CHOSEN_FOR)
     told: list[Any] = []
+    evaluated = 0
     hk.on_change(
         model,
         lambda change: told.append(
@@ -225,6 +227,12 @@ def trained(directory: Path, name: str, flaw: str) -> None:
                     raise ValueError("the batch is not what it should be")
                 if flaw == "is slow":
                     time.sleep(SLOW_S)
+                if not evaluated and (directory / "evaluate").exists():
+                    evaluated = sum(map(len, hk.batches(model, range(HELD_OUT), BATCH, name="held out")))
+                if flaw == "waits for its first batch" and not (directory / "loaded").exists():
+                    (directory / "waiting").touch()
+                    while not (directory / "loaded").exists():
+                        time.sleep(SLOW_S)
                 optimizer.zero_grad()
                 model(batch.tolist(), stops=(directory / "stop").exists()).backward()
                 step = distributed_of(model).session.iteration

@@ -57,10 +57,21 @@ def run(
     return outcome, out.getvalue().decode()
 
 
-def check(directory: Path, world: int, lost: dict[int, set[int]], *, norms: bool = False) -> None:
+def first_without(step: int, edge: str) -> set[int]:
+    """The steps of which one is the first without a rank that dies there.
+
+    Those who are left repeat a step that none of them knows to stand. A rank knows that they have left the barrier of the step
+    before only by their sums of this one, and dies in a barrier that they may or may not leave.
+    """
+    if edge in ("entered", "done", "optimizer"):
+        return {step, step + 1}
+    return {step} if edge == "prepared" else {step - 1, step}
+
+
+def check(directory: Path, world: int, lost: dict[int, set[int]], *, norms: bool = False) -> dict[int, int]:
     """All survivors have the bits of all others after each step, and what one process makes of the members that each step names.
 
-    `lost`: by rank, the steps of which one may be the first without it.
+    `lost`: by rank, the steps of which one may be the first without it. Returns which one it was.
     """
     survivors = sorted(set(range(world)) - lost.keys())
     records = [json.loads((directory / f"{rank}.json").read_text()) for rank in survivors]
@@ -76,6 +87,7 @@ def check(directory: Path, world: int, lost: dict[int, set[int]], *, norms: bool
     for rank in survivors:
         for own, wanted in zip(torch.load(directory / f"{rank}.pt"), expected, strict=True):
             torch.testing.assert_close(own, wanted, rtol=1e-5, atol=1e-5)
+    return since
 
 
 def cases() -> list[tuple[str, str]]:
@@ -96,11 +108,9 @@ def test_a_rank_that_dies_anywhere_in_a_step_costs_the_others_nothing(
     """Broken: a job on spot machines would end with the first that is taken, or its replicas would differ from there on."""
     outcome, output = run(tmp_path, list(hosts), f"1:{scripts.LOST_IN}:{edge}")
     assert outcome.code == 0, output
-    # Whether a step stands in whose barrier it died is for those to say who are left.
-    entered = edge in ("entered", "done", "optimizer")
-    steps = {scripts.LOST_IN, scripts.LOST_IN + 1} if entered else {scripts.LOST_IN}
+    steps = first_without(scripts.LOST_IN, edge)
     if edge not in scripts.EDGES:
-        steps = set(range(scripts.LOST_IN, scripts.STEPS + 1))
+        steps = set(range(scripts.LOST_IN - 1, scripts.STEPS + 1))
     check(tmp_path, 3, {1: steps})
 
 
@@ -114,15 +124,18 @@ def test_ranks_are_lost_one_after_the_other_until_one_is_left(
         tmp_path, list(hosts), "0:2:launched", "3:5:forward", "1:8:prepared", trace=str(trace)
     )
     assert outcome.code == 0, output
-    check(tmp_path, 4, {0: {2}, 3: {5}, 1: {8}})
-    changes = [
-        (each.what, each.who[:6], each.ranks, each.step, each.again) for each in read(trace).members_changes()
+    since = check(
+        tmp_path,
+        4,
+        {0: first_without(2, "launched"), 3: first_without(5, "forward"), 1: first_without(8, "prepared")},
+    )
+    changes = read(trace).members_changes()
+    assert [(each.what, each.who[:6], each.ranks, each.step) for each in changes] == [
+        ("lost", "rank 0", 3, since[0]),
+        ("lost", "rank 3", 2, since[3]),
+        ("lost", "rank 1", 1, since[1]),
     ]
-    assert changes == [
-        ("lost", "rank 0", 3, 2, True),
-        ("lost", "rank 3", 2, 5, True),
-        ("lost", "rank 1", 1, 8, True),
-    ]
+    assert changes[-1].again, "rank 1 had all sums of the step in which it died"
     assert "1 of 4 ranks go on, from step 8" in caplog.text
 
 
@@ -131,9 +144,7 @@ def test_running_statistics_are_those_of_the_first_rank_that_is_left(edge: str, 
     """Broken: ranks would evaluate the model differently, or the step in which rank 0 dies would leave two kinds of statistics."""
     outcome, output = run(tmp_path, list("abca"), scripts.NORMS, f"0:{scripts.LOST_IN}:{edge}", "3:8:forward")
     assert outcome.code == 0, output
-    stood = edge == "done"
-    since = {scripts.LOST_IN, scripts.LOST_IN + 1} if stood else {scripts.LOST_IN}
-    check(tmp_path, 4, {0: since, 3: {8}}, norms=True)
+    check(tmp_path, 4, {0: first_without(scripts.LOST_IN, edge), 3: first_without(8, "forward")}, norms=True)
 
 
 def test_below_the_least_the_job_ends_and_names_who_is_missing(tmp_path: Path) -> None:
@@ -152,7 +163,7 @@ def test_a_rank_that_is_stopped_is_left_behind_and_ended(hosts: str, tmp_path: P
     """Broken: a machine that hangs would hold up all others, or go on later with a model of its own."""
     outcome, output = run(tmp_path, list(hosts), f"1:{scripts.LOST_IN}:launched stopped", heartbeat_s=4.0)
     assert outcome.code == 0, output
-    check(tmp_path, 3, {1: {scripts.LOST_IN}})
+    check(tmp_path, 3, {1: first_without(scripts.LOST_IN, "launched")})
 
 
 def run_loop(

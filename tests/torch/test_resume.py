@@ -133,7 +133,9 @@ def test_training_goes_on_without_its_launcher_and_members_change_again_with_the
     """Broken: whoever closes a terminal ends the job, or is left with one that nobody can join or leave any more."""
     training = abandoned()
     training.abandon()
+    (training.directory / "evaluate").touch()
     training.trains_on(FOUNDERS, further=20)
+    assert "nobody checks that all ranks have the same data set `held out`" in training.said()
     training.resume()
     training.until(lambda: training.said().count("is back") == FOUNDERS)
     training.come("c", "is slow")
@@ -159,6 +161,23 @@ def test_a_rank_that_is_lost_meanwhile_is_left_behind_by_the_next_launcher(
     training.trains_on(FOUNDERS - 1)
     assert training.end() == 0, training.said()
     assert training.check() == [FOUNDERS, FOUNDERS - 1]
+
+
+def test_a_newcomer_that_is_not_so_far_yet_gets_from_the_others_by_the_next_launcher_what_they_gave_it(
+    abandoned: Callable[..., Abandoned],
+) -> None:
+    """Broken: a launcher that dies while a newcomer loads its first batch would end the job, or a newcomer would begin with a
+    scheduler of its own."""
+    training = abandoned()
+    training.come("c", "waits for its first batch")
+    training.until((training.directory / "waiting").exists)
+    training.abandon()
+    (training.directory / "loaded").touch()
+    time.sleep(0.5)
+    training.resume()
+    training.trains_on(FOUNDERS + 1)
+    assert training.end() == 0, training.said()
+    assert training.check() == [FOUNDERS, FOUNDERS + 1]
 
 
 def test_the_next_launcher_replaces_nobody_and_knows_whom_the_first_one_did(

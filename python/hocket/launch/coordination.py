@@ -165,8 +165,7 @@ class Coordination:
         member = self._roll.member_of(client)
         if member is None:
             raise FrameError("a member's message before its name")
-        if member in self._shut_out:
-            # It was told so, and will hear that.
+        if member in self._shut_out:  # it was told so, and will hear that
             return
         if self._roll.heard(member):
             self._tell(member, messages.Unheard())
@@ -178,6 +177,9 @@ class Coordination:
             case messages.AtEdge():
                 self._gathering.wait_at_edge(member, message.epoch)
                 self._regroup_at_the_edge()
+            case messages.Gives() | messages.Lacks():
+                for other, gives in self._gathering.hand_over(member, message):
+                    self._tell(other, gives)
             case messages.CannotMeet() if 0 < message.generation == self._gathering.number:
                 self._gathering.complain(member, message.missing, now_ns)
             case messages.Finished():
@@ -209,11 +211,8 @@ class Coordination:
 
     def _unlinked(self, member: int) -> None:
         """It is not there any more, as far as this end of its connection knows."""
-        if (
-            self._gathering.number == 0
-            or not self._gathering.under_way
-            or member not in self._gathering.members
-        ):
+        meet_anew = self._gathering.number > 0 and self._gathering.under_way
+        if not meet_anew or member not in self._gathering.members:
             self._act(self._machine.unlinked(member, time.monotonic()))
             if self._gathering.filled:
                 # The machine does not wait for newcomers of an epoch that has begun.
@@ -284,6 +283,8 @@ class Coordination:
             return
         self._roll.enter(client, member, message.who)
         self.changes.back(message.who)
+        for newcomer, host in self._roll.hosts.items():
+            self._tell(member, messages.Welcome(member=newcomer, host=host))
         if member not in self._gathering.members:
             self._await(member, message.host)
         elif not self._gathering.under_way:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from hocket import _native
 from hocket.launch.journal import Generation
+from hocket.launch.member_messages import Gives, Lacks
 from hocket.launch.roll import Roll
 
 
@@ -30,6 +31,9 @@ class Gathering:
         self.epochs_before = 0
         self.filled = False
         self._at_edge: dict[int, int] = {}
+        self._gives: Gives | None = None
+        self._lacking: set[int] = set()
+        """Members that wait for that."""
         self._complaints: dict[int, frozenset[int]] = {}
         """By member: whom it could not meet."""
         self._complained_ns = 0
@@ -68,6 +72,8 @@ class Gathering:
         self.present.clear()
         self._at_edge.clear()
         self._complaints.clear()
+        self._gives = None
+        self._lacking.clear()
 
     def complain(self, member: int, missing: Collection[int], now_ns: int) -> None:
         """That member gives up on the meeting because of these, or of all that have not come yet."""
@@ -94,9 +100,22 @@ class Gathering:
         """That member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""
         self._at_edge[member] = epoch
 
+    def hand_over(self, member: int, message: Gives | Lacks) -> Iterator[tuple[int, Gives]]:
+        """That member gives something to those that joined with a generation, or lacks it: to whom it goes now."""
+        if message.generation != self.number or member not in self.members:
+            return
+        if isinstance(message, Lacks):
+            self._lacking.add(member)
+        else:
+            self._gives = self._gives or message
+        if self._gives is not None:
+            yield from ((each, self._gives) for each in self._lacking)
+            self._lacking.clear()
+
     def drop(self, member: int) -> None:
         """Its connection has ended."""
         self._at_edge.pop(member, None)
+        self._lacking.discard(member)
 
     def is_due(self, members: Collection[int], epoch: int, roll: Roll) -> bool:
         """Whether the next generation meets: those `members` of an epoch that are of this generation wait for the others of them.

@@ -17,8 +17,10 @@ from hocket.launch.member_messages import (
     Finished,
     FromCoordinator,
     FromMember,
+    Gives,
     Hears,
     Joins,
+    Lacks,
     Unheard,
     read_from_coordinator,
 )
@@ -31,6 +33,9 @@ RETRY_S = 0.1
 """Between attempts to reach another coordinator."""
 ATTEMPT_S = 1.0
 
+Lasting = Joins | AtEdge | Gives | Lacks | Finished
+"""What still holds for another coordinator."""
+
 log = logging.getLogger("hocket.membership")
 
 
@@ -42,7 +47,7 @@ class Link:
         assert settings.coordinator is not None  # noqa: S101  # the job is elastic
         self._address, self._secret = settings.coordinator, secret
         self._silence_max_s = settings.silence_max_s(elastic=True)
-        self._lasting: dict[type, Joins | AtEdge | Finished] = {}
+        self._lasting: dict[type, Lasting] = {}
         self._connect(settings.start_timeout_s, settings.coordinator_timeout_s)
 
     def _connect(self, timeout_s: float, patience_s: float | None) -> None:
@@ -82,9 +87,10 @@ class Link:
         for each in tuple(self._lasting.values()):
             self.tell(each)
 
-    def forget(self, kind: type[Joins | AtEdge | Finished]) -> None:
-        """It holds no longer."""
-        self._lasting.pop(kind, None)
+    def forget(self, *kinds: type[Lasting]) -> None:
+        """They hold no longer."""
+        for each in kinds:
+            self._lasting.pop(each, None)
 
     def arrived(self, timeout_s: float) -> bytes:
         """What has come, after at most that time: for `read`. Needs no lock. OSError, RendezvousError: nothing comes any more."""
@@ -118,7 +124,7 @@ class Link:
 
     def tell(self, message: FromMember) -> None:
         """OSError: there is no connection, or it does not take any more."""
-        if isinstance(message, Joins | AtEdge | Finished):
+        if isinstance(message, Lasting):
             self._lasting[type(message)] = message
         self._channel.send(frames.encode(msgspec.json.encode(message)), time.monotonic() + SEND_TIMEOUT_S)
 

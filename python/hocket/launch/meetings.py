@@ -30,6 +30,11 @@ class Meetings:
         """Whether there was one later than that generation's."""
         return self.newest is not None and self.newest.generation > generation
 
+    def must_be_newest(self, generation: int, who: str) -> None:
+        """RendezvousError: there was one later than that generation's."""
+        if self.called_after(generation):
+            raise RendezvousError(f"{who}: the members of the job have changed again")
+
     def later(
         self, after: int, timeout_s: float, *, who: str, when: str, why_none: Callable[[], str | None]
     ) -> Regroup:

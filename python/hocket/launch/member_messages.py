@@ -52,6 +52,20 @@ class AtEdge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     epoch: int
 
 
+class Gives(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="gives"):
+    """What a member that was there before has at its first forward since that generation met: for those that joined then, to whom
+    the coordinator passes it on."""
+
+    generation: int
+    state: bytes
+
+
+class Lacks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="lacks"):
+    """A member that joined with that generation waits for what one of the others gives."""
+
+    generation: int
+
+
 class CannotMeet(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="cannot_meet"
 ):
@@ -151,10 +165,23 @@ class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     """All members have finished."""
 
 
-FromMember = Comes | Back | Joins | Notes | AtEdge | CannotMeet | Resumed | Finished | Asks | Hears
+FromMember = (
+    Comes | Back | Joins | Notes | AtEdge | Gives | Lacks | CannotMeet | Resumed | Finished | Asks | Hears
+)
 FromClient = FromMember | MustLeave
 FromCoordinator = (
-    Orders | OtherFinished | Over | MustLeave | Welcome | Regroup | Answer | Asks | Hears | Unheard | Ends
+    Orders
+    | OtherFinished
+    | Over
+    | MustLeave
+    | Welcome
+    | Regroup
+    | Gives
+    | Answer
+    | Asks
+    | Hears
+    | Unheard
+    | Ends
 )
 
 _from_client: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)

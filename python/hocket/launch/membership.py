@@ -15,13 +15,14 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from hocket import __version__, _native
 from hocket.errors import EpochError, Error, PeerError, RendezvousError
 from hocket.launch import member_messages as messages
 from hocket.launch.departure import Departure
 from hocket.launch.epoch import Epoch
+from hocket.launch.handover import Handover
 from hocket.launch.link import Link
 from hocket.launch.meetings import WAKE_S, Meetings
 from hocket.launch.rendezvous import Job
@@ -54,16 +55,14 @@ class Membership:
         """This member's."""
         self._host = ""
         self._hosts: dict[int, str] = {}
-        """Of those that wait to join, or have."""
+        """Of those that wait to join, or have, as far as a coordinator has said so."""
         self._meetings = Meetings(self._changed)
         self._first = 0
         """The step that the generation's machine calls 0."""
         self._pending: deque[Epoch] = deque()
         self._members: tuple[int, ...] = ()
         self._exit: str | None = None
-        self._over = False
-        self._released = False
-        self._closing = False
+        self._over = self._released = self._closing = False
         self._stopped_s: float | None = None
         self._without_leavers: tuple[int, ...] | None = None
         self._left: tuple[int, ...] = ()
@@ -76,6 +75,7 @@ class Membership:
         self.finished: dict[int, int] = {}
         """Members whose scripts have ended, by their ranks, and after how many steps."""
         self._silence_max_s = settings.silence_max_s(elastic=True)
+        self.handover = Handover(self._changed, self._tell, lambda: self._members, self._over_why)
         self._link = Link(settings, secret)
         self._thread = threading.Thread(target=self._listen, name="hocket-member", daemon=True)
         self._thread.start()
@@ -94,8 +94,7 @@ class Membership:
         """
         timeout_s = job.settings.start_timeout_s
         with self._changed:
-            if self._meetings.called_after(generation):
-                raise RendezvousError(f"{self._me}: the members of the job have changed again")
+            self._meetings.must_be_newest(generation, self._me)
             self._engine, self._ranks, self._number = engine, job.members, job.members[job.rank]
             self._me, self._host = f"rank {job.rank} on {job.host}", job.host
             self._first = self.committed = steps
@@ -109,8 +108,7 @@ class Membership:
             found = self._changed.wait_for(
                 lambda: self._pending or self._exit or self._meetings.called_after(generation), timeout_s
             )
-            if self._meetings.called_after(generation):
-                raise RendezvousError(f"{self._me}: the members of the job have changed again")
+            self._meetings.must_be_newest(generation, self._me)
             if not found or self._exit:
                 self._tell(messages.CannotMeet(generation=generation, missing=()))
                 missing = f"not all {job.world} ranks came to the coordinator within {timeout_s:g} s"
@@ -152,10 +150,10 @@ class Membership:
         return self._number
 
     @property
-    def newcomers(self) -> Mapping[int, str]:
-        """Hosts of the members of the epoch in force that are not in this generation: all wait for them after the step."""
+    def newcomers(self) -> Sequence[int]:
+        """The members of the epoch in force that are not in this generation: all wait for them after the step."""
         with self._changed:
-            return {each: self._hosts[each] for each in self._members if each not in self._ranks}
+            return [each for each in self._members if each not in self._ranks]
 
     def at_edge(self, timeout_s: float, meanwhile: Callable[[], None]) -> messages.Regroup | None:
         """The last step is applied: wait until all are so far, and the next generation meets. None: the members change before that.
@@ -176,7 +174,8 @@ class Membership:
                     return None
                 meanwhile()
                 if time.monotonic() > deadline_s:
-                    named = " and ".join(f"rank {each} on {host}" for each, host in self.newcomers.items())
+                    hosts = {each: self._hosts.get(each, "an unknown host") for each in self.newcomers}
+                    named = " and ".join(f"rank {each} on {host}" for each, host in hosts.items())
                     raise PeerError(
                         f"{self._me}: not all ranks came to meet {named} within {timeout_s:g} s\n"
                         "hint: see what the others printed",
@@ -397,8 +396,10 @@ class Membership:
                     self._wait_as(member, host)
             case messages.Regroup() as meeting:
                 self._meetings.newest, self._machine = meeting, None
-                self._link.forget(messages.AtEdge)
+                self._link.forget(messages.AtEdge, messages.Gives, messages.Lacks)
                 self._stopped_s = self._stopped_s or time.monotonic()
+            case messages.Gives() as gives:
+                self.handover.hear(gives)
             case messages.Answer(text=text):
                 self._exit = text
                 self._interrupt(text)
@@ -471,13 +472,12 @@ class Membership:
         leavers = tuple(
             each for each in self._members if each not in members and each not in decision.evicted
         )
-        planned = decision.step is None
         if leavers:
             # Others may have been lost since: then this is the second epoch without the leavers, and some have been in the first.
             self._left += leavers
             self._without_leavers = tuple(each for each in self._members if each not in leavers)
         self._members = members
-        if not planned or leavers:
+        if leavers or decision.step is not None:
             self._pending.append(Epoch(decision.epoch or 0, self._in_ranks(members)))
 
     def _interrupt(self, why: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from hocket.errors import RendezvousError
+from hocket.errors import RendezvousError, StoreGoneError
 from hocket.launch import address as addresses
 from hocket.launch import frames, handshake
 from hocket.launch.channel import Channel
@@ -150,20 +150,20 @@ class Store:
     def _ask(self, request: Request, wait_s: float = 0.0) -> Any:
         with self._lock:
             if self._channel is None:
-                raise RendezvousError(f"the connection to the store at {self.address} is closed")
+                raise StoreGoneError(f"the connection to the store at {self.address} is closed")
             try:
                 limit_s = LEAVE_TIMEOUT_S if isinstance(request, Leave) else wait_s + ANSWER_TIMEOUT_S
                 payload = self._exchange(self._channel, request, time.monotonic() + limit_s)
                 answer = read_answer(payload)
             except TimeoutError:
                 self._close()
-                raise RendezvousError(
+                raise StoreGoneError(
                     f"the store at {self.address} does not answer\n"
                     "hint: see whether the launcher, or rank 0 that serves it, still runs"
                 ) from None
             except OSError as error:
                 self._close()
-                raise RendezvousError(
+                raise StoreGoneError(
                     f"the store at {self.address} is gone: {error.strerror or error}\n"
                     "hint: the launcher, or rank 0 that served it, has ended; its output says why"
                 ) from None

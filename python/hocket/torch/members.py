@@ -11,7 +11,7 @@ from hocket.torch.framework import Torch
 from hocket.torch.member_buffers import MemberBuffers
 from hocket.torch.module_buffers import Keep
 from hocket.training.companion import Alone, MembersCompanion
-from hocket.training.elastic.newcomers import Asked, Late, Standing, meeting, met, share_states
+from hocket.training.elastic.newcomers import Asked, Late, Met, meeting, met, share_states
 from hocket.training.elastic.refusals import refusal
 from hocket.training.elastic.session import ElasticSession
 from hocket.training.loop import Loop
@@ -37,9 +37,9 @@ class Members:
         self._asked, self._keep = asked, keep
 
     def begin(
-        self, source: ProgramSource, spans: Spans | None, standing: Standing | None = None
+        self, source: ProgramSource, spans: Spans | None, found: Met | None = None
     ) -> tuple[ElasticSession, Loop]:
-        """All ranks have met. `standing`: where the job is, for one that has come to it.
+        """All ranks have met. `found`: what one that has come to the job has found there.
 
         UsageError: buffers are to be kept as no elastic job keeps them.
         """
@@ -51,9 +51,9 @@ class Members:
             lambda: framework.packed({"rates": framework.rates_of_groups(), "extra": loop.extras()}),
             lambda data: self._take(loop, data),
         )
-        if standing is not None:
-            loop.come(standing.loop)
-            late.awaited(process.job, new=True)
+        if found is not None:
+            loop.come(found.standing.loop)
+            late.awaited(process, found.holders)
         session = elastic_session_of(
             framework,
             source,
@@ -61,7 +61,7 @@ class Members:
             companion=self._companion(process),
             spans=spans,
             loop=loop,
-            steps=0 if standing is None else standing.steps,
+            steps=0 if found is None else found.standing.steps,
         )
         session.meet = meeting(
             session,
@@ -88,15 +88,15 @@ class Members:
             try:
                 if order is not None:
                     process.meet(order)
-                source, standing, holders = met(
+                found = met(
                     self._framework,
                     process=process,
                     settings=self._settings,
                     asked=self._asked,
                     standing=None,
                 )
-                session, loop = self.begin(source, spans(), standing)
-                share_states(session, holders)
+                session, loop = self.begin(found.source, spans(), found)
+                share_states(session, found.holders)
                 return session, loop
             except (EpochError, PeerError, RendezvousError) as error:
                 if not isinstance(error, EpochError) and error.rank == process.job.rank:

@@ -6,6 +6,7 @@ the job was. Knows no framework; data sets are counted, never read.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,10 +14,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hocket.errors import UsageError
+from hocket.errors import StoreGoneError, UsageError
 from hocket.launch.rendezvous import Job
 from hocket.training.changes import Changes, Worker
 from hocket.training.samples import Place, Samples
+
+log = logging.getLogger("hocket.training")
 
 
 class SavedLoop(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -194,7 +197,16 @@ class Loop:
         return self._in_epoch and (bool(self._began) or not data) and not any(each.open for each in data)
 
     def _agree(self, name: str, **told: object) -> None:
-        everyone = self._gathered(f"data/{name}", told)
+        try:
+            everyone = self._gathered(f"data/{name}", told)
+        except StoreGoneError:
+            if not self._job.elastic:
+                raise
+            log.warning(
+                "batches: nobody checks that all ranks have the same data set `%s`: the launcher at which they met is gone",
+                name,
+            )
+            return
         first, other = _differing(everyone)
         if other is not None:
             those, others = (

@@ -22,6 +22,7 @@ from hocket.errors import Error, PeerError, RendezvousError, UsageError
 from hocket.launch import tuning
 from hocket.launch.clock import ClockLog
 from hocket.launch.first_file import of_rank_0
+from hocket.launch.handover import Handover
 from hocket.launch.host import Host
 from hocket.launch.meeting import Publish
 from hocket.launch.member_messages import Regroup
@@ -81,6 +82,12 @@ class Process:
             if self.generation == 0:
                 self._log_clock()
         return self._engine
+
+    @property
+    def handover(self) -> Handover:
+        """With those whom this rank of an elastic job has met."""
+        assert self._membership is not None  # noqa: S101  # it takes part
+        return self._membership.handover
 
     @property
     def elastic(self) -> bool:

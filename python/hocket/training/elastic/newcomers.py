@@ -7,7 +7,6 @@ script's own state, and the numbers of the optimizer that schedulers change, go 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ from hocket.artefacts.promise import Promise
 from hocket.errors import Error, RendezvousError, UsageError
 from hocket.launch.frames import FRAME_BYTES_MAX
 from hocket.launch.member_messages import Regroup
-from hocket.launch.rendezvous import Job
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.training import states
@@ -32,6 +30,9 @@ from hocket.training.process import Process
 from hocket.training.replicate import copy, near
 from hocket.training.source import ProgramSource
 from hocket.training.start import go_on_in, prepare
+
+STATE_BYTES_MAX = FRAME_BYTES_MAX // 2
+"""A frame has it as text, which is a third longer."""
 
 MakeCompanion = Callable[[Process], MembersCompanion]
 
@@ -74,30 +75,37 @@ class Late:
     def __init__(self, get: Callable[[], bytes], put: Callable[[bytes], None]) -> None:
         """Nobody has come yet."""
         self._get, self._put = get, put
-        self._job: Job | None = None
-        self._new = False
+        self._process: Process | None = None
+        self._holders: Sequence[int] = ()
 
-    def awaited(self, job: Job, *, new: bool) -> None:
-        """Ranks of this job have just met. `new`: this one was not there before."""
-        self._job, self._new = job, new
+    def awaited(self, process: Process, holders: Sequence[int]) -> None:
+        """The ranks of this job have just met, of which `holders` were there before."""
+        self._process, self._holders = process, holders
 
     def exchange(self) -> None:
-        """The first forward since then; all ranks call it. RendezvousError: some do not come."""
-        job, self._job = self._job, None
-        if job is None:
+        """The first forward since then; all ranks call it.
+
+        RendezvousError: none of those that were there before come to theirs in time. UsageError: the state is too large.
+        """
+        process, self._process = self._process, None
+        if process is None:
             return
-        mine = None if self._new else base64.b64encode(self._get()).decode()
-        if mine is not None and len(mine) > FRAME_BYTES_MAX // 2:
-            raise UsageError(
-                f"the state that hk.extra_state registers takes {len(mine)} bytes, too much for ranks that join\n"
-                f"hint: at most {FRAME_BYTES_MAX // 2}; keep tensors in the model's buffers or the optimizer's state"
-            )
-        everyone = job.store.gather(
-            "late state", job.rank, job.world, mine, job.settings.timeout_s, without_lost=True
-        )
-        given = next((each for each in everyone if each is not None), None)
-        if self._new and given is not None:
-            self._put(base64.b64decode(given))
+        job = process.job
+        if job.rank in self._holders:
+            state = self._get()
+            if len(state) > STATE_BYTES_MAX:
+                raise UsageError(
+                    f"the state that hk.extra_state registers takes {len(state)} bytes, too much for ranks that join\n"
+                    f"hint: at most {STATE_BYTES_MAX}; keep tensors in the model's buffers or the optimizer's state"
+                )
+            process.handover.give(process.generation, state)
+            return
+        # Another launcher may have to come first.
+        timeout_s = job.settings.timeout_s + (job.settings.coordinator_timeout_s or 0.0)
+        holders = [job.members[rank] for rank in self._holders]
+        given = process.handover.take(process.generation, holders, timeout_s)
+        if given is not None:
+            self._put(given)
 
 
 def met(
@@ -191,7 +199,7 @@ def meeting(
         )
         go_on_in(session, source, process=process, companion=companion(process))
         share_states(session, holders)
-        late.awaited(process.job, new=False)
+        late.awaited(process, holders)
 
     def until_it_works(order: Regroup) -> None:
         while True:
