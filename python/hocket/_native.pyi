@@ -208,7 +208,8 @@ class Engine:
         """Tell all peers why this rank gives up; their waits raise PeerError with it, of this `rank` and with `why` "gave_up"."""
 
     def close(self) -> None:
-        """Flush the trace and leave in order; idempotent."""
+        """Flush the trace and leave in order; idempotent. PeerError: the job fails meanwhile, but not because others of
+        an elastic job leave with messages that this rank has asked for."""
 
 class HostGroup:
     """Blocking collectives of ranks of one host, by the calling thread. All members call the same, in one order.

@@ -16,7 +16,7 @@ FABRICS = ("tcp", "shm", "udp")
 class Job:
     """One engine per entry of `hosts`; engines with the same host share memory, others a `fabric` if there is one."""
 
-    def __init__(self, hosts, fabric=None):
+    def __init__(self, hosts, fabric=None, *, elastic=False):
         name = uuid.uuid4().hex
         self.engines = [
             _native.Engine(
@@ -27,6 +27,7 @@ class Job:
                 host=host,
                 bind=["127.0.0.1"],
                 fabric=fabric,
+                elastic=elastic,
             )
             for rank, host in enumerate(hosts)
         ]

@@ -485,10 +485,9 @@ impl Engine {
             self.executor.close();
             self.notifier.close();
         });
-        match self.executor.failure() {
-            Some(cause) if !failed_before => Err(raise(py, &cause)),
-            _ => Ok(()),
-        }
+        // What others interrupt as they leave, too, nobody goes on with.
+        let cause = self.executor.failure().filter(|cause| !matches!(cause, Error::Interrupted { .. }));
+        cause.filter(|_| !failed_before).map_or(Ok(()), |cause| Err(raise(py, &cause)))
     }
 }
 
