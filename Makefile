@@ -115,14 +115,15 @@ fuzz: ## libFuzzer on every parser of bytes that come from outside, FUZZ_S secon
 	done
 
 CASES ?= 100000
-LONG := $(PYTEST) -q --timeout 7200 -o faulthandler_timeout=7300
+PATIENT := --timeout 7200 -o faulthandler_timeout=7300
+LONG := $(PYTEST) -q $(PATIENT)
 
 exactly-once: base ## that every gradient is applied once under random schedules: CASES cases in Rust and in Python, and on real ranks
 	HOCKET_FUZZ_CASES=$(CASES) RUST_TEST_THREADS=2 timeout $(RUST_LIMIT_S) cargo test --profile bench -p hocket-executor --lib properties
 	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/training/test_exactly_once.py tests/torch/test_delayed.py -k "once or reference"
 
 elastic: base ## that jobs survive a death at each edge of a step, and kills, stops, cuts and joins at random: CASES of each, on real ranks
-	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/torch/test_elastic.py tests/torch/test_join.py tests/torch/test_cuts.py tests/torch/test_resume.py
+	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/torch/test_elastic.py tests/torch/test_join.py tests/torch/test_cuts.py tests/torch/test_resume.py
 
 CHURN_S ?= 3600
 
