@@ -242,7 +242,7 @@ class Coordination:
                     self._tell(member, messages.Asks())
                 else:
                     self._unlinked(member)
-                    self._regroup_at_the_edge()
+            self._regroup_at_the_edge()  # a newcomer may have come back after the others have said that they wait for it
             self._act(self._machine.tick(now_ns * 1e-9))
 
     def deadline_ns(self) -> int | None:
@@ -340,7 +340,7 @@ class Coordination:
         self._act(actions)
 
     def _regroup_at_the_edge(self) -> None:
-        if self._gathering.is_due(self._members, self._epoch, self._roll):
+        if self.ended is None and self._gathering.is_due(self._members, self._epoch, self._roll):
             self._meet_without_missing()
 
     def _meet_without_missing(self) -> None:
