@@ -61,9 +61,9 @@ def test_churn(training: Local, capsys: pytest.CaptureFixture[str]) -> None:
             f"\n{kills} kills, {len(training.newcomers)} joins, {changes} changes of the world, {len(steps)} steps, each replayed."
             f"\nOf one rank, by world, in the first quarter: {before}\nin the last one: {after}"
         )
-    # What runs beside training ends a little after the members change, whatever their number is then.
+    # The thread beside training of the members before may still be ending, whatever the number of members is then.
     threads = [max(each["threads"] for each in of.values()) for of in (before, after)]
-    assert threads[1] <= threads[0]
+    assert threads[1] <= threads[0] + 1
     for world in before.keys() & after.keys():
         assert after[world]["descriptors"] <= before[world]["descriptors"]
         assert after[world]["resident bytes"] - before[world]["resident bytes"] < GROWN_BYTES_MAX
