@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -50,15 +51,14 @@ class Job:
         journal: Journal | None = None,
     ) -> None:
         self.stores = Stores("127.0.0.1", ["127.0.0.1"], bytes(32))
-        limits = Limits(
+        self.limits = Limits(
             members_min=members_min,
             members_max=members_max or world,
             heartbeat_s=heartbeat_s,
             join_patience_s=60.0,
             rejoin_patience_s=0.0,
         )
-        self.limits = limits
-        self.coordination = Coordination(world, limits, self.stores)
+        self.coordination = Coordination(world, self.limits, self.stores)
         self.coordination.journal = journal
         self.members = [
             _native.Participant(
@@ -308,16 +308,10 @@ def test_who_cannot_be_heard_is_left_behind_once_another_misses_it() -> None:
 class Newcomers(Job):
     """A job that others join. Whatever these are told is kept by client; members do what they are told, and meet at once."""
 
-    def __init__(
-        self,
-        world: int,
-        members_min: int = 1,
-        members_max: int | None = None,
-        heartbeat_s: float = 60.0,
-        journal: Journal | None = None,
-    ) -> None:
+    def __init__(self, world: int, **options: Any) -> None:
+        """`options`: as of `Job`."""
         self.told: dict[int, list[FromCoordinator]] = {}
-        super().__init__(world, members_min, members_max, heartbeat_s, journal)
+        super().__init__(world, **options)
 
     def hear(self, client: int, message: FromCoordinator) -> bool:
         self.told.setdefault(client, []).append(message)
@@ -372,10 +366,8 @@ def jobs() -> Iterator[Callable[..., Newcomers]]:
     """Makes them, and closes their stores."""
     made = []
 
-    def make(
-        world: int, members_min: int = 1, members_max: int | None = None, heartbeat_s: float = 60.0
-    ) -> Newcomers:
-        made.append(Newcomers(world, members_min, members_max, heartbeat_s))
+    def make(world: int, **options: Any) -> Newcomers:
+        made.append(Newcomers(world, **options))
         return made[-1]
 
     yield make
