@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any, ClassVar
 
 import hocket.torch as hk
@@ -36,6 +37,7 @@ WIDTH, OUTPUTS, SAMPLES, BATCH, RATE, CHOSEN_FOR, STEPS_OF_A_CYCLE = 12, 3, 90, 
 WIDE = 20_000
 """Of a model whose gradients, of 2.6 MB, take longer to send than a step takes to compute."""
 SLOW_S = 0.02
+SLOWLY_S = 1.0
 HELD_OUT = 12
 
 
@@ -129,6 +131,12 @@ def stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def says_slowly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What it died of, as on a machine with much to do."""
+    time.sleep(SLOWLY_S)
+    sys.__excepthook__(kind, error, trace)
+
+
 def hang() -> None:
     """In this thread, while others go on."""
     threading.Event().wait()
@@ -198,6 +206,8 @@ def trained(directory: Path, name: str, flaw: str) -> None:
     if founds or "HOCKET_MEMBER" in os.environ:
         name += f"-{os.environ['HOCKET_RANK' if founds else 'HOCKET_MEMBER']}"
     break_down(flaw, directory, founds=founds)
+    if flaw == "raises":
+        sys.excepthook = says_slowly
     model, optimizer, scheduler = made(WIDE if flaw == "wide" else WIDTH + (flaw == "another model"))
     if flaw == "dies in its first step":
         model.flag.register_hook(die)

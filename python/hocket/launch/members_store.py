@@ -5,12 +5,15 @@ The store knows ranks as they were when all met. Members number themselves anew 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 from hocket.errors import RendezvousError
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
+
+log = logging.getLogger("hocket.store")
 
 
 @dataclass(frozen=True)
@@ -66,3 +69,9 @@ def store_beside(job: Job, what: str, among: Among | None) -> Store:
     if among is not None:
         return MembersStore(job, among.everyone, who)
     return Store(job.store.address, job.secret, rank=None, who=who, timeout_s=job.settings.start_timeout_s)
+
+
+def warn_that_it_is_gone(job: Job, what: str, among: Among | None) -> None:
+    """The launcher of an elastic job has died, and its store with it: rank 0 says what goes on as it was."""
+    if among is not None and job.rank == 0:
+        log.warning("the launcher is gone: %s until ranks join", what)

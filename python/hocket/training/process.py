@@ -258,9 +258,12 @@ class Process:
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> Any:
-        if self.mine:
-            self.abort(f"{kind.__name__}: {error}" if str(error) else kind.__name__)
-        return self._excepthook(kind, error, trace)
+        # First what happened, as those of an elastic job who hear that this rank ends do not leave it the time to say so.
+        try:
+            return self._excepthook(kind, error, trace)
+        finally:
+            if self.mine:
+                self.abort(f"{kind.__name__}: {error}" if str(error) else kind.__name__)
 
 
 _joined: Process | None = None

@@ -7,14 +7,13 @@ in a handler ends the job on every rank, with the traceback.
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hocket.errors import Error, PolicyError, RendezvousError, StoreGoneError
-from hocket.launch.members_store import Among, store_beside
+from hocket.launch.members_store import Among, store_beside, warn_that_it_is_gone
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
 from hocket.policy.control import Control, Statistics
@@ -23,8 +22,6 @@ from hocket.policy.observed import Guard
 from hocket.policy.policy import Policy, Value
 from hocket.policy.topology import Topology
 from hocket.training.scopes import Scope
-
-log = logging.getLogger("hocket.training")
 
 PATIENCE_S = 3600.0
 """Limit of a tick's wait for the slowest rank's handler. It may be long, since no step waits for it."""
@@ -130,8 +127,8 @@ class Timer:
                         self._call(scope, "on_timer", self.statistics)
                 self._share()
         except StoreGoneError:
-            if self._among is not None and self._job.rank == 0 and not self._stopped.is_set():
-                log.warning("the launcher is gone: policies' timers stand still until ranks join")
+            if not self._stopped.is_set():
+                warn_that_it_is_gone(self._job, "policies' timers stand still", self._among)
             self._stopped.set()
         except RendezvousError:
             # A rank has left the store: in order at the end of training, or dead; then the wire reports it by name.

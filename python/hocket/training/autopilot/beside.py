@@ -7,7 +7,6 @@ waits for this thread; what it computes is short, or native without the GIL.
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError, Error, PeerError, RendezvousError, StoreGoneError
-from hocket.launch.members_store import Among, store_beside
+from hocket.launch.members_store import Among, store_beside, warn_that_it_is_gone
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
 from hocket.measure.budget import Budget
@@ -47,8 +46,6 @@ which one is made up for is to end first."""
 
 PROFILED_RANKS = 16
 """Ranks that bring their part of the profile: more would say the same."""
-
-log = logging.getLogger("hocket.autopilot")
 
 _numbers = itertools.count()
 """Of those of this process: the same on all ranks, which distribute their models in one order."""
@@ -154,8 +151,8 @@ class Autopilot:
             while not self._stopped.wait(interval_s):
                 interval_s = self._meet(store)
         except StoreGoneError:
-            if self._among is not None and self._job.rank == 0 and not self._stopped.is_set():
-                log.warning("the launcher is gone: the plan in force stays until ranks join")
+            if not self._stopped.is_set():
+                warn_that_it_is_gone(self._job, "the plan in force stays", self._among)
             self._stopped.set()
         except (RendezvousError, PeerError, EpochError, GivenUpError):
             # A rank has left: in order, at the end of training, or dead, which the wire says with its name.
