@@ -28,6 +28,8 @@ PATIENCE_S = 5.0
 SILENT_S = 2.0
 """After that, whoever waits longer for a listener says so."""
 HANDSHAKE_TIMEOUT_S = 5.0
+UNANSWERED_S = 15.0
+"""How long to retry where somebody listens who does not answer: it may be a launcher that has too much to do."""
 ANSWER_TIMEOUT_S = 10.0
 """Beyond a request's own wait: the store is busy or its machine is gone."""
 LEAVE_TIMEOUT_S = 2.0
@@ -198,6 +200,10 @@ def _raw(value: Any) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
+class _UnansweredError(ConnectionAbortedError):
+    """Somebody listens, and says nothing."""
+
+
 def connect(
     address: str, secret: bytes, timeout_s: float, patience_s: float | None = None
 ) -> tuple[socket.socket, Channel]:
@@ -214,10 +220,11 @@ def connect(
         except (OSError, addresses.UnknownNameError) as error:
             waited_s = time.monotonic() - began_s
             refused = isinstance(error, ConnectionRefusedError)
-            waits_s = min(timeout_s, (patience_s if refused else None) or PATIENCE_S)
+            others_s = UNANSWERED_S if isinstance(error, _UnansweredError) else PATIENCE_S
+            waits_s = min(timeout_s, (patience_s if refused else None) or others_s)
             if waited_s + pause_s > waits_s:
                 raise _unreachable(address, error, waited_s) from None
-            if not told and waited_s > SILENT_S and waits_s > PATIENCE_S:
+            if refused and not told and waited_s > SILENT_S and waits_s > PATIENCE_S:
                 log.warning("nobody listens at %s yet; waiting for %.0f s more", address, waits_s - waited_s)
                 told = True
         time.sleep(pause_s)
@@ -252,17 +259,14 @@ def _prove(channel: Channel, secret: bytes, address: str) -> None:
     try:
         channel.prove(secret, time.monotonic() + HANDSHAKE_TIMEOUT_S)
     except TimeoutError:
-        reason = f"it did not answer within {HANDSHAKE_TIMEOUT_S:g} s"
-    except ConnectionError:  # worth a retry: a store besieged by strangers drops connections, too
-        raise ConnectionAbortedError("it closes connections without an answer") from None
+        raise _UnansweredError("it did not answer, and may not be this job's store") from None
+    except ConnectionError:  # a store besieged by strangers drops connections, too
+        raise _UnansweredError("it closes connections without an answer") from None
     except handshake.HandshakeError as error:
-        reason = str(error)
-    else:
-        return
-    raise RendezvousError(
-        f"what listens at {address} is not this job's store: {reason}\n"
-        "hint: set HOCKET_STORE to a free ADDRESS:PORT of rank 0's machine, on all ranks"
-    )
+        raise RendezvousError(
+            f"what listens at {address} is not this job's store: {error}\n"
+            "hint: set HOCKET_STORE to a free ADDRESS:PORT of rank 0's machine, on all ranks"
+        ) from None
 
 
 def _unreachable(address: str, error: Exception, waited_s: float) -> RendezvousError:
