@@ -101,8 +101,11 @@ impl Coordinator {
             return self.end(Ending::Contradiction { steps, member, report });
         }
         let missing = self.limits.members_min.saturating_sub(members.len());
-        let joiners: Vec<_> =
-            self.joiners.iter().copied().filter(|member| !concerned.contains(member)).take(missing).collect();
+        // Those of a planned epoch that comes to nothing have reported, too.
+        let planned = pending.iter().flat_map(|pending| &pending.fresh);
+        let planned = planned.filter(|member| stays.contains(member) && !basis.has(**member));
+        let others = self.joiners.iter().filter(|member| !concerned.contains(member));
+        let joiners: Vec<_> = planned.chain(others).copied().take(missing).collect();
         if joiners.len() < missing {
             return self.wait_for_members(members.len());
         }
