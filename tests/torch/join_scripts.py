@@ -197,6 +197,8 @@ def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
             dies_before(newcomers, "prepare")
         case "dies when all have met":
             dies_before(Membership, "begin", times=int(founds))
+        case "dies before its first step with newcomers":
+            dies_before(Membership, "met")
 
 
 def trained(directory: Path, name: str, flaw: str) -> None:

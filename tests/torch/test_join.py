@@ -164,7 +164,10 @@ def test_ranks_join_a_job_with_a_policy(trainings: Callable[..., Local]) -> None
 
 
 @pytest.mark.parametrize(
-    "flaw", ["dies while all meet", "dies when all have met"][: FEW if CASES == FEW else None]
+    "flaw",
+    ["dies while all meet", "dies before its first step with newcomers", "dies when all have met"][
+        : FEW if CASES == FEW else None
+    ],
 )
 def test_a_rank_that_dies_while_all_meet_costs_the_others_nothing(
     flaw: str, trainings: Callable[..., Local]

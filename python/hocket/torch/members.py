@@ -36,13 +36,19 @@ class Members:
         self._framework, self._process, self._settings = framework, process, settings
         self._asked, self._keep = asked, keep
 
-    def begin(
-        self, source: ProgramSource, spans: Spans | None, found: Met | None = None
-    ) -> tuple[ElasticSession, Loop]:
-        """All ranks have met. `found`: what one that has come to the job has found there.
+    def begin(self, source: ProgramSource, spans: Spans | None) -> tuple[ElasticSession, Loop]:
+        """A job, in which all ranks have met.
 
         UsageError: buffers are to be kept as no elastic job keeps them.
         """
+        made = self._made(source, spans, None)
+        self._process.begin()
+        return made
+
+    def _made(
+        self, source: ProgramSource, spans: Spans | None, found: Met | None
+    ) -> tuple[ElasticSession, Loop]:
+        """`found`: what one that has come to the job has found there."""
         if self._keep == "before_forward":
             raise refusal('buffers="before_forward"')
         framework, process = self._framework, self._process
@@ -95,8 +101,9 @@ class Members:
                     asked=self._asked,
                     standing=None,
                 )
-                session, loop = self.begin(found.source, spans(), found)
+                session, loop = self._made(found.source, spans(), found)
                 share_states(session, found.holders)
+                process.begin(steps=found.standing.steps)
                 return session, loop
             except (EpochError, PeerError, RendezvousError) as error:
                 if not isinstance(error, EpochError) and error.rank == process.job.rank:

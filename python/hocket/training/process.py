@@ -22,7 +22,6 @@ from hocket.errors import Error, PeerError, RendezvousError, UsageError
 from hocket.launch import tuning
 from hocket.launch.clock import ClockLog
 from hocket.launch.first_file import of_rank_0
-from hocket.launch.handover import Handover
 from hocket.launch.host import Host
 from hocket.launch.meeting import Publish
 from hocket.launch.member_messages import Regroup
@@ -84,12 +83,6 @@ class Process:
         return self._engine
 
     @property
-    def handover(self) -> Handover:
-        """With those whom this rank of an elastic job has met."""
-        assert self._membership is not None  # noqa: S101  # it takes part
-        return self._membership.handover
-
-    @property
     def elastic(self) -> bool:
         """Whether the job goes on without ranks that it loses."""
         return self.everyone.elastic
@@ -99,14 +92,18 @@ class Process:
         """Whether it has come to a job that trained already."""
         return self._settings.joins and not self.is_member
 
-    def begin(self, *, steps: int = 0) -> Membership:
-        """Take part in an elastic job from step number `steps` on; all ranks that have met call it."""
+    @property
+    def membership(self) -> Membership:
+        """This process's part in an elastic job, which `begin` begins. RendezvousError: its coordinator cannot be reached."""
         if self._membership is None:
-            self._membership = Membership.of_founder(self.everyone, self.engine)
-        else:
-            self._membership.begin(self.everyone, self.engine, generation=self.generation, steps=steps)
-        self.is_member = True
+            job = self.everyone
+            self._membership = Membership(job.settings, job.secret, f"rank {job.rank} on {job.host}")
         return self._membership
+
+    def begin(self, *, steps: int = 0) -> None:
+        """Take part in an elastic job from step number `steps` on. All ranks that have met call it when they are ready for that."""
+        self.membership.begin(self.everyone, self.engine, generation=self.generation, steps=steps)
+        self.is_member = True
 
     def meet(self, order: Regroup) -> None:
         """Leave the ranks with whom this one has trained, and meet those of the next generation: with most of them, once more.
@@ -124,21 +121,23 @@ class Process:
 
     def next_meeting(self, after: int, error: Error) -> Regroup:
         """The ranks of generation `after` could not meet, this one because of `error`. It is raised unless they meet once more."""
-        assert self._membership is not None  # noqa: S101  # it has heard of the meeting
         if isinstance(error, RendezvousError | PeerError) and error.missing:
-            self._membership.could_not_meet(after, error.missing)
+            self.membership.could_not_meet(after, error.missing)
         try:
-            patience_s = AGAIN_S + (self._settings.rejoin_timeout_s or 0.0)
-            return self._membership.next_meeting(after, patience_s, error.summary)
+            # Another launcher may have to come first, and others to join.
+            patience_s = AGAIN_S + sum(
+                each or 0.0
+                for each in (self._settings.coordinator_timeout_s, self._settings.rejoin_timeout_s)
+            )
+            return self.membership.next_meeting(after, patience_s, error.summary)
         except RendezvousError as none:
             raise error from none
 
     def _met(self, order: Regroup) -> Job:
-        assert self._membership is not None  # noqa: S101  # it has heard of the meeting
         self.generation = order.generation
         here = dataclasses.replace(
             self._settings,
-            rank=order.members.index(self._membership.number),
+            rank=order.members.index(self.membership.number),
             world=len(order.members),
             local_rank=None,
             local_world=None,

@@ -128,23 +128,24 @@ def elastic_session_of(
     loop: Loop,
     steps: int = 0,
 ) -> ElasticSession:
-    """The same in a job whose ranks may be lost, of which the script's `loop` hears. `steps`: that the job has made until now."""
+    """The same in a job whose ranks may be lost, of which the script's `loop` hears. `steps`: that the job has made until now.
+
+    The process begins to take part in it afterwards.
+    """
     if process.is_member:
         raise refusal("a second model")
     common = _common(source, process, spans)
-    membership = process.begin(steps=steps)
     turns = source.plan(source.epochs.current).schedule.turns
     kind = ElasticDelayedSession if turns else ElasticSession
+    membership = process.membership
     return kind(framework, companion=companion, membership=membership, loop=loop, steps=steps, **common)
 
 
 def go_on_in(
     session: ElasticSession, source: ProgramSource, *, process: Process, companion: MembersCompanion
 ) -> None:
-    """A session that was there before goes on among those who have just met."""
-    common = _common(source, process, session.spans)
-    process.begin(steps=session.iteration)
-    session.go_on_in(companion=companion, **common)
+    """A session that was there before is to go on among those who have just met."""
+    session.go_on_in(companion=companion, **_common(source, process, session.spans))
 
 
 def compiled_session_of(

@@ -98,12 +98,12 @@ class Late:
                     f"the state that hk.extra_state registers takes {len(state)} bytes, too much for ranks that join\n"
                     f"hint: at most {STATE_BYTES_MAX}; keep tensors in the model's buffers or the optimizer's state"
                 )
-            process.handover.give(process.generation, state)
+            process.membership.handover.give(process.generation, state)
             return
         # Another launcher may have to come first.
         timeout_s = job.settings.timeout_s + (job.settings.coordinator_timeout_s or 0.0)
         holders = [job.members[rank] for rank in self._holders]
-        given = process.handover.take(process.generation, holders, timeout_s)
+        given = process.membership.handover.take(process.generation, holders, timeout_s)
         if given is not None:
             self._put(given)
 
@@ -199,6 +199,8 @@ def meeting(
         )
         go_on_in(session, source, process=process, companion=companion(process))
         share_states(session, holders)
+        process.begin(steps=session.iteration)
+        session.met(holders)
         late.awaited(process, holders)
 
     def until_it_works(order: Regroup) -> None:

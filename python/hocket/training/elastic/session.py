@@ -303,8 +303,7 @@ class ElasticSession(ReducingSession):
         companion: MembersCompanion,
         loaded: Loaded,
     ) -> None:
-        """Train among those that have just met, in what they have made together; the script hears of it, and so do policies."""
-        known = self._everyone.members
+        """Be ready to train among those that are about to meet, in what they have made together; `met` follows."""
         self.source, self.engine, self._libraries, self.spans = source, engine, libraries, spans
         self.companion, self._loaded = companion, loaded
         self.job = self._everyone = self.in_force = job
@@ -317,10 +316,13 @@ class ElasticSession(ReducingSession):
         self._load()
         self._kept.put(self.buckets, engine, job.rank)
         self._barrier = Barrier(engine, job.hosts)
+
+    def met(self, holders: Sequence[int]) -> None:
+        """All have: the script hears of it, and so do policies. `holders`: those that were there before."""
         self._membership.met()
-        self._loop.met(job)
+        self._loop.met(self._everyone)
         self._tell(self.counted, self.iteration)
-        self.source.start_timer(rank for rank, each in enumerate(job.members) if each not in known)
+        self.source.start_timer(rank for rank in range(self._everyone.world) if rank not in holders)
 
     def _begin(self) -> None:
         # Of a step that was not applied, such as one with gradients that are not finite.
