@@ -22,7 +22,7 @@ SERVED = Served(
     members_min=1,
     members_max=4,
 )
-FIRST = Generation(number=0, members=(0,), next_member=1, epochs_before=0)
+FIRST = Generation(number=0, members=(0,), holders=(), next_member=1, epochs_before=0)
 
 
 def founded() -> bytes:
@@ -86,10 +86,10 @@ def test_who_comes_is_kept_beside_decisions_and_a_meeting_begins_without_them(jo
     """Broken: numbers would be given twice, or decisions of another meeting be taken for those of this one."""
     record = founded()
     journal.append(record)
-    comes = Generation(number=0, members=(0,), next_member=2, epochs_before=0)
+    comes = Generation(number=0, members=(0,), holders=(), next_member=2, epochs_before=0)
     journal.change(comes)
     assert (journal.records, journal.generation) == (record, comes)
-    meets = Generation(number=1, members=(0, 1), next_member=2, epochs_before=2)
+    meets = Generation(number=1, members=(0, 1), holders=(0,), next_member=2, epochs_before=2)
     journal.change(meets)
     journal.append(record)
     again = reopened(journal)

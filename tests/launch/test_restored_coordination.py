@@ -24,7 +24,7 @@ def test_a_newcomer_may_come_back_to_another_launcher_after_all_who_wait_for_it(
         members_min=1,
         members_max=4,
     )
-    founders = Generation(number=0, members=(0, 1), next_member=2, epochs_before=0)
+    founders = Generation(number=0, members=(0, 1), holders=(0,), next_member=2, epochs_before=0)
     journal = Journal.create(tmp_path / "journal", served, founders)
     job = Newcomers(2, members_max=4, journal=journal)
     assert job.join(NEWCOMERS[0]) == 2

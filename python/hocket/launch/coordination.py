@@ -10,7 +10,7 @@ machine then makes room for a new one, which knows nothing of it. If one of them
 
 from __future__ import annotations
 
-import functools
+import operator
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -62,11 +62,9 @@ class Coordination:
         self._members: tuple[int, ...] = ()
         self._epoch = 0
         """Of the machine."""
-        self._holders: set[int] = set()
-        """Members that have the job's state."""
         self._ticked_ns = 0
         self._back_until_ns: int | None = None
-        """When those that were about to meet, and have not come back to this coordinator, are lost."""
+        """When those that have not come back to this coordinator are taken to be gone."""
         self.founded = False
         """Whether the first epoch is decided: before that, all founders are needed."""
         self.over = False
@@ -84,18 +82,15 @@ class Coordination:
         generation = journal.generation
         made = cls(len(generation.members), limits, stores, range(*journal.served.replacements))
         made.journal = journal
-        records = journal.records
-        decisions, _ = _native.read_journal(records)
-        made._machine = limits.machine(len(generation.members), records)
+        decisions, _ = _native.read_journal(journal.records)
+        made._machine = limits.machine(len(generation.members), journal.records)
         made._admission.next_member = generation.next_member
         made._gathering = Gathering.restored(generation, met=bool(decisions))
-        made._members = tuple(decisions[-1].members) if decisions else generation.members
-        made._shut_out.update(each for decision in decisions for each in decision.evicted)
-        made._epoch = (decisions[-1].epoch or 0) if decisions else 0
+        made._members = generation.members
+        for decision in decisions:
+            made._follow(decision)
         made.founded = True
-        made._holders.update(generation.members)
-        if made._gathering.under_way:
-            made._back_until_ns = time.monotonic_ns() + round(limits.heartbeat_s * 1e9)
+        made._back_until_ns = time.monotonic_ns() + round(limits.heartbeat_s * 1e9)
         return made
 
     def generation(self) -> Generation:
@@ -214,9 +209,8 @@ class Coordination:
         meet_anew = self._gathering.number > 0 and self._gathering.under_way
         if not meet_anew or member not in self._gathering.members:
             self._act(self._machine.unlinked(member, time.monotonic()))
-            if self._gathering.filled:
-                # The machine does not wait for newcomers of an epoch that has begun.
-                self._regroup_at_the_edge()
+            # The machine does not wait for newcomers of an epoch that has begun.
+            self._regroup_at_the_edge()
         elif self._back_until_ns is None:
             self._meet_without_missing()
 
@@ -233,8 +227,11 @@ class Coordination:
         """Time passes."""
         if now_ns >= self._ticked_ns + TICK_NS and not self.over:
             self._ticked_ns = now_ns
-            back = self._back_until_ns is not None and now_ns > self._back_until_ns
-            if (back or self._shortage.lasts) and self.ended is None:
+            if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
+                self._back_until_ns = None
+                for member in self._roll.missing(self._members):
+                    self._unlinked(member)
+            if self._shortage.lasts and self.ended is None:
                 self._meet_without_missing()
             self._meet_without_blamed(now_ns)
             for member, found in self._roll.look():
@@ -277,9 +274,8 @@ class Coordination:
         if self.ended is not None or (
             message.generation is not None and member not in self._gathering.members
         ):
-            why = "the others went on without it" if self.ended is None else self.ended.why
             self._refused.add(client)
-            self._answer(client, why)
+            self._answer(client, "the others went on without it" if self.ended is None else self.ended.why)
             return
         self._roll.enter(client, member, message.who)
         self.changes.back(message.who)
@@ -328,8 +324,7 @@ class Coordination:
         if member in self._gathering.present:
             actions = self._machine.note(member, note, now_ns * 1e-9)
         elif member in self._gathering.members:
-            # Of the machine that was there before.
-            return
+            return  # of the machine that was there before
         else:
             self._hellos.setdefault(member, note)
             if self._gathering.under_way or self._shortage.lasts:
@@ -340,7 +335,9 @@ class Coordination:
         self._act(actions)
 
     def _regroup_at_the_edge(self) -> None:
-        if self.ended is None and self._gathering.is_due(self._members, self._epoch, self._roll):
+        if self.ended is None and (members := self._gathering.due(self._roll)) is not None:
+            self._members = members
+            self._left.difference_update(members)
             self._meet_without_missing()
 
     def _meet_without_missing(self) -> None:
@@ -377,7 +374,7 @@ class Coordination:
     def _meet_if_enough(self, lost: tuple[int, ...]) -> None:
         """Those that are left meet: with others that wait to join if they are too few, and once there are enough."""
         left, least = len(self._members), self._limits.members_min
-        if not self._holders.intersection(self._members):
+        if not any(each in self._members for each in self._gathering.holders):
             self.end("nobody who holds the model's state is left", lost=lost)
             return
         waiting = [each for each in self._hellos if each in self._roll and each not in self._roll.silent]
@@ -428,7 +425,7 @@ class Coordination:
                     if action.member in self._roll:
                         self._tell(action.member, messages.Orders(order=action.bytes))
                 case "write":
-                    if not self._write(functools.partial(Journal.append, record=action.bytes or b"")):
+                    if not self._write(operator.methodcaller("append", action.bytes or b"")):
                         return
                     self._decided(action)
                     waiting.extend(self._machine.written(time.monotonic()))
@@ -447,10 +444,14 @@ class Coordination:
         """What it wants comes to nothing."""
         self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
 
+    def _follow(self, decision: _native.MemberAction) -> None:
+        self._members, self._epoch = tuple(decision.members), decision.epoch or 0
+        self._shut_out.update(decision.evicted)
+        self._gathering.decide(self._epoch, self._members, planned=decision.step is None)
+
     def _decided(self, decision: _native.MemberAction) -> None:
-        before, self._members, lost = self._members, tuple(decision.members), decision.evicted
-        self._shut_out.update(lost)
-        self._epoch = decision.epoch or 0
+        before, lost = self._members, decision.evicted
+        self._follow(decision)
         epoch = self._gathering.epochs_before + self._epoch
         here, of = len(self._members), len(self._gathering.members)
         newcomers = [each for each in self._members if each not in self._gathering.members]
@@ -462,7 +463,6 @@ class Coordination:
             leavers = [each for each in before if each not in self._members]
             self._left.update(leavers)
             self.changes.left(epoch, self._roll.names(leavers), here, of)
-        self._gathering.filled = decision.step is not None and bool(newcomers)
         if decision.step is not None and self._epoch > 1:
             left, silent = here - len(newcomers), not self._roll.silent.isdisjoint(lost)
             self.changes.lost(epoch, self._roll.names(lost), left, of, decision.step, silent=silent)
@@ -473,7 +473,7 @@ class Coordination:
     def _founded(self, epoch: int) -> None:
         """All of the generation have met."""
         self._gathering.under_way, self.founded = False, True
-        self._holders = set(self._members)
+        self._gathering.holders = self._members
         if self._gathering.number == 0:
             return
         newcomers = [each for each in self._members if each in self._roll.hosts]

@@ -18,8 +18,8 @@ class Gathering:
         members: of it, by rank.
         under_way: whether they are about to meet; else all have.
         present: those that have met the others.
+        holders: members that have the job's state.
         epochs_before: of generations before.
-        filled: whether the epoch in force has newcomers in the place of lost ones, without whom there are too few.
     """
 
     def __init__(self, members: Sequence[int]) -> None:
@@ -28,8 +28,10 @@ class Gathering:
         self.members = tuple(members)
         self.under_way = True
         self.present: set[int] = set()
+        self.holders: tuple[int, ...] = ()
         self.epochs_before = 0
-        self.filled = False
+        self._epochs: dict[int, tuple[tuple[int, ...], bool]] = {}
+        """Since the last loss: members, and whether some of them fill places of lost ones, without whom there are too few."""
         self._at_edge: dict[int, int] = {}
         self._gives: Gives | None = None
         self._lacking: set[int] = set()
@@ -48,6 +50,7 @@ class Gathering:
             generation.epochs_before,
             not met,
         )
+        made.holders = generation.members if met else generation.holders
         return made
 
     def kept(self, next_member: int) -> Generation:
@@ -55,6 +58,7 @@ class Gathering:
         return Generation(
             number=self.number,
             members=self.members,
+            holders=self.holders,
             next_member=next_member,
             epochs_before=self.epochs_before,
         )
@@ -68,8 +72,9 @@ class Gathering:
         """The next generation is about to meet; there were so many epochs in this one."""
         self.number += 1
         self.epochs_before += epochs
-        self.members, self.under_way, self.filled = tuple(members), True, False
+        self.members, self.under_way = tuple(members), True
         self.present.clear()
+        self._epochs.clear()
         self._at_edge.clear()
         self._complaints.clear()
         self._gives = None
@@ -96,6 +101,13 @@ class Gathering:
         heeded = [(by, of) for by, of in pairs if by in self._complaints.get(of, {by})]
         return _native.evicted(heeded or pairs)[0]
 
+    def decide(self, epoch: int, members: Sequence[int], *, planned: bool) -> None:
+        """These are the members of that epoch. A `planned` one may come to nothing."""
+        if not planned:
+            self._epochs.clear()
+        filled = not planned and any(each not in self.members for each in members)
+        self._epochs[epoch] = tuple(members), filled
+
     def wait_at_edge(self, member: int, epoch: int) -> None:
         """That member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""
         self._at_edge[member] = epoch
@@ -117,16 +129,31 @@ class Gathering:
         self._at_edge.pop(member, None)
         self._lacking.discard(member)
 
-    def is_due(self, members: Collection[int], epoch: int, roll: Roll) -> bool:
-        """Whether the next generation meets: those `members` of an epoch that are of this generation wait for the others of them.
+    def due(self, roll: Roll) -> tuple[int, ...] | None:
+        """The members of an epoch, if all of them that are of this generation wait for the others: the next one meets.
 
-        They need nothing of members that are silent, and train on without these. If newcomers are lost, the machine plans an epoch
-        without them, unless this one was `filled`.
+        They make no step meanwhile, so that none which was planned since can begin.
+        """
+        if self.under_way:
+            return None
+        return next(
+            (
+                members
+                for epoch, (members, filled) in self._epochs.items()
+                if self._is_due(epoch, members, roll, filled=filled)
+            ),
+            None,
+        )
+
+    def _is_due(self, epoch: int, members: Collection[int], roll: Roll, *, filled: bool) -> bool:
+        """They need nothing of members that are silent, and train on without these.
+
+        If newcomers are lost, the machine plans an epoch without them, unless this one was `filled`.
         """
         here = [each for each in members if each in self.members]
         heard = [each for each in here if each not in roll.silent]
         newcomers = [each for each in members if each not in here]
-        if self.under_way or not newcomers or not heard:
+        if not newcomers or not heard:
             return False
         come = any(each not in roll.silent for each in newcomers) and all(each in roll for each in members)
-        return (come or self.filled) and all(self._at_edge.get(each) == epoch for each in heard)
+        return (come or filled) and all(self._at_edge.get(each) == epoch for each in heard)

@@ -44,11 +44,12 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """Members that meet, by rank. `next_member`: the number that the next process to join gets; `epochs_before`: of generations
-    before."""
+    """Members that meet, by rank. `holders`: those that had the job's state before; `next_member`: the number that the next process
+    to join gets; `epochs_before`: of generations before."""
 
     number: int
     members: tuple[int, ...]
+    holders: tuple[int, ...]
     next_member: int
     epochs_before: int
 

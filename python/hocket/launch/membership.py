@@ -80,16 +80,10 @@ class Membership:
         self._thread = threading.Thread(target=self._listen, name="hocket-member", daemon=True)
         self._thread.start()
 
-    @classmethod
-    def of_founder(cls, job: Job, engine: _native.Engine) -> Membership:
-        """Every rank must call it. `engine`: connected. RendezvousError: ranks are missing."""
-        made = cls(job.settings, job.secret, f"rank {job.rank} on {job.host}")
-        made.begin(job, engine)
-        return made
-
     def begin(self, job: Job, engine: _native.Engine, *, generation: int = 0, steps: int = 0) -> None:
-        """Wait until all of a generation have come, with what each of them is given. Its first step is number `steps`.
+        """Wait until all of a generation are ready for their first step, which is number `steps`. Every rank must call it.
 
+        If one is lost before that, the others meet once more; afterwards, they go on in the next epoch.
         RendezvousError: ranks are missing, or those that are here are to meet once more.
         """
         timeout_s = job.settings.start_timeout_s
@@ -113,7 +107,8 @@ class Membership:
                 self._tell(messages.CannotMeet(generation=generation, missing=()))
                 missing = f"not all {job.world} ranks came to the coordinator within {timeout_s:g} s"
                 raise RendezvousError(f"{self._exit or missing}\nhint: see what the others printed")
-            self._pending.clear()
+            # Somebody may have been lost since all have come: then another epoch follows the first.
+            self._pending.popleft()
             self._departure.ask_again()
 
     def join(self, host: str, timeout_s: float) -> messages.Regroup:
@@ -448,7 +443,9 @@ class Membership:
                     self._tell(messages.Notes(note=action.bytes))
                 case "quiesce":
                     self._stopped_s = self._stopped_s or time.monotonic()
-                    self._engine_of_generation.quiesce("the members of the job change", QUIESCE_TIMEOUT_S)
+                    # Who waits to join has none, and may be a member already in the place of one that was lost.
+                    if self._engine is not None:
+                        self._engine.quiesce("the members of the job change", QUIESCE_TIMEOUT_S)
                     waiting.extend(self._machine.quiesced(time.monotonic()))
                 case "commit":
                     self.committed = self._first + (action.step or 0) + 1
