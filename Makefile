@@ -28,7 +28,7 @@ PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/launch/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-fabric test-ray test-torch check check-rust check-python docs fmt bench bench-elastic bless fuzz exactly-once elastic churn clean
+.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-fabric test-ray test-torch check check-rust check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -121,6 +121,9 @@ LONG := $(PYTEST) -q $(PATIENT)
 exactly-once: base ## that every gradient is applied once under random schedules: CASES cases in Rust and in Python, and on real ranks
 	HOCKET_FUZZ_CASES=$(CASES) RUST_TEST_THREADS=2 timeout $(RUST_LIMIT_S) cargo test --profile bench -p hocket-executor --lib properties
 	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/training/test_exactly_once.py tests/torch/test_delayed.py -k "once or reference"
+
+meetings: base ## that members of simulated elastic jobs meet whatever happens, in CASES courses of events
+	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/meetings
 
 elastic: base ## that jobs survive a death at each edge of a step, and kills, stops, cuts and joins at random: CASES of each, on real ranks
 	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/torch/test_elastic.py tests/torch/test_join.py tests/torch/test_cuts.py tests/torch/test_resume.py

@@ -1,0 +1,313 @@
+"""A job in which a course of events happens that follows from a seed, and what must hold of it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from hocket.errors import RendezvousError
+from hocket.launch import (
+    change_log,
+    coordination,
+    handover,
+    link,
+    meetings,
+    member_limits,
+    membership,
+    shortage,
+    sight,
+)
+from hocket.launch.member_limits import Limits
+from hocket.settings import Settings
+from tests.meetings.clockwork import Clockwork, Threading, Time
+from tests.meetings.network import LOOK_S, Connection, LauncherDied, Network, Worker
+from tests.meetings.script import Script, Step
+
+SILENCE_S = 2.0
+STEPS = 150
+EVENTS_S = 3.0
+"""In which they happen."""
+BURST_S = 0.1
+"""In which they happen when they come together."""
+PATIENCE_S = 600.0
+"""In which the job must have ended."""
+REFILLS = 0.3
+REJOIN_S = 30.0
+AT_MESSAGE = 0.5
+"""How many events wait for a message or a record that is written rather than for a time."""
+
+
+log = logging.getLogger(__name__)
+
+
+class Course:
+    """Of one job. `surprises`: what must not be."""
+
+    def __init__(self, seed: int) -> None:
+        """The founders begin."""
+        self.work = Clockwork(seed)
+        self.random = self.work.random
+        founders = self.random.randint(2, 4)
+        # Where there must be two, others come for those that are lost.
+        refills = self.random.random() < REFILLS
+        self.limits = Limits(
+            members_min=2 if refills else 1,
+            members_max=founders + self.random.randint(0, 3),
+            heartbeat_s=SILENCE_S,
+            join_patience_s=60.0,
+            rejoin_patience_s=REJOIN_S if refills else 0.0,
+        )
+        self.faulty: set[Worker] = set()
+        self.log: list[str] = []
+        self._messages = 0
+        self._at_messages: list[tuple[int, Any]] = []
+        self._at_writes: list[int] = []
+        self._writes = 0
+        with self.patched():
+            self.network = Network(
+                self.work, self.limits, founders, handles=self._handles, writes=self._note_write
+            )
+            self._hosts = "abc"[: self.random.randint(1, 3)]
+            workers = [
+                Worker(f"founder {rank}", self.random.choice(self._hosts), self.network.launcher)
+                for rank in range(founders)
+            ]
+            fabric: dict[int, Any] = {}
+            self.scripts = []
+            for rank, worker in enumerate(workers):
+                worker.member = rank
+                script = self._started(worker)
+                self.work.start(worker, lambda s=script, r=rank: s.found(r, workers, fabric))
+
+    def _started(self, worker: Worker) -> Script:
+        settings = Settings(
+            coordinator="launcher:1",
+            heartbeat_timeout_s=SILENCE_S,
+            timeout_s=60.0,
+            start_timeout_s=20.0,
+            coordinator_timeout_s=60.0,
+            rejoin_timeout_s=self.limits.rejoin_patience_s or None,
+        )
+        script = Script(self.network, worker, settings, STEPS)
+        self.network.workers.append(worker)
+        self.scripts.append(script)
+        worker.ended.append(lambda: self._say(f"{worker.name} ends with {worker.code}"))
+        if worker.started_by is not None:
+            launcher = worker.started_by
+            worker.ended.append(
+                lambda: self.work.after(self.random.uniform(0, LOOK_S), lambda: launcher.has_ended(worker))
+            )
+        return script
+
+    @contextlib.contextmanager
+    def patched(self) -> Iterator[None]:
+        """Where code of the job runs: its clock, its threads and its connections are the world's."""
+        time, threading = Time(self.work), Threading(self.work)
+        with contextlib.ExitStack() as stack:
+            for module in (
+                change_log,
+                coordination,
+                handover,
+                link,
+                meetings,
+                member_limits,
+                membership,
+                shortage,
+                sight,
+            ):
+                stack.enter_context(mock.patch.object(module, "time", time))
+            stack.enter_context(mock.patch.object(membership, "threading", threading))
+            stack.enter_context(mock.patch.object(link, "connect", self._connect))
+            yield
+
+    def _connect(
+        self, address: str, secret: bytes, timeout_s: float, patience_s: float | None = None
+    ) -> tuple[str, Connection]:
+        until_s = self.work.now_s + max(timeout_s, patience_s or 0)
+        worker = self.work.current.process
+        assert isinstance(worker, Worker)
+        while True:
+            made = None if worker.cut else self.network.connect(worker)
+            if made is not None:
+                return address, made
+            if self.work.now_s >= until_s:
+                raise RendezvousError("nobody listens")
+            self.work.pause(0.05)
+
+    def _say(self, text: str) -> None:
+        self.log.append(f"{self.work.now_s:8.3f} {text}")
+        log.info(self.log[-1])
+
+    def plan(self) -> None:
+        """Choose the events."""
+        kinds = ["join", "join", "kill", "leave", "launcher", "join and die"]
+        if self.random.random() < 0.3:
+            kinds += ["cut", "stop"]
+        begin_s, span_s = self.random.choice([(0.1, EVENTS_S), (self.random.uniform(0.1, EVENTS_S), BURST_S)])
+        for _ in range(self.random.randint(1, 10)):
+            kind = self.random.choice(kinds)
+            time_s = self.random.uniform(begin_s, begin_s + span_s)
+            happens = getattr(self, "_" + kind.replace(" ", "_"))
+            if self.random.random() < AT_MESSAGE:
+                self.work.after(
+                    time_s,
+                    lambda h=happens: self._at_messages.append(
+                        (self._messages + self.random.randint(1, 40), h)
+                    ),
+                )
+            else:
+                self.work.after(time_s, happens)
+
+    def _handles(self) -> None:
+        self._messages += 1
+        due = [each for each in self._at_messages if each[0] <= self._messages]
+        for each in due:
+            self._at_messages.remove(each)
+            self.work.after(0, each[1])
+
+    def _note_write(self) -> None:
+        self._writes += 1
+        if self._writes in self._at_writes:
+            self._say("the launcher dies while it writes")
+            self.work.after(self._until_resumed_s(), self._resume)
+            raise LauncherDied
+
+    def _living(self) -> list[Script]:
+        return [each for each in self.scripts if not each.worker.dead]
+
+    def _join(self) -> None:
+        worker = Worker(f"newcomer {len(self.scripts)}", self.random.choice(self._hosts), None)
+        script = self._started(worker)
+        self._say(f"{worker.name} comes on {worker.host}")
+        self.work.start(worker, script.join)
+
+    def _join_and_die(self) -> None:
+        self._join()
+        worker = self.scripts[-1].worker
+        self.work.after(self.random.uniform(0, 0.4), lambda: self._end(worker))
+
+    def _end(self, worker: Worker) -> None:
+        if not worker.dead and len(self._holders()) > (worker in self._holders()):
+            self._say(f"{worker.name} is killed")
+            self.faulty.add(worker)
+            worker.end(137)
+            self._refill()
+
+    def _refill(self) -> None:
+        if self.limits.members_min > 1:
+            self.work.after(self.random.uniform(0, SILENCE_S), self._join)
+
+    def _holders(self) -> list[Worker]:
+        """Who has the state, and will not be lost."""
+        return [each.worker for each in self._living() if each.trains and each.worker not in self.faulty]
+
+    def _kill(self) -> None:
+        if self._living():
+            self._end(self.random.choice(self._living()).worker)
+
+    def _leave(self) -> None:
+        holders = [
+            each for each in self._living() if each.membership is not None and each.worker not in self.faulty
+        ]
+        if len(self._holders()) > 1 and holders:
+            script = self.random.choice(holders)
+            self._say(f"{script.worker.name} is asked to leave")
+            assert script.membership is not None
+            # It may be gone before others come.
+            self.faulty.add(script.worker)
+            script.membership.leave()
+
+    def _launcher(self) -> None:
+        launcher = self.network.launcher
+        if launcher.alive and launcher.coordination.founded:
+            if self.random.random() < 0.3:
+                self._at_writes.append(self._writes + self.random.randint(1, 3))
+            else:
+                self._say("the launcher dies")
+                launcher.kill()
+                self.work.after(self._until_resumed_s(), self._resume)
+
+    def _until_resumed_s(self) -> float:
+        return self.random.uniform(0.01, 45.0 if self.random.random() < 0.1 else 1.5)
+
+    def _resume(self) -> None:
+        if not self.network.launcher.alive:
+            self._say("another launcher comes")
+            self.network.resume()
+
+    def _cut(self) -> None:
+        self._interrupt("cut")
+
+    def _stop(self) -> None:
+        self._interrupt("stopped")
+
+    def _interrupt(self, how: str) -> None:
+        living = [each for each in self._living() if each.worker in self._holders()]
+        if len(living) < 2:
+            return
+        script = self.random.choice(living)
+        worker = script.worker
+        self.faulty.add(worker)
+        setattr(worker, how, True)
+        self._say(f"{worker.name} is {how}")
+        for each in self._living():
+            engine = getattr(each, "_engine", None)
+            if engine is not None and worker in engine._workers:
+                engine.falls_silent(engine._workers.index(worker))
+        self.work.after(self.random.uniform(0.1, 3 * SILENCE_S), lambda: self._heal(worker, how))
+        self._refill()
+
+    def _heal(self, worker: Worker, how: str) -> None:
+        setattr(worker, how, False)
+        held, worker.held = worker.held, []
+        self._say(f"{worker.name} is {how} no more")
+        for each in held:
+            each()
+
+    def run(self) -> list[str]:
+        """To its end: what must not be."""
+        with self.patched():
+            try:
+                self.plan()
+                ended = self.work.run(
+                    self.work.now_s + PATIENCE_S, lambda: all(each.worker.dead for each in self.scripts)
+                )
+                living = [each.worker.name for each in self._living()]
+            finally:
+                self.work.end()
+        wrong = list(self.work.surprises)
+        if not ended:
+            wrong.append(f"{living} had not ended {PATIENCE_S:g} s after the job began")
+        return wrong + self._wrong_ends() + self._wrong_steps()
+
+    def _wrong_ends(self) -> list[str]:
+        wrong = []
+        for script in self.scripts:
+            healthy = script.worker not in self.faulty
+            if healthy and script.worker.code not in (0, None) and not self._came_too_late(script):
+                wrong.append(f"{script.worker.name} ended with {script.worker.code}: {script.why}")
+            if healthy and script.worker.code == 0 and len(script.made) != STEPS:
+                wrong.append(f"{script.worker.name} made {len(script.made)} steps")
+        if not any(script.worker.code == 0 and len(script.made) == STEPS for script in self.scripts):
+            wrong.append("nobody came to the end")
+        return wrong
+
+    def _came_too_late(self, script: Script) -> bool:
+        """The job had ended, or was about to, before it could become a member."""
+        return script.worker.started_by is None and not script.made
+
+    def _wrong_steps(self) -> list[str]:
+        chains: list[tuple[str, list[Step]]] = [
+            (each.worker.name, each.made[:-1] if each.worker in self.faulty else each.made)
+            for each in self.scripts
+        ]
+        longest = max((made for _, made in chains), key=len)
+        return [
+            f"{name} made step {step} of {own[step]}, and others of {longest[step]}"
+            for name, own in chains
+            for step in range(len(own))
+            if own[step] != longest[step]
+        ][:1]

@@ -1,0 +1,275 @@
+"""A training script in a simulated job, step by step as `hocket.training.elastic` makes its steps, around a real `Membership`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from hocket.errors import EpochError, Error, PeerError, RendezvousError
+from hocket.launch.member_messages import Regroup
+from hocket.launch.membership import Membership
+from hocket.settings import Settings
+from tests.meetings.engine import Engine
+from tests.meetings.network import Network, Worker, hosts_of
+
+COMPUTES_S = 0.02
+"""A step, at most."""
+AGAIN_S = 30.0
+"""As `hocket.training.process`."""
+
+Step = tuple[int, ...]
+"""The members whose gradients it is the mean of."""
+
+
+class Script:
+    """Of one worker.
+
+    Attributes:
+        made: the steps that it has made, or was given as it joined.
+        trains: it has begun to.
+        left: it has left in order.
+        why: what it has ended of, if not in order.
+    """
+
+    def __init__(self, network: Network, worker: Worker, settings: Settings, steps: int) -> None:
+        """It makes so many steps."""
+        self._network, self._work, self.worker = network, network.work, worker
+        self._settings, self._steps = settings, steps
+        self.made: list[Step] = []
+        self.trains = self.left = False
+        self.why: Error | None = None
+        self.membership: Membership | None = None
+        self._generation = 0
+        self._fabric: dict[int, Engine] = {}
+        self._whole = self._missed = self._awaited = self._meets = False
+        self._in_force = 0
+        self._late: Callable[[], None] | None = None
+
+    @property
+    def _member(self) -> Membership:
+        assert self.membership is not None
+        return self.membership
+
+    def found(self, rank: int, workers: list[Worker], fabric: dict[int, Engine]) -> None:
+        """From the start of the job."""
+        self._run(lambda: self._begin(rank, workers, fabric))
+
+    def join(self) -> None:
+        """A job that trains."""
+        self._run(self._come)
+
+    def _run(self, begin: Callable[[], object]) -> None:
+        try:
+            begin()
+            self.trains = True
+            while len(self.made) < self._steps:
+                self._step()
+            if self._late is not None:
+                with contextlib.suppress(RendezvousError):
+                    self._exchange_late()
+            self._member.finish(self._settings.timeout_s)
+        except SystemExit:
+            pass
+        except Error as error:
+            self.why = error
+        finally:
+            if not self.worker.dead:
+                if self.membership is not None:
+                    self.membership.close()
+                self.worker.end(0 if self.why is None else 1)
+
+    def _begin(self, rank: int, workers: list[Worker], fabric: dict[int, Engine]) -> None:
+        self._connect(rank, workers, tuple(range(len(workers))), fabric)
+        self.membership = Membership(self._settings, b"", self.worker.name)
+        self._member.begin(self._job(), self._engine)
+
+    def _connect(
+        self, rank: int, workers: list[Worker], numbers: tuple[int, ...], fabric: dict[int, Engine]
+    ) -> None:
+        self._workers, self._numbers, self._rank, self._fabric = workers, numbers, rank, fabric
+        self._engine = Engine(self._work, workers, rank, self._settings.silence_max_s(elastic=True))
+        self._engine.connect(fabric)
+        self._counted = self._members = tuple(range(len(workers)))
+
+    def _job(self) -> Any:
+        hosts = hosts_of(self._workers)
+        return SimpleNamespace(
+            settings=self._settings,
+            secret=b"",
+            rank=self._rank,
+            host=hosts[self._rank],
+            hosts=hosts,
+            world=len(hosts),
+            members=self._numbers,
+        )
+
+    def _come(self) -> None:
+        host = self.worker.host
+        self.membership = Membership(self._settings, b"", self.worker.name)
+        order = self.membership.join(host, self._settings.timeout_s)
+        while True:
+            self.worker.member = self.membership.number
+            try:
+                return self._meet_once(order, joins=True)
+            except Error as error:
+                order = self._next_meeting(order.generation, error)
+
+    def _meet(self, order: Regroup) -> None:
+        while True:
+            try:
+                return self._meet_once(order, joins=False)
+            except Error as error:
+                order = self._next_meeting(order.generation, error)
+
+    def _next_meeting(self, after: int, error: Error) -> Regroup:
+        if isinstance(error, RendezvousError | PeerError) and error.missing:
+            self._member.could_not_meet(after, error.missing)
+        try:
+            waits = self._settings.coordinator_timeout_s, self._settings.rejoin_timeout_s
+            patience_s = AGAIN_S + sum(each or 0.0 for each in waits)
+            return self._member.next_meeting(after, patience_s, error.summary)
+        except RendezvousError as none:
+            raise error from none
+
+    def _meet_once(self, order: Regroup, *, joins: bool) -> None:
+        if self._fabric:
+            self._engine.close()
+        self._generation = order.generation
+        store, world = self._network.stores[order.store], len(order.members)
+        rank = order.members.index(self._member.number)
+        store.enter(rank, self.worker)
+        workers = store.gather("hosts", rank, world, self.worker, self._settings.start_timeout_s)
+        given = store.gather(
+            "standing", rank, world, None if joins else self.made, self._settings.start_timeout_s
+        )
+        holders = [each for each in range(world) if given[each] is not None]
+        self.made = list(given[holders[0]])
+        fabric: dict[int, Engine] = store.gather("fabric", rank, world, {}, self._settings.start_timeout_s)[0]
+        self._connect(rank, workers, order.members, fabric)
+        self._engine.launch("state of policies", 0)
+        self._engine.wait("state of policies")
+        self._member.begin(
+            self._job(),
+            self._engine,
+            generation=order.generation,
+            steps=len(self.made),
+        )
+        self._missed = self._whole = False
+        self._member.met()
+        self._late = lambda: self._hand_over(rank in holders, [order.members[each] for each in holders])
+
+    def _hand_over(self, holds: bool, holders: list[int]) -> None:
+        if holds:
+            self._member.handover.give(self._generation, b"%d" % self._generation)
+            return
+        timeout_s = self._settings.timeout_s + (self._settings.coordinator_timeout_s or 0.0)
+        given = self._member.handover.take(self._generation, holders, timeout_s)
+        assert given in (None, b"%d" % self._generation)
+
+    def _exchange_late(self) -> None:
+        late, self._late = self._late, None
+        if late is not None:
+            late()
+
+    def _step(self) -> None:
+        self._end_if_it_leaves()
+        self._exchange_late()
+        self._missed = False
+        self._work.pause(self._work.random.uniform(0, COMPUTES_S))
+        with self._noting_what_is_missed():
+            self._cast()
+        self._reduce()
+        self.made.append(tuple(self._numbers[each] for each in self._counted))
+        self._part()
+        # The optimizer's step.
+        self._end_if_it_leaves()
+        self._meet_newcomers()
+
+    def _end_if_it_leaves(self) -> None:
+        if self.left:
+            raise SystemExit(0)
+
+    def _cast(self) -> None:
+        self._in_force, self._awaited = self._member.in_force, bool(self._member.newcomers)
+        self._engine.launch(f"votes of {len(self.made)}", self._member.vote)
+
+    @contextlib.contextmanager
+    def _noting_what_is_missed(self) -> Any:
+        try:
+            yield
+        except EpochError:
+            self._missed = True
+
+    def _reduce(self) -> None:
+        step = len(self.made)
+        if self._stands(step):
+            self._counted = self._members
+            return
+        while not self._go_on(step):
+            with self._noting_what_is_missed():
+                self._cast()
+            if self._stands(step):
+                self._counted = self._members
+                return
+
+    def _stands(self, step: int) -> bool:
+        if self._missed:
+            return False
+        try:
+            agreed = min(self._engine.wait(f"votes of {step}"))
+            self._meets = self._awaited or agreed != self._in_force
+            self._whole = True
+            if self._member.prepared(step, agreed):
+                self._barrier(f"end of {step}")
+            if not self._member.done(step):
+                return False
+        except EpochError:
+            return False
+        self._whole = False
+        return True
+
+    def _barrier(self, name: str) -> None:
+        self._engine.launch(name, 0)
+        self._engine.wait(name)
+
+    def _go_on(self, step: int) -> bool:
+        self._counted = self._members
+        while True:
+            epoch = self._member.next_epoch(self._settings.timeout_s)
+            if epoch is None:
+                self._let_go()
+                return True
+            self._members = epoch.members
+            stands = self._member.committed > step
+            self._whole = self._missed = False
+            if self._engine.epoch != epoch.number or self._engine._why is not None:
+                continue
+            self._member.resumed(epoch.number, again=not stands)
+            return stands
+
+    def _part(self) -> None:
+        members = self._member.without_leavers()
+        if members is None or self.left:
+            return
+        if not set(self._members) <= set(members):
+            with contextlib.suppress(EpochError):
+                self._barrier(f"parting after {len(self.made)}")
+            if self._rank not in members:
+                self._member.wait_for_release(self._settings.timeout_s)
+                self._let_go()
+                return
+            self._go_on(len(self.made) - 1)
+
+    def _let_go(self) -> None:
+        self.left = True
+        self._engine.close()
+
+    def _meet_newcomers(self) -> None:
+        while self._meets and self._member.newcomers:
+            order = self._member.at_edge(self._settings.timeout_s, lambda: None)
+            if order is None:
+                self._go_on(len(self.made) - 1)
+                continue
+            self._meet(order)

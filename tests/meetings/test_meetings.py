@@ -1,0 +1,69 @@
+"""Members of elastic jobs meet those that join, while others die, leave, stop, or are cut off, and launchers die.
+
+The jobs are simulated; their coordinator and members are the real ones.
+
+`make meetings CASES=5000` runs as many courses of events; `python -m tests.meetings SEED` shows one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from hocket.launch.coordination import Coordination
+from hocket.launch.gathering import Gathering
+from hocket.launch.roll import Roll
+from tests.meetings.course import Course
+
+CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "160"))
+PARTS = 4
+SEEDS_MAX = 2000
+"""Among so many, each planted bug must be found."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_that_live_meet_and_come_to_the_end(part: int) -> None:
+    """Broken: some moment of a loss would leave healthy ranks behind, waiting for each other, or with different sums."""
+    for seed in range(part, CASES, PARTS):
+        assert Course(seed).run() == [], f"python -m tests.meetings {seed}"
+
+
+def test_a_course_follows_from_its_seed() -> None:
+    """Broken: what was found once could not be looked at."""
+    first, again = Course(7), Course(7)
+    assert first.run() == again.run()
+    assert first.log == again.log
+
+
+def _due_in_the_newest_alone(gathering: Gathering, roll: Roll) -> tuple[int, ...] | None:
+    with mock.patch.object(gathering, "_epochs", dict([*gathering._epochs.items()][-1:])):
+        found: tuple[int, ...] | None = due(gathering, roll)
+        return found
+
+
+def _waits_for_the_absent(cls: type[Coordination], *given: Any) -> Coordination:
+    made: Coordination = restored(cls, *given)
+    made._back_until_ns = made._back_until_ns if made._gathering.under_way else None
+    return made
+
+
+due: Callable[..., Any] = Gathering.due
+restored: Callable[..., Any] = Coordination.restored.__func__
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "planted", "first"),
+    [
+        (Gathering, "due", _due_in_the_newest_alone, 60),
+        (Coordination, "restored", classmethod(_waits_for_the_absent), 180),
+    ],
+    ids=["a leaver is waited for at the edge", "another launcher waits for newcomers that died"],
+)
+def test_planted_bugs_are_found(owner: type, name: str, planted: Any, first: int) -> None:
+    """Broken: courses would have become so tame that they find nothing. `first`: the seed to begin with."""
+    with mock.patch.object(owner, name, planted):
+        assert any(Course(seed).run() for seed in range(first, first + SEEDS_MAX))
