@@ -484,3 +484,11 @@ def test_what_no_member_says_is_refused(payload: bytes) -> None:
     job = Job(2)
     with pytest.raises(FrameError):
         job.coordination.receive(9, payload, _native.now_ns())
+
+
+def test_who_has_not_come_yet_may_ask_whether_it_is_heard() -> None:
+    """Broken: a rank that takes more than a second to load its programs would lose its connection, and the job with it."""
+    job = Job(2)
+    job.coordination.receive(9, msgspec.json.encode(Asks()), _native.now_ns())
+    ((client, answer),) = job.coordination.answers()
+    assert (client, read_from_coordinator(answer)) == (9, Hears())

@@ -14,6 +14,8 @@ from hocket.settings import Settings
 from tests.meetings.engine import Engine
 from tests.meetings.network import Network, Worker, hosts_of
 
+LOADS_S = 2.5
+"""What a rank has to make before its first step with others, at most: sometimes nothing."""
 COMPUTES_S = 0.02
 """A step, at most."""
 AGAIN_S = 30.0
@@ -83,6 +85,7 @@ class Script:
     def _begin(self, rank: int, workers: list[Worker], fabric: dict[int, Engine]) -> None:
         self._connect(rank, workers, tuple(range(len(workers))), fabric)
         self.membership = Membership(self._settings, b"", self.worker.name)
+        self._load()
         self._member.begin(self._job(), self._engine)
 
     def _connect(
@@ -150,6 +153,7 @@ class Script:
         self._connect(rank, workers, order.members, fabric)
         self._engine.launch("state of policies", 0)
         self._engine.wait("state of policies")
+        self._load()
         self._member.begin(
             self._job(),
             self._engine,
@@ -159,6 +163,10 @@ class Script:
         self._missed = self._whole = False
         self._member.met()
         self._late = lambda: self._hand_over(rank in holders, [order.members[each] for each in holders])
+
+    def _load(self) -> None:
+        if self._work.random.random() < 0.2:
+            self._work.pause(self._work.random.uniform(0, LOADS_S))
 
     def _hand_over(self, holds: bool, holders: list[int]) -> None:
         if holds:

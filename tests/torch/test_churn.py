@@ -68,11 +68,11 @@ def test_churn(training: Local, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _used(steps: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, int]]:
-    """By world: how much the process had of each resource, at most; but of threads at least, as that of the members before may
-    still be ending in some steps."""
+    """By world: how much memory the process had at most, and how many threads and descriptors at least, as those of the members
+    before may still be there in some steps."""
     found: dict[int, dict[str, int]] = {}
     for each in steps:
         used = found.setdefault(each["world"], dict(each["uses"]))
         for name, count in each["uses"].items():
-            used[name] = (min if name == "threads" else max)(used[name], count)
+            used[name] = (max if name == "resident bytes" else min)(used[name], count)
     return dict(sorted(found.items()))

@@ -60,8 +60,7 @@ class Coordination:
         self._answers: list[tuple[int, bytes]] = []
         self._finished: dict[int, int] = {}
         self._members: tuple[int, ...] = ()
-        self._epoch = 0
-        """Of the machine."""
+        self._epoch = 0  # of the machine
         self._ticked_ns = 0
         self._back_until_ns: int | None = None
         """When those that have not come back to this coordinator are taken to be gone."""
@@ -158,6 +157,9 @@ class Coordination:
 
     def _take(self, client: int, message: messages.FromMember, now_ns: int) -> None:
         member = self._roll.member_of(client)
+        if member is None and isinstance(message, messages.Asks):  # a founder that still loads
+            self._answers.append((client, msgspec.json.encode(messages.Hears())))
+            return
         if member is None:
             raise FrameError("a member's message before its name")
         if member in self._shut_out:  # it was told so, and will hear that
@@ -253,8 +255,7 @@ class Coordination:
     def _come(self, client: int, message: messages.Comes) -> None:
         member = message.member
         if message.generation != self._gathering.number:
-            # The others have begun to meet once more since.
-            return
+            return  # the others have begun to meet once more since
         expected = member in self._gathering.members and member not in self._gathering.present
         if self._gathering.number == 0:
             expected = expected and self._roll.member_of(client) is None and member not in self._roll.known
@@ -343,9 +344,8 @@ class Coordination:
     def _meet_without_missing(self) -> None:
         """The members meet, without those of them that were lost on the way, or have not come back."""
         self._back_until_ns = None
-        self._meet_without(
-            dict.fromkeys(self._roll.missing(self._members), "it could not be heard when the job's ranks met")
-        )
+        missing = self._roll.missing(self._members)
+        self._meet_without(dict.fromkeys(missing, "it could not be heard when the job's ranks met"))
 
     def _meet_without_blamed(self, now_ns: int) -> None:
         """The members meet once more if some could not, without whoever is to blame for that."""
