@@ -286,6 +286,10 @@ class Settings:
             return self.heartbeat_timeout_s
         return SILENCE_MAX_OF_MEMBERS_S if elastic else SILENCE_MAX_S
 
+    def with_another_launcher_s(self, timeout_s: float) -> float:
+        """That time-out in an elastic job with a journal, where another launcher may have to come first."""
+        return timeout_s + (self.coordinator_timeout_s or 0.0)
+
     @property
     def besides(self) -> int:
         """How many ranks, the last ones, do not train."""

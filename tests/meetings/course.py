@@ -9,23 +9,17 @@ from typing import Any
 from unittest import mock
 
 from hocket.errors import RendezvousError
-from hocket.launch import (
-    change_log,
-    coordination,
-    handover,
-    link,
-    meetings,
-    member_limits,
-    membership,
-    shortage,
-    sight,
-)
 from hocket.launch.member_limits import Limits
 from hocket.settings import Settings
 from tests.meetings.clockwork import Clockwork, Threading, Time
 from tests.meetings.network import LOOK_S, Connection, LauncherDied, Network, Worker
 from tests.meetings.script import Script, Step
 
+CLOCKED = (
+    *("change_log", "coordination", "handover", "link", "meetings", "member_limits", "membership"),
+    *("shortage", "sight"),
+)
+"""Modules of `hocket.launch` that read a clock."""
 SILENCE_S = 2.0
 STEPS = 150
 EVENTS_S = 3.0
@@ -44,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Course:
-    """Of one job. `surprises`: what must not be."""
+    """Of one job."""
 
     def __init__(self, seed: int) -> None:
         """The founders begin."""
@@ -107,20 +101,10 @@ class Course:
         """Where code of the job runs: its clock, its threads and its connections are the world's."""
         time, threading = Time(self.work), Threading(self.work)
         with contextlib.ExitStack() as stack:
-            for module in (
-                change_log,
-                coordination,
-                handover,
-                link,
-                meetings,
-                member_limits,
-                membership,
-                shortage,
-                sight,
-            ):
-                stack.enter_context(mock.patch.object(module, "time", time))
-            stack.enter_context(mock.patch.object(membership, "threading", threading))
-            stack.enter_context(mock.patch.object(link, "connect", self._connect))
+            for module in CLOCKED:
+                stack.enter_context(mock.patch(f"hocket.launch.{module}.time", time))
+            stack.enter_context(mock.patch("hocket.launch.membership.threading", threading))
+            stack.enter_context(mock.patch("hocket.launch.link.connect", self._connect))
             yield
 
     def _connect(
@@ -248,8 +232,7 @@ class Course:
         living = [each for each in self._living() if each.worker in self._holders()]
         if len(living) < 2:
             return
-        script = self.random.choice(living)
-        worker = script.worker
+        worker = self.random.choice(living).worker
         self.faulty.add(worker)
         setattr(worker, how, True)
         self._say(f"{worker.name} is {how}")

@@ -285,8 +285,8 @@ class Network:
         return self.launcher.connect(worker) if self.launcher.alive else None
 
     def resume(self) -> None:
-        """Another launcher goes on, unless there is one."""
-        if not self.launcher.alive and not self.launcher.coordination.over:
+        """Another launcher goes on, if the job does."""
+        if not self.launcher.coordination.over:
             journal = self.launcher.journal
             if journal.generation.number > 0 or journal.records:
                 self.launcher = Launcher(self, self.limits, 0, journal)
@@ -306,14 +306,12 @@ class Store:
         self._work = network.work
         self._values: dict[str, dict[int, object]] = {}
         self._lost: set[int] = set()
-        self._seen: set[int] = set()
         self._ended = False
         self._changed = Condition(network.work)
 
     def enter(self, rank: int, worker: Worker) -> None:
         """That worker is the rank, as long as it lives."""
         if not self._ended:
-            self._seen.add(rank)
             self._lost.discard(rank)
             worker.ended.append(
                 lambda: self._work.after(self._work.random.uniform(0, END_S), lambda: self.lose(rank))

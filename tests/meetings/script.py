@@ -11,6 +11,7 @@ from hocket.errors import EpochError, Error, PeerError, RendezvousError
 from hocket.launch.member_messages import Regroup
 from hocket.launch.membership import Membership
 from hocket.settings import Settings
+from hocket.training.process import AGAIN_S
 from tests.meetings.engine import Engine
 from tests.meetings.network import Network, Worker, hosts_of
 
@@ -18,8 +19,6 @@ LOADS_S = 2.5
 """What a rank has to make before its first step with others, at most: sometimes nothing."""
 COMPUTES_S = 0.02
 """A step, at most."""
-AGAIN_S = 30.0
-"""As `hocket.training.process`."""
 
 Step = tuple[int, ...]
 """The members whose gradients it is the mean of."""
@@ -45,7 +44,7 @@ class Script:
         self.membership: Membership | None = None
         self._generation = 0
         self._fabric: dict[int, Engine] = {}
-        self._whole = self._missed = self._awaited = self._meets = False
+        self._missed = self._awaited = self._meets = False
         self._in_force = 0
         self._late: Callable[[], None] | None = None
 
@@ -130,8 +129,9 @@ class Script:
         if isinstance(error, RendezvousError | PeerError) and error.missing:
             self._member.could_not_meet(after, error.missing)
         try:
-            waits = self._settings.coordinator_timeout_s, self._settings.rejoin_timeout_s
-            patience_s = AGAIN_S + sum(each or 0.0 for each in waits)
+            patience_s = self._settings.with_another_launcher_s(AGAIN_S) + (
+                self._settings.rejoin_timeout_s or 0.0
+            )
             return self._member.next_meeting(after, patience_s, error.summary)
         except RendezvousError as none:
             raise error from none
@@ -160,7 +160,7 @@ class Script:
             generation=order.generation,
             steps=len(self.made),
         )
-        self._missed = self._whole = False
+        self._missed = False
         self._member.met()
         self._late = lambda: self._hand_over(rank in holders, [order.members[each] for each in holders])
 
@@ -172,7 +172,7 @@ class Script:
         if holds:
             self._member.handover.give(self._generation, b"%d" % self._generation)
             return
-        timeout_s = self._settings.timeout_s + (self._settings.coordinator_timeout_s or 0.0)
+        timeout_s = self._settings.with_another_launcher_s(self._settings.timeout_s)
         given = self._member.handover.take(self._generation, holders, timeout_s)
         assert given in (None, b"%d" % self._generation)
 
@@ -228,14 +228,12 @@ class Script:
         try:
             agreed = min(self._engine.wait(f"votes of {step}"))
             self._meets = self._awaited or agreed != self._in_force
-            self._whole = True
             if self._member.prepared(step, agreed):
                 self._barrier(f"end of {step}")
             if not self._member.done(step):
                 return False
         except EpochError:
             return False
-        self._whole = False
         return True
 
     def _barrier(self, name: str) -> None:
@@ -251,7 +249,7 @@ class Script:
                 return True
             self._members = epoch.members
             stands = self._member.committed > step
-            self._whole = self._missed = False
+            self._missed = False
             if self._engine.epoch != epoch.number or self._engine._why is not None:
                 continue
             self._member.resumed(epoch.number, again=not stands)

@@ -86,8 +86,7 @@ class Membership:
         If one is lost before that, the others meet once more; afterwards, they go on in the next epoch.
         RendezvousError: ranks are missing, or those that are here are to meet once more.
         """
-        # Another launcher may have to come first.
-        timeout_s = job.settings.start_timeout_s + (self._settings.coordinator_timeout_s or 0.0)
+        timeout_s = self._settings.with_another_launcher_s(job.settings.start_timeout_s)
         with self._changed:
             self._meetings.must_be_newest(generation, self._me)
             self._engine, self._ranks, self._number = engine, job.members, job.members[job.rank]

@@ -124,10 +124,9 @@ class Process:
         if isinstance(error, RendezvousError | PeerError) and error.missing:
             self.membership.could_not_meet(after, error.missing)
         try:
-            # Another launcher may have to come first, and others to join.
-            patience_s = AGAIN_S + sum(
-                each or 0.0
-                for each in (self._settings.coordinator_timeout_s, self._settings.rejoin_timeout_s)
+            # Others may have to join, too.
+            patience_s = self._settings.with_another_launcher_s(AGAIN_S) + (
+                self._settings.rejoin_timeout_s or 0.0
             )
             return self.membership.next_meeting(after, patience_s, error.summary)
         except RendezvousError as none:

@@ -100,8 +100,7 @@ class Late:
                 )
             process.membership.handover.give(process.generation, state)
             return
-        # Another launcher may have to come first.
-        timeout_s = job.settings.timeout_s + (job.settings.coordinator_timeout_s or 0.0)
+        timeout_s = job.settings.with_another_launcher_s(job.settings.timeout_s)
         holders = [job.members[rank] for rank in self._holders]
         given = process.membership.handover.take(process.generation, holders, timeout_s)
         if given is not None:
