@@ -51,6 +51,12 @@ def _waits_for_the_absent(cls: type[Coordination], *given: Any) -> Coordination:
     return made
 
 
+def _hurries(coordination: Coordination) -> None:
+    with mock.patch.object(coordination, "_back_until_ns", None):
+        regroup(coordination)
+
+
+regroup: Callable[..., Any] = Coordination._regroup_at_the_edge
 due: Callable[..., Any] = Gathering.due
 restored: Callable[..., Any] = Coordination.restored.__func__
 
@@ -58,10 +64,15 @@ restored: Callable[..., Any] = Coordination.restored.__func__
 @pytest.mark.parametrize(
     ("owner", "name", "planted", "first"),
     [
-        (Gathering, "due", _due_in_the_newest_alone, 60),
-        (Coordination, "restored", classmethod(_waits_for_the_absent), 180),
+        (Gathering, "due", _due_in_the_newest_alone, 160),
+        (Coordination, "restored", classmethod(_waits_for_the_absent), 325),
+        (Coordination, "_regroup_at_the_edge", _hurries, 1105),
     ],
-    ids=["a leaver is waited for at the edge", "another launcher waits for newcomers that died"],
+    ids=[
+        "a leaver is waited for at the edge",
+        "another launcher waits for newcomers that died",
+        "another launcher does not wait until newcomers are back",
+    ],
 )
 def test_planted_bugs_are_found(owner: type, name: str, planted: Any, first: int) -> None:
     """Broken: courses would have become so tame that they find nothing. `first`: the seed to begin with."""

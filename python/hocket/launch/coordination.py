@@ -211,8 +211,7 @@ class Coordination:
         meet_anew = self._gathering.number > 0 and self._gathering.under_way
         if not meet_anew or member not in self._gathering.members:
             self._act(self._machine.unlinked(member, time.monotonic()))
-            # The machine does not wait for newcomers of an epoch that has begun.
-            self._regroup_at_the_edge()
+            self._regroup_at_the_edge()  # the machine does not wait for newcomers of an epoch that has begun
         elif self._back_until_ns is None:
             self._meet_without_missing()
 
@@ -336,7 +335,8 @@ class Coordination:
         self._act(actions)
 
     def _regroup_at_the_edge(self) -> None:
-        if self.ended is None and (members := self._gathering.due(self._roll)) is not None:
+        members = self._gathering.due(self._roll) if self.ended is None else None
+        if members is not None and not (self._back_until_ns is not None and self._roll.missing(members)):
             self._members = members
             self._left.difference_update(members)
             self._meet_without_missing()
