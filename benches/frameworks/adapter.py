@@ -1,37 +1,50 @@
-"""The row `adapter`: what it costs to hand a leaf to the engine and to take its mean back, on one rank, which sends nothing."""
+"""The rows `adapter-FRAMEWORK`: what it costs to hand a leaf to the engine and to take its mean back, on one rank, which sends
+nothing."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
-from typing import Any
 
-import jax
 import numpy as np
 
-import hocket.jax as hk
 from benches.row import Row
 from hocket.bench.alternate import alternate
 
 LEAVES, ROUNDS = 160, 40
 SIZES_BYTES = (4 << 10, 1 << 20)
+LEAF_US = 10.0
+BUCKET_US = 25.0
 
 
-def rows() -> Iterator[Row]:
-    """Of small and of large leaves: all of it, and what is left without the two copies that a leaf needs."""
+def rows(framework: str) -> Iterator[Row]:
+    """Of small and of large leaves: all of it, and what is left without the two copies that a leaf needs. Under TensorFlow, also
+    for a bucket."""
+    name = f"adapter-{framework}"
     for size in SIZES_BYTES:
-        whole_us, beside_us = per_leaf_us(size)
+        whole_us, beside_us, buckets = per_leaf_us(framework, size)
         title = f"a leaf of {size >> 10} KB"
-        yield Row.over(whole_us, name="adapter", what=f"{title}, given and taken back", unit="µs")
-        yield Row.over(beside_us, name="adapter", what=f"{title}, beside two copies", target=10.0, unit="µs")
+        yield Row.over(whole_us, name=name, what=f"{title}, given and taken back", unit="µs")
+        yield Row.over(beside_us, name=name, what=f"{title}, beside two copies", target=LEAF_US, unit="µs")
+        if framework == "tensorflow":
+            leaves = LEAVES / buckets
+            yield Row.over(
+                [leaf_us * leaves for leaf_us in beside_us],
+                name=name,
+                what=f"a bucket of {leaves:.3g} such leaves, beside two copies",
+                target=BUCKET_US,
+                unit="µs",
+            )
 
 
-def per_leaf_us(size_bytes: int) -> tuple[list[float], list[float]]:
-    """By round: of a function that only reduces, against one that does not, and beside copies of each leaf there and back."""
+def per_leaf_us(framework: str, size_bytes: int) -> tuple[list[float], list[float], int]:
+    """By round: of a function that only reduces, against one that does not, and beside copies of each leaf there and back; and how
+    many buckets there are."""
     values = [np.zeros(size_bytes // 4, np.float32) for _ in range(LEAVES)]
-    params = hk.distribute(values)
     into = [np.empty_like(each) for each in values]
-    reduce = hk.gradients(lambda grads: hk.mean([each + 1 for each in grads]))
-    plain = jax.jit(lambda grads: [each + 1 for each in grads])
+    # Loads the framework.
+    module = importlib.import_module(f"benches.frameworks.{framework}_leaves")
+    reduce, plain, buckets = module.reducing(values)
 
     def copy() -> None:
         # All there before the first comes back, as in a step: leaf by leaf, the second copy would find both in the caches.
@@ -40,13 +53,8 @@ def per_leaf_us(size_bytes: int) -> tuple[list[float], list[float]]:
         for source, target in zip(values, into, strict=True):
             np.copyto(source, target)
 
-    contenders: dict[str, Any] = {
-        "reduce": lambda: jax.block_until_ready(reduce(params)),
-        "plain": lambda: jax.block_until_ready(plain(params)),
-        "copy": copy,
-    }
-    times_s = alternate(contenders, rounds=ROUNDS)
+    times_s = alternate({"reduce": reduce, "plain": plain, "copy": copy}, rounds=ROUNDS)
     rounds = list(zip(times_s["reduce"], times_s["plain"], times_s["copy"], strict=True))
     whole_us = [1e6 * (reduced - computed) / LEAVES for reduced, computed, _ in rounds]
     beside_us = [1e6 * (reduced - computed - copied) / LEAVES for reduced, computed, copied in rounds]
-    return whole_us, beside_us
+    return whole_us, beside_us, buckets

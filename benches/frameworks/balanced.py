@@ -1,6 +1,7 @@
 """The row `balanced`: batches so large that backward takes as long as communication, on two hosts at 1 Gbit/s.
 
-A step should then take what the longer of the two takes by itself.
+A step should then take what the longer of the two takes by itself, on hosts with processors to spare. Where both ranks share two,
+none can take less than the processor time of both parts.
 """
 
 from __future__ import annotations
@@ -22,15 +23,29 @@ TITLES = {
 
 def rows() -> list[Row]:
     """Against JAX's own collectives, and against the longer part."""
-    found = measured("jax", hosts([GIGABIT] * 2), tuple(TITLES), "--samples", BALANCED)
-    parts = zip(found["layers"], found["computation"], found["communication"], strict=True)
-    over = [median(ours) / max(median(computed), median(sent)) for ours, computed, sent in parts]
+    result = measured("jax", hosts([GIGABIT] * 2), tuple(TITLES), "--samples", BALANCED)
+    found, worked = result["steps_s"], result["processor_s"]
+    longer_s = [
+        max(median(computed), median(sent))
+        for computed, sent in zip(found["computation"], found["communication"], strict=True)
+    ]
+    over = [median(ours) / longer for ours, longer in zip(found["layers"], longer_s, strict=True)]
+    both_s = [
+        median(computed) + median(sent)
+        for computed, sent in zip(worked["computation"], worked["communication"], strict=True)
+    ]
     return [
         Row.over(
             over,
             name="balanced",
             what="step of ours, in the longer of computation and communication",
             target=1.15,
+            unit="times",
+        ),
+        Row.over(
+            [both / longer for both, longer in zip(both_s, longer_s, strict=True)],
+            name="balanced",
+            what="a rank's processor time for computation and communication, in the same",
             unit="times",
         ),
         Row.over(

@@ -167,8 +167,8 @@ def balanced(random: np.random.Generator, world: int) -> int:
     """Samples of a batch with which backward takes as long as communication, the same on all ranks: in rounds, since part of a step
     does not depend on them."""
     sending, computing, forward = Ours(plan=bucket_a_layer(world), learns=False), Alone(), Forward()
-    samples, sent_s = SAMPLES, median(turn(sending, random, SAMPLES))
+    samples, sent_s = SAMPLES, median(turn(sending, random, SAMPLES).steps_s)
     for _ in range(BALANCING):
-        both_s, forward_s = (median(turn(each, random, samples)) for each in (computing, forward))
+        both_s, forward_s = (median(turn(each, random, samples).steps_s) for each in (computing, forward))
         samples = max(1, round(samples * sending.mean(sent_s / max(both_s - forward_s, both_s / 10))))
     return samples

@@ -17,17 +17,13 @@ Seconds = Mapping[str, Sequence[Sequence[float]]]
 GIGABIT, WORLD = 1e9, 4
 
 
-def measured(framework: str, cluster: Cluster, contenders: Sequence[str], *options: str) -> Seconds:
-    """A rank on each host, none of which knows the cluster. `options`: of `benches.frameworks.rank`."""
-    return _result(framework, cluster, contenders, *options)["steps_s"]
-
-
 def balanced_samples(cluster: Cluster) -> int:
     """Of a batch whose backward takes JAX as long as communication on these hosts."""
-    return _result("jax", cluster, ("computation",), "--samples", BALANCED, "--turns", "1")["samples"]
+    return measured("jax", cluster, ("computation",), "--samples", BALANCED, "--turns", "1")["samples"]
 
 
-def _result(framework: str, cluster: Cluster, contenders: Sequence[str], *options: str) -> Result:
+def measured(framework: str, cluster: Cluster, contenders: Sequence[str], *options: str) -> Result:
+    """Of a rank on each host, none of which knows the cluster. `options`: of `benches.frameworks.rank`."""
     argv = [sys.executable, "-m", "benches.frameworks.rank", framework, ",".join(contenders), *options]
     found: Result = in_emulation(cluster, [host.name for host in cluster.hosts], argv, told=False)
     return found
@@ -56,7 +52,7 @@ OWN = {"jax": ("psum", "psum on Gloo"), "tensorflow": ("mirrored", "MultiWorkerM
 def against_own(row: str, cluster: Cluster, target: float, framework: str) -> list[Row]:
     """Hocket's three lines against a framework's own collectives: exact means, which have the target, and rounded ones."""
     own, called = OWN[framework]
-    found = measured(framework, cluster, ("exact", "rounded", own))
+    found = measured(framework, cluster, ("exact", "rounded", own))["steps_s"]
     titles = {"exact": "ours", "rounded": "ours, rounded", own: called}
     name = f"{row}-{framework}"
     ratios = [

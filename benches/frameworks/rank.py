@@ -9,6 +9,7 @@ import argparse
 import importlib
 import json
 import os
+from collections import defaultdict
 from pathlib import Path
 from typing import TypedDict
 
@@ -22,9 +23,10 @@ BALANCED = "balanced"
 
 
 class Result(TypedDict):
-    """Seconds per step by contender and turn, and samples of a rank's batch."""
+    """Seconds per step by contender and turn, those of a rank's processors, and samples of a rank's batch."""
 
     steps_s: dict[str, list[list[float]]]
+    processor_s: dict[str, list[list[float]]]
     samples: int
 
 
@@ -43,12 +45,14 @@ def main() -> None:
     contenders = {name: make(rank, world) for name, make in module.MAKERS.items() if name in given.contenders}
     random = np.random.default_rng(rank)
     samples = module.balanced(random, world) if given.samples == BALANCED else int(given.samples)
-    steps_s: dict[str, list[list[float]]] = {name: [] for name in contenders}
+    result = Result(steps_s=defaultdict(list), processor_s=defaultdict(list), samples=samples)
     for number in range(given.turns):
         for name in sorted(contenders, reverse=bool(number % 2)):
-            steps_s[name].append(turn(contenders[name], random, samples))
+            taken = turn(contenders[name], random, samples)
+            result["steps_s"][name].append(taken.steps_s)
+            result["processor_s"][name].append(taken.processor_s)
     if rank == 0:
-        given.out.write_text(json.dumps(Result(steps_s=steps_s, samples=samples)))
+        given.out.write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from benches.row import Row
 ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "overlap": overlap.rows,
     "balanced": balanced.rows,
-    "adapter": adapter.rows,
+    **{f"adapter-{each}": functools.partial(adapter.rows, each) for each in OWN},
     **{f"star-{each}": functools.partial(star.rows, each) for each in OWN},
     **{f"racks-{each}": functools.partial(racks.rows, each) for each in OWN},
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,13 +24,22 @@ class Contender(Protocol):
         """Its turn begins. The first steps of a turn may take longer."""
 
 
-def turn(contender: Contender, random: np.random.Generator, samples: int) -> list[float]:
-    """Seconds of its steps."""
+class Taken(NamedTuple):
+    """Seconds of the steps of a turn, and of this rank's processors in each, on all threads together."""
+
+    steps_s: list[float]
+    processor_s: list[float]
+
+
+def turn(contender: Contender, random: np.random.Generator, samples: int) -> Taken:
+    """What its steps took."""
     step = contender.begin()
-    seen_s = []
-    for _ in range(WARM_UP + STEPS):
+    taken = Taken([], [])
+    for number in range(WARM_UP + STEPS):
         batch = batch_of(random, samples)
-        began_s = time.perf_counter()
+        began_s, worked_s = time.perf_counter(), time.process_time()
         step(batch)
-        seen_s.append(time.perf_counter() - began_s)
-    return seen_s[WARM_UP:]
+        if number >= WARM_UP:
+            taken.steps_s.append(time.perf_counter() - began_s)
+            taken.processor_s.append(time.process_time() - worked_s)
+    return taken

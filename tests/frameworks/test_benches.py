@@ -5,7 +5,7 @@ import pytest
 from benches.emulated import hosts
 from benches.frameworks import overlap
 from benches.frameworks.adapter import ROUNDS
-from benches.frameworks.measured import GIGABIT, measured
+from benches.frameworks.measured import GIGABIT, OWN, measured
 from benches.frameworks.racks import CLUSTER
 from tests.frameworks import jobs
 
@@ -27,9 +27,10 @@ def test_all_contenders_take_turns_in_one_job(framework, contenders, options, em
     with emulated(cluster):
         pass
     found = measured(framework, cluster, contenders, "--turns", "2", *options)
-    assert set(found) == set(contenders)
-    for name, turns in found.items():
-        assert [len(each) for each in turns] == [4, 4], name
+    for taken_s in (found["steps_s"], found["processor_s"]):
+        assert set(taken_s) == set(contenders)
+        for name, turns in taken_s.items():
+            assert [len(each) for each in turns] == [4, 4], name
 
 
 @pytest.mark.timing
@@ -50,9 +51,11 @@ def test_the_row_of_overlap_is_of_all_turns_that_count():
     assert 0 <= row.spread[0] <= row.value <= row.spread[1] <= 1
 
 
-def test_a_leaf_costs_what_is_left_without_its_copies(tmp_path):
+@pytest.mark.parametrize("framework", OWN)
+def test_a_leaf_costs_what_is_left_without_its_copies(framework, tmp_path):
     """The row's two numbers would be of different things."""
-    calls = {"adapter": ("benches.frameworks.adapter:per_leaf_us", 4096)}
-    whole_us, beside_us = jobs.by_name(calls, 1, tmp_path)["adapter"][0]
+    calls = {"adapter": ("benches.frameworks.adapter:per_leaf_us", framework, 4096)}
+    whole_us, beside_us, buckets = jobs.by_name(calls, 1, tmp_path)["adapter"][0]
+    assert buckets == 1
     assert len(whole_us) == len(beside_us) == ROUNDS
     assert all(beside < whole for whole, beside in zip(whole_us, beside_us, strict=True))
