@@ -37,6 +37,24 @@ PATIENCE_S = 60
 PORT = 29_500
 
 
+class Notes:
+    """What one process has noted, each line of which is read once: jobs of many steps are asked often."""
+
+    def __init__(self) -> None:
+        """Nothing is read yet."""
+        self.by_key: dict[str, list[dict[str, Any]]] = {"step": [], "draws for": []}
+        self._read_bytes = 0
+
+    def read(self, file: Path) -> None:
+        """All whole lines that have come since the last time."""
+        with file.open("rb") as noted:
+            noted.seek(self._read_bytes)
+            whole, end, _ = noted.read().rpartition(b"\n")
+        self._read_bytes += len(whole) + len(end)
+        for note in map(json.loads, whole.splitlines()):
+            self.by_key["step" if "step" in note else "draws for"].append(note)
+
+
 class Training(ABC):
     """A job, and processes that join it."""
 
@@ -45,6 +63,7 @@ class Training(ABC):
         self.directory = directory
         self.members_max = members_max
         self.newcomers: list[subprocess.Popen[bytes]] = []
+        self._notes: dict[str, Notes] = defaultdict(Notes)
         self.until(lambda: len(self.steps()) >= founders)
 
     @property
@@ -96,13 +115,9 @@ class Training(ABC):
 
     def notes(self, of: str) -> dict[str, list[dict[str, Any]]]:
         """By process: what it has noted with that key."""
-        found = {}
         for file in self.directory.glob("*.steps"):
-            whole, _, _ = file.read_text().rpartition("\n")
-            own = [note for note in map(json.loads, whole.splitlines()) if of in note]
-            if own:
-                found[file.stem] = own
-        return found
+            self._notes[file.stem].read(file)
+        return {name: list(noted.by_key[of]) for name, noted in self._notes.items() if noted.by_key[of]}
 
     def steps(self) -> dict[str, list[dict[str, Any]]]:
         """By process: what it has noted of each step."""

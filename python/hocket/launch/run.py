@@ -47,16 +47,19 @@ log = logging.getLogger("hocket.run")
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A rank that failed. `code` is 128 + N for signal N."""
+    """A rank that failed. `code` is 128 + N for signal N. `condemned`: the launcher killed it, whatever it would have died of."""
 
     rank: int
     host: str
     code: int
     last_lines: tuple[str, ...]
+    condemned: bool = False
 
     @property
     def how(self) -> str:
-        """The exit code, or the signal."""
+        """The exit code, or the signal, or why the launcher sent that."""
+        if self.condemned:
+            return f"the others went on without it, and it was killed (exit code {self.code})"
         if self.code > SIGNALLED:
             with contextlib.suppress(ValueError):
                 return f"{signal.Signals(self.code - SIGNALLED).name} (exit code {self.code})"
@@ -355,7 +358,8 @@ class _ElasticWatch(_Watch):
             if self._replacements.is_new(process) and not self._may_be_joined(running):
                 log.info("rank %d ends before it has joined: the job has ended", process.rank)
                 continue
-            log.warning("%s", _failure(process))
+            condemned = process in self._condemned and process.code == SIGNALLED + signal.SIGKILL
+            log.warning("%s", _failure(process, condemned=condemned))
             self._coordinator.call(functools.partial(job.gone, process.rank))
             self._replacements.lost(process)
         self._end_condemned(running)
@@ -373,9 +377,15 @@ class _ElasticWatch(_Watch):
         return []
 
 
-def _failure(process: Process) -> Failure:
+def _failure(process: Process, *, condemned: bool = False) -> Failure:
     lines = tuple(line.decode(errors="replace") for line in process.err.last)
-    return Failure(rank=process.rank, host=process.host, code=process.code or 0, last_lines=lines)
+    return Failure(
+        rank=process.rank,
+        host=process.host,
+        code=process.code or 0,
+        last_lines=lines,
+        condemned=condemned,
+    )
 
 
 @contextlib.contextmanager
