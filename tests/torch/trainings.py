@@ -135,16 +135,13 @@ class Training(ABC):
 
     def trains_on(self, world: int, *, further: int = 3) -> None:
         """Until so many ranks have made some steps."""
-        since = max(each["step"] for own in self.steps().values() for each in own)
-        self.until(
-            lambda: (
-                sum(
-                    sum(each["world"] == world and each["step"] > since for each in own) >= further
-                    for own in self.steps().values()
-                )
-                >= world
-            )
-        )
+        since = max(own[-1]["step"] for own in self.steps().values())
+
+        def some(own: list[dict[str, Any]]) -> bool:
+            new = itertools.takewhile(lambda each: each["step"] > since, reversed(own))
+            return sum(each["world"] == world for each in new) >= further
+
+        self.until(lambda: sum(map(some, self.steps().values())) >= world)
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait for that."""
