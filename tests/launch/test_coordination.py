@@ -48,6 +48,7 @@ class Job:
         members_min: int = 1,
         members_max: int | None = None,
         heartbeat_s: float = 60.0,
+        rejoin_patience_s: float = 0.0,
         journal: Journal | None = None,
     ) -> None:
         self.stores = Stores("127.0.0.1", ["127.0.0.1"], bytes(32))
@@ -56,7 +57,7 @@ class Job:
             members_max=members_max or world,
             heartbeat_s=heartbeat_s,
             join_patience_s=60.0,
-            rejoin_patience_s=0.0,
+            rejoin_patience_s=rejoin_patience_s,
         )
         self.coordination = Coordination(world, self.limits, self.stores)
         self.coordination.journal = journal
@@ -454,6 +455,34 @@ def test_a_meeting_of_too_few_ends_the_job(jobs: Callable[..., Newcomers]) -> No
     assert job.coordination.ended is not None
     assert job.coordination.ended.lost == (1,)
     assert job.told[0][-1] == Answer(done=False, text="the job ends: 1 of at least 2 members are left")
+
+
+def test_a_meeting_of_too_few_is_not_held_once_the_last_comes(jobs: Callable[..., Newcomers]) -> None:
+    """Broken: it would train with those that have died, and not hear when the others meet."""
+    job = jobs(2, members_min=2, members_max=3, rejoin_patience_s=60.0)
+    job.join(NEWCOMERS[0])
+    job.step(0)
+    job.coordination.disconnect(NEWCOMERS[0])
+
+    def comes(member: int) -> None:
+        job.say(member, Comes(member=member, who=f"rank {member}", generation=2))
+        ready = _native.Participant(
+            member=member, host=member, founds=True, coordinator_patience_s=5.0, now_s=_native.now_ns() * 1e-9
+        )
+        for action in ready.linked(_native.now_ns() * 1e-9):
+            assert action.bytes is not None
+            job.say(member, Notes(note=action.bytes))
+        job.deliver()
+
+    comes(1)
+    job.coordination.disconnect(1)
+    job.deliver()
+    before = len(job.told[0])
+    comes(0)
+    assert job.told[0][before:] == []
+    assert job.join(NEWCOMERS[1]) == 3
+    job.goes_by(0.1)
+    assert [each.members for each in job.meetings(0)] == [(0, 1, 2), (0, 1), (0, 3)]
 
 
 def test_who_may_not_join_hears_why(jobs: Callable[..., Newcomers]) -> None:

@@ -253,8 +253,8 @@ class Coordination:
 
     def _come(self, client: int, message: messages.Comes) -> None:
         member = message.member
-        if message.generation != self._gathering.number:
-            return  # the others have begun to meet once more since
+        if message.generation != self._gathering.number or self._shortage.lasts:
+            return  # the others have begun to meet once more since, or will when there are enough
         expected = member in self._gathering.members and member not in self._gathering.present
         if self._gathering.number == 0:
             expected = expected and self._roll.member_of(client) is None and member not in self._roll.known

@@ -87,6 +87,7 @@ class Membership:
         RendezvousError: ranks are missing, or those that are here are to meet once more.
         """
         timeout_s = self._settings.with_another_launcher_s(job.settings.start_timeout_s)
+        timeout_s += self._settings.rejoin_timeout_s or 0.0
         with self._changed:
             self._meetings.must_be_newest(generation, self._me)
             self._engine, self._ranks, self._number = engine, job.members, job.members[job.rank]
