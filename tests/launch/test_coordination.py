@@ -45,6 +45,7 @@ class Job:
     def __init__(
         self,
         world: int,
+        *,
         members_min: int = 1,
         members_max: int | None = None,
         heartbeat_s: float = 60.0,
@@ -221,7 +222,7 @@ def test_an_operator_hears_that_a_rank_has_left() -> None:
 )
 def test_an_operator_hears_why_a_rank_stays(rank: int, members_min: int, why: str) -> None:
     """Broken: it would wait for what cannot come."""
-    job = Job(3, members_min)
+    job = Job(3, members_min=members_min)
     job.say(OPERATOR, MustLeave(member=rank))
     job.deliver()
     assert job.answers == [Answer(done=False, text=why)]
@@ -455,34 +456,6 @@ def test_a_meeting_of_too_few_ends_the_job(jobs: Callable[..., Newcomers]) -> No
     assert job.coordination.ended is not None
     assert job.coordination.ended.lost == (1,)
     assert job.told[0][-1] == Answer(done=False, text="the job ends: 1 of at least 2 members are left")
-
-
-def test_a_meeting_of_too_few_is_not_held_once_the_last_comes(jobs: Callable[..., Newcomers]) -> None:
-    """Broken: it would train with those that have died, and not hear when the others meet."""
-    job = jobs(2, members_min=2, members_max=3, rejoin_patience_s=60.0)
-    job.join(NEWCOMERS[0])
-    job.step(0)
-    job.coordination.disconnect(NEWCOMERS[0])
-
-    def comes(member: int) -> None:
-        job.say(member, Comes(member=member, who=f"rank {member}", generation=2))
-        ready = _native.Participant(
-            member=member, host=member, founds=True, coordinator_patience_s=5.0, now_s=_native.now_ns() * 1e-9
-        )
-        for action in ready.linked(_native.now_ns() * 1e-9):
-            assert action.bytes is not None
-            job.say(member, Notes(note=action.bytes))
-        job.deliver()
-
-    comes(1)
-    job.coordination.disconnect(1)
-    job.deliver()
-    before = len(job.told[0])
-    comes(0)
-    assert job.told[0][before:] == []
-    assert job.join(NEWCOMERS[1]) == 3
-    job.goes_by(0.1)
-    assert [each.members for each in job.meetings(0)] == [(0, 1, 2), (0, 1), (0, 3)]
 
 
 def test_who_may_not_join_hears_why(jobs: Callable[..., Newcomers]) -> None:
