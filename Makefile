@@ -125,8 +125,8 @@ exactly-once: base ## that every gradient is applied once under random schedules
 meetings: base ## that members of simulated elastic jobs meet whatever happens, in CASES courses of events
 	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/meetings
 
-elastic: base ## that jobs survive a death at each edge of a step, and kills, stops, cuts and joins at random: CASES of each, on real ranks
-	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/torch/test_elastic.py tests/torch/test_join.py tests/torch/test_cuts.py tests/torch/test_resume.py
+elastic: base ## that jobs survive a death or a hang at each edge of a step, and kills, stops, cuts and joins at random: CASES of each, on real ranks
+	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/torch/test_elastic.py tests/torch/test_absent.py tests/torch/test_join.py tests/torch/test_cuts.py tests/torch/test_resume.py
 
 CHURN_S ?= 3600
 

@@ -37,6 +37,7 @@ ASTRA_COSTS = Costs(
     reduce_s_per_byte=3 / MEMORY_BYTE_PER_S,
     cast_s_per_byte=0.0,
     copy_s_per_byte=0.0,
+    socket_s_per_byte=0.0,
     rendezvous=False,
 )
 

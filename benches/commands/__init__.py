@@ -6,8 +6,10 @@ import click
 
 from benches.commands import (
     autopilot,
+    culprits,
     ddp,
     delays,
+    drawn,
     elastic,
     frameworks,
     kernels,
@@ -34,8 +36,10 @@ def benches() -> None:
 
 for _each in (
     autopilot,
+    culprits,
     ddp,
     delays,
+    drawn,
     elastic,
     frameworks,
     kernels,

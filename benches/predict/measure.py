@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,16 +25,19 @@ from hocket.artefacts.plan import AllReduce, Codec, Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.demo.emulation import open_emulation, ranks, run_ranks
 from hocket.errors import PeerError
+from hocket.launch.interfaces import ALL
 from hocket.planning.buckets import buckets, plan_of, with_codec
 from hocket.planning.links import link_graph
 from hocket.settings import Settings
 from hocket.simulation import flow
-from hocket.simulation.fidelity import Fidelity, predict
+from hocket.simulation.fidelity import predict
 from hocket.simulation.networks import from_cluster
 
 STEPS = 7
 BUCKET_ELEMENTS = 250_000
 BUCKETS = 4
+BUCKETS_OF_MORE = 13
+"""13 MB: what long transfers do to one another on links that they share shows in no less."""
 BACKWARD_S = 0.04
 TIMEOUT_S = 60.0
 MEGABIT = 1e6
@@ -47,7 +51,10 @@ CLUSTERS: dict[str, Cluster] = {
     "2 racks of 4, 500 Mbit/s, trunk 200 Mbit/s": hosts([500 * MEGABIT] * 8, 2, 200 * MEGABIT),
     "3 racks of 2, 500 Mbit/s, trunk 200 Mbit/s": hosts([500 * MEGABIT] * 6, 3, 200 * MEGABIT),
     "3 racks of 3, 1 Gbit/s, trunk 300 Mbit/s": hosts([1000 * MEGABIT] * 9, 3, 300 * MEGABIT),
+    "3 racks of 2, 500 Mbit/s, trunk 200 Mbit/s, 13 MB": hosts([500 * MEGABIT] * 6, 3, 200 * MEGABIT),
 }
+MORE = frozenset({"3 racks of 2, 500 Mbit/s, trunk 200 Mbit/s, 13 MB"})
+"""Clusters on which BUCKETS_OF_MORE buckets travel."""
 
 FITTED_ON = (
     "2 racks of 2, 1 Gbit/s, trunk 100 Mbit/s",
@@ -90,8 +97,9 @@ class Agreement(Struct, frozen=True, kw_only=True):
     held_out: Scores | None
 
 
-def profile() -> Profile:
+def profile(cluster: str) -> Profile:
     """Buckets that become ready evenly through backward."""
+    count = BUCKETS_OF_MORE if cluster in MORE else BUCKETS
     return Profile(
         model="sleep",
         world=1,
@@ -105,21 +113,27 @@ def profile() -> Profile:
                 name=f"g{at}",
                 shape=(BUCKET_ELEMENTS,),
                 dtype="f32",
-                ready_s=BACKWARD_S * (at + 1) / BUCKETS,
+                ready_s=BACKWARD_S * (at + 1) / count,
                 needed_s=0.0,
             )
-            for at in range(BUCKETS)
+            for at in range(count)
         ),
     )
 
 
-def plans(cluster: Cluster) -> Iterator[Plan]:
-    """Ring, two-level, direct, tree and parameter servers on half of the ranks, each with and without f16 between hosts."""
+def plans(name: str) -> Iterator[Plan]:
+    """Ring, two-level, direct, tree and parameter servers on half of the ranks, each with and without f16 between hosts.
+
+    Groups of two-level are the racks, and two halves where there are none.
+    """
+    cluster, made_for = CLUSTERS[name], profile(name)
     world = len(cluster.hosts)
     graph = link_graph(cluster, world)
+    racks = tuple(Counter(host.rack for host in cluster.hosts).values())
+    groups = racks if len(racks) > 1 else (world // 2, world - world // 2)
     kinds: list[tuple[str, tuple[int, ...]]] = [
         ("ring", ()),
-        ("two_level", (world // 2, world - world // 2)),
+        ("two_level", groups),
         ("direct", ()),
         ("double_binary_tree", ()),
         ("parameter_server", (world // 2,)),
@@ -128,7 +142,7 @@ def plans(cluster: Cluster) -> Iterator[Plan]:
     for algorithm, sizes in kinds:
         for codec in codecs:
             route = AllReduce(algorithm=algorithm, sizes=sizes)
-            made = buckets([[each] for each in profile().gradients], route, range(world))
+            made = buckets([[each] for each in made_for.gradients], route, range(world))
             if codec != "none":
                 made = tuple(with_codec(bucket, codec, graph.remote_pairs()) for bucket in made)
             label = algorithm.replace("_", "-") + ("" if codec == "none" else " f16")
@@ -140,10 +154,13 @@ def measure(clusters: Sequence[str] | None = None) -> list[Row]:
     rows = []
     for name in clusters or CLUSTERS:
         cluster = CLUSTERS[name]
-        considered = list(plans(cluster))
-        found = steps(cluster, considered, profile(), STEPS)
+        considered, made_for = list(plans(name)), profile(name)
+        found = steps(cluster, considered, made_for, STEPS)
         for plan, measured_s in zip(considered, map(statistics.median, found), strict=True):
-            flow_s, closed_s = (_predicted(plan, cluster, fidelity) for fidelity in ("flow", "closed-form"))
+            flow_s, closed_s = (
+                predict(plan, cluster, made_for, fidelity=fidelity, shaped=True).step_s
+                for fidelity in ("flow", "closed-form")
+            )
             rows.append(
                 Row(
                     cluster=name,
@@ -178,18 +195,18 @@ def fit(rows: Sequence[Row]) -> dict[float, float]:
     errors: dict[float, float] = {}
     for incast in INCASTS:
         off = [
-            abs(_with_incast(plan, CLUSTERS[name], incast) / measured_s[name, plan.label] - 1)
+            abs(_with_incast(plan, name, incast) / measured_s[name, plan.label] - 1)
             for name in FITTED_ON
-            for plan in plans(CLUSTERS[name])
+            for plan in plans(name)
             if (name, plan.label) in measured_s
         ]
         errors[incast] = statistics.mean(off)
     return errors
 
 
-def _with_incast(plan: Plan, cluster: Cluster, incast: float) -> float:
-    network = from_cluster(cluster, plan.world, shaped=True, trunk_incast=incast)
-    return flow.predict(plan, network, profile()).outcome.step_s
+def _with_incast(plan: Plan, name: str, incast: float) -> float:
+    network = from_cluster(CLUSTERS[name], plan.world, shaped=True, trunk_incast=incast)
+    return flow.predict(plan, network, profile(name)).outcome.step_s
 
 
 def _scores(clusters: Sequence[Sequence[Row]]) -> Scores:
@@ -213,10 +230,6 @@ def _scores(clusters: Sequence[Sequence[Row]]) -> Scores:
     )
 
 
-def _predicted(plan: Plan, cluster: Cluster, fidelity: Fidelity) -> float:
-    return predict(plan, cluster, profile(), fidelity=fidelity, shaped=True).step_s
-
-
 def steps(cluster: Cluster, considered: Sequence[Plan], made_for: Profile, count: int) -> list[list[float]]:
     """Seconds of so many steps of each plan, one plan after the other on one testbed. PeerError, TestbedError."""
     with (
@@ -237,7 +250,8 @@ def steps(cluster: Cluster, considered: Sequence[Plan], made_for: Profile, count
             str(len(considered)),
             str(count),
         ]
-        settings = Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
+        cards = any(host.cards_bit_per_s for host in cluster.hosts)
+        settings = Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S, interface=ALL if cards else None)
         slots = [host.name for host in cluster.hosts]
         run_ranks(emulation, slots[0], ranks(emulation, slots, argv), settings)
         found: list[list[float]] = json.loads((directory / "steps.json").read_text())

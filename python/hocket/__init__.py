@@ -14,6 +14,7 @@ from hocket.errors import (
     PolicyError,
     ProgramError,
     RendezvousError,
+    ReplicaError,
     TestbedError,
     UsageError,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "PolicyError",
     "ProgramError",
     "RendezvousError",
+    "ReplicaError",
     "TestbedError",
     "UsageError",
     "__version__",

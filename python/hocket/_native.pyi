@@ -10,6 +10,9 @@ from hocket.errors import Finding, PeerError
 
 __version__: str
 
+TIMEOUT_MAX_S: float
+"""The longest wait, in seconds; longer ones are taken for it."""
+
 class Memory(Buffer):
     """Registered memory: zero-filled, page-aligned, mapped by the ranks of the same host. Writable buffer of bytes."""
 
@@ -45,6 +48,8 @@ class Engine:
         bind: Sequence[str],
         threads: int = 1,
         trace: str | None = None,
+        trace_steps: tuple[int, int | None] = (0, None),
+        trace_bytes: int | None = None,
         emulated_links: tuple[str, Sequence[float], Sequence[Sequence[int]]] | None = None,
         checksum: bool = False,
         tls: bool = False,
@@ -54,7 +59,8 @@ class Engine:
     ) -> None:
         """Listen on each of `bind` (IPs, one for each interface that connections are spread over).
 
-        `trace`: file to write the event records to. `emulated_links`: emulated network as (file
+        `trace`: file to write the event records to: those of the steps from the first of `trace_steps` until before the second,
+        and at most `trace_bytes`. `emulated_links`: emulated network as (file
         of sixteen zero bytes per link shared by all ranks, bit/s of each link, links that a frame crosses by destination rank).
         `checksum`: frames between hosts carry a CRC32C; `tls`: connections between hosts are encrypted; both alike on all ranks.
         `fabric`: efa, tcp, udp, shm or auto: libfabric carries payloads between hosts; alike on all ranks, and not with `tls`.
@@ -204,11 +210,18 @@ class Engine:
     def mark(self, kind: str, iteration: int, start_ns: int, end_ns: int) -> None:
         """Add a span of this rank's step to the trace: `forward`, `backward`, `wait`, `optimizer`, `update`, `step`."""
 
-    def abort(self, reason: str) -> None:
-        """Tell all peers why this rank gives up; their waits raise PeerError with it, of this `rank` and with `why` "gave_up"."""
+    def abort(self, reason: str, cause: tuple[int, str] | None = None) -> None:
+        """Tell all peers why this rank gives up; their waits raise PeerError with it, of this `rank` and with `why` "gave_up",
+        or of the rank that is its `cause`, and with what that one did."""
 
-    def close(self) -> None:
-        """Flush the trace and leave in order; idempotent. PeerError: the job fails meanwhile, but not because others of
+    @property
+    def blamed(self) -> PeerError | None:
+        """Why the job does not go on, or this rank does not: the job's failure, or a wait that was over and that nothing has ended
+        since."""
+
+    def close(self, *, at_exit: bool = False) -> None:
+        """Flush the trace and leave in order; idempotent. With `at_exit` the others hear of it as the process ends, and with which
+        exit code, where the C library tells that. PeerError: the job fails meanwhile, but not because others of
         an elastic job leave with messages that this rank has asked for."""
 
 class HostGroup:
@@ -243,6 +256,12 @@ class HostGroup:
 
     def set_timeout(self, timeout_s: float) -> None:
         """Bounds each wait from now on."""
+
+    def leave(self) -> None:
+        """Leave after the last call; idempotent, and what the end of this object does. UsageError from later calls.
+
+        The area is freed once all members have left, since others may still be in the last call.
+        """
 
     def barrier(self) -> None: ...
     def broadcast(self, buffer: tuple[int, int], root: int) -> None: ...
@@ -522,6 +541,7 @@ def verify_halves(to_owners: Program, from_owners: Program) -> None:
 TCP_S_PER_BYTE: float
 REDUCE_S_PER_BYTE: float
 CAST_S_PER_BYTE: float
+COPY_S_PER_BYTE: float
 MESSAGE_S: float
 BUCKET_S: float
 
@@ -545,8 +565,8 @@ Piece = tuple[float, float, float, float, Sequence[float]]
 
 class PlanCost:
     """The routes of buckets, on a network. Each: algorithm and its numbers, or owners, or for rows an algorithm, the share of rows
-    that a rank touches, and the bytes of one; order; bytes of an element and of a chunk; None or the codec's bytes of an element
-    and its ordered pairs of ranks. UsageError for one that does not fit.
+    that a rank touches, the bytes of one, and whether they are added to a table; order; bytes of an element and of a chunk; None
+    or the codec's bytes of an element and its ordered pairs of ranks. UsageError for one that does not fit.
     """
 
     def __init__(
@@ -554,7 +574,7 @@ class PlanCost:
         network: PlanNetwork,
         routes: Sequence[
             tuple[
-                tuple[str, Sequence[int]] | Owned | tuple[str, float, float],
+                tuple[str, Sequence[int]] | Owned | tuple[str, float, float, bool],
                 Sequence[int],
                 int,
                 int,
@@ -620,6 +640,10 @@ class PlanSolution:
         """No plan of these routes takes less."""
 
     @property
+    def least_s(self) -> float:
+        """No plan takes less, whatever its routes: hosts and racks must send and receive so much."""
+
+    @property
     def evaluations(self) -> int: ...
     @property
     def uniform(self) -> list[tuple[int, int, float]]: ...
@@ -640,7 +664,7 @@ def solve_plan(
     chunk_bytes: float,
     shared_chunk_bytes: float,
     admitted: Sequence[str] | None,
-    classes: Sequence[tuple[float, tuple[float, float] | None]],
+    classes: Sequence[tuple[float, tuple[float, float, bool] | None]],
     variables: Sequence[tuple[int, int, float, float]],
     backward_end_s: float,
     step_s: float,
@@ -649,16 +673,17 @@ def solve_plan(
     seed: int,
     evaluations: int,
     splits: bool,
+    searched: bool,
 ) -> PlanSolution:
     """The plan with the shortest step; the same one for the same arguments, on every machine.
 
     `racks`, by rank. The first `workers` ranks have gradients. `orders` of the workers, simplest first: the rule, the only
     algorithm that it is for, ranks. `codecs`: bytes of an element, and ordered pairs of ranks.
     `admitted`: algorithms, as they are measured, and `owned` for owners of parts; None: all. `classes`: bytes of an
-    element; of sparse gradients the share of rows and bytes of one. `variables`, in the order of the model: elements,
-    class, ready, needed. `factors`, by the name under which an algorithm is measured: measured times over the model's, by
-    elements, ascending. `splits`: whether a variable may be in several buckets. UsageError when these do not fit each
-    other.
+    element; of gradients that may travel as rows the share of these, bytes of one, and whether they are added to a table.
+    `variables`, in the order of the model: elements, class, ready, needed. `factors`, by the name under which an algorithm is
+    measured: measured times over the model's, by elements, ascending. `splits`: whether a variable may be in several buckets.
+    UsageError when these do not fit each other.
     """
 
 STEP_TICKS: int
@@ -951,6 +976,9 @@ TRACE_NO_PEER: int
 TRACE_KINDS: list[tuple[str, int]]
 """Names and numbers of what a record is about, ascending."""
 
+TRACE_ENDS: list[str]
+"""Why a record file ends before its run does, by number; the first: it does not."""
+
 DLC_OPERATIONS: list[str]
 """Spellings of `operation` in DLC traces. Below DLC_SETUP_FIRST, position modulo 8 is push or pull (4), send or receive (2), of a
 worker or a server (1)."""
@@ -972,6 +1000,10 @@ def cache_line_ns() -> float | None:
 def now_ns() -> int:
     """The clock of trace records: CLOCK_MONOTONIC, nanoseconds."""
 
+def digests(pieces: Sequence[tuple[int, int]]) -> list[int]:
+    """The CRC32C of each piece of memory, given as its address and its bytes. Another order of the bytes, or one flipped bit, gives
+    another digest. The memory must be there, and nobody may write to it during the call, which releases the interpreter's lock."""
+
 def repeat_kernel(
     name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], constants: Sequence[float], times: int
 ) -> None:
@@ -988,8 +1020,9 @@ def run_kernel(
 ) -> None:
     """Run one kernel of whole slices on contiguous arrays; `address` of a user's, None for a built-in."""
 
-Costs = tuple[float, float, float, float, float, bool]
-"""Seconds per message sent and received, per byte reduced, cast and copied; whether data waits for its receive."""
+Costs = tuple[float, float, float, float, float, float, bool]
+"""Seconds per message sent and received, per byte reduced, cast, copied, and written to or read from a socket; whether data waits
+for its receive."""
 
 Launch = tuple[int, int, Sequence[float]]
 """Index of a program, priority (lower first), seconds after the phase's begin: by rank, or one for all."""
@@ -1020,10 +1053,11 @@ class SimulatedNetwork:
         self,
         links: Sequence[tuple[str, float, float, float, float]],
         routes: Sequence[tuple[int, int, float, Sequence[int]]],
+        hosts: Sequence[int] = (),
     ) -> None:
         """Links: name, bytes per second, bytes that pass at once after a rest, share that each doubling of its
         flows leaves, seconds that a receiver's word waits in front of it at most.
-        Routes: source, destination, latency in seconds, indices of links."""
+        Routes: source, destination, latency in seconds, indices of links. Hosts by rank: bytes between two pass through sockets."""
 
 class SimulatedProgram:
     """A program of all ranks with its routes and costs, or a pattern whose ops are computed."""
@@ -1110,7 +1144,8 @@ class MemberAction:
     (enter that of `step`), `commit` (`step` stands), `restore` and `redo` (reduce `step` again from what was given), `enter` (begin
     `epoch` with `members`), `exit` (take no further part: `why`); `prepare` and `fetch` are of members that join. A coordinator's:
     `send` (`bytes`: an order for `member`), `write` (`epoch` of `members` without those `evicted`, from `step` on: append `bytes`
-    to the journal, then say `written`), `kill` (the process of `member`), `wait` (for others to join: `step` members are left, and
+    to the journal, then say `written`), `kill` (the process of `member`, and `why`), `let_go` (the script of `member` has ended
+    before others'), `wait` (for others to join: `step` members are left, and
     `members` are lost), `end` (the job: `why`; `members` are lost).
     """
 
@@ -1161,6 +1196,15 @@ class Participant:
 
     def quiesced(self, now_s: float) -> list[MemberAction]:
         """Nothing runs here any more."""
+
+    def waits(self, now_s: float) -> list[MemberAction]:
+        """The script has come to where it follows what is decided."""
+
+    def overdue(self, now_s: float) -> list[MemberAction]:
+        """The script has waited for other members as long as it may."""
+
+    def ended(self, now_s: float) -> list[MemberAction]:
+        """The script has ended, and makes no more steps."""
 
     @property
     def vote(self) -> int:

@@ -146,7 +146,8 @@ class PeerError(Error):
             - `"failed"`: one of its own operations failed.
             - `"refused"`: it refused a connection, because both ranks are configured differently.
             - `"timeout"`: it did not take part in an operation in time; it may only be slow.
-        missing: After a timeout, the awaited ranks, ascending; otherwise empty.
+        missing: After a timeout, the ranks that did not come, ascending; otherwise empty.
+        exit_code: The exit code of that rank's process, if it left in order and told it; otherwise None.
         program: The number of the loaded program in which this process noticed, or None.
         launch: The count of that program's launches before this one, or None.
         op: The instruction of this process in that program, or None.
@@ -160,6 +161,7 @@ class PeerError(Error):
         host: str | None = None,
         why: PeerFailure | None = None,
         missing: Sequence[int] = (),
+        exit_code: int | None = None,
         program: int | None = None,
         launch: int | None = None,
         op: int | None = None,
@@ -170,9 +172,34 @@ class PeerError(Error):
         self.host = host
         self.why = why
         self.missing = tuple(missing)
+        self.exit_code = exit_code
         self.program = program
         self.launch = launch
         self.op = op
+
+
+class ReplicaError(Error):
+    """Ranks no longer hold the same model, or step it with other options of the optimizer.
+
+    Attributes:
+        ranks: Those that differ from the majority, or from rank 0 if there is none, ascending; empty if that is not known.
+        parameters: The names of the parameters in which they differ, as far as one look has seen.
+        step: Steps that were made until that look, or None as training begins.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        ranks: Sequence[int] = (),
+        parameters: Sequence[str] = (),
+        step: int | None = None,
+    ) -> None:
+        """With a message for people, and the attributes."""
+        super().__init__(message)
+        self.ranks = tuple(ranks)
+        self.parameters = tuple(parameters)
+        self.step = step
 
 
 class EpochError(Error):
@@ -220,8 +247,22 @@ class TestbedError(Error):
 
 
 class UsageError(Error):
-    """The call or the command line is invalid."""
+    """The call or the command line is invalid.
+
+    Attributes:
+        rank: Where ranks make different calls: another one, whose call differs from this one's. Otherwise None.
+    """
+
+    def __init__(self, message: str = "", *, rank: int | None = None) -> None:
+        """With a message for people, and the attribute."""
+        super().__init__(message)
+        self.rank = rank
 
 
 class MissingExtraError(UsageError, ModuleNotFoundError):
     """A package that this part of Hocket needs is not installed; the message names the extra that brings it."""
+
+    def __init__(self, message: str = "", *, name: str | None = None) -> None:
+        """With a message for people, and the module that is missing."""
+        super().__init__(message)
+        self.name = name

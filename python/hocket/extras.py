@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import urllib.parse
+from pathlib import Path
 
+import msgspec
+
+from hocket import typed
 from hocket.errors import MissingExtraError
 
 EXTRAS = {
@@ -20,6 +25,9 @@ EXTRAS = {
     "sklearn": "demo",
 }
 """By the name of the module."""
+
+CHECKOUT = Path(__file__).parents[2]
+"""Where this file is in one."""
 
 
 def need(module: str, what: str) -> None:
@@ -38,11 +46,39 @@ def need(module: str, what: str) -> None:
 def missing(module: str, what: str) -> MissingExtraError:
     """The error for a missing `module`, one of EXTRAS, that `what` needs.
 
-    >>> print(missing("torch", "hocket.torch"))
+    >>> print(str(missing("torch", "hocket.torch")).partition(" '")[0])
     hocket.torch needs torch, which is not installed
-    hint: pip install 'hocket[torch]'
+    hint: pip install
     """
     return MissingExtraError(
-        f"{what} needs {module}, which is not installed\nhint: pip install 'hocket[{EXTRAS[module]}]'",
+        f"{what} needs {module}, which is not installed\nhint: {install(EXTRAS[module])}",
         name=module,
     )
+
+
+def install(*extras: str) -> str:
+    """The command that installs these extras, from where Hocket itself was installed: its checkout or its wheel.
+
+    No package index has Hocket, and what somebody else would publish there under its name is not it.
+    """
+    listed = ",".join(extras)
+    if (CHECKOUT / "pyproject.toml").is_file():
+        return f"pip install '{CHECKOUT}[{listed}]'"
+    source = _installed_from()
+    if source is None:
+        return f"pip install 'WHEEL[{listed}]', with the file that Hocket was installed from"
+    return f"pip install '{source}[{listed}]'"
+
+
+def _installed_from() -> Path | None:
+    """The file or directory that pip was given (PEP 610); None: it is not known, or is not there any more."""
+    import importlib.metadata  # noqa: PLC0415  # takes longer than all else here
+
+    try:
+        text = importlib.metadata.distribution("hocket").read_text("direct_url.json")
+        url = typed.of_json(text or "{}", dict[str, object]).get("url", "")
+    except (importlib.metadata.PackageNotFoundError, msgspec.MsgspecError):
+        return None
+    parts = urllib.parse.urlsplit(str(url))
+    path = Path(urllib.parse.unquote(parts.path))
+    return path if parts.scheme == "file" and path.exists() else None

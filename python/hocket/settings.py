@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from hocket.errors import UsageError
+from hocket.spellings import steps, trace_bytes
 
 
 def _variable(name: str, default: Any, parse: Callable[[str], Any], doc: str) -> Any:
@@ -27,6 +30,31 @@ def count(text: str) -> int:
     if int(text) < 1:
         raise ValueError
     return int(text)
+
+
+def whole(text: str) -> int:
+    """A whole number from 0."""
+    if int(text) < 0:
+        raise ValueError
+    return int(text)
+
+
+SECONDS_MIN, SECONDS_MAX = 1e-3, 1e9
+"""Limits of a wait. The longest one is 31 years; sums of several fit whatever the system counts time in."""
+
+
+def patience(text: str) -> float:
+    """A number of seconds from 0 to 1e9."""
+    if not 0 <= float(text) <= SECONDS_MAX:  # nor is it `nan`
+        raise ValueError
+    return float(text)
+
+
+def seconds(text: str) -> float:
+    """A number of seconds from 0.001 to 1e9."""
+    if patience(text) < SECONDS_MIN:
+        raise ValueError
+    return float(text)
 
 
 def seconds_of(search: str) -> float:
@@ -50,24 +78,24 @@ Guard = Literal["full", "paper", "off"]
 """What a schedule of merged or late gradients must pass before it is used: all checks, DeFT's ratio alone, or nothing."""
 
 
-def guard_name(text: str) -> Guard:
-    """One of these."""
-    found: dict[str, Guard] = {each: each for each in get_args(Guard)}
-    if text not in found:
-        raise ValueError
-    return found[text]
-
-
 OnRefusal = Literal["means", "end"]
 """What an elastic job does whose policy refuses the ranks that are left: it goes on with plain means, or ends."""
 
 
-def on_refusal(text: str) -> OnRefusal:
-    """One of these."""
-    found: dict[str, OnRefusal] = {each: each for each in get_args(OnRefusal)}
-    if text not in found:
-        raise ValueError
-    return found[text]
+OnDrift = Literal["stop", "warn", "off"]
+"""What a job does whose ranks no longer hold the same model: it stops, it says so once, or nobody looks."""
+
+
+def _one_of(kind: Any) -> Callable[[str], str]:
+    """The parser of a type of literal texts."""
+
+    def parsed(text: str) -> str:
+        """One of these."""
+        if text not in get_args(kind):
+            raise ValueError
+        return text
+
+    return parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +130,13 @@ class Settings:
     coordinator_timeout_s: float | None = _variable(
         "HOCKET_COORDINATOR_TIMEOUT_S",
         None,
-        float,
+        seconds,
         "Seconds that ranks of an elastic job with a journal train on when its launcher has died; else 300.",
     )
     rejoin_timeout_s: float | None = _variable(
         "HOCKET_REJOIN_TIMEOUT_S",
         None,
-        float,
+        patience,
         "Seconds that an elastic job with too few ranks waits for others to join; else 0, with `--respawn` 300.",
     )
     joins: bool = _variable(
@@ -148,7 +176,7 @@ class Settings:
     on_refusal: Literal["means", "end"] = _variable(
         "HOCKET_ON_REFUSAL",
         "means",
-        on_refusal,
+        _one_of(OnRefusal),
         "What an elastic job does whose policy refuses the ranks that are left: `means` (gradients are plain means) or `end`.",
     )
     promise: str | None = _variable(
@@ -157,6 +185,9 @@ class Settings:
         str,
         "How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged` (larger batches) or `delayed` (late "
         "gradients); else exact, or as the plan file says.",
+    )
+    same_batches: bool = _variable(
+        "HOCKET_SAME_BATCHES", False, flag, "1: ranks train on the same batches on purpose, and nobody warns."
     )
     sentinel: bool = _variable(
         "HOCKET_SENTINEL",
@@ -167,19 +198,19 @@ class Settings:
     guard: Literal["full", "paper", "off"] = _variable(
         "HOCKET_GUARD",
         "full",
-        guard_name,
+        _one_of(Guard),
         "What merged and late gradients must pass before they are used: `full` (all checks), `paper` (DeFT's ratio) or `off`.",
     )
     servers: int = _variable(
         "HOCKET_SERVERS",
         0,
-        int,
+        whole,
         "How many of the ranks, the last ones, are parameter servers; 0: all-reduce.",
     )
     helpers: int = _variable(
         "HOCKET_HELPERS",
         0,
-        int,
+        whole,
         "How many of the ranks, the last ones, train nothing and only own what the plan gives them; 0: all train.",
     )
     staleness: str = _variable(
@@ -191,11 +222,11 @@ class Settings:
     server_bucket_bytes: int = _variable(
         "HOCKET_SERVER_BUCKET_BYTES",
         1 << 20,
-        int,
+        whole,
         "Size up to which parameters travel together to and from servers; 0: each by itself.",
     )
     timer_interval_s: float | None = _variable(
-        "HOCKET_TIMER_INTERVAL_S", None, float, "Seconds between calls of a policy's `on_timer`."
+        "HOCKET_TIMER_INTERVAL_S", None, seconds, "Seconds between calls of a policy's `on_timer`."
     )
     reorder: bool = _variable(
         "HOCKET_REORDER",
@@ -231,7 +262,7 @@ class Settings:
         "Directory of compiled programs and of what jobs found out; else `hocket` in the user's caches.",
     )
     cache_bytes: int = _variable(
-        "HOCKET_CACHE_BYTES", 1 << 28, int, "Size up to which these are kept there; 0: nothing is."
+        "HOCKET_CACHE_BYTES", 1 << 28, whole, "Size up to which these are kept there; 0: nothing is."
     )
     profile_out: str | None = _variable(
         "HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop."
@@ -243,14 +274,37 @@ class Settings:
         "End the script after so many steps of its optimizer; else it ends by itself.",
     )
     trace: str | None = _variable("HOCKET_TRACE", None, str, "Directory to write a trace to.")
+    trace_steps: str | None = _variable(
+        "HOCKET_TRACE_STEPS",
+        None,
+        steps,
+        "Steps A:B whose events are in the trace, without B and as in Python: `100:110`, `100:`, `:10`; else all.",
+    )
+    trace_bytes: int | None = _variable(
+        "HOCKET_TRACE_BYTES",
+        None,
+        trace_bytes,
+        "Size up to which each rank's file of events grows, such as `100M`; later events are counted. Else 4 GiB.",
+    )
     emulated_links: str | None = _variable(
         "HOCKET_EMULATED_LINKS",
         None,
         str,
         "File of an emulated network whose rates the wire keeps by itself.",
     )
-    checksum: bool = _variable(
-        "HOCKET_CHECKSUM", False, flag, "1: frames between hosts carry a CRC32C; damage fails the job."
+    checksum: bool | None = _variable(
+        "HOCKET_CHECKSUM",
+        None,
+        flag,
+        "1: frames between hosts carry a CRC32C, and damage fails the job; 0: they carry none. Else they do on TCP connections of "
+        "our own without TLS.",
+    )
+    on_drift: Literal["stop", "warn", "off"] = _variable(
+        "HOCKET_ON_DRIFT",
+        "stop",
+        _one_of(OnDrift),
+        "What a job does whose ranks hold other parameters, or step with other options, where these must be equal: `stop`, `warn`, "
+        "or `off`, which does not look. Looking takes a thousandth of a step.",
     )
     tls: bool = _variable(
         "HOCKET_TLS",
@@ -265,20 +319,27 @@ class Settings:
         "What carries gradients between hosts through libfabric: efa, tcp, udp or shm; auto: EFA where there is one; off: "
         "TCP connections of our own.",
     )
-    threads: int = _variable("HOCKET_THREADS", 1, int, "Native threads of each rank.")
+    threads: int = _variable("HOCKET_THREADS", 1, count, "Native threads of each rank.")
     timeout_s: float = _variable(
-        "HOCKET_TIMEOUT_S", 300.0, float, "Longest wait for other ranks in a step, seconds."
+        "HOCKET_TIMEOUT_S", 300.0, seconds, "Longest wait for other ranks in a step, seconds."
     )
     heartbeat_timeout_s: float | None = _variable(
         "HOCKET_HEARTBEAT_TIMEOUT_S",
         None,
-        float,
+        seconds,
         "Longest silence of a rank that is waited for, seconds; a live rank answers whatever its script does. Else 30, in elastic "
         "jobs 5.",
     )
     start_timeout_s: float = _variable(
-        "HOCKET_START_TIMEOUT_S", 60.0, float, "Longest wait for ranks to meet, seconds."
+        "HOCKET_START_TIMEOUT_S", 60.0, seconds, "Longest wait for ranks to meet, seconds."
     )
+
+    def __post_init__(self) -> None:
+        """UsageError: a number is outside its range, wherever it comes from."""
+        for setting in fields(self):
+            value, parse = getattr(self, setting.name), setting.metadata["parse"]
+            if parse in CHECKED and value is not None:
+                _parsed(f"{setting.name}={value}", str(value), parse)
 
     def silence_max_s(self, *, elastic: bool) -> float:
         """Longest silence of a rank that is waited for. Those who can go on without it wait less for one that may come back."""
@@ -290,6 +351,21 @@ class Settings:
         """That time-out in an elastic job with a journal, where another launcher may have to come first."""
         return timeout_s + (self.coordinator_timeout_s or 0.0)
 
+    def refuse_bounds_of_nothing(self) -> None:
+        """UsageError: a trace is bounded, and none is written. Newcomers of a job have its bounds, and no trace."""
+        given = {"HOCKET_TRACE_STEPS": self.trace_steps, "HOCKET_TRACE_BYTES": self.trace_bytes}
+        names = [name for name, value in given.items() if value is not None]
+        if names and self.trace is None and not self.joins:
+            raise UsageError(
+                f"{' and '.join(names)}: no trace is written that could be bounded\n"
+                "hint: give --trace DIR or HOCKET_TRACE as well"
+            )
+
+    @property
+    def checksums(self) -> bool:
+        """Whether frames between hosts carry a checksum. TLS finds damage by itself; what it costs on fabrics is not known."""
+        return (not self.tls and self.fabric == "off") if self.checksum is None else self.checksum
+
     @property
     def besides(self) -> int:
         """How many ranks, the last ones, do not train."""
@@ -297,18 +373,14 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """Read all variables; UsageError names the one that does not parse."""
+        """Read all variables. UsageError names one that does not parse, and those that nobody knows."""
         source = os.environ if environment is None else environment
+        refuse_unknown(source)
         values: dict[str, Any] = {}
         for setting in fields(cls):
-            text = source.get(setting.metadata["name"])
-            if text is None or text == "":
-                continue
-            try:
-                values[setting.name] = setting.metadata["parse"](text)
-            except ValueError:
-                kind = setting.metadata["parse"].__name__
-                raise UsageError(f"{setting.metadata['name']}: {text!r} is not of type {kind}") from None
+            name, parse = setting.metadata["name"], setting.metadata["parse"]
+            if text := source.get(name):
+                values[setting.name] = _parsed(f"{name}: {text!r}", text, parse)
         return cls(**values)
 
     def to_environment(self) -> dict[str, str]:
@@ -324,15 +396,66 @@ class Settings:
         }
 
 
-OTHERS = ("HOCKET_DEBUG", "HOCKET_BLESS", "HOCKET_FUZZ_CASES")
+CHECKED = (count, whole, patience, seconds, steps, trace_bytes)
+"""What parses numbers and ranges, which arguments of functions and of the command line are checked by, too."""
+
+
+def _parsed(given: str, text: str, parse: Callable[[str], Any]) -> Any:
+    """UsageError: what was `given` is something else."""
+    try:
+        return parse(text)
+    except ValueError:
+        what = (parse.__doc__ or parse.__name__).partition("\n")[0].rstrip(".")
+        raise UsageError(f"{given} is not {what[:1].lower()}{what[1:]}") from None
+
+
+PREFIX = "HOCKET_"
+
+OTHERS = ("HOCKET_DEBUG", "HOCKET_BLESS", "HOCKET_FUZZ_CASES", "HOCKET_CHURN_S")
 """Variables of the command line and of the tests, not of ranks."""
+
+OF_SERVICES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
+"""How the variables end that Kubernetes gives to all containers for a service, which may be called `hocket`."""
 
 
 def unknown(environment: Mapping[str, str]) -> list[str]:
-    """Variables that look like Hocket's and that nobody reads, in order.
+    """Variables that look like Hocket's, are not empty, and that nobody reads, in order.
 
-    >>> unknown({"HOCKET_RANK": "1", "HOCKET_RNAK": "1", "RANK": "1"})
+    >>> unknown({"HOCKET_RANK": "1", "HOCKET_RNAK": "1", "HOCKET_PLAM": "", "RANK": "1"})
     ['HOCKET_RNAK']
     """
     known = {*(setting.metadata["name"] for setting in fields(Settings)), *OTHERS}
-    return sorted(name for name in environment if name.startswith("HOCKET_") and name not in known)
+    given = (name for name, value in environment.items() if name.startswith(PREFIX) and value)
+    cluster = "KUBERNETES_SERVICE_HOST" in environment
+    return sorted(name for name in given if name not in known and not (cluster and _is_of_service(name)))
+
+
+def nearest(name: str) -> str | None:
+    """The variable that was probably meant, if one is similar.
+
+    >>> nearest("HOCKET_TIMEOUT"), nearest("HOCKET_ZZZ")
+    ('HOCKET_TIMEOUT_S', None)
+    """
+    names = {
+        setting.metadata["name"].removeprefix(PREFIX): setting.metadata["name"]
+        for setting in fields(Settings)
+    }
+    found = difflib.get_close_matches(name.removeprefix(PREFIX), names, 1)
+    return names[found[0]] if found else None
+
+
+def refuse_unknown(environment: Mapping[str, str]) -> None:
+    """UsageError: a variable looks like Hocket's, and nobody reads it."""
+    names = unknown(environment)
+    if not names:
+        return
+    meant = {name: found for name in names if (found := nearest(name)) is not None}
+    listed = ", ".join(f"{name} (did you mean {meant[name]}?)" if name in meant else name for name in names)
+    them = "it" if len(names) == 1 else "them"
+    raise UsageError(
+        f"nobody reads {listed}\nhint: rename or unset {them}; `hocket doctor` lists all that are read"
+    )
+
+
+def _is_of_service(name: str) -> bool:
+    return any(OF_SERVICES.fullmatch(name, at) for at in range(len("HOCKET"), len(name)))

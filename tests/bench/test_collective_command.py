@@ -99,7 +99,7 @@ def test_every_collective_of_the_engine(tmp_path, what):
 def test_against_mpi(tmp_path, what):
     """MPI would be called with arguments of another function, or the ranks not find each other below mpirun."""
     if importlib.util.find_spec("mpi4py") is None or importlib.util.find_spec("numba") is None:
-        pytest.skip("no mpi4py with numba here: pip install 'hocket[mpi,kernels]'")
+        pytest.skip("no mpi4py with numba here: the extra `mpi,kernels`")
     try:
         mpirun.find()
     except UsageError:

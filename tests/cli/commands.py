@@ -1,5 +1,6 @@
 """All commands of `hocket` and of `python -m benches`, by the words that call them."""
 
+import copy
 from collections.abc import Iterator
 
 import click
@@ -34,6 +35,9 @@ def help_of(name: str, command: click.Command) -> str:
     """As `--help` prints it on a terminal of 100 columns."""
     first = root_of(name)
     rest = name.removeprefix(first).strip()
+    command = copy.copy(command)
+    # click keeps the option that the first call has made, and a test may have called the verb without its root.
+    command._help_option = None
     above = click.Context(ROOTS[first], info_name=first, **ROOTS[first].context_settings)
     context = click.Context(
         command,

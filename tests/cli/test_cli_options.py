@@ -162,11 +162,29 @@ def test_errors_have_one_form(arguments, code, said):
 
 def test_variables_are_looked_at_before_ranks_start():
     """Every rank would end with the same traceback, and a variable that is misspelt would change nothing."""
-    given = os.environ | {"HOCKET_PROMISE": "fast", "HOCKET_PROMIS": "exact"}
-    code, text = hocket_says("run", "-n", "2", "true", env=given)
+    code, text = hocket_says("run", "-n", "2", "true", env=os.environ | {"HOCKET_PROMISE": "fast"})
     assert code == 2, text
-    assert "hocket: nobody reads HOCKET_PROMIS; did you mean HOCKET_PROMISE?" in text
     assert "error: promise `fast`: known are exact" in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("run", "true"), ("plan", "--help"), ("bench", "all_reduce"), ("leave", "1"), ("trace", "analyse", "x")],
+)
+def test_a_variable_that_nobody_knows_is_refused_by_every_verb(arguments):
+    """A time-out or a plan that was set by a misspelt name would change nothing, without a word."""
+    code, text = hocket_says(*arguments, env=os.environ | {"HOCKET_TIMEOUT": "5", "HOCKET_ZZZ": "1"})
+    assert code == 2, text
+    assert "nobody reads HOCKET_TIMEOUT (did you mean HOCKET_TIMEOUT_S?), HOCKET_ZZZ\nhint: " in text
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "-1", "1e300", "0", "soon"])
+def test_a_time_that_cannot_be_waited_for_is_refused(given):
+    """A rank would wait for ever, or end in an overflow when the others wait for it."""
+    for arguments in (["run", "--timeout", given, "true"], ["leave", "0", "--timeout", given]):
+        code, text = hocket_says(*arguments)
+        assert code == 2, text
+        assert f"`{given}` is not a number of seconds from 0.001 to 1e9" in text
 
 
 def test_a_reader_that_goes_away_is_no_error():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hocket import extras
 from hocket.doctor import limits, machine, network, settings
 from hocket.extras import EXTRAS
 
@@ -41,7 +42,7 @@ def test_it_runs_without_any_extra():
     found = {each["name"]: each for each in said["findings"]}
     for name, extra in EXTRAS.items():
         assert found[name]["state"] == "missing"
-        assert f"hocket[{extra}]" in found[name]["hint"]
+        assert extras.install(extra) in found[name]["hint"]
     assert found["NCCL"]["state"] == "missing"
     assert code == (1 if said["broken"] else 0)
     assert all(each["hint"] for each in said["findings"] if each["state"] in ("missing", "broken")), said
@@ -59,8 +60,9 @@ def test_a_setting_that_does_not_parse_is_broken_and_the_others_are_listed():
     assert now["HOCKET_SECRET"] == ("set", "environment")
     assert [(each.name, each.state) for each in wrong] == [
         ("HOCKET_TIMEOUT_S", "broken"),
-        ("HOCKET_TIMEOUTS", "unsupported"),
+        ("HOCKET_TIMEOUTS", "broken"),
     ]
+    assert "rename it to HOCKET_TIMEOUT_S" in wrong[1].hint
 
 
 def test_a_broken_setting_is_an_error_of_the_command():
@@ -69,7 +71,7 @@ def test_a_broken_setting_is_an_error_of_the_command():
     assert code == 1
     broken = [each for each in said["findings"] if each["state"] == "broken"]
     assert [each["name"] for each in broken] == ["HOCKET_STREAMS"]
-    assert "is not of type count" in broken[0]["detail"]
+    assert "HOCKET_STREAMS: 'many' is not a whole number from 1" in broken[0]["detail"]
 
 
 def test_memory_that_may_not_be_read_is_said(monkeypatch):

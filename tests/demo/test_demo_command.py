@@ -20,7 +20,7 @@ from hocket.artefacts.trace import RUN_FILE
 from hocket.launch.testbed import Testbed
 from tests.support import warm
 
-DEADLINE_S = 120
+DEADLINE_S = 400
 
 
 @pytest.fixture(scope="module")

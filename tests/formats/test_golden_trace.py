@@ -1,5 +1,6 @@
 """The record file that `crates/trace` wrote (`make bless`), against all in Python that reads or writes such files."""
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -51,3 +52,20 @@ def test_kinds_have_the_numbers_of_the_format():
     """Reports would call a wait a send."""
     assert [(each.name, each.value) for each in Kind] == _native.TRACE_KINDS
     assert np.dtype(list(FIELDS)).itemsize == trace.RECORD_BYTES == RECORD.size
+
+
+def test_bounds_of_a_file_are_read_from_its_header(run):
+    """Whoever sees ten steps would take them for the whole run, and a file that was full for one that was not."""
+    path = trace.records_file(run, 0)
+    content = bytearray(path.read_bytes())
+    bounded = struct.Struct("<8sIIIIQQIII12x")
+    content[:64] = bounded.pack(b"HKTRACE1", 2, 64, 0, 2, 7, 4096, 3, 9, 1)
+    path.write_bytes(content)
+    own = trace.read(run).rank_records(0)
+    assert (own.dropped, own.bytes_max, own.steps, own.end) == (7, 4096, (3, 9), "full")
+    assert own.records.tolist() == ROWS
+    assert trace.read(run).extent(0).limits == own.limits
+    # Of a version that knows another reason.
+    content[:64] = bounded.pack(b"HKTRACE1", 2, 64, 0, 2, 7, 0, 0, 0, 9)
+    path.write_bytes(content)
+    assert trace.read(run).extent(0).limits == ["could not be written to its end, and 7 records are missing"]

@@ -8,7 +8,12 @@ import pytest
 from hocket import PeerError, _native
 from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
+from hocket.settings import Settings
 from tests.hostile.cables import TIMEOUT_S, exchange
+from tests.support import ranks
+
+HANDSHAKE_BYTES = 52 + 32
+"""What a caller sends before its first frame."""
 
 
 def test_damage_is_found_and_located():
@@ -24,6 +29,37 @@ def test_damage_is_found_and_located():
     assert (errors[0].program, errors[0].launch) == (0, 0)
     assert errors[0].op is not None
     assert errors[1].program is None
+
+
+@pytest.mark.parametrize("at", [0, 1, 8, 24, 26, 29])
+def test_a_damaged_header_is_told_at_once(at):
+    """Kind, flags, launch, length, sum: a rank would wait for bytes that nobody sends, or blame the protocol of its peer."""
+    errors, _ = exchange(HANDSHAKE_BYTES + at, checksum=True)
+    assert [(error.rank, error.why) for error in errors] == [(1, "damaged")] * 2, errors
+    assert all("rank 1 on h1 → rank 0 on h0" in str(error) for error in errors), errors
+
+
+def test_a_job_is_checked_unless_it_asks_not_to_be(tmp_path):
+    """A switch or card that changes a bit and mends TCP's own checksum would train a wrong model in every job by default."""
+    # The bits are those of gradients of the first step and of a later one.
+    for at in (200_000, 900_000):
+        ended = ranks.run(
+            "tests.hostile.damaged_rank:train",
+            2,
+            tmp_path,
+            str(at),
+            settings=Settings(timeout_s=30, start_timeout_s=30, autopilot=False),
+        )
+        assert ended.returned == [[1, "h1", "damaged"]] * 2, ended.output
+
+
+def test_checksums_are_for_wires_that_have_none():
+    """TLS would be paid twice, or a job would train unchecked."""
+    assert Settings().checksums
+    assert not Settings(checksum=False).checksums
+    assert not Settings(tls=True).checksums
+    assert not Settings(fabric="tcp").checksums
+    assert Settings(tls=True, checksum=True).checksums
 
 
 def test_without_checksums_the_cable_would_lie():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 import time
 from collections.abc import Iterator
@@ -115,3 +117,26 @@ def test_where_it_cannot_be_written_is_said(tmp_path: Path) -> None:
         Journal.create(tmp_path / "missing" / "journal", SERVED, FIRST)
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         Journal.reopen(tmp_path / "journal")
+
+
+def test_a_job_outlives_the_disk_of_its_journal(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Broken: work of days would end with a disk that nothing but the journal is on, or another launcher would go on from decisions
+    that others have followed since."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    journal.append(founded())
+    monkeypatch.setattr(os, "fsync", full)
+    meets = Generation(number=1, members=(0, 1), holders=(0,), next_member=2, epochs_before=2)
+    for _ in range(2):
+        journal.append(founded())
+        journal.change(meets)
+    assert (journal.lost, journal.generation) == (True, meets)
+    (said,) = caplog.messages
+    assert f"the journal {journal.path} cannot be written: No space left on device; the job goes on" in said
+    assert "from now on no other launcher can take this one's place" in said
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        Journal.reopen(journal.path)

@@ -243,7 +243,7 @@ def test_hosts_files_are_read_and_placed():
         ("a\nb slots=x", "line 2"),
         ("a slots=0", "line 1"),
         ("-oProxyCommand=evil", "line 1"),
-        ("a\na", "line 2: `a` is there twice"),
+        ("a slots=2\na", "line 2: `a` is there twice"),
         ("# none", "names no host"),
         ("a 4", "line 1"),
         ("a\n$(reboot)", r"line 2: '\$\(reboot\)' is not"),

@@ -39,16 +39,18 @@ import os
 from pathlib import Path
 from hocket.launch import rendezvous
 
+STORE = f":{int(os.environ['HOCKET_STORE'].rpartition(':')[2]):04X}"
+
 def connections():
     own = {os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()}
     rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()]
+    rows = [row for row in rows if not row[1].endswith(STORE) and not row[2].endswith(STORE)]
     return sum(row[3] == "01" and f"socket:[{row[9]}]" in own for row in rows)
 
 with rendezvous.join() as job:
-    before = connections()
     engine = job.engine()
     job.store.barrier("connected", job.rank, job.world, 20)
-    print(connections() - before)
+    print(connections())
     job.store.barrier("counted", job.rank, job.world, 20)
     engine.close()
 """
@@ -84,12 +86,91 @@ def test_ranks_started_by_hand_form_a_job(script, port):
     assert len({job[6] for job in jobs}) == 1
 
 
-def test_ranks_that_disagree_about_tls_say_so(script, port):
-    """Some ranks would wait for TLS that others never speak."""
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (
+            {},
+            {"TLS": "1"},
+            "HOCKET_TLS is `0` (the default) on rank 0 on {host}, and `1` on rank 1 on {host}",
+        ),
+        (
+            {"CHECKSUM": "0"},
+            {},
+            "HOCKET_CHECKSUM is `0` on rank 0 on {host}, and not set on rank 1 on {host}",
+        ),
+        (
+            {"POLICY": "one/rules.py", "SERVERS": "1"},
+            {"POLICY": "two/rules.py:Rules", "HELPERS": "1"},
+            "HOCKET_HELPERS is `0` (the default) on rank 0 on {host}, and `1` on rank 1 on {host}; HOCKET_POLICY is "
+            "`rules.py` on rank 0 on {host}, and `rules.py:Rules` on rank 1 on {host}; HOCKET_SERVERS is `1` on rank 0",
+        ),
+    ],
+)
+def test_settings_that_differ_are_told_on_every_rank(script, port, first, second, said):
+    """Each rank would wait out its time for what the other never does, and blame it."""
     common = {"HOCKET_SECRET": "ab" * 32}
-    results = run(script, [by_hand(rank, 2, port, HOCKET_TLS=str(rank)) for rank in range(2)], **common)
+    own = [{f"HOCKET_{name}": value for name, value in each.items()} for each in (first, second)]
+    results = run(script, [by_hand(rank, 2, port, **own[rank]) for rank in range(2)], **common)
+    said = said.format(host=socket.gethostname())
+    assert all(
+        code == 1 and said in err and "set it alike on all ranks" in err for code, _, err in results
+    ), results
+
+
+def test_a_wrong_secret_is_told_on_both_sides(script, port):
+    """Rank 0 would wait out its whole start for a rank that gave up at once."""
+    secrets = {0: "ab" * 32, 1: "cd" * 32}
+    results = run(
+        script,
+        [
+            by_hand(rank, 2, port, HOCKET_SECRET=secrets[rank], HOCKET_START_TIMEOUT_S="60")
+            for rank in range(2)
+        ],
+    )
+    (_, _, zero), (_, _, one) = results
     assert [code for code, _, _ in results] == [1, 1], results
-    assert all("has HOCKET_TLS=1, rank 0 on" in err for _, _, err in results), results
+    assert "REFUSED rank 1 has not come, but from 127.0.0.1:" in zero, results
+    assert "does not know this job's secret" in zero, results
+    assert "HOCKET_SECRET differs" in one, results
+
+
+def test_two_jobs_at_one_address_are_told(script, port):
+    """Ranks of one would train with those of the other: without a secret, nothing tells them apart."""
+    results = run(script, [by_hand(0, 2, port), by_hand(0, 2, port)])
+    assert [code for code, _, _ in results] == [1, 1], results
+    assert all("two processes are rank 0" in err for _, _, err in results), results
+    assert sum(f"REFUSED two jobs meet at 127.0.0.1:{port}" in err for _, _, err in results) == 1, results
+
+
+def test_ranks_without_a_secret_that_run_other_scripts_are_told(tmp_path, script, port):
+    """The same, where the other job's rank comes before our own."""
+    other = write(tmp_path, RANK, "evaluate.py")
+    started = [
+        start([sys.executable, path], **by_hand(rank, 2, port)) for rank, path in enumerate((script, other))
+    ]
+    results = [finish(each) for each in started]
+    assert all("runs `evaluate.py`, and rank 0 on" in err for _, _, err in results), results
+    started = [
+        start([sys.executable, script, f"--seed={seed}", "--rank", str(rank)], **by_hand(rank, 2, port))
+        for rank, seed in enumerate((7, 8))
+    ]
+    (code, _, zero), (_, _, one) = [finish(each) for each in started]
+    assert code == 0, zero
+    assert "`rank.py` runs with other arguments than on rank 0" in zero, zero
+    assert "other arguments" not in one, one
+
+
+def test_settings_of_a_rank_alone_may_differ(script, port):
+    """Ranks of a cluster whose hosts have other interfaces, caches and files could not meet."""
+    own = {
+        "HOCKET_THREADS": "2",
+        "HOCKET_TIMEOUT_S": "7",
+        "HOCKET_CACHE": "/tmp/elsewhere",
+        "HOCKET_PLAN": "x",
+    }
+    results = run(script, [by_hand(0, 2, port), by_hand(1, 2, port, **own)])
+    assert [code for code, _, _ in results] == [0, 0], results
 
 
 @pytest.mark.parametrize(
@@ -241,7 +322,6 @@ def member(place, address, name="h"):
         clock="c",
         process=1,
         version="1",
-        tls=False,
         address=address,
         networks=(),
         session="s",

@@ -17,8 +17,8 @@ S = 1_000_000_000
 class Room:
     """A ledger with ranks in it; client number = rank."""
 
-    def __init__(self, ranks=0):
-        self.ledger = Ledger()
+    def __init__(self, ranks=0, **options):
+        self.ledger = Ledger(**options)
         for rank in range(ranks):
             assert self.ask(rank, Hello(rank=rank, who=f"rank {rank} on host{rank}")) == {rank: None}
 
@@ -151,6 +151,40 @@ def test_two_processes_with_one_rank_are_told_to_everyone_while_ranks_meet():
     assert "two processes" in room.gather(1, 3)[1].message
 
 
+def test_a_rank_that_exists_twice_soon_after_ranks_have_met_may_be_of_another_job():
+    """Rank 0 of one job and rank 1 of another would train together, if anybody knows the secret; later, a stray disturbs nobody."""
+    for wary_s, now_ns, told in [(60.0, 50 * S, {0, 9}), (60.0, 70 * S, {9}), (0.0, S, {9})]:
+        room = Room(2, wary_s=wary_s)
+        room.gather(0, 2, now_ns=S)
+        assert set(room.gather(1, 2, now_ns=S)) == {0, 1}
+        room.gather(0, 2, now_ns=2 * S)
+        assert set(room.ask(9, Hello(rank=1, who="rank 1 on host9"), now_ns)) == told
+
+
+def test_a_rank_that_seems_to_have_another_secret_is_not_waited_for_to_the_end():
+    """Rank 0 would wait the whole start for a rank that gave up at once."""
+    room = Room(1)
+    room.gather(0, 2, timeout_s=60.0)
+    room.ledger.doubt(1, "10.0.0.2: it does not know", S)
+    assert room.ledger.deadline_ns() == S + round(ledgers.DOUBT_S * S)
+    room.ledger.expire(S + round(ledgers.DOUBT_S * S) - 1)
+    assert room.answers() == {}
+    room.ledger.expire(S + round(ledgers.DOUBT_S * S))
+    (answer,) = room.answers().values()
+    assert answer.rank == 1
+    assert "rank 1 has not come, but from 10.0.0.2: it does not know" in answer.message
+
+
+def test_another_jobs_rank_does_not_keep_ours_from_coming():
+    """A job that looks for its store at an address that ours has would end ours."""
+    room = Room(1)
+    room.gather(0, 2, timeout_s=60.0)
+    room.ledger.doubt(1, "10.0.0.2: it does not know", S)
+    room.ask(1, Hello(rank=1, who="rank 1 on host1"), 2 * S)
+    room.ledger.expire(30 * S)
+    assert set(room.gather(1, 2, now_ns=31 * S)) == {0, 1}
+
+
 def test_a_rank_that_dies_ends_all_waits_now_and_later():
     """The others would wait until the time-out for a rank that is dead."""
     room = Room(3)
@@ -187,6 +221,17 @@ def test_a_reason_to_give_up_reaches_everyone():
     assert answers[0].rank == 1
     assert answers[0].message == "rank 1 on host1 gave up: layer.weight has shape 3 here"
     assert answers[1] is None
+
+
+@pytest.mark.parametrize("reason", ["PeerError: rank 2 on host2 is silent", None])
+def test_those_that_wait_are_told_the_first_cause(reason):
+    """Whoever ends because of another rank would be blamed by all that wait at the store."""
+    room = Room(3)
+    room.gather(0, 3)
+    answers = room.ask(1, Leave(reason=reason, cause=2, why="silent"))
+    assert answers[0].rank == 2
+    assert "rank 1 on host1" in answers[0].message
+    assert "rank 2" in answers[0].message
 
 
 def test_waiting_for_a_rank_that_left_in_order_ends_at_once():

@@ -118,6 +118,22 @@ def test_nobody_starts_who_finds_no_room_or_nothing_to_do(
     assert list(job.replacements.started()) == []
 
 
+def test_those_that_are_lost_at_once_are_all_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: a job that must have all of its ranks would never have them again, since each replacement took the room of two."""
+    job = Job(monkeypatch, 100)
+    job.loses(Rank(0))
+    job.loses(Rank(1))
+    job.room = 2
+    job.now_s += WAIT_S
+    started = list(job.replacements.started())
+    assert [each.rank for each in started] == [2, 3]
+    # Another one, while the first has yet to train.
+    job.loses(cast("Rank", started[1]))
+    job.room = 2
+    job.now_s += 2 * WAIT_S
+    assert [each.rank for each in job.replacements.started()] == [4]
+
+
 def test_one_that_cannot_be_started_counts_and_another_follows(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,14 +1,18 @@
-"""Members of an elastic job that come back to their coordinator, or to another one that goes on from its journal."""
+"""Members of an elastic job that come back to their coordinator, or to another one that goes on from its journal, if it has one."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+
+import pytest
 
 from hocket import _native
 from hocket.launch.coordination import Coordination
 from hocket.launch.journal import Generation, Journal, Served
 from hocket.launch.member_messages import AtEdge, Back, Welcome
-from tests.launch.test_coordination import NEWCOMERS, Newcomers
+from tests.launch.test_coordination import NEWCOMERS, Job, Newcomers
 
 
 def test_a_newcomer_may_come_back_to_another_launcher_after_all_who_wait_for_it(
@@ -59,3 +63,24 @@ def test_who_comes_back_hears_who_has_come_meanwhile() -> None:
         Welcome(member=2, host="c")
     ]
     job.stores.close()
+
+
+def test_a_loss_is_decided_though_the_journal_s_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Broken: a job would end with a rank that it could have gone on without, as nobody could write that down."""
+    founders = Generation(number=0, members=(0, 1, 2), holders=(), next_member=3, epochs_before=0)
+    served = Served(host="", coordinator="", secret="", command=(), settings={}, members_min=1, members_max=3)
+    journal = Journal.create(tmp_path / "journal", served, founders)
+    job = Job(3, journal=journal)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    for lost, left, epoch in ((1, (0, 2), 2), (2, (0,), 3)):
+        job.lose(lost)
+        assert [job.members[rank].in_force for rank in left] == [epoch] * len(left)
+    journal.close(done=True)
+    assert job.coordination.ended is None
+    assert caplog.text.count("cannot be written: No space left on device") == 1

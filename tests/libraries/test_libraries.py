@@ -42,7 +42,7 @@ def own_segments(folder):
 def run_by_mpirun(what, timeout_s, folder):
     mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if mpirun is None or importlib.util.find_spec("mpi4py") is None:
-        pytest.skip("no mpirun with mpi4py here: pip install 'hocket[mpi]', and an MPI")
+        pytest.skip("no mpirun with mpi4py here: the extra `mpi`, and an MPI")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         store = f"127.0.0.1:{free.getsockname()[1]}"
@@ -130,7 +130,7 @@ def test_mpi_without_mpi4py(monkeypatch):
 def test_mpi_without_mpirun(tmp_path):
     """Each rank would be alone in its own world of MPI, and sum up nothing."""
     if importlib.util.find_spec("mpi4py") is None:
-        pytest.skip("no mpi4py here: pip install 'hocket[mpi]', and an MPI")
+        pytest.skip("no mpi4py here: the extra `mpi`, and an MPI")
     out = io.BytesIO()
     argv = [sys.executable, str(RANK), "mpi", "collectives", "20"]
     spec = ProcessSpec(argv=argv, environment=own_segments(tmp_path))

@@ -98,7 +98,7 @@ def test_pings_become_a_cluster_and_go_on_after_an_interruption(tmp_path: Path) 
         "--link",
         "1e9",
         "--pair-budget",
-        "1e-6",
+        "0.001",
     ]
     result = CliRunner().invoke(command, call)
     assert result.exit_code == 0, (result.output, result.exception)

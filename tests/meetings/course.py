@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -21,6 +22,8 @@ CLOCKED = (
 )
 """Modules of `hocket.launch` that read a clock."""
 SILENCE_S = 2.0
+TIMEOUT_S = 60.0
+"""How long a script waits for others."""
 STEPS = 150
 EVENTS_S = 3.0
 """In which they happen."""
@@ -80,7 +83,7 @@ class Course:
         settings = Settings(
             coordinator="launcher:1",
             heartbeat_timeout_s=SILENCE_S,
-            timeout_s=60.0,
+            timeout_s=TIMEOUT_S,
             start_timeout_s=20.0,
             coordinator_timeout_s=60.0,
             rejoin_timeout_s=self.limits.rejoin_patience_s or None,
@@ -131,6 +134,11 @@ class Course:
         if self.random.random() < 0.3:
             kinds += ["cut", "stop"]
         begin_s, span_s = self.random.choice([(0.1, EVENTS_S), (self.random.uniform(0.1, EVENTS_S), BURST_S)])
+        # Drawn apart from all else, so that courses without it are as they were.
+        hangs = Random(self.random.getstate()[1][0])  # noqa: S311  # a seed gives the same course again
+        for _ in range(hangs.choice([0, 0, 1, 2])):
+            happens = hangs.choice([self._hang, self._end_early])
+            self.work.after(hangs.uniform(begin_s, begin_s + span_s), happens)
         for _ in range(self.random.randint(1, 10)):
             kind = self.random.choice(kinds)
             time_s = self.random.uniform(begin_s, begin_s + span_s)
@@ -228,6 +236,18 @@ class Course:
     def _stop(self) -> None:
         self._interrupt("stopped")
 
+    def _hang(self) -> None:
+        self._interrupt("hangs")
+
+    def _end_early(self) -> None:
+        scripts = [each for each in self._living() if each.worker in self._holders()]
+        if len(scripts) > 1:
+            script = self.random.choice(scripts)
+            self.faulty.add(script.worker)
+            script.ends_early = True
+            self._say(f"{script.worker.name} ends early")
+            self._refill()
+
     def _interrupt(self, how: str) -> None:
         living = [each for each in self._living() if each.worker in self._holders()]
         if len(living) < 2:
@@ -238,9 +258,10 @@ class Course:
         self._say(f"{worker.name} is {how}")
         for each in self._living():
             engine = getattr(each, "_engine", None)
-            if engine is not None and worker in engine._workers:
+            if how != "hangs" and engine is not None and worker in engine._workers:
                 engine.falls_silent(engine._workers.index(worker))
-        self.work.after(self.random.uniform(0.1, 3 * SILENCE_S), lambda: self._heal(worker, how))
+        longest_s = 3 * (TIMEOUT_S if how == "hangs" else SILENCE_S)
+        self.work.after(self.random.uniform(0.1, longest_s), lambda: self._heal(worker, how))
         self._refill()
 
     def _heal(self, worker: Worker, how: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from hocket.errors import EpochError, PeerError
@@ -9,6 +10,8 @@ from tests.meetings.clockwork import Clockwork, Condition
 from tests.meetings.network import DELAY_S, END_S, INSTANT_S, Worker
 
 CONNECT_S = 5.0
+LOOK_S = 1.0
+"""How often a wait looks whether it is in vain, at least."""
 
 
 class Engine:
@@ -63,11 +66,17 @@ class Engine:
             if rank != self.rank:
                 self._send(rank, self.epoch, name, value)
 
-    def wait(self, name: str) -> list[int]:
-        """All members' values. EpochError: the epoch has ended."""
+    def wait(
+        self, name: str, timeout_s: float = math.inf, meanwhile: Callable[[], None] = lambda: None
+    ) -> list[int]:
+        """All members' values. EpochError: the epoch has ended. PeerError: they have not come in time, or `meanwhile` raises it."""
+        until_s = self._work.now_s + timeout_s
         while len(self._sums.get((self.epoch, name), {})) < len(self.members):
             self._check()
-            self._changed.wait()
+            meanwhile()
+            if self._work.now_s >= until_s:
+                raise PeerError(f"{name} is not complete", why="timeout")
+            self._changed.wait(min(LOOK_S, until_s - self._work.now_s))
         return list(self._sums[self.epoch, name].values())
 
     def interrupt(self, reason: str) -> None:

@@ -38,6 +38,7 @@ class Worker(Process):
         host: where it runs.
         started_by: the launcher that has; None: somebody else.
         cut: its host is cut off.
+        hangs: its script does, and other threads go on.
         code: with which it has ended.
         member: its number; negative: none yet.
     """
@@ -46,7 +47,7 @@ class Worker(Process):
         """It runs."""
         super().__init__()
         self.name, self.host, self.started_by = name, host, started_by
-        self.cut = False
+        self.cut = self.hangs = False
         self.code: int | None = None
         self.member = -1
         self.ended: list[Callable[[], object]] = []
@@ -249,8 +250,8 @@ class Launcher:
         for client, payload in self.coordination.answers():
             if client in self._connections:
                 self._connections[client].deliver(frames.encode(payload))
-        while self.coordination.condemned:
-            self._network.condemn(self.coordination.condemned.popleft(), self)
+        for member, _ in self.coordination.condemned.take():
+            self._network.condemn(member, self)
 
 
 class Network:

@@ -11,6 +11,7 @@ from hocket.errors import EpochError, Error, PeerError, RendezvousError
 from hocket.launch.member_messages import Regroup
 from hocket.launch.membership import Membership
 from hocket.settings import Settings
+from hocket.training.elastic.absent import check_finished, without_the_absent
 from hocket.training.process import AGAIN_S
 from tests.meetings.engine import Engine
 from tests.meetings.network import Network, Worker, hosts_of
@@ -19,6 +20,8 @@ LOADS_S = 2.5
 """What a rank has to make before its first step with others, at most: sometimes nothing."""
 COMPUTES_S = 0.02
 """A step, at most."""
+HANGS_S = 0.1
+"""How long a script that hung may take to go on."""
 
 Step = tuple[int, ...]
 """The members whose gradients it is the mean of."""
@@ -31,6 +34,7 @@ class Script:
         made: the steps that it has made, or was given as it joined.
         trains: it has begun to.
         left: it has left in order.
+        ends_early: its loop ends before those of others.
         why: what it has ended of, if not in order.
     """
 
@@ -39,7 +43,7 @@ class Script:
         self._network, self._work, self.worker = network, network.work, worker
         self._settings, self._steps = settings, steps
         self.made: list[Step] = []
-        self.trains = self.left = False
+        self.trains = self.left = self.ends_early = False
         self.why: Error | None = None
         self.membership: Membership | None = None
         self._generation = 0
@@ -65,7 +69,7 @@ class Script:
         try:
             begin()
             self.trains = True
-            while len(self.made) < self._steps:
+            while len(self.made) < self._steps and not self.ends_early:
                 self._step()
             if self._late is not None:
                 with contextlib.suppress(RendezvousError):
@@ -185,7 +189,7 @@ class Script:
         self._end_if_it_leaves()
         self._exchange_late()
         self._missed = False
-        self._work.pause(self._work.random.uniform(0, COMPUTES_S))
+        self._compute(self._work.random.uniform(0, COMPUTES_S))
         with self._noting_what_is_missed():
             self._cast()
         self._reduce()
@@ -194,6 +198,13 @@ class Script:
         # The optimizer's step.
         self._end_if_it_leaves()
         self._meet_newcomers()
+
+    def _compute(self, time_s: float = 0.0) -> None:
+        """The script's own work, in which it may hang."""
+        if time_s:
+            self._work.pause(time_s)
+        while self.worker.hangs:
+            self._work.pause(HANGS_S)
 
     def _end_if_it_leaves(self) -> None:
         if self.left:
@@ -226,19 +237,29 @@ class Script:
         if self._missed:
             return False
         try:
-            agreed = min(self._engine.wait(f"votes of {step}"))
-            self._meets = self._awaited or agreed != self._in_force
-            if self._member.prepared(step, agreed):
-                self._barrier(f"end of {step}")
-            if not self._member.done(step):
-                return False
+            with without_the_absent(self._member):
+                agreed = min(self._wait(f"votes of {step}", step))
+                self._meets = self._awaited or agreed != self._in_force
+                self._compute()
+                if self._member.prepared(step, agreed):
+                    self._barrier(f"end of {step}", step)
+                self._compute()
+                if not self._member.done(step):
+                    return False
         except EpochError:
             return False
         return True
 
-    def _barrier(self, name: str) -> None:
+    def _barrier(self, name: str, step: int) -> None:
         self._engine.launch(name, 0)
-        self._engine.wait(name)
+        self._wait(name, step)
+
+    def _wait(self, name: str, step: int) -> list[int]:
+        return self._engine.wait(name, self._settings.timeout_s, lambda: self._check_finished(step))
+
+    def _check_finished(self, step: int | None = None) -> None:
+        step = len(self.made) if step is None else step
+        check_finished(self._member.finished, self._members, self._job(), step)
 
     def _go_on(self, step: int) -> bool:
         self._counted = self._members
@@ -260,8 +281,8 @@ class Script:
         if members is None or self.left:
             return
         if not set(self._members) <= set(members):
-            with contextlib.suppress(EpochError):
-                self._barrier(f"parting after {len(self.made)}")
+            with contextlib.suppress(EpochError), without_the_absent(self._member):
+                self._barrier(f"parting after {len(self.made)}", len(self.made) - 1)
             if self._rank not in members:
                 self._member.wait_for_release(self._settings.timeout_s)
                 self._let_go()
@@ -274,7 +295,9 @@ class Script:
 
     def _meet_newcomers(self) -> None:
         while self._meets and self._member.newcomers:
-            order = self._member.at_edge(self._settings.timeout_s, lambda: None)
+            order = None
+            with contextlib.suppress(EpochError), without_the_absent(self._member):
+                order = self._member.at_edge(self._settings.timeout_s, self._check_finished)
             if order is None:
                 self._go_on(len(self.made) - 1)
                 continue

@@ -7,8 +7,9 @@ The jobs are simulated; their coordinator and members are the real ones.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -16,7 +17,9 @@ import pytest
 
 from hocket.launch.coordination import Coordination
 from hocket.launch.gathering import Gathering
+from hocket.launch.membership import Membership
 from hocket.launch.roll import Roll
+from tests.meetings import script
 from tests.meetings.course import Course
 
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "160"))
@@ -51,6 +54,13 @@ def _waits_for_the_absent(cls: type[Coordination], *given: Any) -> Coordination:
     return made
 
 
+@contextlib.contextmanager
+def _gives_up(membership: Membership) -> Iterator[None]:
+    """A time-out ends whoever has waited."""
+    del membership
+    yield
+
+
 def _hurries(coordination: Coordination) -> None:
     with mock.patch.object(coordination, "_back_until_ns", None):
         regroup(coordination)
@@ -64,17 +74,19 @@ restored: Callable[..., Any] = Coordination.restored.__func__
 @pytest.mark.parametrize(
     ("owner", "name", "planted", "first"),
     [
-        (Gathering, "due", _due_in_the_newest_alone, 160),
-        (Coordination, "restored", classmethod(_waits_for_the_absent), 325),
+        (script, "without_the_absent", _gives_up, 0),
+        (Gathering, "due", _due_in_the_newest_alone, 203),
+        (Coordination, "restored", classmethod(_waits_for_the_absent), 358),
         (Coordination, "_regroup_at_the_edge", _hurries, 1105),
     ],
     ids=[
+        "a time-out ends who waits",
         "a leaver is waited for at the edge",
         "another launcher waits for newcomers that died",
         "another launcher does not wait until newcomers are back",
     ],
 )
-def test_planted_bugs_are_found(owner: type, name: str, planted: Any, first: int) -> None:
+def test_planted_bugs_are_found(owner: Any, name: str, planted: Any, first: int) -> None:
     """Broken: courses would have become so tame that they find nothing. `first`: the seed to begin with."""
     with mock.patch.object(owner, name, planted):
         assert any(Course(seed).run() for seed in range(first, first + SEEDS_MAX))

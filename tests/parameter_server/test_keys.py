@@ -165,16 +165,16 @@ def test_options_travel_as_numbers_and_come_back(numbers):
 @pytest.mark.parametrize(
     ("given_settings", "said"),
     [
-        (Settings(servers=1, staleness="often"), "staleness `often`: a whole number"),
-        (Settings(servers=1, staleness="-1"), "staleness `-1`"),
-        (Settings(servers=-1), "-1 parameter servers"),
-        (Settings(staleness="4"), "needs parameter servers"),
+        ({"servers": 1, "staleness": "often"}, "staleness `often`: a whole number"),
+        ({"servers": 1, "staleness": "-1"}, "staleness `-1`"),
+        ({"servers": -1}, "servers=-1 is not a whole number from 0"),
+        ({"staleness": "4"}, "needs parameter servers"),
     ],
 )
 def test_wrong_choices_are_refused(given_settings, said):
     """A typing error would train in another mode than the user believes."""
     with pytest.raises(UsageError, match=said):
-        ParameterServer.of(given_settings)
+        ParameterServer.of(Settings(**given_settings))
 
 
 def test_choices_have_names_and_leave_workers():

@@ -9,13 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from hocket._native import BUCKET_S, CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE
+from hocket._native import (
+    BUCKET_S,
+    CAST_S_PER_BYTE,
+    COPY_S_PER_BYTE,
+    MESSAGE_S,
+    REDUCE_S_PER_BYTE,
+    TCP_S_PER_BYTE,
+)
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import Bucket
+from hocket.artefacts.plan import AllReduce, Bucket
 from hocket.artefacts.profile import Profile
 from hocket.planning.links import LinkGraph
 from hocket.planning.traffic import wire_bytes
+from tests.planning.readable_fair import slower
 from tests.planning.readable_traffic import Stream, Traffic, traffic
 
 
@@ -56,10 +65,12 @@ class _Work:
 
     bytes: list[float]
     engine_s: list[float]
+    slower: float
+    """What sharing links costs beside the busiest one."""
 
     @classmethod
-    def none(cls, graph: LinkGraph) -> _Work:
-        return cls([0.0] * len(graph.links), [0.0] * len(graph.hosts))
+    def none(cls, graph: LinkGraph, slower: float) -> _Work:
+        return cls([0.0] * len(graph.links), [0.0] * len(graph.hosts), slower)
 
     def add(self, other: _Work) -> None:
         self.bytes = [a + b for a, b in zip(self.bytes, other.bytes, strict=True)]
@@ -67,7 +78,7 @@ class _Work:
 
     def busy_s(self, graph: LinkGraph) -> list[float]:
         links = zip(self.bytes, graph.links, strict=True)
-        return [count * 8 / link.bit_per_s for count, link in links] + self.engine_s
+        return [self.slower * count * 8 / link.bit_per_s for count, link in links] + self.engine_s
 
 
 @dataclass(frozen=True)
@@ -85,12 +96,15 @@ def _alone(bucket: Bucket, graph: LinkGraph) -> _Alone:
     work = _work(moves.cycle, bucket, graph)
     cycle_s = delays.stall_s + max(delays.cycle_s, *work.busy_s(graph))
     work.add(_work(moves.chains, bucket, graph))
+    for rank in bucket.order:
+        # Of what is not finite, the gradient is looked through.
+        work.engine_s[rank] += bucket.elements * ITEM_BYTES[bucket.dtype] * COPY_S_PER_BYTE
     moving_s = max(cycle_s, *work.busy_s(graph))
     return _Alone(work, delays, delays.head_s + moving_s + delays.tail_s)
 
 
 def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> _Work:
-    work = _Work.none(graph)
+    work = _Work.none(graph, _slower(bucket, graph))
     plain = ITEM_BYTES[bucket.dtype]
     for stream in streams:
         pair = (stream.source, stream.destination)
@@ -104,6 +118,14 @@ def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> _Wor
         work.engine_s[stream.source] += each_s
         work.engine_s[stream.destination] += each_s + stream.reduced * plain * REDUCE_S_PER_BYTE
     return work
+
+
+def _slower(bucket: Bucket, graph: LinkGraph) -> float:
+    route = bucket.route
+    if not isinstance(route, AllReduce) or route.algorithm != "parameter_server":
+        return 1.0
+    shares = [int(member < route.sizes[0]) for member in range(len(bucket.order))]
+    return slower(shares, bucket.order, partial(wire_bytes, bucket), graph)
 
 
 def _messages(stream: Stream, bucket: Bucket) -> float:
@@ -150,15 +172,18 @@ def _delays(moves: Traffic, bucket: Bucket, graph: LinkGraph) -> _Delays:
 
 
 class _Sharing:
-    """Streams that run at the same time: those that cross a link share it."""
+    """Streams that run at the same time: those that cross a link share it, and those between hosts the engines of their ends."""
 
     def __init__(self, streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> None:
         self._bucket = bucket
         self._graph = graph
         self._crossing = [0] * len(graph.links)
+        self._ending = [0] * len(graph.hosts)
         for stream in streams:
             for link in graph.paths[stream.source, stream.destination]:
                 self._crossing[link] += 1
+            for rank in self._ends(stream):
+                self._ending[rank] += 1
 
     def chunk_s(self, stream: Stream) -> float:
         """One chunk from end to end."""
@@ -172,6 +197,12 @@ class _Sharing:
 
     def _transfer_s(self, stream: Stream, elements: float) -> float:
         pair = (stream.source, stream.destination)
-        bits = 8 * elements * wire_bytes(self._bucket, *pair)
+        count = elements * wire_bytes(self._bucket, *pair)
         links = self._graph.paths[pair]
-        return max(bits * self._crossing[link] / self._graph.links[link].bit_per_s for link in links)
+        wire_s = max(8 * count * self._crossing[link] / self._graph.links[link].bit_per_s for link in links)
+        engines_s = [count * self._ending[rank] * TCP_S_PER_BYTE for rank in self._ends(stream)]
+        return max(wire_s, *engines_s, 0.0)
+
+    def _ends(self, stream: Stream) -> tuple[int, ...]:
+        pair = (stream.source, stream.destination)
+        return pair if self._graph.hosts[pair[0]] != self._graph.hosts[pair[1]] else ()

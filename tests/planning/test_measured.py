@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
@@ -125,8 +127,17 @@ def test_owners_are_corrected_by_the_direct_exchange() -> None:
         ladder = Ladder(collective="all_reduce", shape=shape, points=tuple(points))
         return Tuning(measured_at="2026-01-01", machine="test", ladders=(ladder,))
 
-    def routes(tuning: Tuning) -> set[str]:
-        return {name(bucket.route) for bucket in search.plan(cluster, profile, 4, tuning=tuning).buckets}
+    def of(tuning: Tuning) -> tuple[float, float, set[str]]:
+        """The fastest plan of owners and the fastest ring, and the routes of the plan that is chosen."""
+        found = search.considered(cluster, profile, 4, tuning=tuning)
+        steps: dict[str, float] = {}
+        for plan in found.uniform:
+            key = name(plan.buckets[0].route)
+            steps[key] = min(steps.get(key, math.inf), plan.predicted_step_s)
+        return steps["owned"], steps["ring"], {name(bucket.route) for bucket in found.best.buckets}
 
-    assert routes(slower(1.0)) == {"owned"}
-    assert routes(slower(3.0)) == {"ring"}
+    owned_s, ring_s, _ = of(slower(1.0))
+    assert owned_s < 0.8 * ring_s
+    owned_s, ring_s, routes = of(slower(3.0))
+    assert owned_s > ring_s
+    assert "owned" not in routes

@@ -10,7 +10,7 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.network import GOODPUT, LATENCY_S, WITHIN_HOST_BIT_PER_S, WITHIN_HOST_LATENCY_S
 from hocket.errors import ArtefactError
 from hocket.planning.links import link_graph
-from hocket.planning.order import placement
+from hocket.planning.order import placement, rates_bit_per_s
 from hocket.policy.topology import Topology
 from hocket.simulation.networks import from_cluster
 
@@ -75,6 +75,26 @@ def test_rates_written_by_hand_lose_headers_and_unknown_latencies_are_the_same_f
     assert Topology.of(["a", "b"]).link(0, 1).latency == LATENCY_S
     even = Topology.even(world=4, racks=2, hosts_per_rack=1)
     assert (even.link(0, 1), even.link(0, 2).latency) == (within, LATENCY_S)
+
+
+def test_cards_that_some_host_lacks_carry_nothing() -> None:
+    """Broken: a plan would count on networks that the wire leaves out, and take twice as long as it says."""
+    both = (3e8, 1e8)
+    hosts = (
+        Host(name="a", bandwidth_bit_per_s=4e8, cards_bit_per_s=both),
+        Host(name="b", bandwidth_bit_per_s=3e8),
+        Host(name="c", bandwidth_bit_per_s=4e8, cards_bit_per_s=both),
+    )
+    graph = link_graph(Cluster(hosts=hosts), 3)
+    rates = {link.name: link.bit_per_s for link in graph.links}
+    assert rates["a out"] == rates["b out"] == rates["c in"] == pytest.approx(3e8 * GOODPUT)
+    assert graph.cards == ()
+    # Of the job's hosts all have both.
+    alike = Cluster(hosts=(hosts[0], hosts[2], hosts[1]))
+    assert link_graph(alike, 2).bit_per_s(0, 1) == pytest.approx(4e8 * GOODPUT)
+    assert len(link_graph(alike, 2).cards) == 2
+    assert rates_bit_per_s(alike, 2) == (4e8, 4e8)
+    assert rates_bit_per_s(alike, 3) == (3e8, 3e8, 3e8)
 
 
 def test_a_cluster_that_contradicts_itself_is_refused_for_policies_too() -> None:

@@ -134,7 +134,7 @@ def test_files_that_lie_are_refused_by_name(files: Path, name: str, content: byt
 def test_every_artefact_reads_back_equal(tmp_path: Path) -> None:
     """Broken: what one stage writes would not be what the next one reads."""
     cluster, profile = alternating(), model()
-    unlimited = msgspec.structs.replace(cluster, racks=(Rack(name="rack0"),), latency_s=((0.0, 1e-4),) * 2)
+    unlimited = msgspec.structs.replace(cluster, racks=(Rack(name="rack0"),), latency_s=((1e-4,) * 4,) * 4)
     plan = search.plan(cluster, profile, 4)
     for kind, artefact in ((Cluster, unlimited), (Profile, profile), (Plan, plan)):
         artefacts.write(tmp_path / "file", artefact)

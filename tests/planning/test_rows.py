@@ -165,3 +165,48 @@ def words(touched: int) -> Profiled:
     return Profiled(
         name="words", shape=WORDS.shape, dtype="f32", sparse=True, ready_s=0, needed_s=0, touched=touched
     )
+
+
+def test_a_sparse_gradient_is_simulated_without_a_table() -> None:
+    """Broken: the same few rows would be predicted to take longer, the larger the embedding is: 2 s for 10 million rows."""
+    steps_s = []
+    for count in (10_000, 1_000_000):
+        own = Profiled(
+            name="words", shape=(count, 16), dtype="f32", ready_s=0.0, needed_s=0.0, touched=100, sparse=True
+        )
+        plan = plan_of([rows_bucket(own, (0, 1, 2, 3), 0)], 4, label="rows")
+        steps_s.append(flow.predict(plan, from_cluster(STAR, 4), neutral_profile([own])).outcome.step_s)
+    assert steps_s[0] == pytest.approx(steps_s[1], rel=1e-9)
+
+
+def test_a_dense_gradient_of_rows_is_simulated_with_its_table() -> None:
+    """Broken: rows would be chosen for dense gradients as if adding them up took no time."""
+
+    def step_s(*, sparse: bool) -> float:
+        own = Profiled(
+            name="words",
+            shape=(1_000_000, 16),
+            dtype="f32",
+            ready_s=0.0,
+            needed_s=0.0,
+            touched=100,
+            sparse=sparse,
+        )
+        plan = plan_of([rows_bucket(own, (0, 1, 2, 3), 0)], 4, label="rows")
+        return flow.predict(plan, from_cluster(STAR, 4), neutral_profile([own])).outcome.step_s
+
+    assert step_s(sparse=False) > step_s(sparse=True)
+
+
+def test_buckets_of_equal_shape_with_and_without_a_table_have_programs_of_their_own() -> None:
+    """Broken: a sparse and a dense gradient of one shape would both be simulated as the first of them."""
+    owns = [
+        Profiled(
+            name=name, shape=(1000, 16), dtype="f32", ready_s=0.0, needed_s=0.0, touched=100, sparse=sparse
+        )
+        for name, sparse in (("words", True), ("table", False), ("more", True))
+    ]
+    plan = plan_of([rows_bucket(own, (0, 1), at) for at, own in enumerate(owns)], 2, label="rows")
+    prepared = flow.Prepared.of(plan, neutral_profile(owns))
+    assert prepared.place == [0, 1, 0]
+    assert len(flow.Prepared.of(plan).programs) == 1

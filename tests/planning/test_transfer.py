@@ -9,14 +9,16 @@ from click.testing import CliRunner
 from hocket.artefacts import experience, files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.experience import Experience, Job, Trial
-from hocket.artefacts.plan import Owned, Owner, Plan, Rule
+from hocket.artefacts.plan import Gathered, Owned, Owner, Plan, Rule
 from hocket.artefacts.plan_check import check
+from hocket.artefacts.profile import Gradient as ProfiledGradient
 from hocket.artefacts.promise import EXACT, ROUNDED
 from hocket.cli.main import hocket
 from hocket.errors import ArtefactError, UsageError
-from hocket.planning.compile import programs
+from hocket.planning.compile import programs, rows
 from hocket.planning.learned import learned
 from hocket.planning.question import SEED, question_of
+from hocket.planning.rows import rows_max
 from hocket.planning.search import candidates, plan
 from hocket.planning.transfer import brought, nearest, transferred, with_experience
 from tests.planning.planner_inputs import alternating, model
@@ -256,3 +258,99 @@ def test_a_missing_file_is_named(tmp_path):
     """A typing mistake would end in a traceback."""
     with pytest.raises(ArtefactError, match="nowhere cannot be read"):
         experience.read(tmp_path / "nowhere")
+
+
+WORDS = ProfiledGradient(
+    name="words", shape=(10_000, 16), dtype="f32", ready_s=0.0, needed_s=0.0, touched=200, sparse=True
+)
+
+
+def with_words(found, **changes):
+    """The profile, and a sparse gradient."""
+    own = msgspec.structs.replace(WORDS, **changes)
+    return msgspec.structs.replace(found, gradients=(own, *found.gradients))
+
+
+def gathered(found):
+    return [each for each in found.buckets if isinstance(each.route, Gathered)]
+
+
+@pytest.mark.parametrize("world", [2, 4, 8])
+def test_a_plan_with_rows_goes_to_other_hosts(world):
+    """A model with an embedding could not use what another job has found out: its plan would be refused as a whole."""
+    profile = with_words(MODEL)
+    made = plan(star([1e9] * 4), profile, 4)
+    assert gathered(made)
+    cluster = star([1e9] * world)
+    found = brought(made, star([1e9] * 4), cluster, world, profile)
+    (bucket,) = gathered(found)
+    assert bucket.variables == ("words",)
+    assert bucket.route.rows == rows_max(WORDS, world), "as many as are worth it among so many ranks"
+    assert sorted(bucket.order) == list(range(world))
+    check(found, model=profile.gradients)
+    rows(found, found.buckets.index(bucket), table=False)
+
+
+def test_rows_that_were_set_by_hand_stay(tmp_path):
+    """A limit that somebody chose for their batches would be forgotten."""
+    profile = with_words(MODEL)
+    made = plan(star([1e9] * 4), profile, 4)
+    buckets = tuple(
+        msgspec.structs.replace(each, route=msgspec.structs.replace(each.route, rows=77))
+        if isinstance(each.route, Gathered)
+        else each
+        for each in made.buckets
+    )
+    found = brought(msgspec.structs.replace(made, buckets=buckets), None, star([1e9] * 8), 8, profile)
+    assert gathered(found)[0].route.rows == 77
+    files.write(tmp_path / "plan.json", found)
+    again = CliRunner().invoke(hocket, ["verify", str(tmp_path / "plan.json"), "--json"])
+    assert again.exit_code == 0, again.output
+
+
+@pytest.mark.parametrize(("of", "to"), [(True, False), (False, True), (True, True)])
+def test_plans_go_to_models_with_and_without_rows(of, to):
+    """A dense model would get the rows of another one's embedding, or a sparse gradient would travel densely."""
+    made = plan(star([1e9] * 4), with_words(MODEL) if of else MODEL, 4)
+    other = model(7, 100_000)
+    wanted = with_words(other, name="tokens", shape=(500, 8)) if to else other
+    found = brought(made, star([1e9] * 4), star([1e9] * 4), 4, wanted)
+    assert [each.variables for each in gathered(found)] == ([("tokens",)] if to else [])
+    check(found, model=wanted.gradients)
+
+
+def test_a_plan_of_rows_alone_goes_to_a_dense_model():
+    """There is no other route in it that dense gradients could take."""
+    made = plan(star([1e9] * 4), msgspec.structs.replace(MODEL, gradients=(WORDS,)), 4)
+    found = brought(made, star([1e9] * 4), star([1e9] * 4), 4, MODEL)
+    assert not gathered(found)
+    check(found, model=MODEL.gradients)
+
+
+def test_experience_with_rows_is_used():
+    """What jobs with embeddings have found out would be refused one by one, and the next job begin from nothing."""
+    profile = with_words(MODEL)
+    cluster = star([1e9] * 4)
+    made = plan(cluster, profile, 4)
+    job = Job(cluster=cluster, profile=profile, promise="exact")
+    known = Experience(job=job, trials=(Trial(plan=made, predicted_s=0.1, measured_s=0.2),))
+    question = question_of(star([1e9] * 8), profile, 8, EXACT, None)
+    found = transferred([known], star([1e9] * 8), question, EXACT)
+    assert found.refused == ()
+    assert [len(gathered(each)) for each in found.plans] == [1]
+
+
+def test_a_plan_with_rows_is_brought_without_a_profile(tmp_path):
+    """`hocket plan --from` would refuse its own plan, since nobody says how many rows its variables have."""
+    made = plan(star([1e9] * 4), with_words(MODEL), 4)
+    files.write(tmp_path / "plan.json", made)
+    files.write(tmp_path / "cluster.toml", star([1e9] * 8))
+    ran = CliRunner().invoke(
+        hocket,
+        [
+            *("plan", "--cluster", str(tmp_path / "cluster.toml"), "--from", str(tmp_path / "plan.json")),
+            *("-o", str(tmp_path / "moved.json")),
+        ],
+    )
+    assert ran.exit_code == 0, ran.output
+    assert len(gathered(files.read(tmp_path / "moved.json", Plan))) == 1

@@ -44,10 +44,12 @@ def searched(said: Cluster, true: Cluster, *, trials_max: int = 20, noise: float
 SLOW_TRUNK = alternating(trunk_bit_per_s=1e9), alternating(trunk_bit_per_s=1e8)
 SLOW_HOST = hosts([1e9] * 4), hosts([2e8, 1e9, 1e9, 1e9])
 FAST_TRUNK = alternating(trunk_bit_per_s=1e8), alternating(trunk_bit_per_s=1e9)
+FAST_HOST = hosts([1e8, 1e9, 1e9, 1e9]), hosts([1e9] * 4)
+FAST_HOSTS = hosts([3e8, 3e8, 1e9, 1e9]), hosts([1e9] * 4)
 
 
 @pytest.mark.parametrize("noise", [0.0, NOISE])
-@pytest.mark.parametrize(("said", "true"), [SLOW_TRUNK, SLOW_HOST, FAST_TRUNK])
+@pytest.mark.parametrize(("said", "true"), [SLOW_TRUNK, SLOW_HOST, FAST_TRUNK, FAST_HOST, FAST_HOSTS])
 def test_trials_find_the_plan_of_the_network_as_it_is(said: Cluster, true: Cluster, noise: float) -> None:
     """Broken: a cluster file that is wrong about a link would cost a job time for ever."""
     trials = searched(said, true, noise=noise)

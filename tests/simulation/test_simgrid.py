@@ -13,7 +13,7 @@ from hocket._native import Program
 from hocket.simulation import simgrid
 
 FLOWS = 12
-FREE = (0.0, 0.0, 0.0, 0.0, 0.0, True)
+FREE = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, True)
 
 
 @pytest.fixture(scope="module")

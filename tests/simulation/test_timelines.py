@@ -22,7 +22,9 @@ from hocket.simulation.networks import from_cluster
 
 LAYERS, WORLD = 8, 4
 FORWARD_S, BACKWARD_S = 0.1, 0.2
-FREE = Costs(send_s=0, receive_s=0, reduce_s_per_byte=0, cast_s_per_byte=0, copy_s_per_byte=0)
+FREE = Costs(
+    send_s=0, receive_s=0, reduce_s_per_byte=0, cast_s_per_byte=0, copy_s_per_byte=0, socket_s_per_byte=0
+)
 
 
 def cluster(bit_per_s: float) -> Cluster:

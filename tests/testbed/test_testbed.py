@@ -155,7 +155,7 @@ def hocket(*arguments, **options):
 
 def test_up_show_down(tmp_path):
     """A testbed that is kept between commands could not be found or removed."""
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
     assert hocket("show", env=environment).returncode == 1
     assert hocket("up", "two-racks", env=environment).returncode == 0
     shown = json.loads(hocket("show", "--json", env=environment).stdout)

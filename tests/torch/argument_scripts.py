@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
 import hocket.torch as hk
 import torch
 from hocket.errors import Error
+from hocket.policies.top_k import TopK
 from torch import nn
 
 MISTAKES: tuple[dict[str, Any], ...] = (
@@ -30,6 +32,17 @@ def mistaken() -> list[str]:
 def once_more() -> list[str]:
     """The same of the last mistake, which ranks notice when they have met."""
     return [_said_of(given) for given in (MISTAKES[-1], {})]
+
+
+def apart() -> list[str]:
+    """Arguments that one rank alone gives, and then none."""
+    rank = int(os.environ["HOCKET_RANK"])
+    ways: list[dict[str, Any]] = [
+        {"policy": TopK()} if rank == 0 else {},
+        {"promise": "rounded", "buffers": "none"} if rank == 1 else {"promise": "exact"},
+        {},
+    ]
+    return [_said_of(given) for given in ways]
 
 
 def _said_of(given: dict[str, Any]) -> str:

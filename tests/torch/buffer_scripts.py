@@ -138,6 +138,60 @@ def kept_graph():
     return digest(dict(model.named_buffers()))
 
 
+class Caching(nn.Module):
+    """A table that grows with the data, as rotary embeddings have it, and statistics that are there from the first forward on."""
+
+    def __init__(self, persistent):
+        super().__init__()
+        self.body = nn.Linear(6, 4)
+        self.persistent = persistent
+
+    def forward(self, x, length):
+        if not hasattr(self, "table") or len(self.table) < length:
+            self.register_buffer("table", torch.arange(float(length)).cos(), persistent=self.persistent)
+        if not hasattr(self, "mean"):
+            self.register_buffer("mean", torch.zeros(6))
+        with torch.no_grad():
+            self.mean.lerp_(x.mean(0), 0.5)
+        return self.body(x) * self.table[length - 1]
+
+
+def caches(how):
+    """Ranks with sequences of other lengths; rank 0 evaluates a longer one in between. By step: statistics, length of the table."""
+    torch.manual_seed(RANK)
+    model = Caching(persistent=False)
+    if how == "beside others":
+        model.register_buffer("other", torch.ones(2))
+    policy = Gated() if how == "gates" else None
+    buffers = how if how == "before_forward" else None
+    model, optimizer = hk.distribute(
+        model, torch.optim.SGD(model.parameters(), lr=0.01), buffers=buffers, policy=policy
+    )
+    generator = torch.Generator().manual_seed(10 + RANK)
+    found = []
+    for step in range(5):
+        model(torch.randn(4, 6, generator=generator), 3 + step * RANK).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if RANK == 0:
+            with torch.no_grad():
+                model.body(torch.ones(2, 6))
+                model.table = torch.arange(8.0 + step).cos()
+        named = dict(model.named_buffers())
+        found.append([named["mean"].tolist(), len(named["table"])])
+    model(torch.randn(4, 6, generator=generator), 1)
+    found.append([model.mean.tolist() if how == "before_forward" else None, len(model.table)])
+    return found
+
+
+def kept_cache():
+    """The same for a buffer that checkpoints have."""
+    model = Caching(persistent=True)
+    model, _ = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    for step in range(3):
+        model(torch.randn(4, 6), 3 + step * RANK).square().mean().backward()
+
+
 def copies(how):
     """A copy and a pickle of a model whose buffers are broadcast before forward are calls of one rank alone."""
     model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))

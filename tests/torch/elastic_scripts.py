@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import json
@@ -25,6 +26,8 @@ STEPS = 12
 LOST_IN = 5
 """The step in which a rank is lost."""
 PAUSE_S = 0.5
+LATE_S = 20.0
+"""Far longer than others wait in tests of ranks that are late."""
 BATCH, WIDTH, LAYERS = 4, 64, 3
 MOMENTUM, RATE = 0.9, 0.05
 
@@ -88,8 +91,34 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def loop() -> None:
+    """For ever, in Python: other threads run."""
+    while True:
+        pass
+
+
+def hold() -> None:
+    """For ever, in C, without letting go of the interpreter: no other thread of Python runs."""
+    ctypes.PyDLL(None).pause()
+
+
+WAYS: dict[str, Callable[[], object]] = {
+    "": die,
+    "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "terminated": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "pauses": lambda: time.sleep(PAUSE_S),
+    "loops": loop,
+    "holds": hold,
+    "is late": lambda: time.sleep(LATE_S),
+    "exits": lambda: sys.exit(0),
+    "exits with 3": lambda: sys.exit(3),
+    "ends at once": lambda: os._exit(0),
+}
+"""What happens to a rank at an edge, by how victims say it after that."""
+
+
 class Fate:
-    """Where a rank dies. `victims`: `RANK:STEP:EDGE` each."""
+    """Where a rank dies. `victims`: `RANK:STEP:EDGE` each, and a blank and one of `WAYS`, or `leaves`."""
 
     def __init__(self, rank: int, victims: list[str], leave: Callable[[], None] | None = None) -> None:
         """Of this one. `leave`: how it leaves in order, if it can."""
@@ -103,16 +132,11 @@ class Fate:
     def at(self, edge: str) -> None:
         """This edge of the step has come."""
         mine = self._mine.get(self.step, "")
-        if mine == edge:
-            die()
-        if mine == f"{edge} stopped":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        if mine == f"{edge} pauses":
-            time.sleep(PAUSE_S)
-        if mine == f"{edge} leaves" and self._leave is not None:
-            self._leave()
-        if mine == f"{edge} terminated":
-            os.kill(os.getpid(), signal.SIGTERM)
+        where, _, way = mine.partition(" ")
+        if where == edge:
+            happens = self._leave if way == "leaves" else WAYS[way]
+            if happens is not None:
+                happens()
         later = mine.split(" ms after ")
         if later[1:] == [edge]:
             threading.Timer(float(later[0]) * 1e-3, die).start()

@@ -14,12 +14,12 @@ STEPS = 5
 class Wire:
     """Stands for the session: keeps true gradients aside until `wait`, and says what happened in which order."""
 
-    def __init__(self, model, optimizer, buckets=None, zero=False):
+    def __init__(self, model, optimizer, buckets=None):
         self.buckets = buckets or per_parameter(model)
         self.kept = {}
         self.events = []
         self.dead = set()
-        self.gates = Gates(model, optimizer, self.buckets, self.wait, self.zero if zero else None)
+        self.gates = Gates(model, optimizer, self.buckets, self.wait)
 
     def wait(self, bucket):
         if bucket in self.dead:
@@ -28,10 +28,6 @@ class Wire:
             self.events.append(bucket)
             for parameter, gradient in zip(self.buckets[bucket], self.kept.pop(bucket), strict=True):
                 parameter.grad = gradient
-
-    def zero(self, bucket):
-        for parameter in self.buckets[bucket]:
-            parameter.grad = torch.zeros_like(parameter)
 
     def backward(self, loss):
         self.gates.backward_began()

@@ -54,12 +54,13 @@ def test_churn(training: Local, capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome.code == 0, training.said()
     changes = len(training.check()) - 1
     (steps,) = (own for own in training.steps().values() if own[0]["process"] == witness)
-    quarter = len(steps) // 4
-    before, after = _used(steps[:quarter]), _used(steps[-quarter:])
+    # Quarters of some seconds may have no step in which nobody comes.
+    half = len(steps) // 2
+    before, after = _used(steps[:half]), _used(steps[half:])
     with capsys.disabled():
         print(  # noqa: T201  # what `make churn` is run for
             f"\n{kills} kills, {len(training.newcomers)} joins, {changes} changes of the world, {len(steps)} steps, each replayed."
-            f"\nOf one rank, by world, in the first quarter: {before}\nin the last one: {after}"
+            f"\nOf one rank, by world, in the first half: {before}\nin the second: {after}"
         )
     for world in before.keys() & after.keys():
         assert after[world]["threads"] <= before[world]["threads"]

@@ -166,6 +166,23 @@ def test_jobs_go_on_whatever_happens_to_their_hosts(
         training.kill()
 
 
+def test_the_launcher_ends_with_the_last_rank_though_its_host_is_cut_off(
+    bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: nothing closes a connection that is cut, and the launcher would wait for ever for a rank that has ended."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    settings = Settings(timeout_s=60, start_timeout_s=60, heartbeat_timeout_s=SILENCE_S)
+    training = Spread(tmp_path, bed, HOSTS[:2], members_max=2, settings=settings)
+    try:
+        bed.cut(hosts=HOSTS[1])
+        os.kill(training.process("founder-0"), signal.SIGKILL)
+        assert training.launcher.wait(PATIENCE_S) != 0
+        assert not Path(f"/proc/{training.process('founder-1')}").exists()
+    finally:
+        bed.mend(hosts=HOSTS[1])
+        training.kill()
+
+
 def test_ranks_end_when_the_launchers_host_is_lost_with_a_rank(
     bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

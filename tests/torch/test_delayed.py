@@ -70,7 +70,7 @@ def test_what_late_gradients_cannot_do_is_said(tmp_path: Path) -> None:
     for said in ended.returned:
         for name, expected in {
             "no step": "a backward began before optimizer.step() applied",
-            "no zero_grad": "was added to the mean that the last step applied",
+            "no zero_grad": "is the mean that the last step applied, or was added to it",
             "closure": "called with a closure",
             "flush before the step": "optimizer.step() first",
             "scaler": "a GradScaler scales these gradients",

@@ -67,18 +67,18 @@ def test_every_optimizer_ends_at_the_same_bits(name, options, scheduler):
     same(weights_only if name == "Muon" else perceptron, optimizer, before=before, after=after)
 
 
-@pytest.mark.parametrize("zero", [False, True])
-def test_the_usual_loop_overlaps(zero):
+@pytest.mark.parametrize("set_to_none", [False, True])
+def test_the_usual_loop_overlaps(set_to_none):
     """Forward would wait for the last layer's gradients before it starts the first layer."""
     model = perceptron()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    wire = Wire(model, optimizer, zero=zero)
+    wire = Wire(model, optimizer)
     for name in (0, 2, 4):
         model[name].register_forward_pre_hook(lambda *_, name=name: wire.events.append(f"layer {name}"))
     for step in range(3):
         wire.backward(model(inputs(step)).sum())
         optimizer.step()
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none)
         wire.events.clear()
     model(inputs(0))
     assert wire.events == [4, 5, "layer 0", 2, 3, "layer 2", 0, 1, "layer 4"]

@@ -90,6 +90,9 @@ def test_ranks_join_one_after_the_other_and_the_founders_leave(
     assert training.check()[:2] == [2, 3]
     told = [each for own in training.steps().values() for note in own for each in note["told"]]
     assert ["rank 2 on a joined", 2, 3] in [[why, *worlds] for why, _, *worlds, _ in told]
+    starts = [each for each in told if each[0] == "the job starts"]
+    assert {tuple(each[1:4]) for each in starts} == {(0, 0, 2)}, "a newcomer is told that the job starts"
+    assert all(why for why, *_ in told), "something is told that is no change"
 
 
 @pytest.mark.parametrize("flaw", FLAWS[: FEW if CASES == FEW else None])
@@ -105,6 +108,8 @@ def test_a_process_that_fails_to_join_costs_the_others_nothing(
     training.trains_on(3)
     outcome = training.end()
     assert (outcome.code, right.returncode) == (0, 0), training.said()
+    told = [each for own in training.steps().values() for note in own for each in note["told"]]
+    assert {why for why, *_ in told} == {"the job starts", told[-1][0]}, "a join that failed changed nothing"
     if flaw == "another model":
         assert "the models of rank 0 and rank 2 differ" in training.said()
     training.check()
@@ -224,7 +229,7 @@ def least_used(notes: list[dict[str, Any]]) -> dict[str, int]:
 def test_a_launcher_that_is_told_to_end_ends_all_its_ranks(tmp_path: Path) -> None:
     """Broken: ranks would take the launcher's SIGTERM for a notice that each of them alone is to leave, and all stay."""
     patient = (
-        "import sys; sys.executable = sys.argv.pop(1); from hocket.launch import run; run.REPORT_S = 1e6; "
+        "import sys; sys.executable = sys.argv.pop(1); from hocket.launch import run; run.INTERRUPT_S = 1e6; "
         "from hocket.cli.main import main; main()"
     )
     ranks = [str(SCRIPT), str(tmp_path), "founder", ""]

@@ -9,6 +9,7 @@ ON_TWO = (
     ("traffic",),
     ("kept_graph",),
     *(("copies", how) for how in ("before_forward", "after_step")),
+    *(("caches", how) for how in ("before_forward", "after_step", "gates", "beside others")),
 )
 
 
@@ -70,3 +71,27 @@ def test_a_graph_can_be_kept(on_two):
 def test_copies_are_of_one_rank(on_two, how):
     """Evaluating a copy on one rank would wait for the others."""
     assert on_two["copies", how] == [True, True]
+
+
+@pytest.mark.parametrize("how", ["before_forward", "after_step", "gates", "beside others"])
+def test_caches_are_each_ranks_own(on_two, how):
+    """A table that grows with a rank's sequences would end the job; statistics that appear in forward would not be equal."""
+    first, second = on_two["caches", how]
+    assert [length for _, length in first] == [8, 9, 10, 11, 12, 12]
+    assert [length for _, length in second] == [3, 4, 5, 6, 7, 7]
+    if how == "before_forward":
+        # From the same statistics, each has added its own batch: those of rank 0 are the mean's half.
+        assert first != second
+        return
+    assert [mean for mean, _ in first] == [mean for mean, _ in second]
+    assert len({tuple(mean or ()) for mean, _ in first}) > 4
+
+
+def test_what_checkpoints_have_is_equal(tmp_path):
+    """Which rank's table a checkpoint has would depend on who writes it."""
+    ended = ranks.run("tests.torch.buffer_scripts:kept_cache", 2, tmp_path)
+    assert ended.outcome.code != 0
+    assert (
+        "the models' buffers differ: `table` is [4] of float32 on rank 1 and [3] of float32 on rank 0"
+        in ended.output
+    )

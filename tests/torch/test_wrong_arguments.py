@@ -43,3 +43,16 @@ def test_ranks_that_have_left_their_job_say_why(tmp_path: Path) -> None:
         # Whoever comes second may hear of the first one's mistake before it makes its own.
         assert "a search of `soon`" in first
         assert then == f"UsageError: rank {rank} has left its job: {first}"
+
+
+def test_arguments_that_differ_are_told_on_every_rank(tmp_path: Path) -> None:
+    """Broken: each rank would wait out its time for what the other never does, and blame it."""
+    ended = ranks.run("tests.torch.argument_scripts:apart", 2, tmp_path)
+    assert ended.returned[0] is not None, ended.output
+    assert ended.returned[0] == ended.returned[1]
+    policy, promise, trained = ended.returned[0]
+    assert policy.startswith("RendezvousError: policy is `TopK` on rank 0 on "), policy
+    assert "and not set on rank 1 on " in policy
+    assert "buffers is not set on rank 0 on " in promise
+    assert "promise is `exact` on rank 0 on " in promise
+    assert trained == "trained"

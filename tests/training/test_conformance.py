@@ -126,13 +126,17 @@ def test_zeroed_and_dropped_gradients(kind, adapter, engine):
     """Steps would add up, or a parameter that no rank used would be moved by an old gradient."""
     bucket = loaded(adapter, engine, ["0.bias", "spare.bias"])
     memoryview(bucket.memory)[:] = np.ones(305).tobytes()
-    adapter.framework.zero(bucket)
-    assert not bytes(memoryview(bucket.memory)).strip(b"\0")
-    assert not adapter.gradients()["0.bias"].any()
-    adapter.backward(*network.batch(0, 0), spare=False)
-    assert bucket.views[0].any(), "backward adds to what was zeroed"
+    adapter.framework.show(bucket, ["0.bias"])
+    assert adapter.framework.gradient("0.bias") is bucket.views[0]
+    assert adapter.framework.gradient("spare.bias") is None
+    adapter.zero_grad()
+    assert adapter.framework.gradient("0.bias") is None
+    assert np.asarray(bucket.views[0]).all(), "it is taken away, and the memory is as it was"
+    adapter.framework.show(bucket)
     adapter.framework.drop("spare.bias")
     assert adapter.gradients()["spare.bias"] is None
+    adapter.backward(*network.batch(0, 0), spare=False)
+    assert adapter.framework.gradient("0.bias") is not None
     before = adapter.values()
     adapter.step()
     after = adapter.values()
@@ -165,7 +169,7 @@ def test_hooks_tell_of_each_gradient_once_and_of_the_end(kind, adapter, engine):
     events = []
     readiness = Recorder(events, lambda: adapter.framework.when_backward_ends(lambda: events.append("end")))
     for bucket in buckets:
-        adapter.framework.zero(bucket)
+        adapter.framework.show(bucket)
     adapter.framework.hook(buckets, readiness)
     adapter.framework.hook(buckets, readiness)
     adapter.backward(*network.batch(0, 0), spare=False)

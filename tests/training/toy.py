@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -13,8 +14,10 @@ from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.training.buckets import LoadedBucket
+from hocket.training.first_gradients import ZERO
 from hocket.training.framework import Hints, Hooks, Remote, StateBytes
 from hocket.training.gradients import Parameter as Described
+from hocket.training.replicas import Piece
 from hocket.training.shards import Range, Shard, State
 from tests.training.tape import Parameter
 
@@ -25,9 +28,9 @@ NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 class Gates:
     """A layer waits for its own bucket, steps it and goes on; `optimizer.step` and `zero_grad` between are put off."""
 
-    def __init__(self, toy: Toy, buckets: Sequence[Sequence[str]], wait, zero, values) -> None:
+    def __init__(self, toy: Toy, buckets: Sequence[Sequence[str]], wait, values) -> None:
         self.closed: set[int] = set()
-        self._toy, self._buckets, self._wait, self._zero = toy, buckets, wait, zero
+        self._toy, self._buckets, self._wait = toy, buckets, wait
         self._values = values
         self._stepped = self._zeroed = False
 
@@ -68,7 +71,8 @@ class Gates:
                 self._values.send(at)
                 self._values.receive(at)
             if self._zeroed:
-                self._zero(at)
+                for name in self._buckets[at]:
+                    self._toy.drop(name)
 
 
 class Part(NamedTuple):
@@ -100,12 +104,12 @@ class Toy:
     def __init__(self, network, optimizer) -> None:
         self.network, self.optimizer = network, optimizer
         self.gates: Gates | None = None
-        self._zero: Callable[[], None] = optimizer.zero_grad
         self._ends: list[Callable[[], None]] = []
         self._stepped: list[Callable[[], None]] = []
         self._parts: dict[str, list[Part]] = {}
         self._reduced: set[str] = set()
         self._workload = Workload()
+        self._made: Callable[[str, int], None] | None = None
 
     # What a script calls.
 
@@ -146,7 +150,8 @@ class Toy:
             call()
 
     def zero_now(self) -> None:
-        self._zero()
+        self.optimizer.zero_grad()
+        self._reduced = set()
 
     # What training calls.
 
@@ -163,20 +168,37 @@ class Toy:
             for position, (name, view) in enumerate(zip(bucket.names, bucket.views, strict=True)):
                 if moves and self._of(name).grad is not None:
                     self.adopt(name, view)
-                self._of(name).hook = readiness.hook(at, position, view)
+                self._of(name).hook = self._watching(name, readiness.hook(at, position, view))
+
+    def _watching(self, name: str, ready: Callable[[Parameter], None]) -> Callable[[Parameter], None]:
+        def hook(parameter: Parameter) -> None:
+            if self._made is not None:
+                gradient = parameter.grad
+                self._made(name, zlib.crc32(gradient.tobytes()) if gradient.any() else ZERO)
+            ready(parameter)
+
+        return hook
+
+    def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]:
+        self._made = made
+
+        def stop() -> None:
+            self._made = None
+
+        return stop
 
     def when_backward_ends(self, call: Callable[[], None]) -> None:
         self._ends.append(call)
 
-    def gate(self, buckets: Sequence[Sequence[str]], wait, zero, values) -> Gates:
+    def gate(self, buckets: Sequence[Sequence[str]], wait, values) -> Gates:
         if self.gates is not None:
             self.gates.open_all()
-        self.gates = Gates(self, buckets, wait, zero, values)
+        self.gates = Gates(self, buckets, wait, values)
         self.network.before_use = self.gates.before_use
         return self.gates
 
-    def on_zero_grad(self, zero: Callable[[], None]) -> None:
-        self._zero = zero
+    def on_zero_grad(self, call: Callable[[Sequence[str]], None]) -> None:
+        """It removes them."""
 
     def on_step(self, call: Callable[[], None]) -> None:
         self._stepped.append(call)
@@ -255,11 +277,8 @@ class Toy:
             view[...] = own.grad
         own.grad = view
 
-    def zero(self, bucket: LoadedBucket) -> None:
-        bucket.elements[...] = 0
-        self._reduced -= set(bucket.names)
-        for name, view in zip(bucket.names, bucket.views, strict=True):
-            self._of(name).grad = view
+    def gradient(self, name: str) -> np.ndarray | None:
+        return self._of(name).grad
 
     def add(self, name: str, view: np.ndarray) -> None:
         own = self._of(name)
@@ -269,15 +288,20 @@ class Toy:
             view += own.grad
         own.grad = view
 
-    def show(self, bucket: LoadedBucket) -> None:
+    def show(self, bucket: LoadedBucket, names: Collection[str] | None = None) -> None:
         for name, view in zip(bucket.names, bucket.views, strict=True):
-            self._of(name).grad = view
+            if names is None or name in names:
+                self._of(name).grad = view
+
+    def check_announced(self) -> None:
+        """Scripts have no hooks."""
 
     def rates(self, factors: Mapping[str, float]) -> None:
         self.optimizer.factors = dict(factors)
 
     def drop(self, name: str) -> None:
         self._of(name).grad = None
+        self._reduced.discard(name)
 
     def rows(self, name: str, factor: float):
         own = self._of(name)
@@ -300,6 +324,17 @@ class Toy:
             for name, view in zip(bucket.names, bucket.views, strict=True):
                 view[...] = self._of(name).value
                 self._of(name).value = view
+
+    def options(self) -> list[dict[str, float]]:
+        return [{"rate": self.optimizer.rate, "momentum": self.optimizer.momentum}]
+
+    def held(self) -> dict[str, int]:
+        return {name: each.value.nbytes for name, each in self.network.parameters.items()}
+
+    def digests(self, pieces: Sequence[Piece]) -> list[int]:
+        bytes_of = {piece.name: self._of(piece.name).value.reshape(-1).view(np.uint8) for piece in pieces}
+        addresses = {name: each.__array_interface__["data"][0] for name, each in bytes_of.items()}
+        return _native.digests([(addresses[name] + start, stop - start) for name, start, stop in pieces])
 
     def state(self) -> list[StateBytes]:
         return [each.value.reshape(-1).view(np.uint8) for each in self.network.parameters.values()]

@@ -8,9 +8,10 @@ use crate::loan::Lent;
 use crate::programs::{Event, Programs, Told};
 use crate::turns::{Lack, Taken, Turns};
 use hocket_executor::readiness::{Readiness, Schedule};
-use hocket_executor::{Error, Region, now_ns};
+use hocket_executor::{Error, Region, now_ns, panic_text};
 use hocket_trace::Kind;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -94,7 +95,7 @@ impl<P: Programs> Group<P> {
         });
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("hocket-results".into());
-        let thread = thread.spawn(move || own.serve(&arrivals))?;
+        let thread = thread.spawn(move || own.guarded(|| own.serve(&arrivals)))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -345,6 +346,16 @@ impl<P: Programs> Shared<P> {
         for (leaf, lent) in waiting {
             let placed = self.place(buckets, leaf, lent.operand());
             lent.end(placed.as_ref().map(|()| token.as_slice()));
+        }
+    }
+
+    /// What is lent ends if the group's thread panics.
+    fn guarded(&self, act: impl FnOnce()) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
+            self.fail(Error::System(format!(
+                "the thread `hocket-results` panicked: {}",
+                panic_text(&*panic)
+            )));
         }
     }
 

@@ -10,10 +10,10 @@ use hocket_ids::Rank;
 use hocket_protocol::frame::{Data, NO_PROGRAM};
 use hocket_protocol::messages;
 use hocket_protocol::why::Why;
+use hocket_protocol::word::Word;
 use hocket_sync::meeting::Place;
 use hocket_wire::link::{Arrivals, Landing, LinkError, Post, Sent, Sink};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The sink of the link to one peer.
 pub struct Arrival<'a> {
@@ -160,6 +160,19 @@ impl Arrivals for Arrival<'_> {
         self.core.handle_abort(self.peer, rank, why, text)
     }
 
+    fn heard(&mut self, word: Word) -> Result<(), String> {
+        match word {
+            Word::Exit { rank, code } => self.core.handle_exit(rank, code),
+            Word::Inquiry { inquiry, launch } => {
+                self.core.handle_inquiry(self.peer, inquiry, launch);
+                Ok(())
+            }
+            Word::Waits { inquiry, part, rank } => {
+                self.core.handle_waits(self.peer.who.rank, inquiry, part, rank)
+            }
+        }
+    }
+
     fn began(&mut self, epoch: u64) {
         if self.core.elastic && epoch > self.core.epoch {
             self.core.interrupt(&format!("{} has begun epoch {epoch}", self.peer.who));
@@ -185,11 +198,11 @@ impl Sink for Arrival<'_> {
             needed.then(|| Arc::clone(loaded))
         });
         if let Some(loaded) = waiting {
-            let what = format_args!("left the job while `{}` still needs it", loaded.label);
-            self.core.fail(self.peer.failed(Why::Left, Some(loaded.location(None)), what));
+            let what = format_args!(" while `{}` still needs it", loaded.label);
+            self.core.fail(self.peer.left(Some(loaded.location(None)), what));
         }
         if lock(&self.core.messages).needs(rank) {
-            self.core.fail(self.peer.failed(Why::Left, None, "left the job while a message waits for it"));
+            self.core.fail(self.peer.left(None, " while a message waits for it"));
         }
     }
 
@@ -199,7 +212,7 @@ impl Sink for Arrival<'_> {
 
     fn ended(&mut self, ends: Option<&str>, error: &LinkError) {
         // Once we are leaving, a peer may leave without a goodbye.
-        if !self.core.closing.load(Ordering::Acquire) {
+        if !self.core.is_closing() {
             self.core.lose(self.peer, ends, error);
         }
     }

@@ -26,6 +26,8 @@ pub struct Awaited {
     pub instance: u32,
     pub timeout: Duration,
     pub deadline: Instant,
+    /// The question who is at fault, once the deadline has passed.
+    pub inquiry: Option<u32>,
     pub notify: Notify,
 }
 
@@ -33,7 +35,12 @@ impl Awaited {
     /// The last launch so far, whether it is in progress or waits for others.
     pub fn new(loaded: Arc<Loaded>, timeout: Duration, notify: Notify) -> Self {
         let instance = loaded.asked().saturating_sub(1);
-        Self { loaded, instance, timeout, deadline: Instant::now() + timeout, notify }
+        Self { loaded, instance, timeout, deadline: Instant::now() + timeout, inquiry: None, notify }
+    }
+
+    /// Launches that it waits for: all up to that one.
+    pub fn launches(&self) -> u32 {
+        self.instance.saturating_add(1)
     }
 }
 

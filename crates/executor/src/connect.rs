@@ -14,6 +14,7 @@ use hocket_wire::mesh::Own;
 use hocket_wire::poll::Poller;
 use hocket_wire::tcp::Terms;
 use hocket_wire::transports::{Local, link};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 impl Engine {
@@ -63,7 +64,7 @@ impl Engine {
                 opened.map_err(|cause| Error::System(format!("no link to {who}: {cause}")))?;
             port.watch(&poller, ports.len() as u32)?;
             ports.push(Some((rank, port)));
-            known[rank.index()] = Some(Peer { who, link, life });
+            known[rank.index()] = Some(Peer { who, link, life, exit_code: OnceLock::new() });
         }
         if core.peers.set(Peers::new(table, known)).is_err() {
             return Err(Error::Usage("connected already".into()));

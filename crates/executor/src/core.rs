@@ -12,14 +12,17 @@ use crate::lock::lock;
 use crate::message_table::MessageTable;
 use crate::peer::{Peer, Peers};
 use crate::programs::{Programs, first_program};
+use crate::waiting::{GivenUp, Waits};
 use hocket_ids::Rank;
 use hocket_protocol::why::Why;
+use hocket_protocol::word::Word;
 use hocket_trace::Recorder;
 use hocket_wire::bell::Bell;
-use hocket_wire::link::{Message, Post, Receive};
+use hocket_wire::link::{Link, Message, Post, Receive};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -70,8 +73,14 @@ pub struct Core {
     pub completions: Completions,
     /// Collectives in place whose members meet.
     pub meetings: AtomicUsize,
+    /// Who waits for whom.
+    pub waits: Waits,
+    /// The last wait that was over.
+    pub given_up: Mutex<Option<GivenUp>>,
     /// Set once, to stop the threads.
     pub closing: AtomicBool,
+    /// Set before that where the process ends: nothing is computed any more, and the I/O thread answers the others.
+    pub holds: AtomicBool,
     /// Writes the trace.
     pub recorder: Option<Arc<Recorder>>,
     /// Findings since the caller last fetched them.
@@ -119,7 +128,10 @@ impl Core {
             changed: Default::default(),
             completions: Completions::default(),
             meetings: AtomicUsize::new(0),
+            waits: Waits::default(),
+            given_up: Mutex::default(),
             closing: AtomicBool::new(false),
+            holds: AtomicBool::new(false),
             recorder,
             non_finite: Mutex::default(),
         }
@@ -154,29 +166,39 @@ impl Core {
     pub fn gone(&self, loaded: &Loaded) -> Option<Failure> {
         let mut peers = loaded.peers().map(|rank| self.peer(rank));
         let gone = peers.find(|peer| peer.link.has_left())?;
-        let what = format_args!("left the job; `{}` needs it", loaded.label);
+        let what = format_args!("; `{}` needs it", loaded.label);
         let location = Location { program: loaded.number, launch: loaded.launched(), op: None };
-        Some(gone.failed(Why::Left, Some(location), what))
+        Some(gone.left(Some(location), what))
     }
 
     /// Sends a post to a peer.
     pub fn post(&self, peer: &Peer, post: Post) {
-        #[cfg(test)]
-        if self.death.has_come() {
-            return;
-        }
-        if let Err(error) = peer.link.post(post) {
-            self.fail_here(None, format_args!("cannot tell {}: {error}", peer.who));
-        }
+        self.tell(peer, |link| link.post(post));
     }
 
     /// Tells a peer that our receive is ready.
     pub fn invite(&self, peer: &Peer, receive: Receive) {
+        self.tell(peer, |link| link.invite(receive));
+    }
+
+    /// Says a word to a peer.
+    pub fn say(&self, peer: &Peer, word: Word) {
+        self.tell(peer, |link| link.say(word));
+    }
+
+    /// Says a word to all peers.
+    pub fn say_to_all(&self, word: Word) {
+        for peer in self.peers.get().into_iter().flat_map(Peers::all).flatten() {
+            self.say(peer, word);
+        }
+    }
+
+    fn tell(&self, peer: &Peer, what: impl FnOnce(&dyn Link) -> io::Result<()>) {
         #[cfg(test)]
         if self.death.has_come() {
             return;
         }
-        if let Err(error) = peer.link.invite(receive) {
+        if let Err(error) = what(&*peer.link) {
             self.fail_here(None, format_args!("cannot tell {}: {error}", peer.who));
         }
     }
@@ -272,27 +294,36 @@ impl Core {
         if self.elastic && failure.who.rank != self.own.rank {
             return self.note_loss(failure);
         }
-        let (rank, why, what) = (failure.who.rank, failure.why, failure.what.clone());
-        if self.failure.set(failure).is_err() {
+        if self.failure.set(failure.clone()).is_err() {
             return;
         }
-        for peer in self.peers.get().into_iter().flat_map(Peers::all).flatten() {
-            peer.link.abort(rank, why, &what);
-        }
+        self.tell_all(&failure);
         self.note_change();
         // Not `wake`, which would come back here if it fails; the I/O thread looks by itself before long.
         drop(self.bell.waker().wake());
     }
 
+    /// Tells all peers why the job fails.
+    pub fn tell_all(&self, failure: &Failure) {
+        let rank = failure.who.rank;
+        for peer in self.peers.get().into_iter().flat_map(Peers::all).flatten() {
+            if let Some(code) = failure.exit_code {
+                // As below.
+                drop(peer.link.say(Word::Exit { rank, code }));
+            }
+            peer.link.abort(rank, failure.why, &failure.what);
+        }
+    }
+
     /// An operation of this rank failed: "rank 0 on a0: " `what`.
     pub fn fail_here(&self, location: Option<Location>, what: impl fmt::Display) {
         let what = format!("{}: {what}", self.own);
-        self.fail(Failure { who: self.own.clone(), why: Why::Failed, location, what });
+        self.fail(Failure { who: self.own.clone(), why: Why::Failed, exit_code: None, location, what });
     }
 
     /// Whether nothing more starts: the job failed, or the epoch was interrupted.
     pub fn has_stopped(&self) -> bool {
-        self.failure.get().is_some() || self.is_interrupted()
+        self.failure.get().is_some() || self.is_interrupted() || self.holds.load(Ordering::Acquire)
     }
 
     /// The failure, if the job failed; otherwise the interruption, if the epoch was interrupted.

@@ -10,7 +10,7 @@ use crate::instruction::{Action, Instruction};
 use crate::loaded::{Loaded, NonFinite};
 use crate::lock::lock;
 use hocket_protocol::why::Why;
-use hocket_trace::{Kind, Record};
+use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::clock::now_ns;
 use hocket_wire::link::{Message, Post, Receive};
 use hocket_wire::memory::Region;
@@ -51,15 +51,15 @@ impl Core {
         if loaded.instructions().is_empty() {
             self.finish_instance(loaded, loaded.instance());
         }
-        let now_ns = self.traced_now_ns();
+        let now_ns = traced_now_ns(loaded);
         for op in roots {
             self.release(loaded, op, now_ns);
         }
     }
 
-    /// The time for records; reads no clock when none are written.
-    fn traced_now_ns(&self) -> u64 {
-        if self.recorder.is_some() { now_ns() } else { 0 }
+    /// Where what runs is recorded, if it is.
+    fn recorder_of(&self, loaded: &Loaded) -> Option<&Recorder> {
+        self.recorder.as_deref().filter(|_| loaded.is_traced())
     }
 
     /// The dependencies of `op` are met: it may start.
@@ -69,7 +69,7 @@ impl Core {
             return;
         }
         let instance = loaded.instance();
-        if self.recorder.is_some() {
+        if loaded.is_traced() {
             loaded.note_ready(op, now_ns);
         }
         let instruction = &loaded.instructions()[op as usize];
@@ -123,7 +123,7 @@ impl Core {
         let Action::Send(send) = &loaded.instructions()[op as usize].action else {
             unreachable!("only sends pass this gate");
         };
-        if self.recorder.is_some() {
+        if loaded.is_traced() {
             loaded.note_start(op, now_ns());
         }
         let message = Message {
@@ -151,7 +151,10 @@ impl Core {
 
     /// Runs instructions until the rank closes: the main loop of a worker thread.
     pub fn work_until_closed(&self) {
-        while !self.closing.load(Ordering::Acquire) && !self.is_interrupted() {
+        while !self.closing.load(Ordering::Acquire)
+            && !self.is_interrupted()
+            && !self.holds.load(Ordering::Acquire)
+        {
             if !self.work_once() {
                 self.wait_for_work();
             }
@@ -164,7 +167,7 @@ impl Core {
             let done = loaded.scale_part(SCALED_BYTES);
             return if done { self.start_roots(loaded) } else { self.enqueue(loaded, SCALING) };
         }
-        if self.recorder.is_some() {
+        if loaded.is_traced() {
             loaded.note_start(op, now_ns());
         }
         match &loaded.instructions()[op as usize].action {
@@ -213,14 +216,14 @@ impl Core {
         }
         let instance = loaded.instance();
         let instruction = &loaded.instructions()[op as usize];
-        let end_ns = self.traced_now_ns();
+        let end_ns = traced_now_ns(loaded);
         for &next in &instruction.then {
             if loaded.meet(next) {
                 self.release(loaded, next, end_ns);
             }
         }
         // After starting the dependents: nothing waits for a record.
-        if let Some(recorder) = &self.recorder {
+        if let Some(recorder) = self.recorder_of(loaded) {
             recorder.push(&record(loaded, instance, op, instruction, end_ns));
         }
         if loaded.finish(op, instance) {
@@ -229,7 +232,7 @@ impl Core {
     }
 
     fn finish_instance(&self, loaded: &Loaded, instance: u32) {
-        if let Some(recorder) = &self.recorder {
+        if let Some(recorder) = self.recorder_of(loaded) {
             let (ready_ns, start_ns) = loaded.launched_ns();
             recorder.push(&Record {
                 ready_ns,
@@ -280,4 +283,9 @@ fn record(loaded: &Loaded, instance: u32, op: u32, instruction: &Instruction, en
         peer: instruction.peer().map_or(u32::MAX, |peer| peer.0),
         kind: instruction.kind(),
     }
+}
+
+/// The time for records of what runs; reads no clock when none are written.
+fn traced_now_ns(loaded: &Loaded) -> u64 {
+    if loaded.is_traced() { now_ns() } else { 0 }
 }

@@ -5,8 +5,10 @@ use crate::core::Core;
 use crate::engine::{Engine, WAKE};
 use crate::error::Error;
 use crate::loaded::Loaded;
+use crate::waiting::Waiting;
+use crate::waits::NotedWait;
+use hocket_ids::Rank;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 impl Engine {
@@ -45,6 +47,7 @@ impl Engine {
             return Err(Error::Usage(format!("a completion callback waits for `{}`", loaded.label)));
         }
         let deadline = Instant::now() + timeout;
+        let (mut culprits, mut noted): (Option<Vec<Rank>>, _) = (None, None);
         loop {
             if is_complete(&loaded) {
                 return Ok(true);
@@ -52,11 +55,17 @@ impl Engine {
             if let Some(failure) = core.failure() {
                 return Err(failure);
             }
+            if let Some(culprits) = culprits {
+                return Err(core.timed_out(&loaded, timeout, &culprits));
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(core.timed_out(&loaded, timeout));
+                let launch = Some((loaded.number, loaded.instance()));
+                culprits = Some(core.culprits(launch, loaded.awaited(), timeout, || !is_complete(&loaded)));
+                continue;
             }
             core.wait_for_change(left.min(WAKE), || !is_complete(&loaded));
+            noted.get_or_insert_with(|| NotedWait::new(&core, Waiting::Program(program)));
             if interrupted() {
                 return Ok(false);
             }
@@ -85,12 +94,20 @@ impl Engine {
 impl Core {
     /// Calls `notify` when the running launch of `loaded` ends, or at once if nothing is running.
     pub fn on_complete(&self, loaded: Arc<Loaded>, timeout: Duration, notify: Notify) {
-        let has_ended = |loaded: &Loaded| {
-            loaded.is_complete() || self.failure().is_some() || self.closing.load(Ordering::Acquire)
-        };
         let awaited = Awaited::new(loaded, timeout, notify);
+        self.await_end(awaited);
+    }
+
+    fn await_end(&self, awaited: Awaited) {
+        let launches = awaited.launches();
+        let has_ended = |loaded: &Loaded| {
+            loaded.is_complete()
+                || loaded.has_completed(launches)
+                || self.failure().is_some()
+                || self.is_closing()
+        };
         if let Some(awaited) = self.completions.add(awaited, has_ended) {
-            self.end(awaited);
+            self.end(awaited, &[]);
         }
     }
 
@@ -110,26 +127,42 @@ impl Core {
         let failed = self.failure().is_some();
         let now = Instant::now();
         for awaited in self.completions.take(|awaited| failed || awaited.deadline <= now) {
-            self.end(awaited);
+            if failed { self.end(awaited, &[]) } else { self.overdue(awaited) }
+        }
+    }
+
+    /// A deadline has passed: asks who is at fault, or ends what was awaited when that is known.
+    fn overdue(&self, mut awaited: Awaited) {
+        let culprits = if let Some(inquiry) = awaited.inquiry {
+            self.waits.concluded(inquiry, Instant::now())
+        } else {
+            let ranks = awaited.loaded.awaited();
+            let launch = Some((awaited.loaded.number, awaited.instance));
+            awaited.inquiry = self.inquire(launch, ranks.clone(), awaited.timeout);
+            awaited.inquiry.is_none().then_some(ranks)
+        };
+        match culprits {
+            Some(culprits) => self.end(awaited, &culprits),
+            None => self.await_end(awaited),
         }
     }
 
     /// The threads have ended.
     pub fn notify_closed(&self) {
         for awaited in self.completions.take(|_| true) {
-            self.end(awaited);
+            self.end(awaited, &[]);
         }
     }
 
-    fn end(&self, awaited: Awaited) {
+    /// `culprits`: of a wait that is over.
+    fn end(&self, awaited: Awaited, culprits: &[Rank]) {
+        let launches = awaited.launches();
         let Awaited { loaded, timeout, notify, .. } = awaited;
         let outcome = match self.failure() {
-            _ if loaded.is_complete() => Ok(()),
+            _ if loaded.is_complete() || loaded.has_completed(launches) => Ok(()),
             Some(failure) => Err(failure),
-            None if self.closing.load(Ordering::Acquire) => {
-                Err(Error::Usage(format!("closed while `{}` runs", loaded.label)))
-            }
-            None => Err(self.timed_out(&loaded, timeout)),
+            None if self.is_closing() => Err(Error::Usage(format!("closed while `{}` runs", loaded.label))),
+            None => Err(self.timed_out(&loaded, timeout, culprits)),
         };
         self.call(notify, outcome);
     }

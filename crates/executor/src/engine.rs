@@ -6,7 +6,7 @@ use crate::core::{Core, Lasting};
 use crate::error::Error;
 use crate::external::External;
 use crate::fabric;
-use crate::failure::Who;
+use crate::failure::{Failure, Who};
 use crate::instruction::{Action, peers_of};
 use crate::launch::{Begun, Launch};
 use crate::loaded::{Loaded, NonFinite, Sending, Set};
@@ -16,6 +16,8 @@ use crate::peer::Peers;
 use crate::peer_table::LOCAL_WORLD_MAX;
 use crate::sets::{apart, bound, bound_of, scaled_of};
 use crate::threads::Threads;
+use crate::waiting::Waiting;
+use crate::waits::NotedWait;
 use hocket_ids::{BufferId, Rank};
 use hocket_kernels::Function;
 use hocket_program::Program;
@@ -35,7 +37,6 @@ use hocket_wire::shm::mailbox::reserved_bytes;
 use hocket_wire::tcp::Info;
 use hocket_wire::tcp::tls::Credentials;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -83,7 +84,7 @@ impl Engine {
         let recorder = options
             .trace
             .as_ref()
-            .map(|path| Recorder::create(path, options.rank.0, options.world as u32))
+            .map(|wanted| Recorder::create(wanted, options.rank.0, options.world as u32))
             .transpose()?
             .map(Arc::new);
         let tls = options.tls.then(Credentials::new).transpose();
@@ -288,7 +289,8 @@ impl Engine {
                 format!("`{}` has {} sets of memory: there is no set {set}", loaded.label, loaded.sets());
             return Err(Error::Usage(what));
         }
-        let launch = Launch { set, factor, due, asked_ns: now_ns() };
+        let traced = core.recorder.as_ref().is_some_and(|recorder| recorder.is_on());
+        let launch = Launch { set, factor, due, traced, asked_ns: now_ns() };
         if launch.scales() && loaded.has_integers() {
             return Err(Error::Usage(format!("`{}` has integers, which are not scaled", loaded.label)));
         }
@@ -335,6 +337,7 @@ impl Engine {
     ) -> Result<Option<Rank>, Error> {
         let core = self.core();
         let deadline = Instant::now() + timeout;
+        let mut noted = None;
         loop {
             if let Some(peer) = lock(&core.messages).remove_done(number) {
                 return Ok(Some(peer));
@@ -344,9 +347,11 @@ impl Engine {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.give_up_message(number, timeout));
+                let error = self.give_up_message(number, timeout);
+                return lock(&core.messages).remove_done(number).map(Some).ok_or(error);
             }
             core.wait_for_change(left.min(WAKE), || !lock(&core.messages).is_done(number));
+            noted.get_or_insert_with(|| NotedWait::new(&core, Waiting::Message(number)));
             if interrupted() {
                 return Ok(None);
             }
@@ -366,19 +371,6 @@ impl Engine {
             Some(message) => Ok(Some(message)),
             None => core.failure().map_or(Ok(None), Err),
         }
-    }
-
-    /// Withdraws a receive that was offered nothing; the error says whom the message has awaited since `timeout`.
-    pub fn give_up_message(&self, number: u32, timeout: Duration) -> Error {
-        let core = self.core();
-        let (who, waits_for) = core.message_waits_for(number);
-        lock(&core.messages).withdraw(number);
-        let what = format!(
-            "rank {}: a message is not complete after {} s: it waits for {waits_for}",
-            core.own.rank,
-            timeout.as_secs_f64()
-        );
-        Error::Timeout { what, location: None, missing: who.into_iter().collect() }
     }
 
     /// Non-finite findings since the last call.
@@ -407,36 +399,30 @@ impl Engine {
     pub fn mark(&self, kind: Kind, iteration: u32, start_ns: u64, end_ns: u64) {
         if let Some(recorder) = &self.core().recorder {
             let times = Record { ready_ns: start_ns, start_ns, end_ns, ..Record::default() };
-            recorder.push(&Record { instance: iteration, kind, ..times });
+            recorder.mark(&Record { instance: iteration, kind, ..times });
         }
     }
 
     /// Tells all peers why this rank gives up.
     pub fn abort(&self, reason: &str) {
-        self.core().give_up(reason);
+        self.core().give_up(reason, None);
     }
 
-    /// Shuts down in order; idempotent.
-    pub fn close(&self) {
-        let mut threads = lock(&self.threads);
+    /// The same, because of what another rank did.
+    pub fn abort_because(&self, reason: &str, (rank, why): (Rank, Why)) {
+        self.core().give_up(reason, Some((rank, why)));
+    }
+
+    /// The failure to be told if that rank has left the job, and is needed: "rank 2 on b left the job" `what`.
+    pub fn left(&self, rank: Rank, what: &str) -> Option<Failure> {
         let core = self.core();
-        core.closing.store(true, Ordering::Release);
-        // A lost wake-up would only cost the bound of a sleep; the threads check the flag by themselves.
-        drop(core.bell.waker().wake());
-        drop(threads.join());
-        core.notify_closed();
-        drop(lock(&self.listener).take());
-        drop(lock(&self.life).take());
-        if let Some(recorder) = &core.recorder
-            && let Err(error) = recorder.finish()
-        {
-            core.fail_here(None, format_args!("the trace cannot be written: {error}"));
-        }
+        let peer = core.peers.get()?.get(rank)?;
+        peer.link.has_left().then(|| peer.left(None, what))
     }
 
-    /// The failure of the job, if it failed.
-    pub fn failure(&self) -> Option<Error> {
-        self.core().failure()
+    /// Fails the job: all ranks hear of it, and which rank is at fault.
+    pub fn fail(&self, failure: Failure) {
+        self.core().fail(failure);
     }
 
     pub(crate) fn loaded(&self, program: u32) -> Result<Arc<Loaded>, Error> {
@@ -456,13 +442,7 @@ fn check_peer(core: &Core, rank: Rank, region: &Region) -> Result<(), Error> {
     let peer = check_mesh(core)?.get(rank);
     let peer = peer.ok_or_else(|| Error::Usage(format!("a message between rank {own} and rank {rank}")))?;
     if peer.link.has_left() {
-        return Err(core.refused(peer.failed(Why::Left, None, "left the job")));
+        return Err(core.refused(peer.left(None, "")));
     }
     peer.register(region)
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        self.close();
-    }
 }

@@ -1,14 +1,12 @@
 //! Failing the job: an op fails, a peer gives up or a wait ends. Decides which rank is at fault, and words the message.
 
 use crate::core::Core;
-use crate::error::Error;
-use crate::failure::{Failure, Who};
+use crate::failure::Failure;
 use crate::loaded::Loaded;
 use crate::peer::Peer;
 use hocket_ids::Rank;
 use hocket_protocol::why::Why;
 use std::fmt;
-use std::time::Duration;
 
 impl Core {
     /// An op of this rank failed.
@@ -16,52 +14,46 @@ impl Core {
         self.fail_here(Some(loaded.location(Some(op))), format_args!("`{}` op {op}: {what}", loaded.label));
     }
 
-    /// This rank gives up, with its script's own message.
-    pub fn give_up(&self, reason: &str) {
-        let what = reason.to_owned();
-        self.fail(Failure { who: self.own.clone(), why: Why::GaveUp, location: None, what });
+    /// This rank gives up, with its script's own message; because of what another rank did, if `cause` names one.
+    pub fn give_up(&self, reason: &str, cause: Option<(Rank, Why)>) {
+        let peers = self.peers.get().filter(|_| !self.elastic);
+        let other = cause.and_then(|(rank, why)| Some((peers?.get(rank)?, why)));
+        let (who, why, exit_code) = match other {
+            Some((peer, why)) => (peer.who.clone(), why, peer.exit_code.get().copied()),
+            None => (self.own.clone(), Why::GaveUp, None),
+        };
+        self.fail(Failure { who, why, exit_code, location: None, what: reason.to_owned() });
+    }
+
+    /// A rank's process ends with that code.
+    pub fn handle_exit(&self, rank: Rank, code: u8) -> Result<(), String> {
+        if rank == self.own.rank {
+            return Ok(());
+        }
+        let known = self.peers.get().and_then(|peers| peers.get(rank));
+        let peer = known.ok_or_else(|| format!("the end of rank {rank}, which the job does not have"))?;
+        // The first one stays.
+        let _: Result<(), u8> = peer.exit_code.set(code);
+        Ok(())
     }
 
     /// Rank `from` reports that the job failed because of `rank`. The first cause is passed on, not the messenger.
     pub fn handle_abort(&self, from: &Peer, rank: Rank, why: Why, text: &str) -> Result<(), String> {
-        let who = if self.elastic {
+        let (who, exit_code) = if self.elastic {
             // It has failed by itself: the loss of another would not end it.
-            from.who.clone()
+            (from.who.clone(), None)
         } else if rank == self.own.rank {
-            self.own.clone()
+            (self.own.clone(), None)
         } else {
             let known = self.peers.get().and_then(|peers| peers.get(rank));
-            known.ok_or_else(|| format!("blamed rank {rank}, which the job does not have"))?.who.clone()
+            let peer = known.ok_or_else(|| format!("blamed rank {rank}, which the job does not have"))?;
+            (peer.who.clone(), peer.exit_code.get().copied())
         };
         let what = match why {
             Why::GaveUp if rank == from.who.rank => format!("{who} gave up: {text}"),
             _ => text.to_owned(),
         };
-        self.fail(Failure { who, why, location: None, what });
+        self.fail(Failure { who, why, exit_code, location: None, what });
         Ok(())
-    }
-
-    /// The running launch is not complete after `timeout`: names the ranks that it waits for.
-    pub fn timed_out(&self, loaded: &Loaded, timeout: Duration) -> Error {
-        let unfinished = loaded.unfinished();
-        let who = |rank: Rank| &self.peer(rank).who;
-        let each = |&(rank, receiving): &(Rank, bool)| {
-            format!("{} to {}", who(rank), if receiving { "send" } else { "receive" })
-        };
-        let waits_for = match unfinished.is_empty() {
-            false => unfinished.iter().map(each).collect::<Vec<_>>().join(", "),
-            true if loaded.waits_for_library() => "a collective by a library".into(),
-            true => "work of this rank".into(),
-        };
-        let location = loaded.location(None);
-        let mut missing: Vec<Who> = unfinished.iter().map(|&(rank, _)| who(rank).clone()).collect();
-        missing.dedup();
-        let what = format!(
-            "`{}` (launch {}) is not complete after {:.1} s; waits for {waits_for}",
-            loaded.label,
-            location.launch,
-            timeout.as_secs_f64()
-        );
-        Error::Timeout { what, location: Some(location), missing }
     }
 }

@@ -42,6 +42,8 @@ pub struct Failure {
     pub who: Who,
     /// What that rank did, or what happened to it.
     pub why: Why,
+    /// With which exit code that rank's process has ended, if it left in order and said so.
+    pub exit_code: Option<u8>,
     /// Where this rank noticed; `None` if another rank did, or if no program is concerned.
     pub location: Option<Location>,
     /// The message for people, which names the rank; if the rank gave up, only its own message.

@@ -27,7 +27,7 @@ use hocket_wire::shm::mailbox::reserved_bytes;
 use hocket_wire::tcp::{Receiver, Stream, TcpLink};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Tag of the open messages.
@@ -61,7 +61,8 @@ impl World {
         let members = (0..3).map(|member| (Member(member), address.clone())).collect();
         let table = PeerTable::before(Member(0)).next(members).unwrap();
         let link = |rank| Arc::new(TcpLink::new(Rank(rank), 2, 1, false, Arc::clone(&bell)));
-        let peer = |rank| Some(Peer { who: who(rank), link: link(rank), life: None });
+        let peer =
+            |rank| Some(Peer { who: who(rank), link: link(rank), life: None, exit_code: OnceLock::new() });
         assert!(core.peers.set(Peers::new(table, vec![None, peer(1), peer(2)])).is_ok());
         let mut memory = Vec::new();
         for _ in 0..2 {
@@ -76,7 +77,10 @@ impl World {
             memory.push(allocation);
         }
         let running = core.programs.get(0).unwrap();
-        assert_eq!(running.launch(Launch { set: 0, factor: 1.0, due: 0, asked_ns: 0 }), Begun::Now);
+        assert_eq!(
+            running.launch(Launch { set: 0, factor: 1.0, due: 0, traced: false, asked_ns: 0 }),
+            Begun::Now
+        );
         core.start(&running);
         let region = arena.allocate(400).unwrap();
         for from in [Some(Rank(1)), None, Some(Rank(2))] {

@@ -6,6 +6,7 @@
 
 use crate::arrival::Arrival;
 use crate::core::Core;
+use crate::guard::guarded;
 use crate::lock::lock;
 use hocket_ids::Rank;
 use hocket_wire::clock::now_ns;
@@ -17,6 +18,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// The thread's name.
+pub const NAME: &str = "hocket-io";
 /// Instructions run in a turn when there are no workers.
 const TURN_TASKS: usize = 4;
 /// Longest sleep; also bounds how late a failed wake-up is noticed.
@@ -56,15 +59,16 @@ enum End {
 
 /// The main loop of the I/O thread; returns what it owns if another epoch begins.
 pub fn run(core: &Core, mut io: Io) -> Option<Io> {
-    match turns(core, &mut io) {
-        Ok(End::Retired) => return Some(io),
+    match guarded(core, NAME, || turns(core, &mut io)) {
+        Some(Ok(End::Retired)) => return Some(io),
         #[cfg(test)]
-        Ok(End::Dead) => return None,
-        Ok(End::Closing) => {}
-        Err(error) => {
+        Some(Ok(End::Dead)) => return None,
+        Some(Ok(End::Closing)) => {}
+        Some(Err(error)) => {
             core.fail_here(None, format_args!("the I/O thread cannot go on: {error}"));
             core.notify_ended();
         }
+        None => core.notify_ended(),
     }
     #[cfg(test)]
     if core.death.has_come() {
@@ -72,7 +76,7 @@ pub fn run(core: &Core, mut io: Io) -> Option<Io> {
     }
     let Io { poller, mut ports, listener } = io;
     drop(listener);
-    leave(core, &poller, &mut ports);
+    guarded(core, NAME, || leave(core, &poller, &mut ports));
     None
 }
 
@@ -80,7 +84,7 @@ fn turns(core: &Core, io: &mut Io) -> io::Result<End> {
     let Io { poller, ports, .. } = io;
     let sleep_max = ports.iter().flatten().map(|(_, port)| port.pause_max()).fold(SLEEP_MAX, Duration::min);
     let mut idle_since = now();
-    let mut halted = false;
+    let (mut halted, mut held) = (false, false);
     while !core.closing.load(Ordering::Acquire) {
         #[cfg(test)]
         if core.death.has_come() {
@@ -90,11 +94,15 @@ fn turns(core: &Core, io: &mut Io) -> io::Result<End> {
             ports.iter_mut().flatten().for_each(|(_, port)| port.stop());
             core.note_quiet();
         }
+        let holds = core.holds.load(Ordering::Acquire);
+        if holds && !std::mem::replace(&mut held, true) {
+            core.note_quiet();
+        }
         if core.is_retired() {
             core.notify_ended();
             return Ok(End::Retired);
         }
-        let mut busy = launch(core);
+        let mut busy = !holds && launch(core);
         core.notify_ended();
         let mut timeout = sleep_max;
         let now = now();
@@ -147,7 +155,7 @@ fn sleep(core: &Core, poller: &Poller, ports: &mut Ports, timeout: Duration) -> 
     if !timeout.is_zero() {
         // A thread that adds work after this sees the flag and wakes us; work added before, we see now.
         core.bell.sleeping().set();
-        let idle = lock(&core.launches).is_empty()
+        let idle = (lock(&core.launches).is_empty() || core.holds.load(Ordering::Acquire))
             && (core.workers > 0 || !core.has_work() || core.has_stopped())
             && !core.closing.load(Ordering::Acquire)
             && ports.iter().flatten().all(|(_, port)| port.is_idle());

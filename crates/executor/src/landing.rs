@@ -48,7 +48,7 @@ impl Core {
             land => land,
         };
         let landing = Landing { region: receive.landing.region.sub(at, len), land: landing };
-        if self.recorder.is_some() {
+        if loaded.is_traced() {
             loaded.note_start(op, now_ns());
         }
         Ok(landing)

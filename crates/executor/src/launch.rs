@@ -9,6 +9,8 @@ pub struct Launch {
     pub factor: f64,
     /// The iteration that needs it: what is due earlier goes first.
     pub due: u32,
+    /// Whether it is recorded, with all its ops.
+    pub traced: bool,
     /// When it was asked for.
     pub asked_ns: u64,
 }

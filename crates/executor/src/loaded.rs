@@ -120,6 +120,7 @@ pub struct Loaded {
     /// Bytes of the set that were multiplied with it.
     scaled: AtomicU64,
     due: AtomicU32,
+    traced: AtomicBool,
     asked_ns: AtomicU64,
     launched_ns: AtomicU64,
     /// Launches that wait for the running instance.
@@ -157,6 +158,7 @@ impl Loaded {
             factor: AtomicU64::new(1_f64.to_bits()),
             scaled: AtomicU64::new(0),
             due: AtomicU32::new(0),
+            traced: AtomicBool::new(false),
             asked_ns: AtomicU64::new(0),
             launched_ns: AtomicU64::new(0),
             waiting: Mutex::default(),
@@ -247,6 +249,7 @@ impl Loaded {
         self.factor.store(launch.factor.to_bits(), Ordering::Relaxed);
         self.scaled.store(0, Ordering::Relaxed);
         self.due.store(launch.due, Ordering::Relaxed);
+        self.traced.store(launch.traced, Ordering::Relaxed);
         self.asked_ns.store(launch.asked_ns, Ordering::Relaxed);
         self.launched_ns.store(now_ns, Ordering::Relaxed);
     }
@@ -257,6 +260,11 @@ impl Loaded {
         self.flow.start(instructions.iter().map(|instruction| instruction.after));
         let roots = instructions.iter().enumerate().filter(|(_, instruction)| instruction.after == 0);
         roots.map(|(at, _)| at as u32).collect()
+    }
+
+    /// Whether the running instance is recorded.
+    pub fn is_traced(&self) -> bool {
+        self.traced.load(Ordering::Relaxed)
     }
 
     /// Whether the running instance multiplies its set with a factor first.
@@ -420,6 +428,13 @@ impl Loaded {
         waits.sort_unstable();
         waits.dedup();
         waits
+    }
+
+    /// The same ranks alone, ascending.
+    pub fn awaited(&self) -> Vec<Rank> {
+        let mut ranks: Vec<Rank> = self.unfinished().into_iter().map(|(rank, _)| rank).collect();
+        ranks.dedup();
+        ranks
     }
 
     /// The first op of the running instance that waits for `rank`, and whether it waits for a send of that rank.

@@ -15,7 +15,7 @@ impl Core {
     /// Fails the job: the connection to `peer`, between `ends`, ended with `error`.
     pub fn lose(&self, peer: &Peer, ends: Option<&str>, error: &LinkError) {
         self.fail(match error {
-            LinkError::Damaged { frame, damage } => self.damaged(peer, ends, frame, *damage),
+            LinkError::Damaged { frame, damage } => self.damaged(peer, ends, *frame, *damage),
             LinkError::Silent { silence } => {
                 let Some((location, what)) = self.awaited_of(peer.who.rank) else { return };
                 let what = format_args!(
@@ -30,15 +30,28 @@ impl Core {
     }
 
     /// What a user needs to find the faulty part: both ends, and which bytes of which message.
-    fn damaged(&self, peer: &Peer, ends: Option<&str>, frame: &Frame, damage: Damage) -> Failure {
-        let location = match *frame {
-            Frame::Data(Data { program, instance, op, .. })
-            | Frame::ClearToSend { program, instance, op, .. } => {
-                Some(Location { program, launch: instance, op: Some(op) })
-            }
+    fn damaged(&self, peer: &Peer, ends: Option<&str>, frame: Option<Frame>, damage: Damage) -> Failure {
+        let location = match frame {
+            Some(
+                Frame::Data(Data { program, instance, op, .. })
+                | Frame::ClearToSend { program, instance, op, .. },
+            ) => Some(Location { program, launch: instance, op: Some(op) }),
             _ => None,
         };
-        let what = match *frame {
+        let what = frame.map_or_else(|| "the header of a frame".into(), |frame| self.named(&frame));
+        let Damage { wanted, found } = damage;
+        let ends = ends.map_or_else(String::new, |ends| format!(", {ends}"));
+        let what = format!(
+            "{} → {}{ends}: {what} arrived damaged: CRC32C {found:08x}, sent as {wanted:08x}; \
+             check memory, network cards and cables of both hosts",
+            peer.who, self.own,
+        );
+        Failure { who: peer.who.clone(), why: Why::Damaged, exit_code: None, location, what }
+    }
+
+    /// A frame, for people.
+    fn named(&self, frame: &Frame) -> String {
+        match *frame {
             Frame::Data(Data { program: NO_PROGRAM, instance, offset_bytes, payload_bytes, .. }) => {
                 let end = offset_bytes + u64::from(payload_bytes);
                 format!("bytes {offset_bytes}..{end} of message {instance}")
@@ -55,19 +68,12 @@ impl Core {
                 format!("the announcement for op {op} of program {program}, launch {instance},")
             }
             Frame::Offer { send, .. } | Frame::Accept { send, .. } => format!("the offer of message {send}"),
+            Frame::Word(_) => "a word on waits or ends".into(),
             Frame::Abort { .. } | Frame::Bye | Frame::Pushed { .. } => "the peer's last words".into(),
             Frame::Ask | Frame::Alive => "a sign of life".into(),
             Frame::Sum { .. } => "the sum of a piece".into(),
             Frame::Epoch { epoch } => format!("the beginning of epoch {epoch}"),
-        };
-        let Damage { wanted, found } = damage;
-        let ends = ends.map_or_else(String::new, |ends| format!(", {ends}"));
-        let what = format!(
-            "{} → {}{ends}: {what} arrived damaged: CRC32C {found:08x}, sent as {wanted:08x}; \
-             check memory, network cards and cables of both hosts",
-            peer.who, self.own,
-        );
-        Failure { who: peer.who.clone(), why: Why::Damaged, location, what }
+        }
     }
 
     /// What this rank is waiting for from `rank`: the place, if it is in a program, and a text.

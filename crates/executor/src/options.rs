@@ -2,10 +2,10 @@
 
 use crate::fabric::Fabric;
 use hocket_ids::Rank;
+use hocket_trace::Wanted;
 use hocket_wire::life::Lifetime;
 use hocket_wire::shaper::EmulatedLinks;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options for creating a rank's executor.
@@ -25,8 +25,8 @@ pub struct Options {
     pub bind: Vec<IpAddr>,
     /// Native threads: one for I/O, the rest for computing.
     pub threads: usize,
-    /// File to write the event records to.
-    pub trace: Option<PathBuf>,
+    /// File to write the event records to, and of what part of the run.
+    pub trace: Option<Wanted>,
     /// Emulated network, where the kernel's own cannot be shaped.
     pub emulated_links: Option<EmulatedLinks>,
     /// Frames between hosts carry checksums; the same on all ranks.

@@ -9,7 +9,7 @@ use hocket_wire::life::Watch;
 use hocket_wire::link::{Cards, Link};
 use hocket_wire::memory::Region;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Another rank.
 pub struct Peer {
@@ -19,12 +19,27 @@ pub struct Peer {
     pub link: Arc<dyn Link>,
     /// Tells when a neighbour that is watched has ended.
     pub life: Option<Arc<Watch>>,
+    /// With which exit code its process ends, once it or another rank has said so.
+    pub exit_code: OnceLock<u8>,
 }
 
 impl Peer {
     /// An error with this rank at fault: "rank 2 on b0" `what`.
     pub fn failed(&self, why: Why, location: Option<Location>, what: impl fmt::Display) -> Failure {
-        Failure { who: self.who.clone(), why, location, what: format!("{} {what}", self.who) }
+        let exit_code = None;
+        Failure { who: self.who.clone(), why, exit_code, location, what: format!("{} {what}", self.who) }
+    }
+
+    /// It left in order although it is needed: "rank 2 on b left the job" `while_what`.
+    pub fn left(&self, location: Option<Location>, while_what: impl fmt::Display) -> Failure {
+        let exit_code = self.exit_code.get().copied();
+        let failure = match exit_code.filter(|code| *code != 0) {
+            Some(code) => {
+                self.failed(Why::Left, location, format_args!("exited with code {code}{while_what}"))
+            }
+            None => self.failed(Why::Left, location, format_args!("left the job{while_what}")),
+        };
+        Failure { exit_code, ..failure }
     }
 
     /// Whether messages to it may use these cards; the reason where there is one that the two hosts lack.

@@ -188,6 +188,7 @@ fn successor(before: &Core, peers: &Peers, table: PeerTable, change: &Change) ->
             who: who(*new),
             link: Arc::clone(&peer.link),
             life: peer.life.clone(),
+            exit_code: peer.exit_code.clone(),
         });
     }
     let first = core.peers.set(Peers::new(table, known));

@@ -2,7 +2,8 @@
 //! ports are handed on.
 
 use crate::core::Core;
-use crate::io_thread::{Io, run};
+use crate::guard::guarded;
+use crate::io_thread::{Io, NAME, run};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -25,14 +26,16 @@ impl Threads {
     fn start_all(core: &Arc<Core>) -> io::Result<(Self, mpsc::Sender<Io>)> {
         let (give, given) = mpsc::channel::<Io>();
         let of_thread = Arc::clone(core);
-        let io = thread::Builder::new()
-            .name("hocket-io".into())
-            .spawn(move || run(&of_thread, given.recv().ok()?))?;
+        let io =
+            thread::Builder::new().name(NAME.into()).spawn(move || run(&of_thread, given.recv().ok()?))?;
         let mut threads = Self { workers: Vec::new(), io: Some(io) };
         for worker in 0..core.workers {
             let core = Arc::clone(core);
-            let thread = thread::Builder::new().name(format!("hocket-work-{worker}"));
-            threads.workers.push(thread.spawn(move || core.work_until_closed())?);
+            let name = format!("hocket-work-{worker}");
+            let thread = thread::Builder::new().name(name.clone());
+            threads.workers.push(thread.spawn(move || {
+                guarded(&core, &name, || core.work_until_closed());
+            })?);
         }
         Ok((threads, give))
     }

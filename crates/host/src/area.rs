@@ -27,6 +27,8 @@ const CALLS_AT: usize = 128;
 const CALL_BYTES: usize = 64;
 /// Words that identify the owner, written once.
 const CARD_AT: usize = 256;
+/// How many members have left the group: each counts itself in every area, as its last access to it.
+const LEFT_AT: usize = 320;
 /// In the first member's area: the members' claims on the current reduction.
 const CLAIMS_AT: usize = 512;
 const SLOTS_AT: usize = 4096;
@@ -35,7 +37,7 @@ const RESULTS_AT: usize = SLOTS_AT + 2 * SLOT_BYTES;
 pub const AREA_BYTES: usize = RESULTS_AT + 2 * SLOT_BYTES;
 
 /// The area of a member, ours or another's.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Area(Region);
 
 impl Area {
@@ -77,6 +79,16 @@ impl Area {
             | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::TIMEDOUT | rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// A member leaves, and looks at this area no more. Each member calls it once.
+    pub fn leave(&self) {
+        self.left_word().fetch_add(1, Ordering::Release);
+    }
+
+    /// How many members have left.
+    pub fn left(&self) -> u32 {
+        self.left_word().load(Ordering::Acquire)
     }
 
     /// Publishes a call with `barrier`.
@@ -135,6 +147,10 @@ impl Area {
 
     fn sleepers(&self) -> &AtomicU32 {
         self.0.atomic_u32(SLEEPERS_AT)
+    }
+
+    fn left_word(&self) -> &AtomicU32 {
+        self.0.atomic_u32(LEFT_AT)
     }
 
     fn call_word(&self, barrier: u32, at: usize) -> &std::sync::atomic::AtomicU64 {

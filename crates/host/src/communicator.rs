@@ -46,8 +46,8 @@ impl Flat {
     }
 }
 
-/// Called every 50 ms during waits; an error ends the wait.
-pub type Watch<'a> = &'a mut dyn FnMut() -> Option<String>;
+/// Called every 50 ms during waits, with the awaited rank where it is one; a reason ends the wait.
+pub type Watch<'a> = &'a mut dyn FnMut(Option<Rank>) -> Option<String>;
 
 /// This rank's end of a group. All members are made with the same members in the same order.
 #[derive(Debug)]
@@ -122,6 +122,13 @@ impl Communicator {
     /// Sets the time limit of further waits.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+    }
+
+    /// Leaves the group after its last call. Others may still be in theirs, and read our area: its memory must last
+    /// until [`Departure::is_over`].
+    pub fn leave(self) -> Departure {
+        self.areas.iter().for_each(Area::leave);
+        Departure { area: self.areas[self.own].clone(), members: self.len() as u32 }
     }
 
     /// Returns after every member has called.
@@ -206,7 +213,7 @@ impl Communicator {
                 continue;
             }
             let ask = || {
-                given_up = (step.watch)();
+                given_up = (step.watch)(Some(self.ranks[at]));
                 let now = Instant::now();
                 given_up.is_some() || now >= *deadline.get_or_insert(now + self.timeout)
             };
@@ -244,6 +251,20 @@ impl Communicator {
     }
 }
 
+/// The area of a member that has left.
+#[derive(Debug)]
+pub struct Departure {
+    area: Area,
+    members: u32,
+}
+
+impl Departure {
+    /// Whether all members have left: nobody looks at the area any more. False for good if one has died.
+    pub fn is_over(&self) -> bool {
+        self.area.left() == self.members
+    }
+}
+
 /// A collective in progress.
 pub(crate) struct Step<'a> {
     call: Call,
@@ -253,7 +274,7 @@ pub(crate) struct Step<'a> {
 impl Step<'_> {
     /// The reason to give up, if there is one.
     pub fn watch(&mut self) -> Option<String> {
-        (self.watch)()
+        (self.watch)(None)
     }
 
     /// The call.

@@ -20,6 +20,6 @@ mod waiting;
 
 pub use area::AREA_BYTES;
 pub use call::What;
-pub use communicator::{Communicator, Flat, Member};
+pub use communicator::{Communicator, Departure, Flat, Member, Watch};
 pub use error::Error;
 pub use waiting::Patience;

@@ -71,19 +71,19 @@ fn all_reduce_of_any_length() {
         ranks(members, |own, group, arena| {
             for elements in LENGTHS {
                 let mut bytes = input(own, elements);
-                group.all_reduce(&mut bytes, SUM, &mut || None).unwrap();
+                group.all_reduce(&mut bytes, SUM, &mut |_| None).unwrap();
                 assert!(bytes == total(members, elements), "{members} ranks, {elements} elements");
                 let bucket = arena.allocate((elements * 4).max(1)).unwrap();
                 let bucket = &mut bucket.region().as_bytes_mut()[..elements * 4];
                 bucket.copy_from_slice(&input(own, elements));
-                group.all_reduce(bucket, SUM, &mut || None).unwrap();
+                group.all_reduce(bucket, SUM, &mut |_| None).unwrap();
                 assert!(
                     bucket == total(members, elements),
                     "{members} ranks, {elements} registered elements"
                 );
                 let mut bytes = input(own, elements);
                 let root = elements % members;
-                group.reduce(&mut bytes, SUM, root, &mut || None).unwrap();
+                group.reduce(&mut bytes, SUM, root, &mut |_| None).unwrap();
                 let expected = if own == root { total(members, elements) } else { input(own, elements) };
                 assert!(bytes == expected, "{members} ranks, {elements} elements to {root}");
             }
@@ -110,7 +110,7 @@ fn the_limits_of_flat_reductions_change_no_result() {
                     } else {
                         &mut plain[..]
                     };
-                    group.all_reduce(bytes, SUM, &mut || None).unwrap();
+                    group.all_reduce(bytes, SUM, &mut |_| None).unwrap();
                     assert!(bytes == total(3, elements), "{elements} elements, {registered} registered");
                 }
             }
@@ -129,39 +129,39 @@ fn pieces_arrive_where_they_belong() {
                     (0..members).map(|from| vec![0; piece(from, 0).len()]).collect();
                 {
                     let mut outputs: Vec<&mut [u8]> = outputs.iter_mut().map(|each| &mut each[..]).collect();
-                    group.all_gather(&piece(own, 0), &mut outputs, &mut || None).unwrap();
+                    group.all_gather(&piece(own, 0), &mut outputs, &mut |_| None).unwrap();
                 }
                 assert!((0..members).all(|from| outputs[from] == piece(from, 0)));
                 let inputs: Vec<Vec<u8>> = (0..members).map(|to| piece(own, to)).collect();
                 let inputs: Vec<&[u8]> = inputs.iter().map(|each| &each[..]).collect();
                 {
                     let mut outputs: Vec<&mut [u8]> = outputs.iter_mut().map(|each| &mut each[..]).collect();
-                    group.all_to_all(&inputs, &mut outputs, &mut || None).unwrap();
+                    group.all_to_all(&inputs, &mut outputs, &mut |_| None).unwrap();
                 }
                 assert!((0..members).all(|from| outputs[from] == piece(from, own)));
                 let root = elements % members;
                 let mut bytes = input(own, elements);
-                group.broadcast(&mut bytes, root, &mut || None).unwrap();
+                group.broadcast(&mut bytes, root, &mut |_| None).unwrap();
                 assert!(bytes == input(root, elements));
                 let mut output = vec![0; piece(root, own).len()];
                 let given: &[&[u8]] = if own == root { &inputs } else { &[] };
-                group.scatter(given, &mut output, root, &mut || None).unwrap();
+                group.scatter(given, &mut output, root, &mut |_| None).unwrap();
                 assert!(output == piece(root, own));
                 let mut gathered: Vec<&mut [u8]> = if own == root {
                     outputs.iter_mut().map(|each| &mut each[..]).collect()
                 } else {
                     Vec::new()
                 };
-                group.gather(&piece(own, 1), &mut gathered, root, &mut || None).unwrap();
+                group.gather(&piece(own, 1), &mut gathered, root, &mut |_| None).unwrap();
                 assert!(own != root || (0..members).all(|from| outputs[from] == piece(from, 1)));
                 let inputs: Vec<Vec<u8>> = (0..members).map(|to| input(own + to, elements)).collect();
                 let inputs: Vec<&[u8]> = inputs.iter().map(|each| &each[..]).collect();
                 let mut output = vec![0; elements * 4];
-                group.reduce_scatter(&inputs, &mut output, SUM, &mut || None).unwrap();
+                group.reduce_scatter(&inputs, &mut output, SUM, &mut |_| None).unwrap();
                 let sum =
                     |at: usize| (0..members).map(|from| ((at * 7 + (from + own) * 3) % 64) as f32).sum();
                 assert!(output == floats((0..elements).map(sum)));
-                group.barrier(&mut || None).unwrap();
+                group.barrier(&mut |_| None).unwrap();
             }
         });
     }
@@ -172,8 +172,8 @@ fn pieces_arrive_where_they_belong() {
 fn different_calls_are_named_by_all() {
     let outcomes = ranks(2, |own, group, _| {
         let mut bytes = vec![0; 8 + own * 4];
-        let first = group.all_reduce(&mut bytes, SUM, &mut || None);
-        (first, group.barrier(&mut || None))
+        let first = group.all_reduce(&mut bytes, SUM, &mut |_| None);
+        (first, group.barrier(&mut |_| None))
     });
     for (first, second) in outcomes {
         let text = first.unwrap_err().to_string();
@@ -188,7 +188,7 @@ fn different_calls_are_named_by_all() {
 fn who_does_not_come_is_named() {
     let outcomes = ranks(3, |own, group, _| {
         group.set_timeout(Duration::from_millis(300));
-        if own == 1 { Ok(()) } else { group.barrier(&mut || None) }
+        if own == 1 { Ok(()) } else { group.barrier(&mut |_| None) }
     });
     let text = outcomes[0].clone().unwrap_err().to_string();
     assert_eq!(text, "barrier of 0 bytes: not complete within the timeout of 0.3 s; rank 1 did not come");
@@ -196,8 +196,28 @@ fn who_does_not_come_is_named() {
         ranks(
             2,
             |own, group, _| {
-                if own == 1 { Ok(()) } else { group.barrier(&mut || Some("the job failed".into())) }
+                if own == 1 { Ok(()) } else { group.barrier(&mut |_| Some("the job failed".into())) }
             },
         );
     assert!(matches!(&outcomes[0], Err(Error::GivenUp { why, .. }) if why == "the job failed"));
+}
+
+/// An area that is freed while another member is in the last call reads as zeros, and that member waits for ever.
+#[test]
+fn an_area_is_needed_until_all_members_have_left() {
+    let arena = Arena::new(0).unwrap();
+    let places = [(); 2].map(|()| arena.allocate(AREA_BYTES).unwrap());
+    let flat = Flat { registered_bytes: 0, other_bytes: 0 };
+    let [first, second] = [0, 1].map(|own| {
+        let member = |at: usize| Member {
+            rank: Rank::from_index(at),
+            area: places[at].region().clone(),
+            arena: Arc::clone(arena.mapping()),
+        };
+        Communicator::new(vec![member(0), member(1)], own, Duration::from_secs(20), flat).unwrap()
+    });
+    let early = first.leave();
+    assert!(!early.is_over(), "the second member may still read it");
+    let late = second.leave();
+    assert!(early.is_over() && late.is_over());
 }

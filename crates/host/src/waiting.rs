@@ -51,7 +51,8 @@ impl Patience {
                 return Ok(true);
             }
             if give_up() {
-                return Ok(false);
+                // The owner may have left since, after it has arrived.
+                return Ok(has_come(area.arrived(), barrier));
             }
             area.sleep(seen, SLEEP)?;
         }

@@ -3,6 +3,7 @@
 use hocket_ids::Rank;
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use hocket_protocol::why::Why;
+use hocket_protocol::word::{Part, Word};
 
 pub fn run(bytes: &[u8]) {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return };
@@ -24,6 +25,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Frame::Epoch { epoch: 2 },
         Frame::Sum { tag: 1, crc32c: 2 },
         Frame::Pushed { pieces: 3 },
+        Frame::Word(Word::Exit { rank: Rank(1), code: 3 }),
+        Frame::Word(Word::Inquiry { inquiry: 1, launch: Some((2, 3)) }),
+        Frame::Word(Word::Waits { inquiry: 1, part: Part::Working, rank: Some(Rank(2)) }),
     ]
     .map(|frame| frame.encode().to_vec())
     .to_vec()

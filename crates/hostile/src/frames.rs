@@ -5,6 +5,7 @@ use hocket_ids::Rank;
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{ABORT_BYTES_MAX, Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use hocket_protocol::why::Why;
+use hocket_protocol::word::{Part, Word};
 
 /// Marsaglia's xorshift64.
 pub struct Random(u64);
@@ -31,6 +32,20 @@ impl Random {
     }
 }
 
+/// A word of that launch, or of another rank's.
+fn word(random: &mut Random, launch: (u32, u32)) -> Word {
+    let rank = Rank(random.one_of(&[0, 1, 2, 3, u32::MAX - 1]));
+    let inquiry = random.one_of(&[0, 1, 1 << 32, (1 << 32) + 1, u64::MAX]);
+    match random.below(3) {
+        0 => Word::Exit { rank, code: random.next() as u8 },
+        1 => Word::Inquiry { inquiry, launch: (random.below(3) > 0).then_some(launch) },
+        _ => {
+            let part = random.one_of(&[Part::Absent, Part::Working, Part::Done]);
+            Word::Waits { inquiry, part, rank: (random.below(3) > 0).then_some(rank) }
+        }
+    }
+}
+
 /// A frame, and the bytes that follow it; `message_tag` is the tag of open messages.
 pub fn frame(random: &mut Random, message_tag: u64, bytes: &mut Vec<u8>) {
     bytes.clear();
@@ -38,7 +53,7 @@ pub fn frame(random: &mut Random, message_tag: u64, bytes: &mut Vec<u8>) {
     let instance = random.one_of(&[0, 0, 0, 0, 1, 2, u32::MAX, u32::MAX - 1]);
     let payload_bytes = random.one_of(&[0, 1, 2, 4, 100, 200, 400, 400, PAYLOAD_BYTES_MAX as u32, u32::MAX]);
     let offset_bytes = random.one_of(&[0, 0, 0, 2, 4, 100, 400, u64::MAX, u64::MAX - 400]);
-    let mut header = match random.below(14) {
+    let mut header = match random.below(15) {
         0 => std::array::from_fn(|_| random.next() as u8),
         1..7 => Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes }).encode(),
         7 | 8 => Frame::ClearToSend { program, instance, op, tag: offset_bytes }.encode(),
@@ -51,6 +66,7 @@ pub fn frame(random: &mut Random, message_tag: u64, bytes: &mut Vec<u8>) {
             let bytes = random.one_of(&[400, 400, 0, 8, u64::MAX]);
             Frame::Offer { send: op, tag: random.one_of(&[message_tag, 0]), bytes }.encode()
         }
+        13 => Frame::Word(word(random, (program, instance))).encode(),
         12 => Frame::Accept { send: random.below(6) as u32, receive: instance, tag: 0 }.encode(),
         _ => random
             .one_of(&[

@@ -2,7 +2,7 @@
 
 use hocket_ids::Member;
 use hocket_protocol::membership::codec::{MESSAGE_BYTES_MAX, first};
-use hocket_protocol::membership::{Decision, Ending, Kind, Note, Order, Report};
+use hocket_protocol::membership::{Decision, Ending, Kind, Note, Order, Report, Script};
 use std::time::Duration;
 
 pub fn run(bytes: &[u8]) {
@@ -21,7 +21,13 @@ pub fn run(bytes: &[u8]) {
 
 pub fn seeds() -> Vec<Vec<u8>> {
     let members = vec![Member(3), Member(1)];
-    let report = Report { epoch: Some(3), steps: Some(9), prepared: true, suspects: vec![Member(2)] };
+    let report = Report {
+        epoch: Some(3),
+        steps: Some(9),
+        prepared: true,
+        script: Script::Waits,
+        suspects: vec![Member(2)],
+    };
     let decision = Decision {
         epoch: 4,
         base: 3,
@@ -51,6 +57,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             lost: lost.clone(),
         }),
         Order::End(Ending::StateLost { lost }),
+        Order::End(Ending::Stuck { members: 2, steps: 9 }),
         Order::End(Ending::OldJournal { member: Member(1), epoch: 5, newest: 4 }),
         Order::End(Ending::Contradiction { steps: 9, member: Member(1), report }),
     ];

@@ -6,6 +6,7 @@ use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{Data, Frame};
 use hocket_protocol::why::Why;
+use hocket_protocol::word::Word;
 use hocket_wire::link::{Arrivals, Land, Landing, LinkError, Post};
 use hocket_wire::memory::{Allocation, Arena};
 use hocket_wire::tcp::{Receiver, Stream};
@@ -91,7 +92,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
                 bytes.extend(header);
                 bytes.extend(payload);
             }
-            for frame in [Frame::Ask, Frame::Offer { send: 1, tag: 2, bytes: 3 }, Frame::Bye] {
+            let exit = Frame::Word(Word::Exit { rank: Rank(1), code: 3 });
+            for frame in [Frame::Ask, Frame::Offer { send: 1, tag: 2, bytes: 3 }, exit, Frame::Bye] {
                 let mut header = frame.encode();
                 if checksums {
                     seal(&mut header, &[]);

@@ -4,7 +4,7 @@
 //! bucket is done when each of its links has served it and those before it, and not before the time that it needs
 //! alone, `head + max(busiest link, stall + slowest round) + tail` (alpha-beta with pipelining, Thakur et al. 2005,
 //! section 2; the round is the cycle time of the ring's event graph). Every term falls when a link gets faster, so a
-//! better network is never predicted slower.
+//! better network is never predicted slower; owners, which wait for what fair links bring them late (`fair.rs`), are the exception.
 //!
 //! Budget: 250 ns per bucket. Terms linear in the elements are prepared once per route; only those links and engines
 //! are evaluated that are not dominated by another on every route.

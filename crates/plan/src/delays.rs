@@ -1,6 +1,6 @@
 //! The delays of one bucket that pipelining leaves, besides the busiest link.
 
-use crate::constants::MESSAGE_S;
+use crate::constants::{MESSAGE_S, TCP_S_PER_BYTE};
 use crate::network::Network;
 use crate::route::{Route, Stream};
 use hocket_algorithms::Stage;
@@ -80,28 +80,42 @@ impl Delays {
     }
 }
 
-/// Streams that run at the same time: those that cross a link share it.
+/// Streams that run at the same time: those that cross a link share it, and those of a rank its engine.
 struct Sharing<'a> {
     route: &'a Route,
     network: &'a Network,
+    /// By link.
     crossing: Vec<u32>,
+    /// By rank, of those between hosts.
+    ending: Vec<u32>,
 }
 
 impl<'a> Sharing<'a> {
     fn new(streams: &[(u32, &Stream)], route: &'a Route, network: &'a Network) -> Self {
-        let mut crossing = vec![0; network.links()];
+        let (mut crossing, mut ending) = (vec![0; network.links()], vec![0; network.world()]);
         for (_, stream) in streams {
             network.path(stream.from, stream.to).iter().for_each(|&link| crossing[link as usize] += 1);
+            if network.is_remote(stream.from, stream.to) {
+                for rank in [stream.from, stream.to] {
+                    ending[rank as usize] += 1;
+                }
+            }
         }
-        Self { route, network, crossing }
+        Self { route, network, crossing, ending }
     }
 
-    /// One element over the path, with its share of each link.
+    /// One element over the path, with its share of each link and of both ends' engines.
     fn element_s(&self, stream: &Stream) -> f64 {
-        let bits = 8.0 * self.route.wire_bytes(stream.from, stream.to);
-        let path = self.network.path(stream.from, stream.to).iter();
-        path.map(|&link| bits * f64::from(self.crossing[link as usize]) / self.network.bit_per_s(link))
-            .fold(0.0, f64::max)
+        let (from, to) = (stream.from, stream.to);
+        let bytes = self.route.wire_bytes(from, to);
+        let ends = if self.network.is_remote(from, to) { &[from, to][..] } else { &[] };
+        let engines = ends.iter().map(|&rank| TCP_S_PER_BYTE * f64::from(self.ending[rank as usize]));
+        let links = self
+            .network
+            .path(from, to)
+            .iter()
+            .map(|&link| 8.0 * f64::from(self.crossing[link as usize]) / self.network.bit_per_s(link));
+        bytes * links.chain(engines).fold(0.0, f64::max)
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a bucket's gradients reach all ranks: the messages between the members of a route.
 
+use crate::constants::{COPY_S_PER_BYTE, REDUCE_S_PER_BYTE};
 use crate::network::{Network, PlanError};
 use hocket_algorithms::{Algorithm, Counts, Kind, Owned};
 use std::sync::Arc;
@@ -15,27 +16,34 @@ pub enum Exchange {
     /// Some members own a part each, which all others push to. They send back the mean, or the updated values, of equal
     /// size.
     Owned(Owned),
-    /// Rows of a sparse gradient: every member gets those of all others.
+    /// Rows of a gradient: every member gets those of all others.
     Gathered(Gathered),
 }
 
-/// Rows that a worker's batch has touched.
+/// Rows of all members, by an algorithm of all-gathers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gathered {
     /// How they are gathered.
     pub algorithm: Algorithm,
+    /// What is gathered.
+    pub rows: Rows,
+}
+
+/// Rows of a gradient that a worker's batch has touched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rows {
     /// The share of all rows that one worker has touched.
     pub density: f64,
-    /// Elements of a row.
+    /// Bytes of a row.
     pub row_bytes: f64,
+    /// Whether the gradient is dense: every member zeroes it, and adds all rows to it.
+    pub table: bool,
 }
 
 /// The traffic of an exchange: the flows, and the factor on their elements' shares.
 pub struct Sent {
     pub counts: Arc<Counts>,
     pub scale: f64,
-    /// Whether every arriving element is added to another.
-    pub adds: bool,
 }
 
 impl Exchange {
@@ -44,29 +52,45 @@ impl Exchange {
         match self {
             Self::AllReduce(algorithm) => {
                 let counts = network.counts(algorithm, Kind::AllReduce, n)?;
-                Ok(Sent { counts, scale: 1.0, adds: false })
+                Ok(Sent { counts, scale: 1.0 })
             }
             Self::Owned(owned) => {
                 if owned.shares.len() != n {
                     return Err(PlanError::Exchange("owners are not among the members of its order"));
                 }
-                Ok(Sent {
-                    counts: Arc::new(Counts::of_owned(owned, owned.even_elements())?),
-                    scale: 1.0,
-                    adds: false,
-                })
+                let counts = Arc::new(Counts::of_owned(owned, owned.even_elements())?);
+                Ok(Sent { counts, scale: 1.0 })
             }
-            Self::Gathered(rows) => {
+            Self::Gathered(Gathered { algorithm, rows }) => {
                 rows.check()?;
-                let counts = network.counts(&rows.algorithm, Kind::AllGather, n)?;
+                let counts = network.counts(algorithm, Kind::AllGather, n)?;
                 let scale = n as f64 * rows.density * (1.0 + ROW_NUMBER_BYTES / rows.row_bytes);
-                Ok(Sent { counts, scale, adds: true })
+                Ok(Sent { counts, scale })
             }
+        }
+    }
+
+    /// Whether a member looks through its gradient for what is not finite.
+    pub fn inspects(&self, member: usize) -> bool {
+        match self {
+            Self::AllReduce(_) => true,
+            Self::Owned(owned) => member < owned.workers,
+            Self::Gathered(_) => false,
+        }
+    }
+
+    /// Engine seconds of each of `n` members for a byte of the bucket, before the first message and after the last.
+    pub fn beside_s_per_byte(&self, n: usize) -> f64 {
+        match self {
+            Self::Gathered(Gathered { rows, .. }) if rows.table => {
+                COPY_S_PER_BYTE + n as f64 * rows.density * REDUCE_S_PER_BYTE
+            }
+            _ => 0.0,
         }
     }
 }
 
-impl Gathered {
+impl Rows {
     fn check(&self) -> Result<(), PlanError> {
         if !(self.density > 0.0 && self.density <= 1.0 && self.row_bytes >= 1.0) {
             return Err(PlanError::Exchange("rows are no share of a tensor's"));

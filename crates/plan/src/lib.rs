@@ -8,20 +8,27 @@ mod constants;
 mod cost;
 mod delays;
 mod exchange;
+mod fair;
+mod found;
 pub mod knapsack;
 mod moves;
 mod network;
+mod packing;
 mod problem;
 mod proposals;
 mod route;
 pub mod schedules;
 mod search;
 mod seeds;
+mod shape;
 mod timeline;
+mod volume;
 
-pub use constants::{BUCKET_S, CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE};
+pub use constants::{
+    BUCKET_S, CAST_S_PER_BYTE, COPY_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE,
+};
 pub use cost::{Cost, Launch, Step};
-pub use exchange::{Exchange, Gathered};
+pub use exchange::{Exchange, Gathered, Rows};
 pub use hocket_algorithms::{Owned, Via};
 pub use network::{Network, PlanError};
 pub use problem::{Factors, Model, Overlap, Problem, Variable};

@@ -7,6 +7,7 @@ use crate::network::{Network, PlanError};
 use crate::proposals::{Class, Proposal, Setting, proposals};
 use crate::route::Route;
 use crate::timeline::{Outcome, Piece};
+use crate::volume::least_s_per_byte;
 use std::rc::Rc;
 
 /// A gradient.
@@ -91,6 +92,10 @@ pub struct Problem {
     pub fitting: Vec<Vec<usize>>,
     /// By class: those that no other dominates.
     pub live: Vec<Vec<usize>>,
+    /// By class: seconds that each element takes at least, whatever its route.
+    pub least_s: Vec<f64>,
+    /// Between the two nearest hosts.
+    pub latency_s: f64,
     /// By class and proposal: the route.
     routes: Vec<Vec<Option<usize>>>,
     factors: Vec<Factors>,
@@ -106,7 +111,7 @@ impl Problem {
     ) -> Result<Self, PlanError> {
         check(&model)?;
         let sparse = model.classes.iter().any(|class| class.rows.is_some());
-        let proposals = proposals(network, setting, sparse)?;
+        let proposals = proposals(network, setting, sparse, dense(&model))?;
         let (mut all, mut routes): (Vec<Route>, _) = (Vec::new(), Vec::new());
         for class in &model.classes {
             let mut place = |proposal: &Proposal| {
@@ -128,7 +133,10 @@ impl Problem {
             .collect();
         let backward = backward(&model.variables);
         let live = fitting.clone();
-        let mut made = Self { model, proposals, backward, cost, fitting, live, routes, factors };
+        let least_s = least(network, setting, &model.classes);
+        let latency_s = nearest_s(network);
+        let mut made =
+            Self { model, proposals, backward, cost, fitting, live, least_s, latency_s, routes, factors };
         for class in 0..made.live.len() {
             made.live[class] = made.not_dominated(class)?;
         }
@@ -277,6 +285,35 @@ impl Problem {
             .map(|(_, size)| *size)
             .collect())
     }
+}
+
+/// By class: seconds of an element whatever its route, in its shortest form on the wire.
+fn least(network: &Network, setting: &Setting, classes: &[Class]) -> Vec<f64> {
+    let byte_s = least_s_per_byte(network, &setting.racks, setting.workers);
+    let shortest = setting.codecs.iter().map(|codec| codec.item_bytes).fold(f64::INFINITY, f64::min);
+    let of = |class: &Class| {
+        // All workers may have touched the same rows.
+        let sent = class.rows.map_or(1.0, |rows| rows.density.min(1.0));
+        byte_s * class.item_bytes.min(shortest) * sent
+    };
+    classes.iter().map(of).collect()
+}
+
+fn nearest_s(network: &Network) -> f64 {
+    let ranks = 0..network.world() as u32;
+    let pairs = ranks.clone().flat_map(|from| ranks.clone().map(move |to| (from, to)));
+    let remote = pairs.filter(|&(from, to)| network.is_remote(from, to));
+    remote.map(|(from, to)| network.latency_s(from, to)).fold(f64::INFINITY, f64::min)
+}
+
+/// Of the class with most bytes: those of an element, and how many there are.
+fn dense(model: &Model) -> (f64, f64) {
+    let elements = |class: usize| -> f64 {
+        let own = model.variables.iter().filter(|variable| variable.class == class);
+        own.map(|variable| variable.elements as f64).sum()
+    };
+    let sizes = model.classes.iter().enumerate().map(|(at, class)| (class.item_bytes, elements(at)));
+    sizes.max_by(|one, other| (one.0 * one.1).total_cmp(&(other.0 * other.1))).unwrap_or((1.0, 1.0))
 }
 
 fn check(model: &Model) -> Result<(), PlanError> {

@@ -1,8 +1,10 @@
 //! The routes that a search may use: every algorithm that fits, owners of several kinds, orders and codecs.
 
-use crate::exchange::{Exchange, Gathered};
+use crate::exchange::{Exchange, Gathered, Rows};
+use crate::found::found;
 use crate::network::{Network, PlanError};
 use crate::route::{Codec, Route};
+use crate::shape::greatest_common_divisor;
 use hocket_algorithms::{Algorithm, Group, Kind, Owned, Via, fitting};
 use std::collections::{BTreeSet, HashSet};
 
@@ -34,10 +36,15 @@ pub struct Setting {
     pub shared_chunk_bytes: f64,
     /// Names under which algorithms are measured, and `owned` for owners; none: all that fit.
     pub admitted: Option<HashSet<String>>,
+    /// Whether a search proposes routes, too.
+    pub searched: bool,
+    /// Of that search's random choices.
+    pub seed: u64,
 }
 
 impl Setting {
-    fn admits(&self, name: &str) -> bool {
+    /// Whether routes of that name may be proposed.
+    pub fn admits(&self, name: &str) -> bool {
         self.admitted.as_ref().is_none_or(|names| names.contains(name))
     }
 }
@@ -77,8 +84,8 @@ impl Proposal {
     /// For a type of tensors; none where it does not fit the type.
     pub fn route(&self, class: &Class, codecs: &[Codec]) -> Option<Route> {
         let exchange = match (&self.exchange, class.rows) {
-            (Exchange::Gathered(rows), Some((density, row_bytes))) => {
-                Exchange::Gathered(Gathered { density, row_bytes, algorithm: rows.algorithm.clone() })
+            (Exchange::Gathered(gathered), Some(rows)) => {
+                Exchange::Gathered(Gathered { algorithm: gathered.algorithm.clone(), rows })
             }
             (Exchange::Gathered(_), None) => return None,
             (other, _) => other.clone(),
@@ -103,12 +110,19 @@ impl Proposal {
 pub struct Class {
     /// Of an element.
     pub item_bytes: f64,
-    /// Where gradients are sparse: of all rows, those that a worker's batch touches, and the bytes of a row.
-    pub rows: Option<(f64, f64)>,
+    /// Where gradients may travel as rows.
+    pub rows: Option<Rows>,
 }
 
 /// All proposals, simplest first, none twice.
-pub fn proposals(network: &Network, setting: &Setting, sparse: bool) -> Result<Vec<Proposal>, PlanError> {
+///
+/// `dense`: bytes of an element, and how many elements, of most gradients that travel as they are.
+pub fn proposals(
+    network: &Network,
+    setting: &Setting,
+    sparse: bool,
+    dense: (f64, f64),
+) -> Result<Vec<Proposal>, PlanError> {
     if setting.racks.len() != network.world() || setting.workers > network.world() || setting.workers == 0 {
         return Err(PlanError::Network("racks or workers are not of its ranks"));
     }
@@ -116,6 +130,10 @@ pub fn proposals(network: &Network, setting: &Setting, sparse: bool) -> Result<V
     if setting.workers > 1 {
         if setting.admits("owned") {
             plain.extend(owners(network, setting));
+        }
+        if setting.searched {
+            let (item_bytes, elements) = dense;
+            plain.extend(found(network, setting, &plain, item_bytes, elements)?);
         }
         if sparse {
             plain.extend(gathers(setting));
@@ -310,13 +328,11 @@ fn filled(speeds: &[f64], workers: usize) -> Option<Vec<u32>> {
     Some(whole.iter().map(|share| share / divisor).collect())
 }
 
-fn greatest_common_divisor(one: u32, other: u32) -> u32 {
-    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
-}
-
 fn gathers(setting: &Setting) -> Vec<Proposal> {
     let orders = setting.orders.iter().filter(|order| order.algorithm.is_none());
-    let rows = |algorithm| Exchange::Gathered(Gathered { algorithm, density: 1.0, row_bytes: 1.0 });
+    // Of which rows, classes say.
+    let any = Rows { density: 1.0, row_bytes: 1.0, table: false };
+    let rows = |algorithm| Exchange::Gathered(Gathered { algorithm, rows: any });
     let ring =
         |order: &Order| proposal(rows(Algorithm::Ring), order.ranks.clone(), order.rule.clone(), setting);
     let mut found: Vec<Proposal> = orders.map(ring).collect();

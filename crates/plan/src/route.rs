@@ -3,11 +3,12 @@
 //! Everything is linear in the elements, except messages: one shorter than a chunk costs as much as a chunk. Flows
 //! whose messages have equal shares of the elements form a *class*, and each class has its bend at its own place.
 
-use crate::constants::{CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE};
+use crate::constants::{CAST_S_PER_BYTE, COPY_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE};
 use crate::delays::Delays;
 use crate::exchange::{Exchange, Sent};
+use crate::fair::slower;
 use crate::network::{Network, PlanError};
-use hocket_algorithms::{Flow, Stage};
+use hocket_algorithms::{Algorithm, Flow, Owned, Stage};
 use std::collections::HashSet;
 
 /// How a bucket travels.
@@ -40,6 +41,18 @@ impl Route {
         match &self.codec {
             Some(codec) if codec.links.contains(&(from, to)) => self.item_bytes.min(codec.item_bytes),
             _ => self.item_bytes,
+        }
+    }
+
+    /// What sharing links costs beside the busiest one.
+    pub fn slower(&self, network: &Network) -> f64 {
+        let bytes = |from, to| self.wire_bytes(from, to);
+        match &self.exchange {
+            Exchange::Owned(owned) => slower(owned, &self.order, &bytes, network),
+            Exchange::AllReduce(Algorithm::ParameterServer { servers }) => {
+                slower(&Owned::first(*servers as usize, self.order.len()), &self.order, &bytes, network)
+            }
+            _ => 1.0,
         }
     }
 
@@ -108,6 +121,10 @@ pub struct Prepared {
     total: Vec<Load>,
     /// By link.
     pub bytes_per_element: Vec<f64>,
+    /// How many flows it has.
+    pub flows: usize,
+    /// Of each member's engine, when nothing moves yet and when nothing does any more.
+    beside_s_per_element: f64,
     delays: Delays,
 }
 
@@ -122,6 +139,11 @@ pub struct Alone {
 impl Prepared {
     pub fn new(route: &Route, network: &Network) -> Result<Self, PlanError> {
         route.check(network.world())?;
+        Self::slowed(route, network, route.slower(network))
+    }
+
+    /// As if links were so many times as long busy as they must be.
+    pub fn slowed(route: &Route, network: &Network, slower: f64) -> Result<Self, PlanError> {
         let sent = route.exchange.sent(route.order.len(), network)?;
         let (streams, classes) = streams(route, &sent);
         let (links, world) = (network.links(), network.world());
@@ -137,12 +159,27 @@ impl Prepared {
                 bytes_per_element[link as usize] += stream.share * route.wire_bytes(stream.from, stream.to);
             }
         }
+        for load in loads[..links].iter_mut().chain(&mut in_cycle[..links]) {
+            load.element_s *= slower;
+        }
+        for (member, &rank) in route.order.iter().enumerate() {
+            if route.exchange.inspects(member) {
+                loads[links + rank as usize].element_s += route.item_bytes * COPY_S_PER_BYTE;
+            }
+        }
+        let total = highest(&loads);
+        let beside_s_per_element = route.item_bytes * route.exchange.beside_s_per_byte(route.order.len());
+        for &rank in &route.order {
+            loads[links + rank as usize].element_s += beside_s_per_element;
+        }
         Ok(Self {
             chunks_per_element: classes.iter().map(|share| share / route.chunk_elements).collect(),
             cycle: highest(&in_cycle),
-            total: highest(&loads),
+            total,
             loads,
             bytes_per_element,
+            flows: streams.len(),
+            beside_s_per_element,
             delays: Delays::new(&streams, &classes, sent.counts.depth, route, network),
         })
     }
@@ -163,8 +200,9 @@ impl Prepared {
         let delays = self.delays.of(elements);
         let cycle_s = delays.stall_s + delays.cycle_s.max(busiest_s(&self.cycle));
         let moving_s = cycle_s.max(busiest_s(&self.total));
+        let beside_s = self.beside_s_per_element * elements;
         let (head_s, tail_s) = (delays.head_s, delays.tail_s);
-        Alone { head_s, tail_s, total_s: head_s + moving_s + tail_s }
+        Alone { head_s, tail_s, total_s: head_s + moving_s + tail_s + beside_s }
     }
 }
 
@@ -179,13 +217,12 @@ fn streams(route: &Route, sent: &Sent) -> (Vec<Stream>, Vec<f64>) {
             classes.push(per_message);
             classes.len() - 1
         });
-        let reduced = if sent.adds { flow.elements } else { flow.reduced };
         Stream {
             from: route.order[flow.from],
             to: route.order[flow.to],
             stage: flow.stage,
             share: flow.elements as f64 / whole,
-            reduced: reduced as f64 / whole,
+            reduced: flow.reduced as f64 / whole,
             messages: flow.messages as f64,
             class,
         }

@@ -2,7 +2,7 @@
 //! to nothing (threshold accepting, Dueck and Scheuer 1990). Additions, products and comparisons only, so that a seed and a budget
 //! give the same plan on every machine.
 
-use crate::bound::{Bound, bound};
+use crate::bound::{Bound, bound, least_step_s};
 use crate::constants::BUCKET_S;
 use crate::moves::{lie_in_rows, moved, neighbours};
 use crate::network::PlanError;
@@ -56,8 +56,10 @@ pub struct Solution {
     pub buckets: Vec<Chosen>,
     /// Of a step.
     pub step_s: f64,
-    /// No plan's step takes less.
+    /// No plan of these routes takes less.
     pub bound_s: f64,
+    /// No plan takes less, whatever its routes.
+    pub least_s: f64,
     /// Plans that were scored, whole ones and those that a greedy search had begun.
     pub evaluations: usize,
     /// Of one route for all buckets: proposal, index of the bucket size, step; simplest first.
@@ -125,6 +127,7 @@ pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> 
         step_s,
         // The bound of a plan that attains it may be above it by rounding.
         bound_s: bound.step_s.min(step_s),
+        least_s: least_step_s(problem).min(step_s),
         evaluations: search.timeline.runs(),
         uniform: listed,
         chosen,

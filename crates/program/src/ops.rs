@@ -109,6 +109,14 @@ pub struct KernelSpec {
     pub parameters: Vec<f64>,
 }
 
+impl KernelSpec {
+    /// Whether it adds its inputs to those elements of its outputs that they name: it takes as long as the inputs have bytes,
+    /// whatever the length of the outputs.
+    pub fn scatters(&self) -> bool {
+        self.updates && self.name.starts_with("scatter_add")
+    }
+}
+
 /// A collective on the slices of its group. Part `i` of `n` of a slice of `len` elements is `len·i/n .. len·(i+1)/n`
 /// and belongs to member `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

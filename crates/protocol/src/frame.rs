@@ -5,6 +5,7 @@
 //! (`checksum`). Knows nothing of sockets or programs.
 
 use crate::why::Why;
+use crate::word::Word;
 use hocket_ids::Rank;
 use std::fmt;
 
@@ -25,6 +26,8 @@ pub const ABORT_BYTES_MAX: usize = 4096;
 pub(crate) const FLAGS_AT: usize = 1;
 /// Flag: the header carries a checksum.
 pub(crate) const SEALED: u8 = 1;
+/// Position of the header's own sum of two bytes; zero without the flag.
+pub(crate) const HEADER_SUM_AT: usize = 2;
 /// Position of the checksum; zero without the flag.
 pub(crate) const CHECKSUM_AT: usize = 28;
 
@@ -96,6 +99,8 @@ pub enum Frame {
         /// Their number.
         pieces: u64,
     },
+    /// About waits and ends.
+    Word(Word),
 }
 
 /// Position of a data frame's payload.
@@ -120,6 +125,10 @@ pub enum FrameError {
     UnknownKind(u8),
     /// No abort has this reason.
     UnknownWhy(u32),
+    /// No process ends with this exit code.
+    UnknownExit(u32),
+    /// No rank has this part in a launch.
+    UnknownPart(u32),
     /// The announced payload exceeds the limit of its kind.
     PayloadTooLarge {
         /// The announced length.
@@ -134,6 +143,8 @@ impl fmt::Display for FrameError {
         match self {
             Self::UnknownKind(kind) => write!(f, "unknown frame kind {kind}"),
             Self::UnknownWhy(code) => write!(f, "unknown reason {code} of an abort"),
+            Self::UnknownExit(code) => write!(f, "unknown exit code {code}"),
+            Self::UnknownPart(code) => write!(f, "unknown part {code} in a launch"),
             Self::PayloadTooLarge { payload_bytes } => {
                 write!(f, "a frame announces {payload_bytes} bytes; the limit is {PAYLOAD_BYTES_MAX}")
             }
@@ -170,11 +181,12 @@ impl Frame {
             | Self::Alive
             | Self::Epoch { .. }
             | Self::Sum { .. }
-            | Self::Pushed { .. } => 0,
+            | Self::Pushed { .. }
+            | Self::Word(_) => 0,
         }
     }
 
-    /// The header's bytes: kind, flags, two zeros, program, instance, op, offset (8), payload bytes, and a zero
+    /// The header's bytes: kind, flags, a zero header's sum (2), program, instance, op, offset (8), payload bytes, and a zero
     /// checksum.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let (kind, program, instance, op, offset, payload) = match *self {
@@ -192,6 +204,10 @@ impl Frame {
             Self::Epoch { epoch } => (EPOCH, 0, 0, 0, epoch, 0),
             Self::Sum { tag, crc32c } => (SUM, crc32c, 0, 0, tag, 0),
             Self::Pushed { pieces } => (PUSHED, 0, 0, 0, pieces, 0),
+            Self::Word(word) => {
+                let (kind, program, instance, offset) = word.fields();
+                (kind, program, instance, 0, offset, 0)
+            }
         };
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = kind;
@@ -207,7 +223,8 @@ impl Frame {
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let sealed = bytes[FLAGS_AT] == SEALED;
-        if !(sealed || bytes[FLAGS_AT] == 0 && word(CHECKSUM_AT) == 0) || bytes[2..4] != [0; 2] {
+        let unsealed = bytes[FLAGS_AT] == 0 && word(CHECKSUM_AT) == 0 && bytes[HEADER_SUM_AT..4] == [0; 2];
+        if !sealed && !unsealed {
             return Err(FrameError::ReservedNotZero);
         }
         let (program, instance, op, payload_bytes) = (word(4), word(8), word(12), word(24));
@@ -230,7 +247,10 @@ impl Frame {
             EPOCH => Self::Epoch { epoch: offset_bytes },
             SUM => Self::Sum { tag: offset_bytes, crc32c: program },
             PUSHED => Self::Pushed { pieces: offset_bytes },
-            kind => return Err(FrameError::UnknownKind(kind)),
+            kind => {
+                let word = Word::from_fields(kind, program, instance, offset_bytes)?;
+                Self::Word(word.ok_or(FrameError::UnknownKind(kind))?)
+            }
         };
         let limit = match frame {
             Self::Data(_) => PAYLOAD_BYTES_MAX,
@@ -243,7 +263,8 @@ impl Frame {
             | Self::Alive
             | Self::Epoch { .. }
             | Self::Sum { .. }
-            | Self::Pushed { .. } => 0,
+            | Self::Pushed { .. }
+            | Self::Word(_) => 0,
         };
         if payload_bytes as usize > limit {
             return Err(FrameError::PayloadTooLarge { payload_bytes });
@@ -307,7 +328,7 @@ mod tests {
         }
         let mut bytes = Frame::Abort { rank: Rank(7), why: Why::Lost, payload_bytes: 3 }.encode();
         bytes[4] = Why::ALL.len() as u8;
-        assert_eq!(Frame::decode(&bytes), Err(FrameError::UnknownWhy(8)));
+        assert_eq!(Frame::decode(&bytes), Err(FrameError::UnknownWhy(9)));
     }
 
     /// An announced length beyond the limit must be refused before memory is reserved for it.

@@ -46,11 +46,13 @@ pub enum Bug {
     LeaveUnreleased,
     /// A leaver's word counts against those who have closed their connections to it because it leaves.
     HeedLeavers,
+    /// A time-out counts against all who have not waited as long themselves, wherever their scripts are.
+    BlameWhoWaits,
 }
 
 impl Bug {
     /// All.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::DecideWithoutJournal,
         Self::DecideWithoutReport,
         Self::DecideLeastStep,
@@ -71,6 +73,7 @@ impl Bug {
         Self::NewestVote,
         Self::LeaveUnreleased,
         Self::HeedLeavers,
+        Self::BlameWhoWaits,
     ];
 }
 

@@ -19,11 +19,13 @@ pub enum Why {
     Failed,
     /// It refused a connection because the two ends are configured differently.
     Refused,
+    /// It did not take part in an operation in time; it may only be slow.
+    Timeout,
 }
 
 impl Why {
     /// All reasons, by code.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::GaveUp,
         Self::Lost,
         Self::Left,
@@ -32,6 +34,7 @@ impl Why {
         Self::Damaged,
         Self::Failed,
         Self::Refused,
+        Self::Timeout,
     ];
 
     /// Its code in frames.
@@ -42,6 +45,11 @@ impl Why {
     /// The reason with that code.
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
+    }
+
+    /// The reason with that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| why.name() == name)
     }
 
     /// A name for programs to compare.
@@ -55,6 +63,7 @@ impl Why {
             Self::Damaged => "damaged",
             Self::Failed => "failed",
             Self::Refused => "refused",
+            Self::Timeout => "timeout",
         }
     }
 }

@@ -1,18 +1,21 @@
-//! `Engine` and `Memory`: one rank's executor for Python. Waits release the GIL.
+//! `Engine`: one rank's executor for Python. Waits release the GIL.
 
+use crate::at_exit::close_at_exit;
 use crate::exceptions::{error, raise};
 use crate::fabric::chosen;
+use crate::host::Departed;
+use crate::memory::{Memory, Window};
 use crate::notifier::Notifier;
 use crate::program::Program;
 use hocket_executor::{
-    Address, Allocation, Cards, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Lifetime,
-    Options, Region, Sending,
+    Address, Cards, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Lifetime, Options, Region,
+    Sending,
 };
 use hocket_ids::{BufferId, Member, Rank};
-use hocket_trace::Kind;
+use hocket_protocol::limits::patience;
+use hocket_protocol::why::Why;
+use hocket_trace::{Bounds, Kind, Wanted};
 use hocket_wire::tcp::Info;
-use pyo3::exceptions::PyBufferError;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,105 +23,35 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A duration from Python; negative values and NaN are the caller's mistake.
+/// A duration from Python, as long as waits may be at most; negative values and NaN are the caller's mistake.
 pub fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|cause| error(py, "UsageError", &format!("a time-out of {seconds} s: {cause}")))
+    let wrong = || error(py, "UsageError", &format!("a time-out of {seconds} s: it is a number from 0"));
+    patience(seconds).ok_or_else(wrong)
 }
 
 /// Round trip, the least (µs); delivery (byte/s); acknowledged bytes; busy (µs); segments sent again.
 type Connection = (u32, u32, u64, u64, u64, u32);
 
-/// Registered memory; see `_native.pyi`.
-#[pyclass(module = "hocket._native", frozen)]
-pub struct Memory {
-    allocation: Allocation,
-    /// Keeps the arena alive until the executor's threads have ended.
-    _engine: Arc<Executor>,
-}
-
-impl Memory {
-    /// All of it.
-    pub fn region(&self) -> &Region {
-        self.allocation.region()
-    }
-}
-
-#[pymethods]
-impl Memory {
-    fn __len__(&self) -> usize {
-        self.allocation.region().len()
-    }
-
-    #[getter]
-    fn address(&self) -> usize {
-        self.allocation.region().address() as usize
-    }
-
-    #[getter]
-    fn arena_offset(&self) -> u64 {
-        self.allocation.region().arena_offset()
-    }
-
-    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: i32) -> PyResult<()> {
-        // SAFETY: by the contract of the caller, which is Python.
-        unsafe { fill(slf.as_any(), slf.get().allocation.region(), view, flags) }
-    }
-}
-
-/// A slice of registered memory that a library works on; see `_native.pyi`.
-#[pyclass(module = "hocket._native", frozen)]
-pub struct Window {
-    region: Region,
-    _engine: Arc<Executor>,
-}
-
-#[pymethods]
-impl Window {
-    fn __len__(&self) -> usize {
-        self.region.len()
-    }
-
-    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: i32) -> PyResult<()> {
-        // SAFETY: by the contract of the caller, which is Python.
-        unsafe { fill(slf.as_any(), &slf.get().region, view, flags) }
-    }
-}
-
 /// A collective for a library to execute: program, op, slice, destination.
 type Waiting = (u32, u32, Window, Option<Window>);
-
-/// Fills a view of a region that `owner` keeps mapped.
-///
-/// # Safety
-/// `view` is null or may be written.
-unsafe fn fill(
-    owner: &Bound<'_, PyAny>,
-    region: &Region,
-    view: *mut ffi::Py_buffer,
-    flags: i32,
-) -> PyResult<()> {
-    if view.is_null() {
-        return Err(PyBufferError::new_err("no view to fill"));
-    }
-    // SAFETY: the bytes stay mapped as long as the owner lives, which the view keeps alive; they never move.
-    let filled = unsafe {
-        ffi::PyBuffer_FillInfo(view, owner.as_ptr(), region.address().cast(), region.len() as isize, 0, flags)
-    };
-    if filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
-}
 
 /// One rank's executor and wire; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Engine {
     executor: Arc<Executor>,
     notifier: Notifier,
+    departed: Arc<Departed>,
 }
 
 impl Engine {
     /// The executor, for the readiness hooks.
     pub fn executor(&self) -> &Arc<Executor> {
         &self.executor
+    }
+
+    /// Areas of groups that this rank has left.
+    pub fn departed(&self) -> &Arc<Departed> {
+        &self.departed
     }
 }
 
@@ -129,7 +62,7 @@ pub fn raised_signal() -> Option<PyErr> {
 
 /// The first bytes of registered memory.
 fn part(py: Python<'_>, memory: &Memory, size_bytes: usize) -> PyResult<Region> {
-    let region = memory.allocation.region();
+    let region = memory.region();
     if size_bytes > region.len() {
         let what = format!("{size_bytes} bytes of memory of {}", region.len());
         return Err(error(py, "UsageError", &what));
@@ -143,7 +76,7 @@ type Buffers = HashMap<u32, (Py<Memory>, usize)>;
 fn regions(py: Python<'_>, buffers: Buffers) -> PyResult<HashMap<BufferId, Region>> {
     let mut found = HashMap::new();
     for (buffer, (memory, offset_bytes)) in buffers {
-        let region = memory.get().allocation.region();
+        let region = memory.get().region();
         let len = region.len();
         if offset_bytes > len {
             let what = format!("buffer {buffer}: offset {offset_bytes} in memory of {len} bytes");
@@ -178,7 +111,7 @@ pub fn interruptible<T: Send>(
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false, fabric = None))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false, fabric = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         py: Python<'_>,
@@ -190,6 +123,8 @@ impl Engine {
         bind: Vec<String>,
         threads: usize,
         trace: Option<PathBuf>,
+        trace_steps: (u32, Option<u32>),
+        trace_bytes: Option<u64>,
         emulated_links: Option<(PathBuf, Vec<f64>, Vec<Vec<usize>>)>,
         checksum: bool,
         tls: bool,
@@ -210,6 +145,7 @@ impl Engine {
             links_bit_per_s,
             routes,
         });
+        let bounds = Bounds { first: trace_steps.0, stop: trace_steps.1, bytes_max: trace_bytes };
         let options = Options {
             fabric: chosen(py, fabric)?,
             rank,
@@ -219,7 +155,7 @@ impl Engine {
             secret,
             bind,
             threads,
-            trace,
+            trace: trace.map(|path| Wanted { path, bounds }),
             emulated_links,
             checksum,
             tls,
@@ -227,7 +163,7 @@ impl Engine {
             silence_max: duration(py, heartbeat_timeout_s)?,
         };
         let executor = Executor::new(options).map_err(|cause| raise(py, &cause.of(rank)))?;
-        Ok(Self { executor: Arc::new(executor), notifier: Notifier::default() })
+        Ok(Self { executor: Arc::new(executor), notifier: Notifier::default(), departed: Arc::default() })
     }
 
     #[getter]
@@ -309,7 +245,7 @@ impl Engine {
 
     fn allocate(&self, py: Python<'_>, size_bytes: usize) -> PyResult<Memory> {
         let allocation = self.executor.allocate(size_bytes).map_err(|cause| raise(py, &cause))?;
-        Ok(Memory { allocation, _engine: Arc::clone(&self.executor) })
+        Ok(Memory::new(allocation, &self.executor))
     }
 
     #[expect(clippy::too_many_arguments, reason = "Python's are keywords")]
@@ -382,12 +318,12 @@ impl Engine {
 
     fn state(&self, py: Python<'_>, program: u32, name: &str) -> PyResult<Option<Window>> {
         let region = self.executor.state(program, name).map_err(|cause| raise(py, &cause))?;
-        Ok(region.map(|region| Window { region, _engine: Arc::clone(&self.executor) }))
+        Ok(region.map(|region| Window::new(region, &self.executor)))
     }
 
     fn next_external(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<Waiting>> {
         let timeout = duration(py, timeout_s)?;
-        let window = |region| Window { region, _engine: Arc::clone(&self.executor) };
+        let window = |region| Window::new(region, &self.executor);
         let next = py.detach(|| self.executor.next_external(timeout));
         Ok(next.map(|next| (next.program, next.op, window(next.slice), next.dst.map(window))))
     }
@@ -431,7 +367,8 @@ impl Engine {
     }
 
     fn give_up_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<Py<PyAny>> {
-        let cause = self.executor.give_up_message(number, duration(py, timeout_s)?);
+        let timeout = duration(py, timeout_s)?;
+        let cause = py.detach(|| self.executor.give_up_message(number, timeout));
         Ok(raise(py, &cause).into_value(py).into_any())
     }
 
@@ -475,14 +412,30 @@ impl Engine {
         Ok(())
     }
 
-    fn abort(&self, py: Python<'_>, reason: &str) {
-        py.detach(|| self.executor.abort(reason));
+    #[pyo3(signature = (reason, cause = None))]
+    fn abort(&self, py: Python<'_>, reason: &str, cause: Option<(u32, String)>) {
+        py.detach(|| match cause {
+            None => self.executor.abort(reason),
+            Some((rank, why)) => {
+                let why = Why::from_name(&why).unwrap_or(Why::Failed);
+                self.executor.abort_because(reason, (Rank(rank), why));
+            }
+        });
     }
 
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    #[getter]
+    fn blamed(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let cause = Error::from(self.executor.blamed()?);
+        Some(raise(py, &cause).into_value(py).into_any())
+    }
+
+    #[pyo3(signature = (*, at_exit = false))]
+    fn close(&self, py: Python<'_>, at_exit: bool) -> PyResult<()> {
         let failed_before = self.executor.failure().is_some();
         py.detach(|| {
-            self.executor.close();
+            if !(at_exit && close_at_exit(&self.executor)) {
+                self.executor.close();
+            }
             self.notifier.close();
         });
         // What others interrupt as they leave, too, nobody goes on with.
@@ -493,7 +446,5 @@ impl Engine {
 
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Memory>()?;
-    module.add_class::<Window>()?;
     module.add_class::<Engine>()
 }

@@ -1,7 +1,7 @@
 //! Raises the exceptions of `hocket.errors` from Rust, with their attributes.
 
 use hocket_adapter::{ABORTED, DEADLINE_EXCEEDED, FAILED_PRECONDITION, INTERNAL, Refusal};
-use hocket_executor::{Engine, Error, Failure, Location, Who};
+use hocket_executor::{Engine, Error, Failure, Location, Who, Why};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -70,7 +70,7 @@ pub fn ended_by(py: Python<'_>, executor: &Engine, message: &str) -> PyErr {
 }
 
 /// A wait for `missing` timed out.
-pub fn timed_out(py: Python<'_>, message: &str, location: Option<Location>, missing: &[Who]) -> PyErr {
+fn timed_out(py: Python<'_>, message: &str, location: Option<Location>, missing: &[Who]) -> PyErr {
     error_with(py, "PeerError", message, |attributes| {
         attributes.set_item("why", "timeout")?;
         set_who(attributes, missing.first())?;
@@ -82,7 +82,11 @@ pub fn timed_out(py: Python<'_>, message: &str, location: Option<Location>, miss
 fn failed(py: Python<'_>, message: &str, failure: &Failure) -> PyErr {
     error_with(py, "PeerError", message, |attributes| {
         attributes.set_item("why", failure.why.name())?;
+        attributes.set_item("exit_code", failure.exit_code)?;
         set_who(attributes, Some(&failure.who))?;
+        if failure.why == Why::Timeout {
+            set_missing(attributes, std::slice::from_ref(&failure.who))?;
+        }
         set_location(attributes, failure.location)
     })
 }

@@ -1,7 +1,8 @@
 //! `Group`: a model's leaves that a framework's runtime lends. What it calls is native; this is what the session calls.
 
-use crate::engine::{Engine, Memory, duration, interruptible};
+use crate::engine::{Engine, duration, interruptible};
 use crate::exceptions::{error, raise, refusal};
+use crate::memory::Memory;
 use hocket_adapter::{
     EngineGroup, FAILED_PRECONDITION, Group as Adapter, Placed, Refusal, answer_begin, forget,
     register as number,

@@ -4,13 +4,15 @@
 //! here relies on the caller's contract in `_native.pyi`: the memory is valid, and nobody else uses it, until the call
 //! returns.
 
-use crate::engine::{Engine, Memory, duration, raised_signal};
-use crate::exceptions::{ended_by, error, timed_out};
+use crate::engine::{Engine, duration, raised_signal};
+use crate::exceptions::{ended_by, error, error_with, raise};
 use crate::kernels::{slice, slice_mut};
-use hocket_executor::{Engine as Executor, Who};
-use hocket_host::{AREA_BYTES, Communicator, Error, Flat, Member};
+use crate::memory::Memory;
+use hocket_executor::{Engine as Executor, NotedWait, Who};
+use hocket_host::{AREA_BYTES, Communicator, Departure, Error, Flat, Member, Watch};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
+use hocket_protocol::limits::patience;
 use hocket_wire::memory::Region;
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,10 +24,42 @@ type Lent = (usize, usize);
 /// A group of ranks of this host; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct HostGroup {
-    group: Mutex<Communicator>,
+    group: Mutex<Option<Communicator>>,
     executor: Arc<Executor>,
-    /// Keeps our area alive for others as long as they may call.
-    _area: Py<Memory>,
+    /// Our area, until we leave.
+    area: Mutex<Option<Py<Memory>>>,
+    departed: Arc<Departed>,
+}
+
+/// Areas of groups that this rank has left, while other members may still be in the last call and read them.
+#[derive(Default)]
+pub struct Departed(Mutex<Vec<(Departure, Py<Memory>)>>);
+
+impl Departed {
+    /// Takes an area until nobody looks at it.
+    fn hold(&self, departure: Departure, area: Py<Memory>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((departure, area));
+    }
+
+    /// Frees what all members have left.
+    fn sweep(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(departure, _)| !departure.is_over());
+    }
+}
+
+impl Drop for Departed {
+    fn drop(&mut self) {
+        self.sweep();
+        for (_, area) in self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            area.get().keep();
+        }
+    }
+}
+
+impl Drop for HostGroup {
+    fn drop(&mut self) {
+        self.depart();
+    }
 }
 
 fn bytes<'a>((address, len): Lent) -> &'a [u8] {
@@ -58,23 +92,41 @@ fn reduction(py: Python<'_>, op: &str, dtype: &str) -> PyResult<(ReduceOp, DType
 }
 
 impl HostGroup {
-    /// Runs `act` without the GIL; Ctrl-C and the job's failure end its waits.
+    /// Runs `act` without the GIL; Ctrl-C, the job's failure and the end of this process end its waits.
     fn run(
         &self,
         py: Python<'_>,
-        act: impl FnOnce(&mut Communicator, &mut dyn FnMut() -> Option<String>) -> Result<(), Error> + Send,
+        act: impl FnOnce(&mut Communicator, Watch<'_>) -> Result<(), Error> + Send,
     ) -> PyResult<()> {
-        let mut signal = None;
+        let (mut signal, mut left) = (None, None);
+        let mut waits: Option<(Rank, NotedWait)> = None;
         let outcome = py.detach(|| {
-            let mut watch = || {
+            let mut watch = |awaited: Option<Rank>| {
                 if let Some(failure) = self.executor.failure() {
                     return Some(failure.to_string());
                 }
+                if self.executor.is_closing() {
+                    return Some("this process leaves its job".to_owned());
+                }
+                left = awaited.and_then(|rank| self.executor.left(rank, ", and is waited for"));
+                if let Some(failure) = &left {
+                    return Some(failure.to_string());
+                }
+                waits = awaited.map(|rank| match waits.take() {
+                    Some((before, noted)) if before == rank => (rank, noted),
+                    _ => (rank, self.executor.note_wait(rank)),
+                });
                 signal = raised_signal();
                 signal.as_ref().map(|_| "interrupted".to_owned())
             };
-            act(&mut self.group.lock().unwrap_or_else(PoisonError::into_inner), &mut watch)
+            match &mut *self.group.lock().unwrap_or_else(PoisonError::into_inner) {
+                Some(group) => act(group, &mut watch),
+                None => Err(Error::Usage("this rank has left the group".into())),
+            }
         });
+        if let (Err(Error::GivenUp { .. }), Some(failure)) = (&outcome, left) {
+            self.executor.fail(failure);
+        }
         match (outcome, signal) {
             (_, Some(raised)) => Err(raised),
             (Err(cause), None) => Err(self.raise(py, &cause)),
@@ -82,16 +134,28 @@ impl HostGroup {
         }
     }
 
+    fn depart(&self) {
+        let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let area = self.area.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(group), Some(area)) = (group, area) {
+            self.departed.hold(group.leave(), area);
+        }
+    }
+
     fn raise(&self, py: Python<'_>, cause: &Error) -> PyErr {
         let message = cause.to_string();
         match cause {
-            Error::Absent { absent, .. } => {
-                // Of one group of one host.
-                let who = |&rank: &Rank| Who { rank, host: self.executor.host().to_owned() };
-                timed_out(py, &message, None, &absent.iter().map(who).collect::<Vec<_>>())
+            Error::Absent { absent, timeout_s, .. } => {
+                let timeout = patience(*timeout_s).unwrap_or_default();
+                let what = |culprits: &[Who]| absent_because(&message, absent, culprits);
+                let cause = py.detach(|| self.executor.absent(absent.clone(), timeout, what));
+                raise(py, &cause)
             }
             Error::GivenUp { .. } | Error::Broken(_) => ended_by(py, &self.executor, &message),
-            Error::Mismatch { .. } | Error::Usage(_) => error(py, "UsageError", &message),
+            Error::Mismatch { other, .. } => {
+                error_with(py, "UsageError", &message, |attributes| attributes.set_item("rank", other.0))
+            }
+            Error::Usage(_) => error(py, "UsageError", &message),
             Error::System { .. } => error(py, "Error", &message),
         }
     }
@@ -112,6 +176,7 @@ impl HostGroup {
         timeout_s: f64,
         flat_bytes: (usize, usize),
     ) -> PyResult<Self> {
+        engine.departed().sweep();
         let executor = engine.executor();
         let mut known = Vec::with_capacity(members.len());
         let mut own = None;
@@ -130,16 +195,27 @@ impl HostGroup {
         let flat = Flat { registered_bytes: flat_bytes.0, other_bytes: flat_bytes.1 };
         let group = Communicator::new(known, own, duration(py, timeout_s)?, flat)
             .map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
-        Ok(Self { group: Mutex::new(group), executor: Arc::clone(executor), _area: area })
+        Ok(Self {
+            group: Mutex::new(Some(group)),
+            executor: Arc::clone(executor),
+            area: Mutex::new(Some(area)),
+            departed: Arc::clone(engine.departed()),
+        })
+    }
+
+    fn leave(&self, py: Python<'_>) {
+        py.detach(|| self.depart());
     }
 
     fn other_memory(&self) -> Option<String> {
-        self.group.lock().unwrap_or_else(PoisonError::into_inner).other_memory()
+        self.group.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.other_memory()
     }
 
     fn set_timeout(&self, py: Python<'_>, timeout_s: f64) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
-        self.group.lock().unwrap_or_else(PoisonError::into_inner).set_timeout(timeout);
+        if let Some(group) = &mut *self.group.lock().unwrap_or_else(PoisonError::into_inner) {
+            group.set_timeout(timeout);
+        }
         Ok(())
     }
 
@@ -209,6 +285,15 @@ impl HostGroup {
         })?;
         Ok(times_ns)
     }
+}
+
+/// The message of a wait for `absent`, with whom these wait for.
+fn absent_because(message: &str, absent: &[Rank], culprits: &[Who]) -> String {
+    if culprits.iter().all(|who| absent.contains(&who.rank)) {
+        return message.to_owned();
+    }
+    let named: Vec<_> = culprits.iter().map(ToString::to_string).collect();
+    format!("{message}; all wait for {}", named.join(", "))
 }
 
 /// Adds this file's names to the module.

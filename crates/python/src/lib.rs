@@ -3,8 +3,10 @@
 //! One file per concept; each has a `register` that adds its names to the module.
 
 mod algorithms;
+mod at_exit;
 mod builder;
 mod clock;
+mod digest;
 mod dlc;
 mod engine;
 mod exceptions;
@@ -13,6 +15,7 @@ mod group;
 mod host;
 mod kernels;
 mod membership;
+mod memory;
 mod notifier;
 mod order;
 mod owned;
@@ -30,13 +33,16 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("TIMEOUT_MAX_S", hocket_protocol::limits::TIMEOUT_MAX_S)?;
     algorithms::register(module)?;
     builder::register(module)?;
     clock::register(module)?;
+    digest::register(module)?;
     fabric::register(module)?;
     dlc::register(module)?;
     program::register(module)?;
     engine::register(module)?;
+    memory::register(module)?;
     group::register(module)?;
     host::register(module)?;
     kernels::register(module)?;

@@ -84,14 +84,17 @@ fn of_coordinator(py: Python<'_>, action: &coordinator::Action) -> MemberAction 
             let record = PyBytes::new(py, &journal::encode(decision)).unbind();
             MemberAction { bytes: Some(record), ..decided("write", decision) }
         }
-        Action::Kill(member) => MemberAction { member: Some(member.0), ..plain("kill") },
+        Action::Kill { member, why } => {
+            MemberAction { member: Some(member.0), why: Some(why.clone()), ..plain("kill") }
+        }
+        Action::LetGo(member) => MemberAction { member: Some(member.0), ..plain("let_go") },
         Action::Wait { left, lost } => {
             MemberAction { step: Some(*left as u64), members: numbers(lost), ..plain("wait") }
         }
         Action::End(ending) => {
             let lost = match ending {
                 Ending::BelowMinimum { lost, .. } | Ending::StateLost { lost } => numbers(lost),
-                Ending::OldJournal { .. } | Ending::Contradiction { .. } => Vec::new(),
+                Ending::Stuck { .. } | Ending::OldJournal { .. } | Ending::Contradiction { .. } => Vec::new(),
             };
             MemberAction { why: Some(ending.to_string()), members: lost, ..plain("end") }
         }
@@ -161,6 +164,18 @@ impl Participant {
 
     fn quiesced(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Quiesced, now_s)
+    }
+
+    fn waits(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Waits, now_s)
+    }
+
+    fn overdue(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Overdue, now_s)
+    }
+
+    fn ended(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
+        self.handle(py, member::Event::Ended, now_s)
     }
 
     #[getter]

@@ -1,9 +1,10 @@
 //! The thread that calls Python when launches end: the executor's own threads must not wait for the GIL.
 
 use crate::exceptions::{error, raise};
-use hocket_executor::{Engine as Executor, Error};
+use hocket_executor::{Engine as Executor, Error, panic_text};
 use pyo3::prelude::*;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
@@ -73,7 +74,7 @@ impl Notifier {
                 let (sender, notices) = channel();
                 let executor = Arc::downgrade(executor);
                 let builder = thread::Builder::new().name("hocket-notify".into());
-                let handle = builder.spawn(move || call_all(&notices, &executor))?;
+                let handle = builder.spawn(move || guarded(&notices, &executor))?;
                 *state = State::Running(sender.clone(), handle);
                 Ok(Some(sender))
             }
@@ -82,6 +83,15 @@ impl Notifier {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread: if it panics, nobody would be called any more, and the job ends.
+fn guarded(notices: &Receiver<Notice>, executor: &Weak<Executor>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| call_all(notices, executor)))
+        && let Some(executor) = executor.upgrade()
+    {
+        executor.abort(&format!("the thread `hocket-notify` panicked: {}", panic_text(&*panic)));
     }
 }
 

@@ -4,11 +4,12 @@ use crate::exceptions::error;
 use hocket_order::{
     Algorithm, Budget, First, Links, Model, Network, Rate, Watch, amount, evaluate, lower_bound, solve,
 };
+use hocket_protocol::limits::patience;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Hosts and a model of one collective between them.
 #[pyclass(frozen, module = "hocket._native")]
@@ -100,7 +101,7 @@ impl OrderProblem {
         time_limit_s: Option<f64>,
     ) -> PyResult<Found> {
         let budget = Budget { seed, restarts, effort };
-        let limit = time_limit_s.and_then(|limit| Duration::try_from_secs_f64(limit).ok());
+        let limit = time_limit_s.and_then(patience);
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let watch = Limited { progress: &self.progress, end };
         let found = py.detach(|| solve(&self.network, &self.model, &given, &budget, &watch));

@@ -7,7 +7,7 @@ use hocket_algorithms::Algorithm;
 use hocket_plan as plan;
 use hocket_plan::{
     Budget, Class, Codec, Cost, Exchange, Factors, Gathered, Launch, Model, Network, Order, Overlap, Problem,
-    Proposal, Route, Setting, Solution, Variable, Via,
+    Proposal, Route, Rows, Setting, Solution, Variable, Via,
 };
 use pyo3::prelude::*;
 
@@ -19,12 +19,13 @@ struct PlanNetwork(Network);
 #[pyclass(frozen, module = "hocket._native")]
 struct PlanCost(Cost);
 
-/// An all-reduce by an algorithm with its numbers, owners, or rows by an algorithm: the share of all rows, and the bytes of one.
+/// An all-reduce by an algorithm with its numbers, owners, or rows by an algorithm: the share of all rows, the bytes of one, and
+/// whether they are added to a table.
 #[derive(FromPyObject)]
 enum By {
     Owned(OwnedRoute),
     AllReduce(String, Vec<u32>),
-    Gathered(String, f64, f64),
+    Gathered(String, f64, f64, bool),
 }
 
 /// What the members do, order, bytes of an element, of a chunk; the codec's bytes of an element and its pairs.
@@ -64,9 +65,9 @@ fn route(described: Described) -> Result<Route, plan::PlanError> {
     let exchange = match by {
         By::Owned(OwnedRoute(owned)) => Exchange::Owned(owned),
         By::AllReduce(name, numbers) => Exchange::AllReduce(Algorithm::new(&name, numbers)?),
-        By::Gathered(name, density, row_bytes) => {
+        By::Gathered(name, density, row_bytes, table) => {
             let algorithm = Algorithm::new(&name, Vec::new())?;
-            Exchange::Gathered(Gathered { algorithm, density, row_bytes })
+            Exchange::Gathered(Gathered { algorithm, rows: Rows { density, row_bytes, table } })
         }
     };
     Ok(Route { exchange, order, item_bytes: f64::from(item_bytes), chunk_elements, codec })
@@ -113,8 +114,9 @@ impl PlanCost {
 /// The rule's name, the algorithm and numbers that it is for alone, and ranks.
 type DescribedOrder = (String, Option<(String, Vec<u32>)>, Vec<u32>);
 
-/// Bytes of an element; of sparse gradients the share of rows and the bytes of one.
-type DescribedClass = (f64, Option<(f64, f64)>);
+/// Bytes of an element; of gradients that may travel as rows the share of these, the bytes of one, and whether they are added to a
+/// table.
+type DescribedClass = (f64, Option<(f64, f64, bool)>);
 
 /// Bytes of an element, and pairs of ranks.
 type DescribedCodec = (f64, Vec<(u32, u32)>);
@@ -208,6 +210,11 @@ impl PlanSolution {
     }
 
     #[getter]
+    fn least_s(&self) -> f64 {
+        self.solution.least_s
+    }
+
+    #[getter]
     fn evaluations(&self) -> usize {
         self.solution.evaluations
     }
@@ -237,7 +244,7 @@ impl PlanSolution {
 
 #[pyfunction]
 #[pyo3(signature = (network, *, racks, workers, orders, codecs, chunk_bytes, shared_chunk_bytes, admitted,
-    classes, variables, backward_end_s, step_s, gates, factors, seed, evaluations, splits))]
+    classes, variables, backward_end_s, step_s, gates, factors, seed, evaluations, splits, searched))]
 #[expect(clippy::too_many_arguments, reason = "all are named")]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
 fn solve_plan(
@@ -259,6 +266,7 @@ fn solve_plan(
     seed: u64,
     evaluations: usize,
     splits: bool,
+    searched: bool,
 ) -> PyResult<PlanSolution> {
     let order = |(rule, algorithm, ranks): DescribedOrder| {
         let algorithm = algorithm.map(|(name, numbers)| Algorithm::new(&name, numbers)).transpose()?;
@@ -277,10 +285,12 @@ fn solve_plan(
             chunk_bytes,
             shared_chunk_bytes,
             admitted: admitted.map(|names| names.into_iter().collect()),
+            searched,
+            seed,
         };
         let model = Model {
             variables: variables.into_iter().map(variable).collect(),
-            classes: classes.into_iter().map(|(item_bytes, rows)| Class { item_bytes, rows }).collect(),
+            classes: classes.into_iter().map(class).collect(),
             backward_end_s,
             step_s,
             overlap: if gates { Overlap::Gates } else { Overlap::Barrier },
@@ -295,11 +305,17 @@ fn solve_plan(
     Ok(PlanSolution { solution, proposals: proposals? })
 }
 
+fn class((item_bytes, rows): DescribedClass) -> Class {
+    let rows = rows.map(|(density, row_bytes, table)| Rows { density, row_bytes, table });
+    Class { item_bytes, rows }
+}
+
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("TCP_S_PER_BYTE", plan::TCP_S_PER_BYTE)?;
     module.add("REDUCE_S_PER_BYTE", plan::REDUCE_S_PER_BYTE)?;
     module.add("CAST_S_PER_BYTE", plan::CAST_S_PER_BYTE)?;
+    module.add("COPY_S_PER_BYTE", plan::COPY_S_PER_BYTE)?;
     module.add("MESSAGE_S", plan::MESSAGE_S)?;
     module.add("BUCKET_S", plan::BUCKET_S)?;
     module.add_class::<PlanNetwork>()?;

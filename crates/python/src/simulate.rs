@@ -26,10 +26,12 @@ pub struct SimulatedNetwork(sim::Network);
 #[pymethods]
 impl SimulatedNetwork {
     #[new]
+    #[pyo3(signature = (links, routes, hosts = Vec::new()))]
     fn new(
         py: Python<'_>,
         links: Vec<(String, f64, f64, f64, f64)>,
         routes: Vec<(u32, u32, f64, Vec<u32>)>,
+        hosts: Vec<u32>,
     ) -> PyResult<Self> {
         let link = |(name, bytes_per_s, burst_bytes, incast, queue_s)| sim::Link {
             name,
@@ -42,20 +44,22 @@ impl SimulatedNetwork {
             |(source, destination, latency_s, links)| sim::Route { source, destination, links, latency_s };
         let links = links.into_iter().map(link).collect();
         let routes: Vec<sim::Route> = routes.into_iter().map(route).collect();
-        sim::Network::new(links, &routes).map(Self).map_err(|cause| refuse(py, &cause))
+        let made = sim::Network::new(links, &routes).map(|network| Self(network.on_hosts(hosts)));
+        made.map_err(|cause| refuse(py, &cause))
     }
 }
 
-/// Send, receive, reduce, cast, copy; rendezvous.
-type Costs = (f64, f64, f64, f64, f64, bool);
+/// Send, receive, reduce, cast, copy, socket; rendezvous.
+type Costs = (f64, f64, f64, f64, f64, f64, bool);
 
-fn costs((send_s, receive_s, reduce, cast, copy, rendezvous): Costs) -> sim::Costs {
+fn costs((send_s, receive_s, reduce, cast, copy, socket, rendezvous): Costs) -> sim::Costs {
     sim::Costs {
         send_s,
         receive_s,
         reduce_s_per_byte: reduce,
         cast_s_per_byte: cast,
         copy_s_per_byte: copy,
+        socket_s_per_byte: socket,
         rendezvous,
     }
 }

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::event::Event;
 use crate::network::{Link, Network};
 use crate::share::Shares;
+use crate::sockets::Sockets;
 use crate::time::{Picos, from_s};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -26,6 +27,16 @@ pub struct Message {
     pub latency: Picos,
     /// Nothing waits for the end of the send.
     pub forgotten: bool,
+    /// Work of both ends' engines while it moves.
+    pub writing: Picos,
+    pub reading: Picos,
+}
+
+impl Message {
+    /// Work on some of its bytes at the destination.
+    fn reading(&self, bytes: f64) -> f64 {
+        if self.reading == 0 { 0.0 } else { self.reading as f64 * bytes / self.bytes }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +44,8 @@ struct Queued {
     message: Message,
     left: f64,
     sequence: u64,
+    /// What its source's engine knows it by, once it has begun to move.
+    begun: Option<Picos>,
 }
 
 impl PartialEq for Queued {
@@ -71,6 +84,8 @@ struct Channel {
     queue: BinaryHeap<Queued>,
     rate: f64,
     since: Picos,
+    /// Work that it brings to its destination's engine in each picosecond.
+    arriving: f64,
     /// Number of its latest schedule: events of older ones are void.
     generation: u32,
     /// Number of set landings that were revoked.
@@ -91,6 +106,8 @@ pub struct Flows<'a> {
     network: &'a Network,
     shares: Shares,
     buckets: Buckets,
+    /// Of all ranks.
+    pub sockets: Sockets,
     channels: Vec<Channel>,
     sequence: u64,
     changed: Vec<u32>,
@@ -101,13 +118,14 @@ pub struct Flows<'a> {
 }
 
 impl<'a> Flows<'a> {
-    pub fn new(network: &'a Network) -> Self {
+    pub fn new(network: &'a Network, sockets: Sockets) -> Self {
         let channel = || Channel {
             state: State::Idle,
             current: None,
             queue: BinaryHeap::new(),
             rate: 0.0,
             since: 0,
+            arriving: 0.0,
             generation: 0,
             void: Vec::new(),
             moved: 0.0,
@@ -116,6 +134,7 @@ impl<'a> Flows<'a> {
             network,
             shares: Shares::new(network),
             buckets: Buckets::new(network),
+            sockets,
             channels: (0..network.routes()).map(|_| channel()).collect(),
             sequence: 0,
             changed: Vec::new(),
@@ -127,7 +146,7 @@ impl<'a> Flows<'a> {
     /// A message enters its route.
     pub fn send(&mut self, clock: &mut Clock<Event>, route: u32, message: Message) {
         self.sequence += 1;
-        let queued = Queued { message, left: message.bytes, sequence: self.sequence };
+        let queued = Queued { message, left: message.bytes, sequence: self.sequence, begun: None };
         let now = clock.now();
         let channel = &mut self.channels[route as usize];
         match channel.state {
@@ -167,8 +186,14 @@ impl<'a> Flows<'a> {
         }
     }
 
-    /// The current message of a route has left, unless the event is void; the next one follows.
-    pub fn drained(&mut self, clock: &mut Clock<Event>, route: u32, generation: u32) -> Option<Message> {
+    /// The current message of a route has left, unless the event is void; the next one follows. Also what its source's engine knows
+    /// it by, if that has work on it.
+    pub fn drained(
+        &mut self,
+        clock: &mut Clock<Event>,
+        route: u32,
+        generation: u32,
+    ) -> Option<(Message, Option<Picos>)> {
         if self.channels[route as usize].generation != generation {
             return None;
         }
@@ -185,8 +210,9 @@ impl<'a> Flows<'a> {
             channel.rate = 0.0;
             channel.generation = channel.generation.wrapping_add(1);
             self.leave(route, clock.now());
+            self.work(route, clock.now());
         }
-        Some(done.message)
+        Some((done.message, done.begun))
     }
 
     /// Whether a landing that was set still holds.
@@ -273,6 +299,10 @@ impl<'a> Flows<'a> {
             let passed = self.buckets.take(self.network, route, current.left, now);
             current.left -= passed;
             channel.moved += passed;
+            let work = current.message.reading(passed);
+            if work > 0.0 {
+                self.sockets.arrived(self.network.pairs[route as usize].1, work, now);
+            }
         }
     }
 
@@ -322,6 +352,7 @@ impl<'a> Flows<'a> {
 
     /// Schedules the departure of the current message. `alone`: no other flow is on its links.
     fn schedule(&mut self, clock: &mut Clock<Event>, route: u32, alone: bool) {
+        self.work(route, clock.now());
         let channel = &mut self.channels[route as usize];
         let Some(current) = channel.current else { return };
         channel.generation = channel.generation.wrapping_add(1);
@@ -330,7 +361,8 @@ impl<'a> Flows<'a> {
         }
         let until = clock.now() + (current.left.max(0.0) / channel.rate * 1e12).ceil() as Picos;
         let generation = channel.generation;
-        if alone && current.message.forgotten && channel.queue.is_empty() {
+        let worked_on = current.message.writing > 0 || current.message.reading > 0;
+        if alone && current.message.forgotten && !worked_on && channel.queue.is_empty() {
             channel.state = State::Set { until };
             channel.moved += current.left;
             let Message { instance, peer, latency, .. } = current.message;
@@ -338,6 +370,23 @@ impl<'a> Flows<'a> {
         } else {
             channel.state = State::Flowing;
             clock.push(until, Event::Drain { route, generation });
+        }
+    }
+
+    /// Tells both ends' engines of the current message and its rate.
+    fn work(&mut self, route: u32, now: Picos) {
+        let (source, destination) = self.network.pairs[route as usize];
+        let channel = &mut self.channels[route as usize];
+        if let Some(current) = &mut channel.current
+            && current.message.writing > 0
+            && current.begun.is_none()
+        {
+            current.begun = Some(self.sockets.begin(source, current.message.writing, now));
+        }
+        let arriving = channel.current.map_or(0.0, |current| current.message.reading(channel.rate / 1e12));
+        if arriving.to_bits() != channel.arriving.to_bits() {
+            self.sockets.arrives(destination, arriving - channel.arriving, now);
+            channel.arriving = arriving;
         }
     }
 

@@ -170,22 +170,31 @@ impl Place<'_> {
         let casting = |slice: &Slice, wire: DType| {
             if wire == dtype(slice) { 0 } else { times(costs.cast_s_per_byte, size(slice)) }
         };
+        let on_socket = |route, slice: &Slice, wire: &DType| {
+            times(costs.socket_on(route, network), (slice.len() * wire.bytes()) as u64)
+        };
         Ok(match op {
             Op::Send { src, wire, peer, tag, .. } => {
+                let route = network.route(self.rank, peer.0)?;
+                let on_socket = on_socket(route, src, wire);
                 let work = Work::Send {
-                    route: network.route(self.rank, peer.0)?,
+                    route,
                     peer: ends.other((own, *peer, *tag), 0),
                     cost: from_s(costs.send_s) + casting(src, *wire),
+                    writing: on_socket,
+                    reading: on_socket,
                     forgotten: false,
                 };
                 Step { rank: self.rank, kind: Kind::Send, bytes: (src.len() * wire.bytes()) as u64, work }
             }
             Op::Recv { dst, wire, reduce, peer, tag, .. } => {
                 let reducing = if reduce.is_some() { times(costs.reduce_s_per_byte, size(dst)) } else { 0 };
+                let route = network.route(peer.0, self.rank)?;
                 let work = Work::Receive {
-                    route: network.route(peer.0, self.rank)?,
+                    route,
                     peer: ends.other((*peer, own, *tag), 1),
                     cost: from_s(costs.receive_s) + casting(dst, *wire) + reducing,
+                    reading: on_socket(route, dst, wire),
                 };
                 Step { rank: self.rank, kind: Kind::Recv, bytes: (dst.len() * wire.bytes()) as u64, work }
             }
@@ -195,9 +204,12 @@ impl Place<'_> {
             Op::Apply { kernel: Kernel::Scale(_), dst } => compute(Kind::Apply, dst, costs.copy_s_per_byte),
             Op::Apply { kernel: Kernel::Round(_), dst } => compute(Kind::Apply, dst, costs.cast_s_per_byte),
             Op::Record { src, .. } => compute(Kind::Record, src, costs.copy_s_per_byte),
-            Op::Call { inputs, outputs, .. } => {
-                let bytes: u64 = inputs.iter().chain(outputs).map(size).sum();
-                let work = Work::Compute { cost: times(costs.copy_s_per_byte, bytes) };
+            Op::Call { kernel, inputs, outputs } => {
+                let scatters = self.program.kernels[kernel.index()].scatters();
+                let whole = if scatters { &[][..] } else { outputs };
+                let bytes: u64 = inputs.iter().chain(whole).map(size).sum();
+                let s_per_byte = if scatters { costs.reduce_s_per_byte } else { costs.copy_s_per_byte };
+                let work = Work::Compute { cost: times(s_per_byte, bytes) };
                 Step { rank: self.rank, kind: Kind::Apply, bytes, work }
             }
             Op::Collective { what, algorithm, .. } => {

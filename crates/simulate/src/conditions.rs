@@ -1,6 +1,7 @@
 //! Costs of ops, and disturbances: constants of the machines, chance from a seed, stragglers, links that change.
 
 use crate::error::Error;
+use crate::network::Network;
 
 /// Engine time of ops. Seconds, and seconds per byte of full-width elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,6 +16,8 @@ pub struct Costs {
     pub cast_s_per_byte: f64,
     /// Copying, scaling or scanning elements.
     pub copy_s_per_byte: f64,
+    /// Writing bytes to a socket, and again reading them, while they move: only between hosts.
+    pub socket_s_per_byte: f64,
     /// Whether data flows only once its receive is posted, which the receiver announces a latency ahead (the native
     /// executor); otherwise data flows at once and waits at the receiver.
     pub rendezvous: bool,
@@ -28,8 +31,14 @@ impl Costs {
         reduce_s_per_byte: 0.0,
         cast_s_per_byte: 0.0,
         copy_s_per_byte: 0.0,
+        socket_s_per_byte: 0.0,
         rendezvous: true,
     };
+
+    /// Seconds of either end's engine for a byte on a route, while it moves.
+    pub(crate) fn socket_on(&self, route: u32, network: &Network) -> f64 {
+        if network.is_remote(route) { self.socket_s_per_byte } else { 0.0 }
+    }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
         let all = [
@@ -38,6 +47,7 @@ impl Costs {
             ("reduce_s_per_byte", self.reduce_s_per_byte),
             ("cast_s_per_byte", self.cast_s_per_byte),
             ("copy_s_per_byte", self.copy_s_per_byte),
+            ("socket_s_per_byte", self.socket_s_per_byte),
         ];
         for (name, value) in all {
             if !(value >= 0.0 && value.is_finite()) {

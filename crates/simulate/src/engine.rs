@@ -13,6 +13,7 @@ use crate::instance::{ENDED, Instance};
 use crate::network::Network;
 use crate::outcome::{LaunchSpan, Outcome};
 use crate::rank::{Act, Job, Progress, Started};
+use crate::sockets::Sockets;
 use crate::stuck;
 use crate::time::{Picos, from_s, to_s};
 use hocket_trace::{Kind, Record};
@@ -83,7 +84,7 @@ impl<'a> Engine<'a> {
             rendezvous,
             recorded,
             clock: Clock::new(),
-            flows: Flows::new(network),
+            flows: Flows::new(network, Sockets::new(job.world, &conditions.slow)),
             instances,
             ranks,
             ready: Vec::new(),
@@ -136,13 +137,8 @@ impl<'a> Engine<'a> {
             }
             Event::Arrive { instance, op } => self.arrive(instance, op),
             Event::Drain { route, generation } => {
-                if let Some(message) = self.flows.drained(&mut self.clock, route, generation) {
-                    let arrives = self.clock.now() + message.latency;
-                    self.clock.push(arrives, Event::Arrive { instance: message.instance, op: message.peer });
-                    if !message.forgotten {
-                        let step = self.step(message.instance, message.op);
-                        self.complete(message.instance, message.op, &step);
-                    }
+                if let Some((message, begun)) = self.flows.drained(&mut self.clock, route, generation) {
+                    self.drained(message, begun);
                 }
             }
             Event::Clear { instance, op } => self.meet(instance, op),
@@ -150,6 +146,14 @@ impl<'a> Engine<'a> {
                 let step = self.step(instance, op);
                 self.next_task(step.rank);
                 self.worked(instance, op, &step);
+            }
+            Event::Written { instance, op } => {
+                let step = self.step(instance, op);
+                self.next_task(step.rank);
+                if let Work::Send { route, .. } = step.work {
+                    let latency = self.longer(self.network.latency[route as usize]);
+                    self.left(instance, op, &step, latency);
+                }
             }
             Event::Waited { instance, op } => {
                 let step = self.step(instance, op);
@@ -244,7 +248,7 @@ impl<'a> Engine<'a> {
                 self.clock.push(self.clock.now() + time, Event::Waited { instance, op });
             }
             Work::Compute { cost } | Work::Send { cost, .. } | Work::Receive { cost, .. } => {
-                self.occupy(instance, op, &step, cost);
+                self.occupy(instance, op, &step, cost, None);
             }
         }
     }
@@ -256,12 +260,12 @@ impl<'a> Engine<'a> {
         }
         let step = self.step(instance, op);
         if let Work::Receive { cost, .. } = step.work {
-            self.occupy(instance, op, &step, cost);
+            self.occupy(instance, op, &step, cost, None);
         }
     }
 
-    /// An op requests its rank's engine.
-    fn occupy(&mut self, instance: u32, op: u32, step: &Step, cost: Picos) {
+    /// An op requests its rank's engine. `begun`: for the rest of a message that has left.
+    fn occupy(&mut self, instance: u32, op: u32, step: &Step, cost: Picos, begun: Option<Picos>) {
         let priority = self.instances[instance as usize].priority;
         let cost = if cost == 0 {
             0
@@ -271,34 +275,72 @@ impl<'a> Engine<'a> {
         let progress = &mut self.ranks[step.rank as usize];
         if progress.engine_busy {
             self.sequence += 1;
-            progress.tasks.push(Reverse((priority, self.sequence, instance, op, cost)));
-        } else if cost == 0 {
+            progress.tasks.push(Reverse((priority, self.sequence, instance, op, cost, begun)));
+            return;
+        }
+        let cost = cost + self.socket_work(step, begun);
+        if cost == 0 && begun.is_none() {
             self.note_start(instance, op, step);
             self.worked(instance, op, step);
         } else {
-            progress.engine_busy = true;
-            self.clock.push(self.clock.now() + cost, Event::Done { instance, op });
+            let now = self.clock.now();
+            self.ranks[step.rank as usize].engine_busy = true;
+            self.flows.sockets.set_busy(step.rank, true, now);
+            self.clock.push(now + cost, done(instance, op, begun));
             self.note_start(instance, op, step);
         }
     }
 
     /// A rank's engine is free: the most urgent waiting op continues.
     fn next_task(&mut self, rank: u32) {
+        let now = self.clock.now();
         let progress = &mut self.ranks[rank as usize];
-        let Some(Reverse((.., instance, op, cost))) = progress.tasks.pop() else {
+        let Some(Reverse((.., instance, op, cost, begun))) = progress.tasks.pop() else {
             progress.engine_busy = false;
+            self.flows.sockets.set_busy(rank, false, now);
             return;
         };
-        self.clock.push(self.clock.now() + cost, Event::Done { instance, op });
-        if self.recorded {
-            let step = self.step(instance, op);
-            self.note_start(instance, op, &step);
+        let step = self.step(instance, op);
+        let cost = cost + self.socket_work(&step, begun);
+        self.clock.push(now + cost, done(instance, op, begun));
+        self.note_start(instance, op, &step);
+    }
+
+    /// What the engine has yet to do to bytes before an op can end.
+    fn socket_work(&mut self, step: &Step, begun: Option<Picos>) -> Picos {
+        let now = self.clock.now();
+        let left = match (step.work, begun) {
+            (_, Some(message)) => self.flows.sockets.write(step.rank, message, now),
+            (Work::Receive { reading: 1.., .. }, None) => self.flows.sockets.read(step.rank, now),
+            _ => return 0,
+        };
+        if left == 0 { 0 } else { self.longer(left) }
+    }
+
+    /// The last byte of a message has left; its sender's engine may have to write some of it yet.
+    fn drained(&mut self, message: Message, begun: Option<Picos>) {
+        let Message { instance, op, .. } = message;
+        let step = self.step(instance, op);
+        let unwritten = |begun: &Picos| self.flows.sockets.unwritten(step.rank, *begun, self.clock.now()) > 0;
+        if let Some(begun) = begun.filter(unwritten) {
+            self.occupy(instance, op, &step, 0, Some(begun));
+        } else {
+            self.left(instance, op, &step, message.latency);
+        }
+    }
+
+    /// A message is on its way, and its send over.
+    fn left(&mut self, instance: u32, op: u32, step: &Step, latency: Picos) {
+        let Work::Send { peer, forgotten, .. } = step.work else { return };
+        self.clock.push(self.clock.now() + latency, Event::Arrive { instance, op: peer });
+        if !forgotten {
+            self.complete(instance, op, step);
         }
     }
 
     /// The engine has finished an op.
     fn worked(&mut self, instance: u32, op: u32, step: &Step) {
-        let Work::Send { route, peer, forgotten, .. } = step.work else {
+        let Work::Send { route, peer, forgotten, writing, reading, .. } = step.work else {
             return self.complete(instance, op, step);
         };
         if self.recorded {
@@ -308,7 +350,8 @@ impl<'a> Engine<'a> {
         }
         let latency = self.longer(self.network.latency[route as usize]);
         let priority = self.instances[instance as usize].priority;
-        let message = Message { instance, op, peer, priority, bytes: step.bytes as f64, latency, forgotten };
+        let bytes = step.bytes as f64;
+        let message = Message { instance, op, peer, priority, bytes, latency, forgotten, writing, reading };
         self.flows.send(&mut self.clock, route, message);
     }
 
@@ -399,6 +442,11 @@ impl<'a> Engine<'a> {
             kind: step.kind,
         });
     }
+}
+
+/// What happens when the engine has finished an op, or the rest of a message.
+fn done(instance: u32, op: u32, begun: Option<Picos>) -> Event {
+    if begun.is_some() { Event::Written { instance, op } } else { Event::Done { instance, op } }
 }
 
 fn check(

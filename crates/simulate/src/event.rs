@@ -13,6 +13,8 @@ pub enum Event {
     Clear { instance: u32, op: u32 },
     /// A rank's engine has finished an op.
     Done { instance: u32, op: u32 },
+    /// A rank's engine has written what it had not when a message's last byte left.
+    Written { instance: u32, op: u32 },
     /// A rank's gap has passed.
     Waited { instance: u32, op: u32 },
     /// A rank goes on with its timeline.

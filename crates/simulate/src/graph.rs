@@ -26,6 +26,10 @@ pub enum Work {
         peer: u32,
         #[expect(missing_docs)]
         cost: Picos,
+        /// The engine's work while bytes move (`sockets.rs`), and that of the receiver's.
+        writing: Picos,
+        #[expect(missing_docs)]
+        reading: Picos,
         /// Nothing waits for its end: it does not count for the end of its rank.
         forgotten: bool,
     },
@@ -37,6 +41,8 @@ pub enum Work {
         peer: u32,
         #[expect(missing_docs)]
         cost: Picos,
+        /// The engine's work while bytes move (`sockets.rs`).
+        reading: Picos,
     },
 }
 

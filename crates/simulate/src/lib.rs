@@ -1,8 +1,8 @@
 //! Programs in virtual time: the same ops as the native executor's, over a model of the network.
 //!
 //! Messages are flows. Those that cross a link at the same time share it max-min fairly; each rank has one engine
-//! thread, which serves per-message costs and computing ops one after the other. Pure: no I/O, no clock, no threads, no
-//! unseeded randomness.
+//! thread, which serves per-message costs and computing ops one after the other, and sockets in between. Pure: no I/O,
+//! no clock, no threads, no unseeded randomness.
 #![forbid(unsafe_code)]
 
 mod bucket;
@@ -21,6 +21,7 @@ mod outcome;
 mod pattern;
 mod rank;
 mod share;
+mod sockets;
 mod stuck;
 mod time;
 

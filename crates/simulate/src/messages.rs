@@ -66,12 +66,23 @@ pub fn timed(
         }
         let route = network.route(message.source, message.destination)?;
         let cost = |rank, cost_s| if switches.contains(&rank) { 0 } else { from_s(cost_s) };
-        let sending = cost(message.source, costs.send_s);
-        let work = Work::Send { route, peer: own.receive, cost: sending, forgotten: false };
+        let socket_s = costs.socket_on(route, network) * bytes as f64;
+        let work = Work::Send {
+            route,
+            peer: own.receive,
+            cost: cost(message.source, costs.send_s),
+            writing: cost(message.source, socket_s),
+            reading: cost(message.destination, socket_s),
+            forgotten: false,
+        };
         listed.steps[own.send as usize] = Step { rank, kind: Kind::Send, bytes, work };
         edges.push((own.wait, own.send));
-        let receiving = cost(message.destination, costs.receive_s);
-        let work = Work::Receive { route, peer: own.send, cost: receiving };
+        let work = Work::Receive {
+            route,
+            peer: own.send,
+            cost: cost(message.destination, costs.receive_s),
+            reading: cost(message.destination, socket_s),
+        };
         listed.steps[own.receive as usize] =
             Step { rank: message.destination, kind: Kind::Recv, bytes, work };
     }

@@ -52,6 +52,8 @@ pub struct Network {
     pub(crate) first: Vec<u32>,
     pub(crate) path: Vec<u32>,
     has_queues: bool,
+    /// By rank; empty: nobody knows.
+    hosts: Vec<u32>,
     /// By ordered pair.
     index: HashMap<(u32, u32), u32>,
 }
@@ -83,6 +85,7 @@ impl Network {
             first: vec![0],
             path: Vec::new(),
             has_queues: links.iter().any(|link| link.queue_s > 0.0),
+            hosts: Vec::new(),
             index: HashMap::with_capacity(routes.len()),
             links,
         };
@@ -116,6 +119,12 @@ impl Network {
         Ok(network)
     }
 
+    /// The same with the host of each rank: bytes between hosts pass through sockets.
+    #[must_use]
+    pub fn on_hosts(self, hosts: Vec<u32>) -> Self {
+        Self { hosts, ..self }
+    }
+
     /// The route from rank to rank.
     pub fn route(&self, source: u32, destination: u32) -> Result<u32, Error> {
         let missing =
@@ -129,6 +138,13 @@ impl Network {
         let back = if self.has_queues { self.index.get(&(destination, source)) } else { None };
         let links = back.map_or(&[][..], |&back| self.links_of(back));
         links.iter().copied().filter(|&link| self.links[link as usize].queue_s > 0.0)
+    }
+
+    /// Whether a route is between hosts.
+    pub(crate) fn is_remote(&self, route: u32) -> bool {
+        let (source, destination) = self.pairs[route as usize];
+        let host = |rank: u32| self.hosts.get(rank as usize);
+        host(source).zip(host(destination)).is_some_and(|(one, other)| one != other)
     }
 
     /// Links that a route crosses.

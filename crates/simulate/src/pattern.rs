@@ -17,8 +17,8 @@ use hocket_trace::Kind;
 #[derive(Clone, Debug)]
 pub struct Ring {
     n: u32,
-    /// By rank: the route to the next one.
-    routes: Vec<u32>,
+    /// By rank: the route to the next one, and the engine's seconds for each byte on it while it moves.
+    routes: Vec<(u32, f64)>,
     /// By part: bytes, and the cost of receiving it when it is reduced.
     parts: Vec<(u64, Picos)>,
     send: Picos,
@@ -29,8 +29,10 @@ impl Ring {
     /// Over all `world` ranks in order, `bytes` on each.
     pub fn new(world: u32, bytes: u64, network: &Network, costs: &Costs) -> Result<Self, Error> {
         check(world)?;
-        let routes: Result<_, Error> =
-            (0..world).map(|rank| network.route(rank, (rank + 1) % world)).collect();
+        let next = |rank| {
+            network.route(rank, (rank + 1) % world).map(|route| (route, costs.socket_on(route, network)))
+        };
+        let routes: Result<_, Error> = (0..world).map(next).collect();
         let edge = |part: u32| bytes * u64::from(part) / u64::from(world);
         let receive = from_s(costs.receive_s);
         let part = |part| {
@@ -54,14 +56,22 @@ impl Ring {
         let receives = op % 2 == 1;
         let sender = if receives { before(rank, self.n) } else { rank };
         let (bytes, reducing) = self.parts[ring_passed(step as usize, sender as usize, self.n as usize)];
-        let route = self.routes[sender as usize];
+        let (route, socket_s) = self.routes[sender as usize];
+        let on_socket = from_s(socket_s * bytes as f64);
         if receives {
             let cost = if step < self.n - 1 { reducing } else { self.receive };
-            let work = Work::Receive { route, peer: 2 * (step * self.n + sender), cost };
+            let peer = 2 * (step * self.n + sender);
+            let work = Work::Receive { route, peer, cost, reading: on_socket };
             return Step { rank, kind: Kind::Recv, bytes, work };
         }
-        let peer = 2 * (step * self.n + after(rank, self.n)) + 1;
-        let work = Work::Send { route, peer, cost: self.send, forgotten: true };
+        let work = Work::Send {
+            route,
+            peer: 2 * (step * self.n + after(rank, self.n)) + 1,
+            cost: self.send,
+            writing: on_socket,
+            reading: on_socket,
+            forgotten: true,
+        };
         Step { rank, kind: Kind::Send, bytes, work }
     }
 
@@ -85,8 +95,10 @@ pub struct AllToAll {
     n: u32,
     /// Length of a part.
     bytes: u64,
-    /// By distance − 1, then by sender.
-    routes: Vec<u32>,
+    /// By distance − 1, then by sender: the route, and whether its bytes pass through sockets.
+    routes: Vec<(u32, bool)>,
+    /// The engine's work on a part that does.
+    socket: Picos,
     send: Picos,
     receive: Picos,
 }
@@ -96,11 +108,14 @@ impl AllToAll {
     pub fn new(world: u32, bytes: u64, network: &Network, costs: &Costs) -> Result<Self, Error> {
         check(world)?;
         let pairs = (1..world).flat_map(|far| (0..world).map(move |rank| (rank, (rank + far) % world)));
-        let routes: Result<_, Error> = pairs.map(|(rank, to)| network.route(rank, to)).collect();
+        let route = |(rank, to)| network.route(rank, to).map(|route| (route, network.is_remote(route)));
+        let routes: Result<_, Error> = pairs.map(route).collect();
+        let bytes = bytes / u64::from(world);
         Ok(Self {
             n: world,
-            bytes: bytes / u64::from(world),
+            bytes,
             routes: routes?,
+            socket: from_s(costs.socket_s_per_byte * bytes as f64),
             send: from_s(costs.send_s),
             receive: from_s(costs.receive_s),
         })
@@ -119,13 +134,21 @@ impl AllToAll {
         let (row, bytes) = ((far - 1) * self.n, self.bytes);
         if op % 2 == 1 {
             let sender = (rank + self.n - far) % self.n;
-            let route = self.routes[(row + sender) as usize];
-            let work = Work::Receive { route, peer: 2 * (row + sender), cost: self.receive };
+            let (route, remote) = self.routes[(row + sender) as usize];
+            let reading = self.on_socket(remote);
+            let work = Work::Receive { route, peer: 2 * (row + sender), cost: self.receive, reading };
             return Step { rank, kind: Kind::Recv, bytes, work };
         }
-        let (route, peer) = (self.routes[(row + rank) as usize], 2 * (row + (rank + far) % self.n) + 1);
-        let work = Work::Send { route, peer, cost: self.send, forgotten: true };
+        let (route, remote) = self.routes[(row + rank) as usize];
+        let peer = 2 * (row + (rank + far) % self.n) + 1;
+        let on_socket = self.on_socket(remote);
+        let (writing, reading) = (on_socket, on_socket);
+        let work = Work::Send { route, peer, cost: self.send, writing, reading, forgotten: true };
         Step { rank, kind: Kind::Send, bytes, work }
+    }
+
+    fn on_socket(&self, remote: bool) -> Picos {
+        if remote { self.socket } else { 0 }
     }
 
     pub(crate) fn roots(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {

@@ -158,8 +158,9 @@ pub(crate) fn of(times: &[Picos], rank: usize) -> Picos {
     }
 }
 
-/// Work that waits for a rank's engine: priority, order of arrival, then the op.
-type Task = Reverse<(u32, u64, u32, u32, Picos)>;
+/// Work that waits for a rank's engine: priority, order of arrival, the op and its time; of a message that has left, what the engine
+/// knows it by.
+type Task = Reverse<(u32, u64, u32, u32, Picos, Option<Picos>)>;
 
 /// One rank's engine thread and its progress.
 pub(crate) struct Progress {

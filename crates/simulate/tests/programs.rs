@@ -50,6 +50,7 @@ const COSTS: Costs = Costs {
     reduce_s_per_byte: 0.12e-9,
     cast_s_per_byte: 0.1e-9,
     copy_s_per_byte: 0.1e-9,
+    socket_s_per_byte: 0.35e-9,
     rendezvous: true,
 };
 
@@ -78,7 +79,7 @@ proptest! {
         let program = all_reduce(world, elements, &algorithm, 65_536);
         let costs = Costs { rendezvous, ..COSTS };
         let go = |bytes_per_s, jitter| {
-            let network = star(world as u32, bytes_per_s, 50e-6);
+            let network = star(world as u32, bytes_per_s, 50e-6).on_hosts((0..world as u32).collect());
             let graph = compile(&program, &network, &costs).expect("compiles");
             run(&network, &graph, &costs, &Conditions { seed, jitter, ..Conditions::default() }).expect("ends")
         };

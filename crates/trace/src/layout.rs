@@ -1,6 +1,7 @@
 //! The layout of a record file; this is its only definition. `hocket.artefacts.trace` reads by it. The golden file
 //! `tests/formats/golden/rank-0.hktrace`, on which writers and readers are tested, shows it to other readers.
 
+use crate::bounds::Bounds;
 use crate::record::Record;
 
 /// First bytes of a file.
@@ -9,14 +10,25 @@ pub const MAGIC: [u8; 8] = *b"HKTRACE1";
 /// Version of the layout.
 pub const VERSION: u32 = 2;
 
-/// The header as Python's `struct` describes it: magic, version, bytes of a record, rank, world, records dropped, zeros.
-pub const HEADER: &str = "<8sIIIIQ32x";
+/// The header as Python's `struct` describes it: magic, version, bytes of a record, rank, world, records dropped; then the
+/// bounds: bytes of the file at most, first step, first one after it (0: there is no such bound); then [`End`], and zeros.
+pub const HEADER: &str = "<8sIIIIQQIII12x";
 
 /// Bytes before the first record.
 pub const HEADER_BYTES: usize = 64;
 
-/// Offset of the count of dropped records (u64).
-pub(crate) const DROPPED_AT: u64 = 24;
+/// Why a file ends before its run does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum End {
+    /// It does not.
+    #[default]
+    Whole = 0,
+    /// It has as many bytes as it may.
+    Full = 1,
+    /// The disk took no more.
+    Unwritable = 2,
+}
 
 /// A record's fields in order: their names and their types in `NumPy`'s notation. Flags and reserved bytes are zeros.
 pub const FIELDS: [(&str, &str); 12] = [
@@ -44,16 +56,32 @@ pub const RECORD_BYTES: usize = {
     bytes
 };
 
-/// The start of a rank's file, while no record is dropped.
-pub(crate) fn header(rank: u32, world: u32) -> [u8; HEADER_BYTES] {
-    in_order([
-        &MAGIC,
-        &VERSION.to_le_bytes(),
-        &(RECORD_BYTES as u32).to_le_bytes(),
-        &rank.to_le_bytes(),
-        &world.to_le_bytes(),
-        &0_u64.to_le_bytes(),
-    ])
+/// What the first bytes of a rank's file say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Header {
+    pub rank: u32,
+    pub world: u32,
+    pub bounds: Bounds,
+    pub dropped: u64,
+    pub end: End,
+}
+
+impl Header {
+    /// In the file.
+    pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        in_order([
+            &MAGIC,
+            &VERSION.to_le_bytes(),
+            &(RECORD_BYTES as u32).to_le_bytes(),
+            &self.rank.to_le_bytes(),
+            &self.world.to_le_bytes(),
+            &self.dropped.to_le_bytes(),
+            &self.bounds.bytes_max.unwrap_or(0).to_le_bytes(),
+            &self.bounds.first.to_le_bytes(),
+            &self.bounds.stop.unwrap_or(0).to_le_bytes(),
+            &(self.end as u32).to_le_bytes(),
+        ])
+    }
 }
 
 impl Record {
@@ -94,7 +122,7 @@ mod tests {
 
     /// A file of rank 0 of 2 with a record of each kind, whose fields all differ.
     fn golden() -> Vec<u8> {
-        let mut bytes = header(0, 2).to_vec();
+        let mut bytes = Header { world: 2, ..Header::default() }.to_bytes().to_vec();
         for (at, kind) in (0..).zip(Kind::ALL) {
             let record = Record {
                 ready_ns: 1_000_000_000_000 + at,
@@ -123,12 +151,15 @@ mod tests {
         assert!(std::fs::read(&path).unwrap() == golden(), "{} is another", path.display());
     }
 
-    /// A reader would look in the wrong place for records, or for the count of dropped ones.
+    /// A reader would look in the wrong place for records, for the count of dropped ones, or for the bounds.
     #[test]
     fn offsets_are_those_of_the_fields() {
         assert_eq!(RECORD_BYTES, 64);
-        assert_eq!(header(1, 2)[8..16], [2, 0, 0, 0, 64, 0, 0, 0]);
-        assert_eq!(&HEADER[..8], "<8sIIIIQ");
-        assert_eq!(DROPPED_AT, 8 + 4 * 4);
+        assert_eq!(HEADER, "<8sIIIIQQIII12x");
+        let bounds = Bounds { first: 4, stop: Some(5), bytes_max: Some(3) };
+        let bytes = Header { rank: 1, world: 2, bounds, dropped: 6, end: End::Unwritable }.to_bytes();
+        let words: Vec<_> =
+            bytes[8..].chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+        assert_eq!(words, [2, 64, 1, 2, 6, 0, 3, 0, 4, 5, 2, 0, 0, 0]);
     }
 }

@@ -4,10 +4,13 @@
 //! Knows nothing of programs or of the code that makes records; `hocket.artefacts.trace` reads them.
 #![forbid(unsafe_code)]
 
+mod bounds;
 mod layout;
+mod output;
 mod record;
 mod writer;
 
-pub use layout::{FIELDS, HEADER, HEADER_BYTES, MAGIC, RECORD_BYTES, VERSION};
+pub use bounds::Bounds;
+pub use layout::{End, FIELDS, HEADER, HEADER_BYTES, MAGIC, RECORD_BYTES, VERSION};
 pub use record::{Kind, NO_PEER, Record};
-pub use writer::Recorder;
+pub use writer::{Recorder, Wanted};

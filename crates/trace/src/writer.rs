@@ -5,12 +5,12 @@
 //! so a crash loses the records of the last [`FLUSH_EVERY`]. A full shard drops records and counts them; so does a full
 //! file, and one that cannot be written.
 
-use crate::layout::{DROPPED_AT, HEADER_BYTES, RECORD_BYTES, header};
-use crate::record::Record;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use crate::bounds::Bounds;
+use crate::layout::RECORD_BYTES;
+use crate::output::{Output, on_stderr};
+use crate::record::{Kind, Record};
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,41 +29,74 @@ const SHARD_RECORDS_MAX: usize = 1 << 16;
 /// Fill level at which the writer is woken early.
 const SHARD_RECORDS_HALF: usize = SHARD_RECORDS_MAX / 2;
 
-/// Limit of records in a file: 4 GiB, more than anyone can analyse and less than fills a disk unnoticed.
-const FILE_RECORDS_MAX: u64 = 1 << 26;
+/// A file to record to, and what of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Of the file, which is replaced if there is one.
+    pub path: PathBuf,
+    /// The part of the run.
+    pub bounds: Bounds,
+}
 
 /// The recording end of a trace file. Dropping it finishes the file.
 pub struct Recorder {
     shared: Arc<Shared>,
+    bounds: Bounds,
+    /// The step that runs, as far as marks tell.
+    step: AtomicU32,
     /// Wakes the writer; dropping it stops the writer.
     wake: Mutex<Option<SyncSender<()>>>,
-    writer: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
 }
 
+#[derive(Default)]
 struct Shared {
     shards: [Mutex<Vec<[u8; RECORD_BYTES]>>; SHARDS],
     dropped: AtomicU64,
 }
 
 impl Recorder {
-    /// Creates the file.
-    pub fn create(path: &Path, rank: u32, world: u32) -> io::Result<Self> {
-        let mut file = File::create(path)?;
-        file.write_all(&header(rank, world))?;
-        let shared = Arc::new(Shared { shards: Default::default(), dropped: AtomicU64::new(0) });
+    /// Creates the file. A later failure to write it is told on standard error, once.
+    pub fn create(wanted: &Wanted, rank: u32, world: u32) -> io::Result<Self> {
+        let output = Output::create(&wanted.path, rank, world, wanted.bounds, on_stderr())?;
+        let shared = Arc::<Shared>::default();
         let (wake, woken) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
         let writer = thread::Builder::new().name("hocket-trace".into()).spawn(move || {
-            let mut output = Output::new(file);
+            let mut flushing = Flushing { output, spare: Vec::new() };
             loop {
                 let stopped = woken.recv_timeout(FLUSH_EVERY) == Err(RecvTimeoutError::Disconnected);
-                output.flush(&theirs);
+                flushing.flush(&theirs);
                 if stopped {
-                    return output.failure.map_or(Ok(()), Err);
+                    return;
                 }
             }
         })?;
-        Ok(Self { shared, wake: Mutex::new(Some(wake)), writer: Mutex::new(Some(writer)) })
+        Ok(Self {
+            shared,
+            bounds: wanted.bounds,
+            step: AtomicU32::new(0),
+            wake: Mutex::new(Some(wake)),
+            writer: Mutex::new(Some(writer)),
+        })
+    }
+
+    /// Whether what begins now is to be recorded, to its end.
+    pub fn is_on(&self) -> bool {
+        self.bounds.has(self.step.load(Ordering::Relaxed))
+    }
+
+    /// Adds a span of a step, if the step is one that is recorded. After a forward, its step runs; after
+    /// [`Kind::Step`], the next one.
+    pub fn mark(&self, span: &Record) {
+        if self.bounds.has(span.instance) {
+            self.push(span);
+        }
+        match span.kind {
+            Kind::Forward => self.step.store(span.instance, Ordering::Relaxed),
+            Kind::Step => self.step.store(span.instance.saturating_add(1), Ordering::Relaxed),
+            _ => {}
+        }
     }
 
     /// Adds a record without waiting. Records after [`Self::finish`] are lost.
@@ -84,38 +117,29 @@ impl Recorder {
         }
     }
 
-    /// Writes pending records and closes the file. The first call returns the writer's first error; later calls do
-    /// nothing.
-    pub fn finish(&self) -> io::Result<()> {
-        let Some(writer) = lock(&self.writer).take() else { return Ok(()) };
+    /// Writes pending records and closes the file; idempotent.
+    pub fn finish(&self) {
+        let Some(writer) = lock(&self.writer).take() else { return };
         drop(lock(&self.wake).take());
-        writer.join().unwrap_or_else(|_| Err(io::Error::other("the trace's writer panicked")))
+        // The writer's own panic has been told where it happened; the run goes on without its trace.
+        drop(writer.join());
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // A caller that must know whether the trace is whole calls `finish` before.
-        drop(self.finish());
+        self.finish();
     }
 }
 
 /// The background thread's side.
-struct Output {
-    file: File,
+struct Flushing {
+    output: Output,
     /// Swapped with each shard's buffer in turn.
     spare: Vec<[u8; RECORD_BYTES]>,
-    written: u64,
-    /// The fields of the header.
-    dropped: u64,
-    failure: Option<io::Error>,
 }
 
-impl Output {
-    fn new(file: File) -> Self {
-        Self { file, spare: Vec::new(), written: 0, dropped: 0, failure: None }
-    }
-
+impl Flushing {
     fn flush(&mut self, shared: &Shared) {
         for shard in &shared.shards {
             let mut waiting = lock(shard);
@@ -124,40 +148,10 @@ impl Output {
             }
             std::mem::swap(&mut *waiting, &mut self.spare);
             drop(waiting);
-            let room = (FILE_RECORDS_MAX - self.written).min(self.spare.len() as u64) as usize;
-            let mut lost = (self.spare.len() - room) as u64;
-            if self.failure.is_none()
-                && let Err(error) = self.append(room)
-            {
-                self.failure = Some(error);
-            }
-            if self.failure.is_some() {
-                lost = self.spare.len() as u64;
-            } else {
-                self.written += room as u64;
-            }
-            shared.dropped.fetch_add(lost, Ordering::Relaxed);
+            shared.dropped.fetch_add(self.output.append(&self.spare), Ordering::Relaxed);
             self.spare.clear();
         }
-        self.say_dropped(shared.dropped.load(Ordering::Relaxed));
-    }
-
-    /// Whole records: the next attempt overwrites a partly written one, or readers skip it.
-    fn append(&mut self, records: usize) -> io::Result<()> {
-        let at = HEADER_BYTES as u64 + self.written * RECORD_BYTES as u64;
-        self.file.write_all_at(self.spare[..records].as_flattened(), at)
-    }
-
-    fn say_dropped(&mut self, dropped: u64) {
-        if dropped == self.dropped {
-            return;
-        }
-        match self.file.write_all_at(&dropped.to_le_bytes(), DROPPED_AT) {
-            Ok(()) => self.dropped = dropped,
-            Err(error) => {
-                self.failure.get_or_insert(error);
-            }
-        }
+        self.output.note_dropped(shared.dropped.load(Ordering::Relaxed));
     }
 }
 
@@ -178,10 +172,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use crate::layout::HEADER_BYTES;
+    use std::path::Path;
 
-    fn scratch_file(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("hocket-trace-{name}-{}", std::process::id()))
+    fn scratch_file(name: &str, bounds: Bounds) -> Wanted {
+        let path = std::env::temp_dir().join(format!("hocket-trace-{name}-{}", std::process::id()));
+        Wanted { path, bounds }
     }
 
     fn read(path: &Path) -> (Vec<u8>, Vec<u32>) {
@@ -205,17 +201,17 @@ mod tests {
     /// Broken: a report would miss events that native threads recorded, or show them twice.
     #[test]
     fn every_push_of_every_thread_is_in_the_file_once() {
-        let path = scratch_file("threads");
-        let recorder = Recorder::create(&path, 3, 4).unwrap();
+        let wanted = scratch_file("threads", Bounds::default());
+        let recorder = Recorder::create(&wanted, 3, 4).unwrap();
         thread::scope(|scope| {
             for each in 0..12 {
                 let recorder = &recorder;
                 scope.spawn(move || (0..1000).for_each(|index| recorder.push(&op(each * 1000 + index))));
             }
         });
-        recorder.finish().unwrap();
-        recorder.finish().unwrap();
-        let (header, mut ops) = read(&path);
+        recorder.finish();
+        recorder.finish();
+        let (header, mut ops) = read(&wanted.path);
         ops.sort_unstable();
         assert_eq!(ops, (0..12_000).collect::<Vec<_>>());
         let mut want = b"HKTRACE1".to_vec();
@@ -229,45 +225,53 @@ mod tests {
     /// Broken: the report of a run that crashed would be empty.
     #[test]
     fn records_reach_the_file_while_the_recorder_lives() {
-        let path = scratch_file("flush");
-        let recorder = Recorder::create(&path, 0, 1).unwrap();
+        let wanted = scratch_file("flush", Bounds::default());
+        let recorder = Recorder::create(&wanted, 0, 1).unwrap();
         recorder.push(&op(1));
         let whole = (HEADER_BYTES + RECORD_BYTES) as u64;
         let mut turns = 0;
-        while std::fs::metadata(&path).unwrap().len() < whole {
+        while std::fs::metadata(&wanted.path).unwrap().len() < whole {
             turns += 1;
             assert!(turns < 1000, "nothing was written in 10 s");
             thread::sleep(Duration::from_millis(10));
         }
         drop(recorder);
-        assert_eq!(read(&path).1, [1]);
+        assert_eq!(read(&wanted.path).1, [1]);
     }
 
     /// Broken: a burst would grow memory without bound, or lose records silently.
     #[test]
     fn what_does_not_fit_is_counted_in_the_header() {
-        let path = scratch_file("full");
-        let recorder = Recorder::create(&path, 0, 1).unwrap();
+        let wanted = scratch_file("full", Bounds::default());
+        let recorder = Recorder::create(&wanted, 0, 1).unwrap();
         lock(&recorder.shared.shards[own_number() as usize % SHARDS])
             .resize(SHARD_RECORDS_MAX, op(0).to_bytes(0));
         // The writer may run in between and write some; each record is either written or counted.
         (0..5).for_each(|index| recorder.push(&op(index)));
-        recorder.finish().unwrap();
-        let (header, ops) = read(&path);
+        recorder.finish();
+        let (header, ops) = read(&wanted.path);
         assert_eq!(ops.len() as u64 + dropped(&header), SHARD_RECORDS_MAX as u64 + 5);
     }
 
-    /// Broken: a full disk would pass as a whole trace.
+    /// Broken: the one slow step of a long run could not be recorded without all others, or only in parts.
     #[test]
-    fn a_disk_that_is_full_is_an_error_at_the_end() {
-        let recorder = Recorder::create(Path::new("/dev/full"), 0, 1);
-        assert_eq!(recorder.err().map(|error| error.kind()), Some(io::ErrorKind::StorageFull));
-        let file = File::options().write(true).open("/dev/full").unwrap();
-        let shared = Shared { shards: Default::default(), dropped: AtomicU64::new(0) };
-        lock(&shared.shards[0]).push(op(0).to_bytes(0));
-        let mut output = Output::new(file);
-        output.flush(&shared);
-        assert_eq!(output.failure.map(|error| error.kind()), Some(io::ErrorKind::StorageFull));
-        assert_eq!(shared.dropped.into_inner(), 1);
+    fn of_bounded_steps_nothing_else_is_recorded() {
+        let bounds = Bounds { first: 2, stop: Some(4), bytes_max: None };
+        let wanted = scratch_file("steps", bounds);
+        let recorder = Recorder::create(&wanted, 0, 1).unwrap();
+        let mut on = Vec::new();
+        for step in 0..6 {
+            on.push(recorder.is_on());
+            let span = Record { instance: step, op: step, ..Record::default() };
+            recorder.mark(&Record { kind: Kind::Forward, ..span });
+            recorder.mark(&Record { kind: Kind::Step, ..span });
+        }
+        recorder.mark(&Record { kind: Kind::Forward, instance: 3, ..Record::default() });
+        assert!(recorder.is_on(), "whoever comes later begins with a later step");
+        recorder.finish();
+        assert_eq!(on, [false, false, true, true, false, false]);
+        let (header, ops) = read(&wanted.path);
+        assert_eq!(ops, [2, 2, 3, 3, 0]);
+        assert_eq!(dropped(&header), 0, "what nobody asked for is not missing");
     }
 }

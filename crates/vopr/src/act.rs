@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// How long a member of an epoch may take to be connected.
 const CONNECT_US: u64 = 2_500_000;
+/// How long a script waits for others in a step.
+const PATIENCE_US: u64 = 3_000_000;
 /// Announcements of one peer that are kept for an epoch that has not begun here.
 const HELD_MAX: usize = 64;
 
@@ -29,6 +31,9 @@ impl World {
         }
         if this.stopped {
             return this.backlog.push_back(local);
+        }
+        if this.hangs && matches!(local, Local::Backward { .. } | Local::Script { .. }) {
+            return this.script_backlog.push_back(local);
         }
         match local {
             Local::Arrives { connection, lane, packet } => self.arrives(process, connection, lane, packet),
@@ -49,6 +54,11 @@ impl World {
             Local::Serve { to, epoch, block } => self.serve(process, to, epoch, block),
             Local::Load(epoch) => self.load(process, epoch),
             Local::LeaveAsked => self.tell_member(process, Event::LeaveAsked),
+            Local::Script { epoch, event } => {
+                if self.processes[process].epoch == epoch {
+                    self.script_comes_to(process, event);
+                }
+            }
             Local::Tick => self.tick(process),
         }
     }
@@ -97,6 +107,38 @@ impl World {
         }
         self.mesh(process);
         self.tell_member(process, Event::Tick);
+        self.look_at_the_script(process);
+    }
+
+    /// Its script has waited too long.
+    fn look_at_the_script(&mut self, process: usize) {
+        let this = &mut self.processes[process];
+        let in_step = this.meshed && this.state.is_some() && this.participant.in_force().is_some();
+        if !(this.alive && in_step && this.script_waits()) {
+            this.waits_since_us = None;
+        } else if self.now_us > *this.waits_since_us.get_or_insert(self.now_us) + PATIENCE_US {
+            this.waits_since_us = None;
+            self.tell_member(process, Event::Overdue);
+        }
+    }
+
+    /// Something that its script finds when it goes on.
+    pub(crate) fn script_comes_to(&mut self, process: usize, event: Event) {
+        let this = &mut self.processes[process];
+        if this.hangs {
+            let epoch = this.epoch;
+            this.script_backlog.push_back(Local::Script { epoch, event });
+        } else {
+            self.tell_member(process, event);
+        }
+    }
+
+    /// After a loss, its script comes to where it follows what is decided.
+    pub(crate) fn say_that_it_waits(&mut self, process: usize) {
+        let this = &self.processes[process];
+        if this.quiescing && this.script_waits() {
+            self.tell_member(process, Event::Waits);
+        }
     }
 
     /// Connects to members of the epoch that are not yet, and begins to work when all are.

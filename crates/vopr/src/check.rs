@@ -2,6 +2,7 @@
 
 use crate::memory::Sum;
 use crate::process::State;
+use crate::swarm::Swarm;
 use hocket_ids::Member;
 use hocket_protocol::membership::Decision;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,11 @@ pub struct Commit {
 pub struct Checker {
     /// Nothing fails in this world.
     peaceful: bool,
+    /// Nothing fails in it but scripts, which hang.
+    only_hangs: bool,
+    /// Those whose scripts have, and how often any has.
+    hung: BTreeSet<Member>,
+    hangs: u32,
     /// In the journal, on the disk.
     decisions: BTreeMap<u64, Decision>,
     entered: BTreeSet<(usize, u64)>,
@@ -55,8 +61,18 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
 }
 
 impl Checker {
-    pub fn new(peaceful: bool) -> Self {
-        Self { peaceful, ..Self::default() }
+    pub fn new(swarm: &Swarm) -> Self {
+        Self { peaceful: swarm.is_peaceful(), only_hangs: swarm.only_hangs(), ..Self::default() }
+    }
+
+    pub fn handle_hang(&mut self, process: usize) {
+        self.hung.insert(Member(process as u64));
+        self.hangs += 1;
+    }
+
+    /// In a world where nothing else happens.
+    pub fn hung_at_most_once(&self) -> bool {
+        self.only_hangs && self.hangs <= 1
     }
 
     pub fn decision(&self, epoch: u64) -> Option<&Decision> {
@@ -71,6 +87,13 @@ impl Checker {
     pub fn handle_durable(&mut self, decision: &Decision) -> Check {
         ensure(!self.peaceful || decision.evicted.is_empty(), || {
             format!("I11: nothing has failed, and members are evicted: {decision:?}")
+        })?;
+        let innocent = decision.evicted.iter().find(|member| !self.hung.contains(member));
+        ensure(!self.only_hangs || innocent.is_none(), || {
+            format!(
+                "I12: nothing has failed but the scripts of {:?}, and {innocent:?} is evicted: {decision:?}",
+                self.hung
+            )
         })?;
         let before = self.decisions.insert(decision.epoch, decision.clone());
         ensure(before.as_ref().is_none_or(|before| before == decision), || {

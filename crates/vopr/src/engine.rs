@@ -19,6 +19,7 @@ impl World {
         let batch = self.swarm.batch;
         let this = &mut self.processes[process];
         this.begin_collectives();
+        this.waits_since_us = None;
         let Some(state) = &this.state else { return };
         this.draw = state.sampler.draw(&state.layout, batch);
         let step = state.steps;
@@ -58,6 +59,7 @@ impl World {
         let region = this.buckets[bucket].region;
         self.memory.piece_mut(region).blocks.fill(Sum::of(process, step, u64::MAX));
         self.launch(process, bucket);
+        self.say_that_it_waits(process);
     }
 
     /// Everything whose gradients are there.
@@ -73,7 +75,7 @@ impl World {
     }
 
     fn launch(&mut self, process: usize, bucket: usize) {
-        let ready = self.can_work(process);
+        let ready = self.can_work(process) && !self.processes[process].hangs;
         let this = &mut self.processes[process];
         if !ready || !this.buckets[bucket].filled || this.collectives[bucket].launched {
             return;
@@ -329,18 +331,19 @@ impl World {
         this.collectives[collective].results[block] = Some(sum);
         let (votes, barrier) = (this.votes(), this.barrier());
         if collective == barrier {
-            return self.tell_member(process, Event::Done { step });
+            return self.script_comes_to(process, Event::Done { step });
         }
         let epoch = this.epoch;
         if this.collectives[..=votes].iter().all(crate::process::Collective::complete) {
             let vote = this.collectives[votes].results[0].map_or(epoch, |sum| sum.vote);
             self.checker.handle_prepared(process, epoch, step);
-            self.tell_member(process, Event::Prepared { step, vote });
+            self.script_comes_to(process, Event::Prepared { step, vote });
         }
     }
 
     pub(crate) fn quiesce(&mut self, process: usize) {
         self.processes[process].quiescing = true;
+        self.say_that_it_waits(process);
         if self.processes[process].running == 0 {
             self.tell_member(process, Event::Quiesced);
         }

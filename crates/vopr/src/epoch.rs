@@ -50,6 +50,7 @@ impl World {
         this.entered_us = self.now_us;
         this.meshed = false;
         this.quiescing = false;
+        this.waits_since_us = None;
         this.clears.clear();
         this.published.clear();
         this.begin_collectives();

@@ -3,6 +3,7 @@
 use crate::memory::Sum;
 use crate::net::ConnectionId;
 use hocket_protocol::fence::Region;
+use hocket_protocol::membership::member::Event as Told;
 use hocket_protocol::membership::{Note, Order};
 use hocket_protocol::sampler::{Layout, Sampler};
 use hocket_protocol::transfer::Manifest;
@@ -99,6 +100,11 @@ pub enum Local {
     /// Is the proposed epoch connected and loaded?
     Load(u64),
     LeaveAsked,
+    /// The script comes to this in an epoch, unless another one has begun.
+    Script {
+        epoch: u64,
+        event: Told,
+    },
     Tick,
 }
 
@@ -109,6 +115,10 @@ pub enum Fault {
     /// A host with all its processes: nobody says goodbye.
     KillHost,
     Stop {
+        for_us: u64,
+    },
+    /// A script does not go on; all else of its process does.
+    Hang {
         for_us: u64,
     },
     Cut {
@@ -141,6 +151,8 @@ pub enum Fault {
 pub enum Event {
     In(usize, Local),
     Resume(usize),
+    /// A script that hung goes on.
+    Unhang(usize),
     /// The leash ends an evicted process.
     Leash(usize),
     Coordinator(OfCoordinator),

@@ -40,6 +40,9 @@ impl World {
             alive: true,
             stopped: false,
             backlog: VecDeque::new(),
+            hangs: false,
+            script_backlog: VecDeque::new(),
+            waits_since_us: None,
             exit: None,
             skew,
             participant: Participant::new(member(id), host as u32, founds.then_some(0), limits, now),
@@ -113,6 +116,21 @@ impl World {
         }
     }
 
+    pub(crate) fn unhang(&mut self, process: usize) {
+        let this = &mut self.processes[process];
+        if !this.alive || !this.hangs {
+            return;
+        }
+        this.hangs = false;
+        let backlog = std::mem::take(&mut this.script_backlog);
+        self.log(|_| format!("the script of member {process} goes on"));
+        for local in backlog {
+            self.schedule_in(process, 0, local);
+        }
+        self.launch_all(process);
+        self.say_that_it_waits(process);
+    }
+
     /// Where a machine slept, clocks may have gone on further than events did.
     pub(crate) fn clock_jump(&mut self) -> Duration {
         Duration::from_secs(if self.rng.bool() { self.rng.u64(..100) } else { 0 })
@@ -165,6 +183,11 @@ impl World {
                 self.processes[process].stopped = true;
                 self.schedule(for_us, Event::Resume(process));
             }
+            (Fault::Hang { for_us }, Some(process)) => {
+                self.processes[process].hangs = true;
+                self.checker.handle_hang(process);
+                self.schedule(for_us, Event::Unhang(process));
+            }
             (Fault::Cut { for_us, both }, Some(process)) => {
                 let from = self.processes[process].host;
                 let to = self.rng.usize(..self.swarm.hosts);
@@ -215,6 +238,7 @@ impl World {
         self.network.heal();
         for process in 0..self.processes.len() {
             self.resume(process);
+            self.unhang(process);
         }
         self.schedule(0, Event::Coordinator(OfCoordinator::Start));
         self.schedule(0, Event::Coordinator(OfCoordinator::Resume));

@@ -86,6 +86,11 @@ pub struct Process {
     pub alive: bool,
     pub stopped: bool,
     pub backlog: VecDeque<Local>,
+    /// Its script does not go on; what it comes to when it does is in `script_backlog`.
+    pub hangs: bool,
+    pub script_backlog: VecDeque<Local>,
+    /// Since when its script waits for others to end the step.
+    pub waits_since_us: Option<u64>,
     pub exit: Option<Exit>,
     /// Its clock is ahead by so much.
     pub skew: Duration,
@@ -116,6 +121,11 @@ pub struct Process {
 }
 
 impl Process {
+    /// Whether its script has done all that a step needs of it, or has none to make: it follows what is decided.
+    pub fn script_waits(&self) -> bool {
+        !self.hangs && (self.state.is_none() || self.buckets.iter().all(|bucket| bucket.filled))
+    }
+
     /// Which of its collectives are the votes and the barrier.
     pub fn votes(&self) -> usize {
         self.buckets.len()

@@ -104,10 +104,16 @@ impl Swarm {
     pub fn is_peaceful(&self) -> bool {
         !self.faults.is_empty() && self.faults.iter().all(|(_, fault)| matches!(fault, Fault::Leave))
     }
+
+    /// Whether scripts hang, and nothing else happens.
+    pub fn only_hangs(&self) -> bool {
+        !self.faults.is_empty() && self.faults.iter().all(|(_, fault)| matches!(fault, Fault::Hang { .. }))
+    }
 }
 
 fn faults(rng: &mut Rng) -> Vec<(u64, Fault)> {
-    let kinds: Vec<u8> = (0..12).filter(|_| rng.bool()).collect();
+    let hangs_only = rng.u8(..8) == 0;
+    let kinds: Vec<u8> = if hangs_only { vec![12] } else { (0..13).filter(|_| rng.bool()).collect() };
     let mut faults = Vec::new();
     if kinds.is_empty() {
         return faults;
@@ -140,6 +146,7 @@ fn fault(rng: &mut Rng, kind: u8) -> Fault {
         7 => Fault::Leave,
         8 => Fault::LoneBeginner { for_us: rng.u64(0..SECOND_US) },
         10 => Fault::TearJournal { for_us: pause_us(rng) },
+        12 => Fault::Hang { for_us: pause_us(rng) },
         9 => Fault::KillCoordinator { for_us: pause_us(rng) },
         _ => Fault::StopCoordinator { for_us: pause_us(rng) },
     }

@@ -103,7 +103,7 @@ impl World {
             host,
             network: Network::default(),
             memory: Memory::default(),
-            checker: Checker::new(swarm.is_peaceful()),
+            checker: Checker::new(&swarm),
             frozen: false,
             lone_beginner: None,
             failure: None,
@@ -161,6 +161,7 @@ impl World {
         match event {
             Event::In(process, local) => self.local(process, local),
             Event::Resume(process) => self.resume(process),
+            Event::Unhang(process) => self.unhang(process),
             Event::Leash(process) => self.kill(process, true),
             Event::Coordinator(event) => self.of_coordinator(event),
         }

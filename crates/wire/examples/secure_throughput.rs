@@ -5,6 +5,8 @@
 //! ```console
 //! $ cargo run --release -p hocket-wire --example secure_throughput -- 15
 //! ```
+//!
+//! A second number is a rate in Gbit/s, at which the kernel sends: that of a wire.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -19,6 +21,7 @@ use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::tcp::tls::{Credentials, TlsStream};
 use hocket_wire::tcp::{Outcome, Outgoing, Receiver, Stream, Transmitter};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -72,6 +75,16 @@ fn pair(tls: bool) -> (Stream, Stream) {
     (ours, theirs)
 }
 
+/// The kernel sends no faster than so many bytes per second.
+fn pace(stream: &Stream, byte_per_s: u64) {
+    let value = std::ptr::from_ref(&byte_per_s).cast();
+    // SAFETY: the descriptor is open, and the option's value is a `u64` that outlives the call.
+    let set = unsafe {
+        libc::setsockopt(stream.as_fd().as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, value, 8)
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
 fn send(mut stream: Stream, checksums: bool) -> Stream {
     let memory = Arena::new(0).unwrap().allocate(MESSAGE_BYTES).unwrap();
     memory.region().as_bytes_mut().fill(7);
@@ -107,8 +120,11 @@ fn send(mut stream: Stream, checksums: bool) -> Stream {
 }
 
 /// Seconds and processor seconds of one round.
-fn round(tls: bool, checksums: bool) -> (f64, f64) {
+fn round(tls: bool, checksums: bool, byte_per_s: Option<u64>) -> (f64, f64) {
     let (ours, mut theirs) = pair(tls);
+    if let Some(byte_per_s) = byte_per_s {
+        pace(&ours, byte_per_s);
+    }
     let memory = Arena::new(0).unwrap().allocate(MESSAGE_BYTES).unwrap();
     memory.region().as_bytes_mut().fill(1);
     let mut taker = Taker { memory, landed_bytes: 0 };
@@ -164,12 +180,13 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn main() {
     let rounds = std::env::args().nth(1).map_or(9, |rounds| rounds.parse().unwrap());
+    let byte_per_s = std::env::args().nth(2).map(|rate| (rate.parse::<f64>().unwrap() * 1e9 / 8.) as u64);
     let contenders =
         [("plain", false, false), ("checksums", false, true), ("TLS", true, false), ("both", true, true)];
     let mut series = vec![Vec::new(); contenders.len()];
     for at in 0..rounds {
         for (series, &(_, tls, checksums)) in series.iter_mut().zip(&contenders) {
-            series.push(round(tls, checksums));
+            series.push(round(tls, checksums, byte_per_s));
         }
         println!("round {} of {rounds}", at + 1);
     }

@@ -20,6 +20,7 @@ use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::checksum::Damage;
 use hocket_protocol::frame::{Data, Frame, FrameError, NO_PROGRAM};
 use hocket_protocol::why::Why;
+use hocket_protocol::word::Word;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,9 @@ pub trait Link: Send + Sync {
     /// Tells the other rank that the job failed: the rank at fault, the reason as data, and a text. Messages that have
     /// not begun are dropped.
     fn abort(&self, rank: Rank, why: Why, text: &str);
+
+    /// Says a word to the other rank, in order with aborts and the goodbye. Fails as [`Self::post`] does.
+    fn say(&self, word: Word) -> io::Result<()>;
 
     /// Whether the other rank said goodbye.
     fn has_left(&self) -> bool;
@@ -111,6 +115,10 @@ pub trait Arrivals {
     fn posted(&mut self, post: Post) -> Result<(), String>;
     /// The other rank reports that the job failed: the rank at fault, the reason as data, and a text.
     fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String>;
+    /// The other rank says a word.
+    fn heard(&mut self, _word: Word) -> Result<(), String> {
+        Ok(())
+    }
     /// The other rank has begun an epoch of members: nothing more of another one comes of it.
     fn began(&mut self, _epoch: u64) {}
     /// The other rank has computed the sum of a piece that it sends over a fabric.
@@ -382,10 +390,10 @@ pub enum LinkError {
     #[error("sent a malformed frame: {0}")]
     Frame(#[from] FrameError),
     /// A frame's checksum does not fit what arrived.
-    #[error("sent {frame:?}, which arrived damaged: its CRC32C is {:08x} for {:08x}", .damage.found, .damage.wanted)]
+    #[error("sent {}, which arrived damaged: its CRC32C is {:08x} for {:08x}", named(.frame.as_ref()), .damage.found, .damage.wanted)]
     Damaged {
-        /// Rank, op or length from the header, which may itself be damaged.
-        frame: Frame,
+        /// The frame, if its header is sound.
+        frame: Option<Frame>,
         /// Expected and computed checksum.
         damage: Damage,
     },
@@ -406,6 +414,10 @@ pub enum LinkError {
         /// The length of the silence.
         silence: Duration,
     },
+}
+
+fn named(frame: Option<&Frame>) -> String {
+    frame.map_or_else(|| "a header".into(), |frame| format!("{frame:?}"))
 }
 
 impl LinkError {

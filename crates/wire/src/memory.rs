@@ -15,7 +15,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Allocation granularity: a page, so that freed ranges can be given back to the system.
@@ -123,7 +123,7 @@ impl Arena {
             .take(reserved)
             .ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, "registered memory is used up"))?;
         let region = Region { mapping: Arc::clone(&self.mapping), offset, len };
-        Ok(Allocation { arena: Arc::clone(self), region, reserved })
+        Ok(Allocation { arena: Arc::clone(self), region, reserved, kept: AtomicBool::new(false) })
     }
 
     /// The descriptor that peers map.
@@ -148,6 +148,7 @@ pub struct Allocation {
     arena: Arc<Arena>,
     region: Region,
     reserved: usize,
+    kept: AtomicBool,
 }
 
 impl Allocation {
@@ -155,10 +156,18 @@ impl Allocation {
     pub fn region(&self) -> &Region {
         &self.region
     }
+
+    /// The range lasts as long as the arena, also when this is dropped: another rank may still read it.
+    pub fn keep(&self) {
+        self.kept.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if *self.kept.get_mut() {
+            return;
+        }
         let (offset, len) = (self.region.offset, self.reserved);
         self.arena.tell(&self.region);
         // The hole reads as zeros, so the next owner finds zero-filled memory. If the kernel refuses, the range is

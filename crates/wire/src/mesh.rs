@@ -265,6 +265,9 @@ impl Listener {
                 Err(_) if self.starved.load(Ordering::Relaxed) => {
                     return Err(io::Error::from(rustix::io::Errno::MFILE).into());
                 }
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("the listener's thread has ended").into());
+                }
                 Err(_) if left.is_zero() => break,
                 Err(_) => continue,
             };

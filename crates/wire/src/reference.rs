@@ -12,6 +12,7 @@ use hocket_kernels::cast;
 use hocket_protocol::frame::Data;
 use hocket_protocol::liveness::{Action, Liveness};
 use hocket_protocol::why::Why;
+use hocket_protocol::word;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,7 @@ enum Word {
     Alive,
     Bye,
     Epoch(u64),
+    Said(word::Word),
 }
 
 /// One direction.
@@ -137,7 +139,7 @@ impl ReferenceLink {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, word: Word) {
+    fn put(&self, word: Word) {
         self.pair().directions[self.own].words.push_back(word);
     }
 }
@@ -158,7 +160,7 @@ impl Link for ReferenceLink {
     fn post(&self, post: Post) -> io::Result<()> {
         match post {
             Post::Posted { .. } | Post::Accept { .. } | Post::Offer { place: None, .. } => {
-                self.say(Word::Post(post));
+                self.put(Word::Post(post));
                 self.bells.iter().try_for_each(|bell| bell.ring())
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
@@ -179,7 +181,12 @@ impl Link for ReferenceLink {
 
     fn abort(&self, rank: Rank, why: Why, text: &str) {
         self.pair().directions[self.own].messages.retain(|(_, taken)| *taken > 0);
-        self.say(Word::Abort(rank, why, text.to_owned()));
+        self.put(Word::Abort(rank, why, text.to_owned()));
+    }
+
+    fn say(&self, word: word::Word) -> io::Result<()> {
+        self.put(Word::Said(word));
+        self.bells.iter().try_for_each(|bell| bell.ring())
     }
 
     fn has_left(&self) -> bool {
@@ -240,7 +247,8 @@ impl ReferencePort {
                 Word::Abort(rank, why, text) => {
                     sink.aborted(rank, why, &text).map_err(LinkError::Violation)?;
                 }
-                Word::Ask => self.link.say(Word::Alive),
+                Word::Said(word) => sink.heard(word).map_err(LinkError::Violation)?,
+                Word::Ask => self.link.put(Word::Alive),
                 Word::Alive => {}
                 Word::Bye => {
                     self.heard_left = true;
@@ -295,7 +303,7 @@ impl Port for ReferencePort {
         }
         let open = !self.ended && !self.heard_left;
         match self.liveness.poll(now, || open && sink.is_awaited()) {
-            Action::Ask => self.link.say(Word::Ask),
+            Action::Ask => self.link.put(Word::Ask),
             Action::GiveUp { silence } => sink.ended(None, &LinkError::Silent { silence }),
             Action::Wait => {}
         }
@@ -327,7 +335,7 @@ impl Port for ReferencePort {
         self.drained.enter(epoch);
         self.current = Some(epoch);
         self.link.pair().directions[self.link.own].epoch = epoch;
-        self.link.say(Word::Epoch(epoch));
+        self.link.put(Word::Epoch(epoch));
         self.link.bells.iter().try_for_each(|bell| bell.ring())
     }
 

@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from hocket import __version__
+from hocket import __version__, typed
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.decoding import MALFORMED, bytes_of, why
+from hocket.artefacts.numbers import Real
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
@@ -28,9 +30,9 @@ class Trial(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
     """A plan, what its step was predicted to take, and the median of its steps with the standard error of that, in seconds."""
 
     plan: Plan
-    predicted_s: float | None = None
-    measured_s: float
-    error_s: float = 0.0
+    predicted_s: Real | None = None
+    measured_s: Real
+    error_s: Real = 0.0
 
 
 class Job(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="line", tag="job"):
@@ -50,7 +52,7 @@ class Experience(Struct, frozen=True, kw_only=True):
     trials: tuple[Trial, ...] = ()
 
 
-_decoder = msgspec.json.Decoder(Job | Trial)
+_decoder = typed.json_decoder(Job | Trial)
 
 
 def append(path: Path, line: Job | Trial) -> None:
@@ -70,7 +72,7 @@ def lines(experience: Experience) -> bytes:
 def read(path: Path) -> tuple[Experience, ...]:
     """The jobs of a file. Raises ArtefactError: it is missing, damaged, truncated or of a newer version, and where."""
     try:
-        data = path.read_bytes()
+        data = bytes_of(path)
     except OSError as error:
         raise ArtefactError(f"experience file {path} cannot be read: {error.strerror}") from None
     return parsed(data, name=f"experience file {path}")
@@ -100,9 +102,9 @@ def _decoded(read_lines: Iterable[bytes], name: str) -> Iterator[tuple[str, Job 
     for number, line in enumerate(read_lines, 1):
         where = f"{name}, line {number}"
         try:
-            tree: Any = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
-            raise ArtefactError(f"{where} is damaged or truncated: {error}") from None
+            tree: Any = typed.of_json(line)
+        except MALFORMED as error:
+            raise ArtefactError(f"{where} is damaged or truncated: {why(error)}") from None
         version = tree.get("version", VERSION) if isinstance(tree, dict) else VERSION
         if isinstance(version, int) and version != VERSION and tree.get("line") == "job":
             raise ArtefactError(
@@ -111,5 +113,5 @@ def _decoded(read_lines: Iterable[bytes], name: str) -> Iterator[tuple[str, Job 
             )
         try:
             yield where, _decoder.decode(line)
-        except msgspec.ValidationError as error:
-            raise ArtefactError(f"{where} is neither a job nor a trial: {error}") from None
+        except MALFORMED as error:
+            raise ArtefactError(f"{where} is neither a job nor a trial: {why(error)}") from None

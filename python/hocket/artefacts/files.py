@@ -6,17 +6,17 @@ file. Writing replaces the file atomically, so that nobody reads half of one.
 
 from __future__ import annotations
 
-import os
-import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import tomli_w
 
+from hocket import typed
+from hocket.artefacts import cluster_check, plan_check, profile, writing
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.decoding import MALFORMED, bytes_of, toml_of, why
 from hocket.artefacts.plan import Plan
-from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.artefacts.upgrade import current
@@ -35,31 +35,32 @@ def read(path: Path, kind: type[Artefact]) -> Artefact:
     """
     what = kind.__name__.lower()
     try:
-        data = path.read_bytes()
-        tree = tomllib.loads(data.decode()) if kind is Cluster else msgspec.json.decode(data)
+        data = bytes_of(path)
+        tree = toml_of(data) if kind is Cluster else typed.of_json(data)
     except OSError as error:
         raise ArtefactError(f"{what} file {path} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
-        raise ArtefactError(f"{what} file {path} is damaged or truncated: {error}") from None
+    except MALFORMED as error:
+        raise ArtefactError(f"{what} file {path} is damaged or truncated: {why(error)}") from None
     _check_version(what, path, tree, VERSIONS[kind])
     try:
-        artefact = msgspec.convert(current(tree) if kind is Plan else tree, kind)
-    except msgspec.ValidationError as error:
-        raise ArtefactError(f"{what} file {path} is not a {what}: {error}") from None
+        artefact = typed.of_builtins(current(tree) if kind is Plan else tree, kind)
+    except MALFORMED as error:
+        raise ArtefactError(f"{what} file {path} is not a {what}: {why(error)}") from None
     if isinstance(artefact, Plan):
-        check(artefact, name=f"plan file {path}")
+        plan_check.check(artefact, name=f"plan file {path}")
+    elif isinstance(artefact, Cluster):
+        cluster_check.check(artefact, name=f"cluster file {path}", unmeasured=True)
+    elif isinstance(artefact, Profile):
+        profile.check(artefact, name=f"profile file {path}")
     return artefact
 
 
 def write(path: Path, artefact: Cluster | Profile | Plan | Tuning) -> None:
     """Write the artefact's file, replacing an old one; ArtefactError with the reason of a failure."""
     data = encode(artefact)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_bytes(data)
-        partial.replace(path)
+        writing.write(path, data)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
 
 

@@ -7,6 +7,7 @@ from math import prod
 from msgspec import Struct
 
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.numbers import Amount
 from hocket.errors import UsageError
 
 
@@ -14,7 +15,7 @@ class _Array(Struct, frozen=True):
     """What a gradient is in memory."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Amount, ...]
     dtype: str
 
     @property
@@ -45,3 +46,8 @@ class Gradient(_Array, frozen=True, kw_only=True):
     """The gradient of the parameter of that name. `sparse`: the framework makes it as the rows that a batch has touched."""
 
     sparse: bool = False
+
+    @property
+    def as_array(self) -> tuple[str, tuple[int, ...]]:
+        """Element type and shape of the framework's own array over its memory."""
+        return self.dtype, self.shape

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from hocket import typed
+from hocket.artefacts.numbers import Factor, Ranks, Real
 from hocket.errors import UsageError
 
 CheckName = Literal["ratio", "progress", "stability"]
-
-NotNegative = Annotated[float, Meta(ge=0)]
 
 
 class Learning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,15 +32,15 @@ class Learning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     optimizer: str
-    rate: NotNegative
+    rate: Factor
     momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     adaptive: bool = False
-    ranks: Annotated[int, Meta(ge=1)] = 1
-    drift: float | None = None
-    noise: NotNegative | None = None
-    losses: tuple[float, ...] = ()
-    floor: float | None = None
-    curvature: NotNegative | None = None
+    ranks: Ranks = 1
+    drift: Real | None = None
+    noise: Factor | None = None
+    losses: tuple[Real, ...] = ()
+    floor: Real | None = None
+    curvature: Factor | None = None
 
 
 class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,6 +87,6 @@ def learning_of(text: str) -> Learning:
     if adaptive := kind == "adam":
         numbers["rate"] *= 1 - numbers["momentum"]
     try:
-        return msgspec.convert({"optimizer": kind, "adaptive": adaptive, **numbers}, Learning)
+        return typed.of_builtins({"optimizer": kind, "adaptive": adaptive, **numbers}, Learning)
     except msgspec.ValidationError as error:
         raise UsageError(f"learning `{text}`: {error}") from None

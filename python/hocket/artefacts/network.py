@@ -6,15 +6,14 @@ and the memory that ranks of one host share. Knows nothing of ranks, algorithms 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.names import check_hosts
+from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.cluster_check import check
 from hocket.artefacts.ways import latency_matrix
-from hocket.errors import ArtefactError
 
 GOODPUT = 1448 / 1514
 """Payload of a full TCP segment over its Ethernet frame: the share of a nominal rate that is left for gradients. A
@@ -85,7 +84,9 @@ def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
         paths[host, host] = (len(links) - 1,)
         latencies_s[host, host] = WITHIN_HOST_LATENCY_S
     found: dict[str, int] = {}
-    beside = min(sum(host.cards_bit_per_s[1:]) for host in cluster.hosts) * goodput
+    common = cards(cluster, used)
+    rates = {at: used_bit_per_s(cluster.hosts[at], common) for at in used}
+    beside = min(sum(cluster.hosts[at].cards_bit_per_s[1:common]) for at in used) * goodput
 
     def link(name: str, bit_per_s: float, beside_bit_per_s: float = 0.0) -> int:
         if name not in found:
@@ -95,13 +96,13 @@ def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
 
     for i, j in ((i, j) for i in used for j in used if i != j):
         source, destination = cluster.hosts[i], cluster.hosts[j]
-        path = [link(f"{source.name} out", source.bandwidth_bit_per_s * goodput)]
+        path = [link(f"{source.name} out", rates[i] * goodput)]
         if source.rack != destination.rack:
             for rack, side in ((source.rack, "out"), (destination.rack, "in")):
                 uplink = uplinks.get(rack)
                 if uplink is not None:
                     path.append(link(trunk_name(rack, side), uplink * goodput, beside))
-        path.append(link(f"{destination.name} in", destination.bandwidth_bit_per_s * goodput))
+        path.append(link(f"{destination.name} in", rates[j] * goodput))
         if measured:
             path.append(link(pair_name(source.name, destination.name), measured[i][j]))
         paths[i, j] = tuple(path)
@@ -124,9 +125,23 @@ def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
     )
 
 
-def cards(cluster: Cluster) -> int:
-    """Cards that every host has; 1 where a host has but one."""
-    return max(1, min(len(host.cards_bit_per_s) for host in cluster.hosts))
+def cards(cluster: Cluster, among: Iterable[int] | None = None) -> int:
+    """Cards that every host has, or every one of the hosts `among` them; 1 where one has but one."""
+    used = range(len(cluster.hosts)) if among is None else among
+    return max(1, min(len(cluster.hosts[at].cards_bit_per_s) for at in used))
+
+
+def used_bit_per_s(host: Host, count: int) -> float:
+    """The rate of a host's first `count` cards: what the wire uses, which leaves out networks that some host of the job is not on.
+
+    >>> host = Host(name="a", bandwidth_bit_per_s=3e9, cards_bit_per_s=(1e9, 2e9))
+    >>> used_bit_per_s(host, 1), used_bit_per_s(host, 2)
+    (1000000000.0, 3000000000.0)
+    """
+    own = host.cards_bit_per_s
+    if len(own) <= count:
+        return host.bandwidth_bit_per_s
+    return host.bandwidth_bit_per_s * sum(own[:count]) / sum(own)
 
 
 def of_card(cluster: Cluster, card: int) -> Cluster:
@@ -194,29 +209,6 @@ def trunk_name(rack: str, side: str) -> str:
     return f"trunk of {rack} {side}"
 
 
-def check(cluster: Cluster) -> None:
-    """Raises ArtefactError if a cluster's hosts, rates and matrices do not fit each other."""
-    if not cluster.hosts:
-        raise ArtefactError("cluster: it has no hosts\nhint: `hocket probe` writes a cluster file")
-    check_hosts((host.name for host in cluster.hosts), "cluster")
-    count = len(cluster.hosts)
-    if len({host.name for host in cluster.hosts}) != count:
-        raise ArtefactError("cluster: two hosts have the same name\nhint: names must be unique")
-    for title in ("latency_s", "bandwidth_bit_per_s"):
-        matrix = getattr(cluster, title)
-        if matrix and (len(matrix) != count or any(len(row) != count for row in matrix)):
-            raise ArtefactError(f"cluster: `{title}` is not {count} rows of {count}, one for each host")
-    for host in cluster.hosts:
-        _check_rate(f"`bandwidth_bit_per_s` of host {host.name}", host.bandwidth_bit_per_s)
-    for rack in cluster.racks:
-        if rack.uplink_bit_per_s is not None:
-            _check_rate(f"`uplink_bit_per_s` of rack {rack.name}", rack.uplink_bit_per_s)
-    for i, row in enumerate(cluster.bandwidth_bit_per_s):
-        for j, rate in enumerate(row):
-            if i != j:
-                _check_rate(f"bandwidth from {cluster.hosts[i].name} to {cluster.hosts[j].name}", rate)
-
-
-def _check_rate(what: str, bit_per_s: float) -> None:
-    if not 0 < bit_per_s < float("inf"):
-        raise ArtefactError(f"cluster: {what} is {bit_per_s}: it must be above 0 and finite")
+def trunk_names(cluster: Cluster) -> set[str]:
+    """Of all racks, both sides."""
+    return {trunk_name(rack.name, side) for rack in cluster.racks for side in ("out", "in")}

@@ -11,11 +11,12 @@ from msgspec import Struct
 
 from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.artefacts.learning import Check
+from hocket.artefacts.numbers import Amount, Factor, Ranks, Seconds, Small
 from hocket.artefacts.promise import Level
 
 Codec = Literal["none", "f16", "bf16"]
 
-OrderRule = Literal["given", "rack by rack", "fast first", "solved"]
+OrderRule = Literal["given", "rack by rack", "fast first", "solved", "searched"]
 GroupRule = Literal["racks", "hosts"]
 OwnersRule = Literal[
     "all", "hosts by bandwidth", "fastest hosts", "rack leaders", "host leaders", "idle hosts", "one"
@@ -39,7 +40,7 @@ class AllReduce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     """All ranks end with the mean. `sizes`: the numbers that the algorithm takes."""
 
     algorithm: str
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[Ranks, ...] = ()
 
 
 class Direct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="direct"):
@@ -49,14 +50,14 @@ class Direct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
 class TwoLevel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="two_level"):
     """Members of a group push and pull through its first one. `stations`: sizes of the groups, of workers in the bucket's order."""
 
-    stations: tuple[int, ...]
+    stations: tuple[Ranks, ...]
 
 
 class Owner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rank and its number of shares. A share is the bucket divided by the sum of all owners' shares."""
 
-    rank: int
-    share: int = 1
+    rank: Small
+    share: Small = 1
 
 
 class Owned(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="owned"):
@@ -70,16 +71,16 @@ class Owned(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
 class Served(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="served"):
     """Server processes hold the values. `staleness`: iterations by which the fastest worker may be ahead; None: any number."""
 
-    servers: tuple[int, ...]
-    staleness: int | None = 0
+    servers: tuple[Small, ...]
+    staleness: Small | None = 0
 
 
 class Gathered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gathered"):
     """All ranks get the rows that others touched, of `row_elements` each. `rows`: limit for one rank; an iteration with more uses
     the dense gradient."""
 
-    rows: int
-    row_elements: int
+    rows: Amount
+    row_elements: Amount
     algorithm: str = "ring"
 
 
@@ -97,8 +98,8 @@ class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Elements `start` to `stop` of a flattened variable; None: to its end."""
 
     variable: str
-    start: int = 0
-    stop: int | None = None
+    start: Amount = 0
+    stop: Amount | None = None
 
 
 class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,15 +110,15 @@ class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     parts: tuple[Part, ...]
-    elements: int
+    elements: Amount
     dtype: str
     route: Route
-    order: tuple[int, ...]
-    priority: int
-    cards: tuple[int, ...] | None = None
+    order: tuple[Small, ...]
+    priority: Small
+    cards: tuple[Small, ...] | None = None
     codec: Codec = "none"
-    codec_links: tuple[tuple[int, int], ...] = ()
-    chunk_bytes: int = CHUNK_BYTES
+    codec_links: tuple[tuple[Small, Small], ...] = ()
+    chunk_bytes: Amount = CHUNK_BYTES
     rule: Rule = Rule()
 
     @property
@@ -133,23 +134,23 @@ class Ready(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
 class Begun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="begun"):
     """At a point of an iteration of the period; of launches there, those of lower `place` go first."""
 
-    iteration: int
+    iteration: Small
     point: Literal["begin", "backward_end"]
-    place: int = 0
+    place: Small = 0
 
 
 class Due(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Applied at the end of an iteration of the period, or at the gates of the forward after it."""
 
-    iteration: int
+    iteration: Small
     at: Literal["end", "gate"] = "end"
 
 
 class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Gradients of iterations `first` to `last` of the period, summed, sent once and applied once."""
 
-    first: int
-    last: int
+    first: Small
+    last: Small
     sent: Ready | Begun = Ready()
     due: Due
 
@@ -161,12 +162,12 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     learning rate is multiplied with for k merged iterations: k, its root, or 1. `delay_max`: in iterations.
     """
 
-    period: int = 1
+    period: Small = 1
     overlap: Literal["barrier", "gates"] = "barrier"
     together: bool = True
     turns: tuple[tuple[Turn, ...], ...] = ()
     rate: Literal["linear", "sqrt", "one"] = "one"
-    delay_max: int = 0
+    delay_max: Small = 0
 
 
 class Candidate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,9 +176,9 @@ class Candidate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     label: str
-    predicted_step_s: float
-    simulated_step_s: float | None = None
-    measured_step_s: float | None = None
+    predicted_step_s: Seconds
+    simulated_step_s: Seconds | None = None
+    measured_step_s: Seconds | None = None
 
 
 class Sensitivity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -186,9 +187,9 @@ class Sensitivity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """
 
     links: str
-    factor: float
-    step_s: float
-    best_step_s: float
+    factor: Factor
+    step_s: Seconds
+    best_step_s: Seconds
     best: str
 
 
@@ -196,19 +197,19 @@ class Refused(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A schedule that would have been faster, and the guard's checks of it, of which one at least failed."""
 
     label: str
-    predicted_step_s: float
+    predicted_step_s: Seconds
     checks: tuple[Check, ...]
 
 
 class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why this plan: seconds of a step as predicted, and what no plan of the considered routes can beat; digests of what it was
-    made from, by kind (`cluster`, `profile`, `tuning`); what else was scored; what it costs if rates are off; the guard's checks of
-    its schedule, and the schedules that failed them.
+    """Why this plan: seconds of a step as predicted, and what no plan can beat on these links; digests of what it was made from, by
+    kind (`cluster`, `profile`, `tuning`); what else was scored; what it costs if rates are off; the guard's checks of its schedule,
+    and the schedules that failed them.
     """
 
-    predicted_step_s: float | None = None
-    bound_step_s: float | None = None
-    evaluations: int = 0
+    predicted_step_s: Seconds | None = None
+    bound_step_s: Seconds | None = None
+    evaluations: Amount = 0
     digests: dict[str, str] = {}
     candidates: tuple[Candidate, ...] = ()
     sensitivity: tuple[Sensitivity, ...] = ()
@@ -233,13 +234,13 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     version: int = 2
-    world: int
-    workers: tuple[int, ...]
+    world: Ranks
+    workers: tuple[Small, ...]
     buckets: tuple[Bucket, ...]
     schedule: Schedule = Schedule()
     safer: tuple[Schedule, ...] = ()
-    batch: int | None = None
-    accumulation: int | None = None
+    batch: Amount | None = None
+    accumulation: Amount | None = None
     promise: Level
     evidence: Evidence = Evidence()
     label: str

@@ -6,6 +6,8 @@ from msgspec import Struct
 
 from hocket.artefacts import gradient
 from hocket.artefacts.learning import Learning
+from hocket.artefacts.numbers import Amount, Ranks, Seconds
+from hocket.errors import ArtefactError
 
 
 class Gradient(gradient.Gradient, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -14,9 +16,9 @@ class Gradient(gradient.Gradient, frozen=True, kw_only=True, forbid_unknown_fiel
     `touched`: how many of its rows are not zero on a rank, the most of all ranks' medians; None: nobody has looked.
     """
 
-    ready_s: float
-    needed_s: float
-    touched: int | None = None
+    ready_s: Seconds
+    needed_s: Seconds
+    touched: Amount | None = None
 
 
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,13 +30,29 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     version: int = 1
     model: str
-    world: int
-    steps: int
-    forward_s: float
-    backward_s: float
-    optimizer_s: float
-    step_s: float
+    world: Ranks
+    steps: Amount
+    forward_s: Seconds
+    backward_s: Seconds
+    optimizer_s: Seconds
+    step_s: Seconds
     gradients: tuple[Gradient, ...]
-    batch: int | None = None
-    accumulation: int | None = None
+    batch: Amount | None = None
+    accumulation: Amount | None = None
     learning: Learning | None = None
+
+
+ELEMENTS_MAX = 1 << 50
+"""Of all gradients together."""
+
+
+def check(profile: Profile, *, name: str = "profile") -> None:
+    """Raises ArtefactError: two gradients have one name, or all have more elements than can be."""
+    names = [gradient.name for gradient in profile.gradients]
+    if len(set(names)) != len(names):
+        twice = next(each for at, each in enumerate(names) if each in names[:at])
+        raise ArtefactError(f"{name}: gradient {twice} is there twice")
+    if sum(gradient.elements for gradient in profile.gradients) > ELEMENTS_MAX:
+        raise ArtefactError(
+            f"{name}: its gradients have more than profile.ELEMENTS_MAX = {ELEMENTS_MAX} elements"
+        )

@@ -8,10 +8,9 @@ size, little-endian. A file that a crash cut off is read as far as it goes. NumP
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,10 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from hocket import _native
+from hocket import _native, typed
+from hocket.artefacts import writing
 from hocket.artefacts.change import Change
 from hocket.artefacts.clock import Alignment, Reading
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.decoding import MALFORMED, bytes_of, why
+from hocket.artefacts.extent import ENDS, Extent
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
@@ -49,16 +51,16 @@ NO_PEER = _native.TRACE_NO_PEER
 """`peer` of a record that involves no other rank."""
 
 HEADER = struct.Struct(_native.TRACE_HEADER)
-"""Magic, version, bytes of a record, rank, world, records dropped."""
+"""Magic, version, bytes of a record, rank, world, records dropped; bounds: bytes, first step, first one after it; why it ends."""
 
 FIELDS = tuple(_native.TRACE_FIELDS)
 """A record, as NumPy names and types."""
 
 RECORD_BYTES = _native.TRACE_RECORD_BYTES
 
-_clock_decoder = msgspec.json.Decoder(Reading)
-_change_decoder = msgspec.json.Decoder(Change)
-_members_change_decoder = msgspec.json.Decoder(MembersChange)
+_clock_decoder = typed.json_decoder(Reading)
+_change_decoder = typed.json_decoder(Change)
+_members_change_decoder = typed.json_decoder(MembersChange)
 
 
 class Kind(IntEnum):
@@ -122,17 +124,11 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     clocks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class RankRecords:
+@dataclass(frozen=True, kw_only=True)
+class RankRecords(Extent):
     """What one rank recorded, and what is not whole about it."""
 
     records: Records
-    missing: bool = False
-    """The rank left no file."""
-    truncated: bool = False
-    """The file ends within its header or a record; what is whole is in `records`."""
-    dropped: int = 0
-    """Records that came faster than they could be written, and are not there."""
     clock_drift_ppm: float | None = 0.0
     """What the host's clock loses against the job's, in millionths; None: too few readings to tell."""
     clock_error_ns: float | None = 0.0
@@ -165,6 +161,10 @@ class Trace:
             return _read_records(path, rank, self.run.world)
         clock = read_clock(self.directory, self.run.clocks[rank])
         return _aligned(_read_records(path, rank, self.run.world), clock)
+
+    def extent(self, rank: int) -> Extent:
+        """How much of the run the rank's records are, without reading them. Raises ArtefactError as `rank_records`."""
+        return _extent(records_file(self.directory, rank), rank, self.run.world)[0]
 
     def metrics(self, rank: int) -> tuple[dict[str, Any], ...]:
         """What the rank's script logged, in order; empty when it logged nothing.
@@ -211,14 +211,14 @@ def read(directory: Path) -> Trace:
     """
     path = directory / RUN_FILE
     try:
-        tree = msgspec.json.decode(path.read_bytes())
+        tree = typed.of_json(bytes_of(path))
     except OSError as error:
         raise ArtefactError(
             f"{path} cannot be read: {error.strerror}\nhint: give the directory that `--trace` named"
         ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise ArtefactError(
-            f"{path} is damaged or truncated: {error}\nhint: run again with `--trace` to an empty directory"
+            f"{path} is damaged or truncated: {why(error)}\nhint: run again with `--trace` to an empty directory"
         ) from None
     if isinstance(tree, dict):
         _check_version(path, tree.get("version"), RUN_VERSION)
@@ -237,7 +237,7 @@ def run_of(tree: Any) -> RunInfo:
     """What was run, of the tree of a `run.json`. Raises msgspec.ValidationError."""
     if isinstance(tree, dict) and tree.get("plan") is not None:
         tree = {**tree, "plan": current(tree["plan"])}
-    return msgspec.convert(tree, RunInfo)
+    return typed.of_builtins(tree, RunInfo)
 
 
 def write_run(directory: Path, info: RunInfo) -> None:
@@ -246,11 +246,9 @@ def write_run(directory: Path, info: RunInfo) -> None:
     Raises ArtefactError when it cannot be written.
     """
     path = directory / RUN_FILE
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
-        partial.replace(path)
+        writing.write(path, msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
     except OSError as error:
         raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -266,7 +264,7 @@ def write(directory: Path, recording: Recording) -> None:
         path = records_file(directory, rank)
         try:
             with path.open("wb") as file:
-                file.write(HEADER.pack(MAGIC, RECORDS_VERSION, RECORD_BYTES, rank, world, 0))
+                file.write(HEADER.pack(MAGIC, RECORDS_VERSION, RECORD_BYTES, rank, world, 0, 0, 0, 0, 0))
                 records.tofile(file)
         except OSError as error:
             raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
@@ -341,25 +339,32 @@ def kind_name(kind: int) -> str:
 def _read_records(path: Path, rank: int, world: int) -> RankRecords:
     import numpy as np  # noqa: PLC0415  # writers of traces do not need it
 
-    none: Records = np.empty(0, list(FIELDS))
+    extent, count = _extent(path, rank, world)
+    records: Records = np.empty(0, list(FIELDS))
+    if count:
+        try:
+            records = np.fromfile(path, list(FIELDS), count, offset=HEADER.size)
+        except OSError as error:
+            raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
+    return RankRecords(records=records, **asdict(extent))
+
+
+def _extent(path: Path, rank: int, world: int) -> tuple[Extent, int]:
+    """With the number of whole records."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER.size)
-            dropped = 0
-            if len(header) == HEADER.size:
-                dropped = _check_header(path, header, rank, world)
-            elif not MAGIC.startswith(header[: len(MAGIC)]):
-                raise _not_a_trace(path, header)
             rest_bytes = path.stat().st_size - HEADER.size
-            if rest_bytes < 0:
-                return RankRecords(none, truncated=True)
-            count, part_bytes = divmod(rest_bytes, RECORD_BYTES)
-            records = np.fromfile(file, list(FIELDS), count)
     except FileNotFoundError:
-        return RankRecords(none, missing=True)
+        return Extent(missing=True), 0
     except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
-    return RankRecords(records, truncated=part_bytes > 0, dropped=dropped)
+    if len(header) < HEADER.size:
+        if not MAGIC.startswith(header[: len(MAGIC)]):
+            raise _not_a_trace(path, header)
+        return Extent(truncated=True), 0
+    count, part_bytes = divmod(max(0, rest_bytes), RECORD_BYTES)
+    return _check_header(path, header, rank, world, truncated=part_bytes > 0), count
 
 
 def _aligned(own: RankRecords, readings: tuple[Reading, ...]) -> RankRecords:
@@ -375,9 +380,8 @@ def _aligned(own: RankRecords, readings: tuple[Reading, ...]) -> RankRecords:
     return replace(own, clock_drift_ppm=clock.drift_ppm, clock_error_ns=error_ns)
 
 
-def _check_header(path: Path, header: bytes, rank: int, world: int) -> int:
-    """The count of dropped records."""
-    magic, version, record_bytes, own_rank, own_world, dropped = HEADER.unpack(header)
+def _check_header(path: Path, header: bytes, rank: int, world: int, *, truncated: bool) -> Extent:
+    magic, version, record_bytes, own_rank, own_world, dropped, *bounds = HEADER.unpack(header)
     if magic != MAGIC:
         raise _not_a_trace(path, header)
     _check_version(path, version, RECORDS_VERSION)
@@ -391,7 +395,14 @@ def _check_header(path: Path, header: bytes, rank: int, world: int) -> int:
             f"{path} is of rank {own_rank} of {own_world}, where {RUN_FILE} says rank {rank} of {world}\n"
             "hint: the directory mixes two runs; trace into an empty one"
         )
-    return int(dropped)
+    bytes_max, first, stop, end = bounds
+    return Extent(
+        truncated=truncated,
+        dropped=dropped,
+        steps=(first, stop or None),
+        bytes_max=bytes_max or None,
+        end=ENDS[min(end, len(ENDS) - 1)],
+    )
 
 
 def _not_a_trace(path: Path, header: bytes) -> ArtefactError:
@@ -426,7 +437,7 @@ def _read_lines(path: Path, parsed: Callable[[bytes], Row], what: str) -> tuple[
     for number, line in enumerate(lines, 1):
         try:
             rows.append(parsed(line))
-        except (ValueError, RecursionError):
+        except MALFORMED:
             if number < len(lines):
                 raise ArtefactError(
                     f"{path}: line {number} is not {what}\nhint: remove the line to read the others"

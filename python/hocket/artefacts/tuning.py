@@ -6,8 +6,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-Seconds = Annotated[float, Meta(gt=0)]
-Count = Annotated[int, Meta(ge=1)]
+from hocket.artefacts import numbers
+from hocket.artefacts.numbers import BitPerS, Positive
+
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+Count = Positive
 
 Runner = Literal["engine", "thread", "thread_registered"]
 """The runner: the engine, as a program; or the calling thread, for the ranks of one host alone (`crates/host`), in any
@@ -25,9 +28,9 @@ class NetworkShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ranks: Count
     hosts: Count = 1
     racks: Count = 1
-    bit_per_s: Annotated[float, Meta(gt=0)] | None = None
-    latency_s: Annotated[float, Meta(ge=0)] | None = None
-    rack_slowdown: Annotated[float, Meta(ge=1)] = 1.0
+    bit_per_s: BitPerS | None = None
+    latency_s: numbers.Seconds | None = None
+    rack_slowdown: Annotated[float, Meta(ge=1, le=1e9)] = 1.0
 
 
 class Timing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from hocket import typed
+from hocket.artefacts import writing
+from hocket.artefacts.decoding import MALFORMED
 from hocket.errors import ArtefactError
 
 
@@ -35,10 +37,8 @@ def turns_file(directory: Path, rank: int) -> Path:
 def write_turns(directory: Path, rank: int, counts: TurnCounts) -> None:
     """Write them, replacing those that are there. Raises ArtefactError when that is not possible."""
     path = turns_file(directory, rank)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_bytes(msgspec.json.encode(counts) + b"\n")
-        partial.replace(path)
+        writing.write(path, msgspec.json.encode(counts) + b"\n")
     except OSError as error:
         raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -46,6 +46,6 @@ def write_turns(directory: Path, rank: int, counts: TurnCounts) -> None:
 def read_turns(directory: Path, rank: int) -> TurnCounts | None:
     """A rank's counts; None: it left none, or did not come to the end of writing them."""
     try:
-        return msgspec.json.decode(turns_file(directory, rank).read_bytes(), type=TurnCounts)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return typed.of_json(turns_file(directory, rank).read_bytes(), TurnCounts)
+    except (OSError, *MALFORMED):
         return None

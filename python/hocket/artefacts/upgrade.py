@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from hocket import typed
 from hocket.artefacts.chunks import CHUNK_BYTES
+from hocket.artefacts.numbers import Ranks
 from hocket.artefacts.plan import AllReduce, Bucket, Candidate, Codec, Evidence, Part, Plan
 
 
@@ -25,7 +27,7 @@ def of_version_1(tree: dict[str, Any]) -> Plan:
     >>> of_version_1(tree).workers
     (0, 1)
     """
-    plan = msgspec.convert(tree, _Plan)
+    plan = typed.of_builtins(tree, _Plan)
     rounds = any(bucket.synchroniser.codec != "none" for bucket in plan.buckets)
     return Plan(
         world=plan.world,
@@ -69,7 +71,7 @@ class _Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class _Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: int = 1
-    world: int
+    world: Ranks
     order: tuple[int, ...]
     buckets: tuple[_Bucket, ...]
     label: str

@@ -20,7 +20,7 @@ from rich.table import Table
 from hocket import __version__, extras
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.cli.shared.options import cluster_option, dir_option, json_option
+from hocket.cli.shared.options import cluster_option, dir_option, json_option, made
 from hocket.cli.shared.output import json_text
 from hocket.demo.catalogue import LEADS, MODELS, STRATEGIES, WARM_UP_STEPS
 from hocket.demo.compare import Compared, Wanted, clear, compare, describe
@@ -66,6 +66,7 @@ SIGNALLED = 128
     text=f"Write the report, {NUMBERS} with all numbers, and artefacts here.",
     default="hocket-demo",
     show_default=True,
+    callback=made,
 )
 @json_option
 def command(

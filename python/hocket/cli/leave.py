@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from hocket.cli.shared.values import SECONDS
 from hocket.launch import operator, running
 
 
@@ -19,7 +20,7 @@ from hocket.launch import operator, running
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     default=60.0,
     show_default=True,
     metavar="SECONDS",

@@ -6,6 +6,7 @@ Verbs are loaded on use: `hocket --help` imports none of them.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import importlib
 import os
@@ -16,11 +17,15 @@ from typing import NoReturn
 import click
 
 from hocket import __version__, extras
+from hocket.cli.shared import streams
 from hocket.errors import Error, UsageError
+from hocket.settings import refuse_unknown
 
 FAILED = 1
 MISUSED = 2
 INTERRUPTED = 130
+LISTS_VARIABLES = "doctor"
+"""The verb that says what is wrong with variables of the environment, which others refuse."""
 HERE = Path(__file__).parent
 NO_VERBS = ("__init__", "main")
 NO_ARGUMENTS: tuple[type[Exception], ...] = tuple(
@@ -69,11 +74,14 @@ def _module(verb: str) -> str:
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hocket")
-def hocket() -> None:
+@click.pass_context
+def hocket(context: click.Context) -> None:
     """Software-defined gradient communication for data-parallel deep learning.
 
     Example: hocket run -n 4 train.py
     """
+    if context.invoked_subcommand != LISTS_VARIABLES:
+        refuse_unknown(os.environ)
 
 
 def main() -> None:
@@ -83,6 +91,21 @@ def main() -> None:
 
 def run(command: click.Command, name: str) -> None:
     """Run a command line: exit code 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    streams.prepare()
+    try:
+        try:
+            _run(command, name)
+        finally:
+            sys.stdout.flush()
+    except streams.OutputLostError as error:
+        streams.drop()
+        _tell(f"standard output cannot be written: {error.strerror}", FAILED)
+    except BrokenPipeError:  # its reader has read enough
+        streams.drop()
+        sys.exit(FAILED)
+
+
+def _run(command: click.Command, name: str) -> None:
     try:
         command(prog_name=name, standalone_mode=False)
     except click.exceptions.Exit as ended:
@@ -102,6 +125,10 @@ def run(command: click.Command, name: str) -> None:
         if name not in extras.EXTRAS:
             raise
         _fail(extras.missing(name, "this command"))
+    except OSError as error:
+        if error.filename is None or os.environ.get("HOCKET_DEBUG") == "1":
+            raise
+        _tell(f"{error.filename}: {error.strerror}", FAILED)
 
 
 def _fail(error: Error) -> NoReturn:
@@ -112,7 +139,8 @@ def _fail(error: Error) -> NoReturn:
 
 def _tell(message: str, code: int, hint: str = "") -> NoReturn:
     """Print `error:`, and the hint unless the message has one."""
-    click.echo(f"error: {message}" if "\nhint: " in message else f"error: {message}{hint}", err=True)
+    with contextlib.suppress(OSError):  # the exit code still tells it
+        click.echo(f"error: {message}" if "\nhint: " in message else f"error: {message}{hint}", err=True)
     sys.exit(code)
 
 

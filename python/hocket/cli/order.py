@@ -28,7 +28,7 @@ from hocket.cli.shared.options import (
     seed_option,
 )
 from hocket.cli.shared.output import bars, publish, save
-from hocket.cli.shared.values import COUNTS, SIZES
+from hocket.cli.shared.values import COUNTS, PATIENCE, SIZES, Real
 from hocket.launch import hosts as hosts_file
 from hocket.measure.inferred import with_trunks
 from hocket.planning.ordering import execute, matrix, topology
@@ -100,7 +100,7 @@ Found = TypeVar("Found")
 )
 @click.option(
     "--effort",
-    type=click.FloatRange(0, 1e6, min_open=True),
+    type=Real(0, 1e6, min_open=True),
     metavar="FACTOR",
     default=1.0,
     show_default=True,
@@ -109,7 +109,7 @@ Found = TypeVar("Found")
 @click.option(
     "--time-limit",
     "time_limit_s",
-    type=click.FloatRange(0, 1e9),
+    type=PATIENCE,
     metavar="SECONDS",
     help="Stop after this time with the best order so far, which another run may not repeat.",
 )

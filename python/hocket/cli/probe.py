@@ -15,7 +15,7 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.shared.options import json_option, output_option, remote_options, world_option
 from hocket.cli.shared.output import bars, publish, rate_text
-from hocket.cli.shared.values import RATE
+from hocket.cli.shared.values import RATE, SECONDS
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
@@ -54,7 +54,7 @@ HOSTS_SHOWN_MAX = 16
 @click.option(
     "--pair-budget",
     "pair_s",
-    type=float,
+    type=SECONDS,
     default=PAIR_S,
     show_default=True,
     metavar="SECONDS",
@@ -147,7 +147,7 @@ def command(
                 estimate_s(len(names), options=options),
                 lambda progress: probe_hosts(
                     here if hosts is None else processes_over(ssh, names, argv, interpreter),
-                    store=store if hosts is None else store_for(names, store),
+                    store=store if hosts is None else store_for(names, store, ssh),
                     options=options,
                     saved=saved.steps if saved is not None else (),
                     keep=saved.add if saved is not None else None,

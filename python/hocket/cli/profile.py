@@ -107,7 +107,7 @@ def _run(
     processes = [ProcessSpec(argv=argv)] * (world or 1)
     if hosts is not None:
         names = hosts_file.place(hosts_file.read(hosts), world)
-        processes, store = processes_over(ssh, names, argv, interpreter), store_for(names, store)
+        processes, store = processes_over(ssh, names, argv, interpreter), store_for(names, store, ssh)
     outcome = launch(processes, settings=Settings(profile_out=str(output.absolute())), store=store)
     if outcome.failures:
         raise Error(f"the script failed while it was profiled: {outcome.failures[0]}")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -15,18 +14,22 @@ import click
 
 from hocket import extras
 from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise, promise_of
+from hocket.artefacts.tuning import Tuning
 from hocket.cli.shared.options import (
     cluster_option,
     dir_option,
+    makeable,
     plan_option,
     promise_option,
     remote_options,
+    trace_bounds_options,
     tuning_option,
     world_option,
 )
-from hocket.cli.shared.values import MEMBERS
+from hocket.cli.shared.values import MEMBERS, PATIENCE, SECONDS
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import SIGNALLED, ProcessSpec
@@ -35,7 +38,8 @@ from hocket.launch.resume import resume
 from hocket.launch.run import Outcome, launch
 from hocket.launch.script import argv_of
 from hocket.parameter_server.choice import ParameterServer
-from hocket.settings import OnRefusal, Settings, seconds_of, unknown
+from hocket.policies import load
+from hocket.settings import OnRefusal, Settings, seconds_of
 from hocket.training.elastic.refusals import check_asked
 
 HELP = ("-m", "hocket.training.helper_rank")
@@ -85,13 +89,14 @@ SERVE = ("-m", "hocket.torch.server_rank")
     "Tuning file (JSON) that a policy's algorithms are chosen by.  [default: the one that comes with Hocket]"
 )
 @dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.")
+@trace_bounds_options
 @click.option(
     "--threads", type=click.IntRange(1), metavar="N", help="Native threads of each rank.  [default: 1]"
 )
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     metavar="SECONDS",
     help="Longest wait for other ranks in a step.  [default: 300]",
 )
@@ -111,7 +116,7 @@ SERVE = ("-m", "hocket.torch.server_rank")
 @click.option(
     "--rejoin-timeout",
     "rejoin_timeout_s",
-    type=click.FloatRange(0),
+    type=PATIENCE,
     metavar="SECONDS",
     help="With --elastic: how long fewer than MIN ranks wait for others to join before the job ends.  [default: 0, with --respawn "
     "300]",
@@ -130,7 +135,7 @@ SERVE = ("-m", "hocket.torch.server_rank")
 @click.option(
     "--coordinator-timeout",
     "coordinator_timeout_s",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     metavar="SECONDS",
     help="With --journal: how long ranks train on when this launcher has died.  [default: 300]",
 )
@@ -162,6 +167,8 @@ def command(
     cluster_path: Path | None,
     tuning_path: Path | None,
     trace_path: Path | None,
+    trace_steps: str | None,
+    trace_bytes: int | None,
     threads: int | None,
     timeout_s: float | None,
     elastic: tuple[int, int] | None,
@@ -180,8 +187,10 @@ def command(
 
     SCRIPT is a Python script, or any program or command. Ranks find torchrun's variables too: RANK, WORLD_SIZE, MASTER_ADDR …
 
+    \b
     Example: hocket run -n 4 --plan plan.json --trace run1 train.py --epochs 3
     Example: hocket run --elastic 2:4 --respawn 10 train.py
+    Example: hocket run -n 4 --trace run2 --trace-steps 2:6 train.py
     """
     if resumed is not None:
         if any(
@@ -222,6 +231,8 @@ def command(
         "cluster": _absolute(cluster_path, must_exist=True),
         "tuning": _absolute(tuning_path, must_exist=True),
         "trace": _absolute(trace_path, must_exist=False),
+        "trace_steps": trace_steps,
+        "trace_bytes": trace_bytes,
         "threads": threads,
         "timeout_s": timeout_s,
         "rejoin_timeout_s": rejoin_timeout_s,
@@ -230,7 +241,8 @@ def command(
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
-    _check(settings, plan_path)
+    options = {"plan": plan_path, "cluster": cluster_path, "tuning": tuning_path, "policy": policy}
+    _check(settings, options, here=hosts is None)
     if settings.servers and settings.helpers:
         raise UsageError(
             "--servers and --helpers: ranks that do not train are one or the other\nhint: leave one of them out"
@@ -252,7 +264,7 @@ def command(
             *processes_over(ssh, names, argv, interpreter),
             *processes_over(ssh, others, beside, interpreter),
         ]
-        store = store_for(names, store)
+        store = store_for(names, store, ssh)
     _say_threads(processes)
     _end(
         lambda: launch(
@@ -284,20 +296,31 @@ def _end(job: Callable[[], Outcome]) -> NoReturn:
     sys.exit(outcome.code)
 
 
-def _check(settings: Settings, plan: Path | None) -> None:
-    """What ranks would refuse as soon as they train, before any is started."""
-    for name in unknown(os.environ):
-        similar = difflib.get_close_matches(
-            name, (each.metadata["name"] for each in dataclasses.fields(Settings)), 1
-        )
-        meant = f"; did you mean {similar[0]}?" if similar else ""
-        click.echo(f"hocket: nobody reads {name}{meant}", err=True)
+def _check(settings: Settings, options: Mapping[str, str | Path | None], *, here: bool) -> None:
+    """What ranks would refuse as soon as they train, before any is started.
+
+    Files that `options` name are this machine's. Those of variables are read where ranks are; `here`: on this machine, too.
+    """
+
+    def named(option: str, variable: str | None) -> str | None:
+        given = options[option] or (variable if here else None)
+        return None if given is None else str(given)
+
     if settings.search is not None:
         seconds_of(settings.search)
     if settings.promise is not None:
         promise_of(settings.promise)
-    if plan is not None:
-        files.read(plan, Plan)
+    if (plan := named("plan", settings.plan)) is not None:
+        files.read(Path(plan), Plan)
+    if (cluster := named("cluster", settings.cluster)) is not None:
+        files.read(Path(cluster), Cluster)
+    if (tuning := named("tuning", settings.tuning)) is not None:
+        files.read(Path(tuning), Tuning)
+    if (policy := named("policy", settings.policy)) is not None:
+        load.look(policy)
+    settings.refuse_bounds_of_nothing()
+    if settings.trace is not None and here:
+        makeable(Path(settings.trace))
 
 
 def _elastic_world(elastic: tuple[int, int], world: int | None, settings: Settings) -> int:

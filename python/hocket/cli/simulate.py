@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from hocket.cli.shared.options import (
     dir_option,
     fidelity_option,
     json_option,
+    made,
     profile_option,
     ray_option,
     seed_option,
@@ -23,7 +25,7 @@ from hocket.cli.shared.options import (
     worlds_option,
 )
 from hocket.cli.shared.refuse import refuse
-from hocket.cli.shared.values import NAMES, RATES
+from hocket.cli.shared.values import NAMES, RATES, Real
 from hocket.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ def _slow(
         rank, _, factor = text.partition(":")
         try:
             slow.append((int(rank), float(factor)))
+            if not (slow[-1][0] >= 0 and 0 < slow[-1][1] < math.inf):
+                raise ValueError
         except ValueError:
             raise click.BadParameter(f"`{text}` is not RANK:FACTOR such as 3:2.5") from None
     return tuple(slow)
@@ -54,6 +58,8 @@ def _failures(
         link, _, at_s = text.rpartition("@")
         try:
             failures.append((link, float(at_s)))
+            if not 0 <= failures[-1][1] < math.inf:
+                raise ValueError
         except ValueError:
             raise click.BadParameter(f"`{text}` is not LINK@SECONDS such as `node0 out@0.05`") from None
     return tuple(failures)
@@ -64,9 +70,12 @@ def _switch(_context: click.Context, _option: click.Parameter, text: str | None)
         return None
     slots, _, slot_bytes = text.partition(":")
     try:
-        return int(slots), int(slot_bytes)
+        found = int(slots), int(slot_bytes)
+        if not all(0 < each < 1 << 31 for each in found):
+            raise ValueError
     except ValueError:
         raise click.BadParameter(f"`{text}` is not SLOTS:BYTES such as 512:1024") from None
+    return found
 
 
 @click.command("simulate")
@@ -95,7 +104,7 @@ def _switch(_context: click.Context, _option: click.Parameter, text: str | None)
 @seed_option
 @click.option(
     "--jitter",
-    type=click.FloatRange(0, 100),
+    type=Real(0, 100),
     metavar="SHARE",
     default=0.0,
     show_default=True,
@@ -123,13 +132,13 @@ def _switch(_context: click.Context, _option: click.Parameter, text: str | None)
 )
 @click.option(
     "--computation",
-    type=click.FloatRange(0),
+    type=Real(0),
     metavar="FACTOR",
     default=1.0,
     show_default=True,
     help="Of a trace: what lies between its messages takes so many times as long.",
 )
-@dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.")
+@dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.", callback=made)
 @svg_option
 @ray_option
 @json_option

@@ -117,7 +117,7 @@ def _show(*, as_json: bool) -> None:
     if state is None:
         raise TestbedError("no testbed is up\nhint: hocket testbed up CLUSTER")
     table = Table("host", "rack", "address", "own link", "run something there")
-    for host in state["hosts"]:
-        rate = f"{host['bandwidth_bit_per_s'] / 1e6:g} Mbit/s"
-        table.add_row(host["name"], host["rack"], host["address"], rate, " ".join(host["command"]) + " CMD")
+    for host in state.hosts:
+        rate = f"{host.bandwidth_bit_per_s / 1e6:g} Mbit/s"
+        table.add_row(host.name, host.rack, host.address, rate, " ".join(host.command) + " CMD")
     publish((table,), state, as_json=as_json)

@@ -34,7 +34,8 @@ class KindTotal(Struct, frozen=True, kw_only=True):
 
 
 class RankTotal(Struct, frozen=True, kw_only=True):
-    """One rank. `step_s` is the median; None without steps."""
+    """One rank. `step_s` is the median; None without steps. `end`: why its file ends before its run does, `whole` if it does not;
+    `limits`: what bounds it, for people."""
 
     rank: int
     host: str
@@ -44,6 +45,8 @@ class RankTotal(Struct, frozen=True, kw_only=True):
     missing: bool
     truncated: bool
     dropped: int
+    end: str
+    limits: tuple[str, ...]
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -221,6 +224,8 @@ def summarise(trace: Trace) -> Summary:
                 missing=own.missing,
                 truncated=own.truncated,
                 dropped=own.dropped,
+                end=own.end,
+                limits=tuple(own.limits),
             )
         )
     all_steps_s = np.concatenate(step_times_s)
@@ -267,6 +272,7 @@ def _not_whole(rank: RankTotal) -> str:
         remarks.append("no file")
     if rank.truncated:
         remarks.append("truncated: whole records counted")
-    if rank.dropped:
+    remarks += rank.limits
+    if rank.dropped and rank.end == "whole":
         remarks.append(f"{rank.dropped:,} records dropped")
     return ", ".join(remarks)

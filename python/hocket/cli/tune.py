@@ -101,6 +101,7 @@ def command(  # one argument per option
     if tuning_path is not None and not check:
         raise UsageError("--tuning is what --check judges\nhint: --output names the file that is written")
     cluster = None if cluster_path is None else files.read(cluster_path, Cluster)
+    by = shipped.tuning() if tuning_path is None else files.read(tuning_path, Tuning)
     known = files.read(output, Tuning) if output is not None and output.exists() else empty()
     with contextlib.ExitStack() as stack:
         ranks = (
@@ -128,7 +129,6 @@ def command(  # one argument per option
         )
     measured = wanted.measured_in(tuning)
     if check:
-        by = shipped.tuning() if tuning_path is None else files.read(tuning_path, Tuning)
         found = regrets(by, measured)
         publish(_regrets(found), found, as_json=as_json)
         return
@@ -162,7 +162,9 @@ def _real(
         return _Ranks(hosts=names, processes=[ProcessSpec(argv=argv, host=name) for name in names])
     names = hosts_file.place(hosts_file.read(hosts), world)
     return _Ranks(
-        hosts=names, processes=processes_over(ssh, names, argv, interpreter), store=store_for(names, store)
+        hosts=names,
+        processes=processes_over(ssh, names, argv, interpreter),
+        store=store_for(names, store, ssh),
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from hocket import extras
 from hocket.errors import UsageError
 
 TRAIN_BYTES = 4 << 20
@@ -66,7 +67,7 @@ def digits() -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:
     try:
         from sklearn.datasets import load_digits  # noqa: PLC0415  # a second to load, for one model only
     except ImportError:
-        raise UsageError("the digits come with scikit-learn\nhint: pip install scikit-learn") from None
+        raise extras.missing("sklearn", "the model of digits") from None
     bundled = load_digits()
     images = (bundled.images[:, None] / 16.0).astype(np.float32)
     labels = bundled.target.astype(np.int64)

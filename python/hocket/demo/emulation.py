@@ -122,6 +122,10 @@ class NamespaceEmulation:
         self._port += 1
         return self._port
 
+    def cut(self, host: str) -> None:
+        """Unplug its cable for good: nobody is told."""
+        self._testbed.cut(hosts=[host])
+
     def trunk_bytes(self) -> int:
         """From the kernel's counters of the racks' uplinks, link headers included."""
         return sum(left for left, _ in self._testbed.trunk_bytes().values())

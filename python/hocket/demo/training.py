@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from hocket import typed
 from hocket.demo.catalogue import STRATEGIES, WARM_UP_STEPS
 from hocket.demo.emulation import Emulation
 from hocket.demo.events import Event, RankResult, rank_file
@@ -122,7 +123,7 @@ def _settings(training: Training) -> Settings:
 
 def _read(path: Path) -> RankResult:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RankResult)
+        return typed.of_json(path.read_bytes(), RankResult)
     except (OSError, msgspec.DecodeError) as error:
         raise ArtefactError(f"{path} is not the result of a rank: {error}") from None
 
@@ -140,7 +141,7 @@ class _Watch(io.BytesIO):
     def write(self, lines: bytes) -> int:  # type: ignore[override]  # the launcher writes bytes
         for line in lines.splitlines():
             with suppress(msgspec.DecodeError):
-                self._take(msgspec.json.decode(line, type=Event))
+                self._take(typed.of_json(line, Event))
         return len(lines)
 
     def _take(self, event: Event) -> None:

@@ -59,7 +59,7 @@ def findings() -> Iterable[Finding]:
 
 
 def _imported(name: str, extra: str) -> Finding:
-    install = f"pip install 'hocket[{extra}]'"
+    install = extras.install(extra)
     if not _is_there(name):
         return _missing(name, f"not installed: {USES[name]}", install)
     source = SOURCES.get(name, VERSION.format(name=name))

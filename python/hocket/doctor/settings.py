@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hocket.doctor.finding import Finding
 from hocket.errors import UsageError
-from hocket.settings import Settings, unknown
+from hocket.settings import Settings, nearest, unknown
 
 SECTION = "settings"
 
@@ -56,10 +56,11 @@ def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce
 
 
 def _unknown(name: str) -> Finding:
+    meant = nearest(name)
     return Finding(
         section=SECTION,
         name=name,
-        state="unsupported",
-        detail="Hocket reads no such variable",
-        hint=f"unset {name}",
+        state="broken",
+        detail="Hocket reads no such variable, and jobs that have it are refused",
+        hint=f"unset {name}" if meant is None else f"rename it to {meant}, or unset it",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.errors import UsageError
+from hocket import extras
 
 
 def arrow() -> Any:
@@ -12,7 +12,5 @@ def arrow() -> Any:
     try:
         import pyarrow  # noqa: PLC0415  # an optional dependency
     except ImportError:
-        raise UsageError(
-            'traces in columns need pyarrow\nhint: pip install "hocket[traces]", or pip install pyarrow'
-        ) from None
+        raise extras.missing("pyarrow", "a trace in columns") from None
     return pyarrow

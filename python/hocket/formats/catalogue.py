@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import gzip
 import importlib
-import os
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hocket.artefacts import trace as artefact
+from hocket.artefacts import writing
 from hocket.artefacts.trace import Recording, Trace
 from hocket.errors import ArtefactError, UsageError
 
@@ -107,7 +108,7 @@ def recognise(path: Path) -> str:
         try:
             with gzip.open(path) as file:
                 start = file.read(16)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise ArtefactError(f"{path} cannot be read: {error}") from None
     if start.lstrip().startswith(b"{"):
         return "kineto"
@@ -181,8 +182,22 @@ def _messages_missing(source: Opened, to: str) -> str | None:
 
 def complaints(source: Opened, path: Path) -> list[str]:
     """Incomplete or unknown parts of a trace that has been read: a sentence each."""
-    reader = source.content.reader if isinstance(source.content, Messages) else None
-    return [*source.notes, *(reader.wholeness.sentences(path) if reader else [])]
+    content = source.content
+    reader = content.reader if isinstance(content, Messages) else None
+    limits = _limits(content) if isinstance(content, Trace) else []
+    return [*source.notes, *limits, *(reader.wholeness.sentences(path) if reader else [])]
+
+
+def _limits(trace: Trace) -> list[str]:
+    """What bounds the files of its ranks: a sentence for all that have the same bounds."""
+    ranks: dict[str, list[int]] = {}
+    for rank in range(trace.run.world):
+        for limit in trace.extent(rank).limits:
+            ranks.setdefault(limit, []).append(rank)
+    return [
+        f"{'the file of rank' if len(own) == 1 else 'each file of ranks'} {', '.join(map(str, own))} {limit}"
+        for limit, own in ranks.items()
+    ]
 
 
 def convert(source: Opened, output: Path, to: str) -> int:
@@ -199,15 +214,11 @@ def convert(source: Opened, output: Path, to: str) -> int:
     # itself.
     if not output.parent.is_dir():
         raise ArtefactError(f"{output} cannot be written: there is no directory {output.parent}")
-    partial = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        count = _write(source.content, partial, to)
-        partial.replace(output)
+        with writing.replacing(output) as partial:
+            return _write(source.content, partial, to)
     except OSError as error:
         raise ArtefactError(f"{output} cannot be written: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
-    return count
 
 
 def _write(content: Messages | Trace | Recording, output: Path, to: str) -> int:
@@ -258,8 +269,8 @@ def _from_native(trace: Trace | Recording, output: Path, to: str) -> int:
 def _whole(trace: Trace, *, strict: bool) -> Trace:
     """Raise ArtefactError for an incomplete trace if `strict`."""
     for rank in range(trace.run.world) if strict else ():
-        own = trace.rank_records(rank)
-        if own.missing or own.truncated or own.dropped:
+        own = trace.extent(rank)
+        if not own.whole:
             what = (
                 "has no file"
                 if own.missing

@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hocket.errors import ArtefactError, UsageError
+from hocket import extras
+from hocket.errors import ArtefactError
 
 VERSION = "0.0.4"
 """Schema version in files."""
@@ -241,21 +242,42 @@ def _message(node: Node) -> Any:
 
 
 def _put(attribute: Any, name: str, value: Value) -> None:
+    """Raises ArtefactError: it fits no member."""
     attribute.name = name
-    if isinstance(value, list):
-        kind = (
-            "bool"
-            if value and isinstance(value[0], bool)
-            else "int64"
-            if value and isinstance(value[0], int)
-            else "string"
-        )
-        target = getattr(attribute, f"{kind}_list")
-        target.SetInParent()
-        target.values.extend(value)
-        return
-    by_type = {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val", bytes: "bytes_val"}
-    setattr(attribute, INTEGERS.get(name, by_type[type(value)]), value)
+    try:
+        if isinstance(value, list):
+            target = getattr(attribute, f"{_kind(value)}_list")
+            target.SetInParent()
+            target.values.extend(value)
+        elif isinstance(value, int) and _fits(INTEGERS.get(name), value):
+            setattr(attribute, INTEGERS[name], value)
+        else:
+            setattr(attribute, f"{_kind([value])}_val", value)
+    except (TypeError, ValueError):
+        raise ArtefactError(
+            f"attribute `{name}` cannot be {value!r:.80}: no member of Chakra's schema holds that"
+        ) from None
+
+
+def _kind(values: list[Any]) -> str:
+    """Of the member that holds all of them."""
+    kinds = {type(each) for each in values}
+    if kinds == {int}:
+        return "int64" if all(-(1 << 63) <= each < 1 << 63 for each in values) else "uint64"
+    names = {bool: "bool", float: "double", str: "string", bytes: "bytes"}
+    return names[kinds.pop()] if len(kinds) == 1 else "double" if kinds == {int, float} else "string"
+
+
+def _fits(member: str | None, value: int) -> bool:
+    ranges = {
+        "int64_val": (-(1 << 63), 1 << 63),
+        "uint64_val": (0, 1 << 64),
+        "int32_val": (-(1 << 31), 1 << 31),
+    }
+    if member == "bool_val" or isinstance(value, bool):
+        return member == "bool_val" and isinstance(value, bool)
+    least, beyond = ranges.get(member or "", (0, 0))
+    return least <= value < beyond
 
 
 def _get(attribute: Any) -> tuple[str, Value]:
@@ -287,9 +309,7 @@ def _messages() -> dict[str, Any]:
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # optional
     except ImportError:
-        raise UsageError(
-            'Chakra traces need protobuf\nhint: pip install "hocket[traces]", or pip install protobuf'
-        ) from None
+        raise extras.missing("google", "reading and writing Chakra traces") from None
     file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package="ChakraProtoMsg", syntax="proto3")
     string, uint64, enum, message, many = 9, 4, 13, 11, 3
 

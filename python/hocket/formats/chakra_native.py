@@ -160,4 +160,7 @@ def _records(path: Path, file: EtFile, programs: dict[str, int], sizes: dict[int
         times = (start_us * 1000, start_us * 1000, ends[node.id] * 1000)
         peer = peer if isinstance(peer, int) and kind in (Kind.SEND, Kind.RECV) else NO_PEER
         rows.append((*times, size, number, 0, position, peer, kind, 0, 0, 0))
-    return np.array(rows, list(FIELDS))
+    try:
+        return np.array(rows, list(FIELDS))
+    except OverflowError:
+        raise ArtefactError(f"{path}: a node has a time, a size or a peer that no record can hold") from None

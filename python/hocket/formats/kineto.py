@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
+from hocket import typed
+from hocket.artefacts.decoding import MALFORMED, bytes_from, why
 from hocket.artefacts.trace import FIELDS, NO_PEER, Kind, LoadedProgram, Recording, RunInfo
 from hocket.errors import ArtefactError
 
@@ -226,14 +227,13 @@ def _load(path: Path) -> tuple[dict[str, Any], str]:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
         with gzip.open(path) if packed else path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-        if len(data) > FILE_BYTES_MAX:
-            raise ArtefactError(f"{path} has more than {FILE_BYTES_MAX} bytes")
-        tree = msgspec.json.decode(data)
+            data = bytes_from(file, FILE_BYTES_MAX)
+        tree = typed.of_json(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise ArtefactError(f"{path} cannot be read: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return _before_damage(path, data, str(error))
+        reason = getattr(error, "strerror", None) or error
+        raise ArtefactError(f"{path} cannot be read: {reason}") from None
+    except MALFORMED as error:
+        return _before_damage(path, data, why(error))
     if not isinstance(tree, dict):
         raise ArtefactError(f"{path} is no profiler trace: it is no JSON object")
     return tree, ""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from hocket import typed
 from hocket._native import DLC_OPERATIONS
 from hocket.artefacts.trace import FIELDS, NO_PEER, Recording, RunInfo, Trace, kind_name, run_of
 from hocket.errors import ArtefactError
@@ -107,7 +108,7 @@ class Reader:
                 f"{self.path} has no `hocket.run` in its metadata: it was not written by Hocket"
             )
         try:
-            run = run_of(msgspec.json.decode(text))
+            run = run_of(typed.of_json(text))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ArtefactError(f"{self.path}: its `hocket.run` is no run description: {error}") from None
         if not 0 < run.world <= RANKS_MAX or len(run.hosts) != run.world:

@@ -3,13 +3,17 @@
 The name of an entry is a digest of everything that determines it. An entry begins with a digest of its own content: a
 damaged or truncated entry is detected, removed and computed again. Entries appear whole or not at all, whoever else
 writes them at the same time. When the total size exceeds the limit, the least recently used entries are removed.
+
+A digest does not tell who wrote an entry. A directory that others may write to, or that is theirs, is not used.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
+import logging
 import os
 import tempfile
 import time
@@ -18,13 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket import __version__, _native
+from hocket.launch.private import is_own
 from hocket.settings import Settings
+
+log = logging.getLogger("hocket.cache")
 
 SUFFIX, UNFINISHED, LOCK = ".hkcache", ".part", ".lock"
 UNFINISHED_S = 3600.0
 """Age at which an unfinished file counts as left over by a dead process."""
 LOCK_PAUSE_S, LOCK_PAUSE_S_MAX = 0.002, 0.05
 """Pauses between tries for a lock."""
+READ = 0o055
+"""Rights of others that do not matter here."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -59,11 +68,23 @@ class Cache:
         """The cache that the settings choose; default: `hocket` in the user's cache directory."""
         home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         directory = Path(home, "hocket") if settings.cache is None else Path(settings.cache)
-        return cls(directory.expanduser(), settings.cache_bytes)
+        found = cls(directory.expanduser(), settings.cache_bytes)
+        if found.directory.exists() and not found.is_own():
+            _say_unused(found.directory)
+        return found
+
+    def is_own(self) -> bool:
+        """Whether the directory is there, and entries in it are this user's."""
+        try:
+            return is_own(self.directory.resolve(), others=READ)
+        except OSError:
+            return False
 
     def get(self, name: str, *, used: bool = True) -> bytes | None:
         """The content of an entry; None if it is missing or damaged. Without `used`, it is not kept longer for this."""
         path = self._path(name)
+        if not self.is_own():
+            return None
         try:
             entry = path.read_bytes()
         except OSError:
@@ -83,6 +104,8 @@ class Cache:
             return False
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self.is_own():
+                return False
             with tempfile.NamedTemporaryFile(dir=self.directory, suffix=UNFINISHED, delete=False) as file:
                 file.write(hashlib.sha256(content).digest() + content)
             Path(file.name).replace(self._path(name))
@@ -103,6 +126,8 @@ class Cache:
         pause_s = LOCK_PAUSE_S
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self.is_own():
+                return False
             file = stack.enter_context((self.directory / (name + LOCK)).open("wb"))
             while True:
                 try:
@@ -151,3 +176,13 @@ class Cache:
 
     def _path(self, name: str) -> Path:
         return self.directory / (name + SUFFIX)
+
+
+@functools.cache  # once in a process
+def _say_unused(directory: Path) -> None:
+    log.warning(
+        "nothing is kept in %s, and nothing is taken from there: it is not yours, or others may write to it\n"
+        "hint: chmod go-w %s, or set HOCKET_CACHE to a directory of your own",
+        directory,
+        directory,
+    )

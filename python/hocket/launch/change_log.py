@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from hocket import _native
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.trace import append_members_change, members_file
-from hocket.errors import ArtefactError
 from hocket.launch.member_limits import Limits
+from hocket.launch.roll import Roll
+from hocket.launch.trace_writes import TraceWrites
 
 log = logging.getLogger("hocket.coordinator")
 
@@ -34,6 +37,7 @@ class ChangeLog:
         self.steps_before = 0
         """Those that the job had made when its ranks met last: within a generation, the machine counts from there."""
         self._trace: Path | None = None
+        self._writes = TraceWrites("changes of members")
         self._since_ns: int | None = None
         self._noticed: str | None = None
         self._change: MembersChange | None = None
@@ -54,8 +58,32 @@ class ChangeLog:
         """Members meet anew."""
         self._since_ns = self._noticed = None
 
+    def decided(
+        self,
+        epoch: int,
+        decision: _native.MemberAction,
+        before: Collection[int],
+        generation: Collection[int],
+        roll: Roll,
+    ) -> None:
+        """An epoch of others than those that trained `before`, all of whom are in that generation."""
+        here = [each for each in decision.members if each in generation]
+        newcomers = [each for each in decision.members if each not in generation]
+        if newcomers:
+            self.expected([roll.name(each) for each in newcomers])
+        elif decision.step is None:
+            leavers = [each for each in before if each not in decision.members]
+            self.left(epoch, roll.names(leavers), len(here), len(generation))
+        if decision.step is not None:
+            silent = not roll.silent.isdisjoint(decision.evicted)
+            names = roll.names(decision.evicted)
+            self.lost(epoch, names, len(here), len(generation), decision.step, silent=silent)
+
     def lost(self, epoch: int, names: str, here: int, of: int, step: int, *, silent: bool) -> None:
         """Decided: `here` of `of` members go on without those. `silent`: one of them could not be heard."""
+        if not names:
+            log.warning("epoch %d: nobody is missing any more, and %d of %d ranks go on", epoch, here, of)
+            return
         after_s = 0.0 if self._since_ns is None else (time.monotonic_ns() - self._since_ns) * 1e-9
         step += self.steps_before
         log.warning(
@@ -77,6 +105,18 @@ class ChangeLog:
                 noticed="a rank was silent" if silent else self._noticed,
                 decided_s=after_s,
             )
+        )
+
+    def left_behind(self, name: str, why: str) -> None:
+        """It runs, and the others go on without it."""
+        log.warning("%s is left behind: %s", name, why)
+
+    def ended_early(self, name: str, steps: int) -> None:
+        """Its script has ended after so many steps, and others make more."""
+        log.warning(
+            "the script of %s has ended after %d steps, and those of others go on: they do so without it",
+            name,
+            steps,
         )
 
     def left(self, epoch: int, names: str, here: int, of: int) -> None:
@@ -139,9 +179,9 @@ class ChangeLog:
         self._change = None
         if self._trace is None:
             return
-        try:
-            self._trace.mkdir(parents=True, exist_ok=True)
-            append_members_change(self._trace, change)
-        except (ArtefactError, OSError) as error:
-            log.warning("changes of members are not in the trace any more: %s", error)
-            self._trace = None
+        self._writes(functools.partial(_append, self._trace, change))
+
+
+def _append(trace: Path, change: MembersChange) -> None:
+    trace.mkdir(parents=True, exist_ok=True)
+    append_members_change(trace, change)

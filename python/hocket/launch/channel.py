@@ -12,6 +12,8 @@ from hocket.errors import RendezvousError
 from hocket.launch import handshake
 
 READ_BYTES = 1 << 16
+POLL_MAX_S = 3600.0
+"""Of a longer wait, a part: the system counts milliseconds in 31 bits."""
 
 
 class Channel:
@@ -23,8 +25,8 @@ class Channel:
         self._tls = _native.Tls(connects=True)
         self._held = b""
 
-    def prove(self, secret: bytes, deadline_s: float) -> None:
-        """Shake hands, prove the secret, and check the server's proof.
+    def prove(self, secret: bytes, deadline_s: float, rank: int | None = None) -> None:
+        """Shake hands, prove the secret, and check the server's proof. `rank`: told to a server that knows another secret.
 
         Raises:
             HandshakeError: the other side does not know the secret, or does not speak TLS.
@@ -44,13 +46,23 @@ class Channel:
         magic = self._exactly(len(handshake.MAGIC), deadline_s)
         handshake.check_magic(magic)
         challenge = magic + self._exactly(handshake.CHALLENGE_BYTES - len(magic), deadline_s)
-        self.send(connector.handle_challenge(challenge), deadline_s)
+        try:
+            proof = connector.handle_challenge(challenge)
+        except handshake.OtherSecretError:
+            # The others are to know at once whom they wait for in vain.
+            with contextlib.suppress(OSError):
+                self.send(handshake.stranger(rank), deadline_s)
+            raise
+        self.send(proof, deadline_s)
         self._exactly(len(handshake.WELCOME), deadline_s)
 
     def send(self, data: bytes, deadline_s: float) -> None:
         """Send all of `data`, and the session's own pending records."""
-        self._socket.settimeout(remaining_s(deadline_s))
-        self._socket.sendall(self._tls.send(data))
+        unsent = memoryview(self._tls.send(data))
+        while unsent:
+            self._socket.settimeout(remaining_s(deadline_s))
+            with contextlib.suppress(TimeoutError):  # whether time is up, the next turn says
+                unsent = unsent[self._socket.send(unsent) :]
 
     def receive(self, deadline_s: float) -> bytes:
         """Receive at least one byte.
@@ -96,16 +108,19 @@ class Channel:
         return data
 
     def _read(self, deadline_s: float) -> bytes:
-        self._socket.settimeout(remaining_s(deadline_s))
-        data = self._socket.recv(READ_BYTES)
+        while True:
+            self._socket.settimeout(remaining_s(deadline_s))
+            with contextlib.suppress(TimeoutError):  # as above
+                data = self._socket.recv(READ_BYTES)
+                break
         if not data:
             raise ConnectionAbortedError("it closed the connection")
         return data
 
 
 def remaining_s(deadline_s: float) -> float:
-    """Seconds left until `deadline_s` on the monotonic clock; TimeoutError when it has passed."""
+    """Seconds to wait before a deadline on the monotonic clock, POLL_MAX_S at most; TimeoutError when it has passed."""
     left_s = deadline_s - time.monotonic()
     if left_s <= 0:
         raise TimeoutError
-    return left_s
+    return min(left_s, POLL_MAX_S)

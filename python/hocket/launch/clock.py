@@ -15,6 +15,7 @@ from hocket.artefacts.clock import Reading
 from hocket.artefacts.trace import append_clock, clock_file
 from hocket.errors import RendezvousError
 from hocket.launch.store import Store
+from hocket.launch.trace_writes import TraceWrites
 
 PINGS = 10
 
@@ -42,9 +43,10 @@ class ClockLog:
     def __init__(self, store: Store, directory: Path, rank: int) -> None:
         """Raises RendezvousError when the store does not answer, ArtefactError when the reading cannot be written."""
         self._store, self._directory, self._rank = store, directory, rank
+        self._writes = TraceWrites("readings of the clock")
         self._over = threading.Event()
         clock_file(directory, rank).unlink(missing_ok=True)
-        self._read()
+        append_clock(directory, rank, read(store.clock_ns))
         self._thread = threading.Thread(target=self._run, name="hocket-clock", daemon=True)
         self._thread.start()
 
@@ -63,4 +65,5 @@ class ClockLog:
                 self._read()
 
     def _read(self) -> None:
-        append_clock(self._directory, self._rank, read(self._store.clock_ns))
+        reading = read(self._store.clock_ns)
+        self._writes(lambda: append_clock(self._directory, self._rank, reading))

@@ -21,6 +21,7 @@ from hocket import _native
 from hocket.launch import member_messages as messages
 from hocket.launch.admission import Admission
 from hocket.launch.change_log import ChangeLog, Ended
+from hocket.launch.condemned import Condemned
 from hocket.launch.frames import FrameError
 from hocket.launch.gathering import Gathering
 from hocket.launch.journal import Generation, Journal
@@ -70,8 +71,7 @@ class Coordination:
         """Whether all members have finished in order."""
         self.changes = ChangeLog()
         self._shortage = Shortage(limits, self.changes)
-        self.condemned: deque[int] = deque()
-        """Members whose processes should be killed: the others go on without them."""
+        self.condemned = Condemned(self._roll, self.changes)
         self.ended: Ended | None = None
         """Why the job ends before its scripts do."""
 
@@ -109,7 +109,7 @@ class Coordination:
     @property
     def goes_on(self) -> bool:
         """Whether members train, wherever they run."""
-        here = any(each in self._roll for each in self._members)
+        here = len(self._roll.missing(self._members)) < len(self._members)
         return self.founded and not self.over and self.ended is None and here
 
     @property
@@ -217,6 +217,7 @@ class Coordination:
 
     def gone(self, member: int) -> None:
         """A member's process has ended, says the launcher."""
+        self._roll.ended.add(member)
         self._act(self._machine.gone(member, time.monotonic()))
 
     def end_all(self) -> None:
@@ -296,15 +297,10 @@ class Coordination:
         for other in self._roll:
             self._tell(other, messages.Welcome(member=member, host=host))
 
-    def _write(self, write: Callable[[Journal], None]) -> bool:
-        """Note it in the journal, if there is one. Whether the job goes on."""
+    def _write(self, write: Callable[[Journal], None]) -> None:
+        """Note it in the journal, if there is one."""
         if self.journal is not None:
-            try:
-                write(self.journal)
-            except OSError as error:
-                self.end(f"the journal {self.journal.path} cannot be written: {error.strerror}")
-                return False
-        return True
+            write(self.journal)
 
     def _join(self, client: int, message: messages.Joins) -> None:
         if self._roll.member_of(client) is not None:
@@ -362,7 +358,7 @@ class Coordination:
             name = self._roll.name(each)
             self.changes.dropped(name, why)
             self._shut_out.add(each)
-            self.condemned.append(each)
+            self.condemned.add(each)
             if each in self._roll:
                 number = self._gathering.epochs_before + self._epoch + 1
                 self._answer(self._roll.client_of(each), f"evicted in epoch {number}: {why}")
@@ -425,14 +421,20 @@ class Coordination:
                     if action.member in self._roll:
                         self._tell(action.member, messages.Orders(order=action.bytes))
                 case "write":
-                    if not self._write(operator.methodcaller("append", action.bytes or b"")):
-                        return
+                    self._write(operator.methodcaller("append", action.bytes or b""))
                     self._decided(action)
                     waiting.extend(self._machine.written(time.monotonic()))
                 case "wait":
                     self.changes.waits(action.step or 0, self._roll.names(action.members), self._limits)
                 case "kill" if action.member is not None:
-                    self.condemned.append(action.member)
+                    # Whoever has left after the end of its script ends by itself.
+                    if action.member in self._roll or action.member not in self._finished:
+                        self.condemned.add(action.member, action.why)
+                case "let_go" if action.member is not None:
+                    steps = self._finished.pop(action.member, 0)
+                    self.changes.ended_early(self._roll.name(action.member), steps)
+                    if action.member in self._roll:
+                        self._tell(action.member, messages.Over())
                 case "end":
                     self.ended = Ended(why=action.why or "", lost=tuple(action.members))
                     self._answer_operators()
@@ -453,19 +455,11 @@ class Coordination:
         before, lost = self._members, decision.evicted
         self._follow(decision)
         epoch = self._gathering.epochs_before + self._epoch
-        here, of = len(self._members), len(self._gathering.members)
-        newcomers = [each for each in self._members if each not in self._gathering.members]
+        self._left.update(set(before) - {*self._members, *lost})
         if self._gathering.under_way:
             self._founded(epoch)
-        elif newcomers:
-            self.changes.expected([self._roll.name(each) for each in newcomers])
-        elif decision.step is None:
-            leavers = [each for each in before if each not in self._members]
-            self._left.update(leavers)
-            self.changes.left(epoch, self._roll.names(leavers), here, of)
-        if decision.step is not None and self._epoch > 1:
-            left, silent = here - len(newcomers), not self._roll.silent.isdisjoint(lost)
-            self.changes.lost(epoch, self._roll.names(lost), left, of, decision.step, silent=silent)
+        else:
+            self.changes.decided(epoch, decision, before, self._gathering.members, self._roll)
         self.changes.forget()
         self._answer_operators(lost)
         self._end_if_finished()

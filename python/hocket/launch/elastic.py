@@ -31,6 +31,7 @@ class Elastic:
 
     coordination: Coordination
     coordinator: Server
+    stores: Stores
     job: RunningJob
     settings: Settings
 
@@ -86,4 +87,6 @@ def serve(
         written = Journal.create(journal, served, coordination.generation())
         stack.callback(written.close, done=True)
         coordination.journal = written
-    return Elastic(coordination=coordination, coordinator=coordinator, job=job, settings=settings)
+    return Elastic(
+        coordination=coordination, coordinator=coordinator, stores=stores, job=job, settings=settings
+    )

@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from hocket import typed
+from hocket.artefacts.decoding import MALFORMED, why
 from hocket.errors import ArtefactError
 
 BYTES_PER_LINK = 16
@@ -52,11 +54,11 @@ def bytes_so_far(directory: Path) -> tuple[int, ...]:
 def read(path: Path, host: str, hosts: Sequence[str]) -> tuple[str, tuple[float, ...], list[list[int]]]:
     """The engine's arguments for a rank on `host`: table, rates, and the route to each rank; `hosts` by rank."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=EmulatedLinks)
+        found = typed.of_json(path.read_bytes(), EmulatedLinks)
     except OSError as error:
         raise ArtefactError(f"the emulated network {path} cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
-        raise ArtefactError(f"the emulated network {path} is damaged: {error}") from None
+    except MALFORMED as error:
+        raise ArtefactError(f"the emulated network {path} is damaged: {why(error)}") from None
     if host not in found.routes or any(other not in found.routes[host] for other in hosts):
         raise ArtefactError(
             f"the emulated network {path} knows no way from {host} to each of {', '.join(hosts)}"

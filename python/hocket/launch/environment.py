@@ -21,6 +21,8 @@ from hocket.settings import Settings
 PORT_FIRST, PORT_COUNT = 20_000, 12_000
 """Range of derived ports: below the ports that Linux gives to outgoing connections (32768 and up)."""
 SECRET_BYTES_MIN = 16
+NO_LAUNCHER = "no launcher"
+"""Who has started a process that no variable numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +134,7 @@ def identify(environment: Mapping[str, str], *, parent: int | None = None) -> Id
     job = _job(environment, source, parent)
     secret, private = _secret(environment, job)
     return Identity(
-        launcher=source.launcher if source else "no launcher",
+        launcher=source.launcher if source else NO_LAUNCHER,
         rank=rank,
         world=world,
         local_rank=local_rank,

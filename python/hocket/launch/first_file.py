@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from hocket import typed
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
@@ -32,4 +33,4 @@ def of_rank_0(job: Job, what: str, path: str | None, kind: type[Artefact]) -> Ar
             job.close(error.summary)
             raise
     given = job.store.gather(what, job.rank, job.world, given, job.settings.start_timeout_s)[0]
-    return None if given is None else msgspec.convert(given, kind)
+    return None if given is None else typed.of_builtins(given, kind)

@@ -23,10 +23,20 @@ PROOF_BYTES = 32
 HELLO_BYTES = len(MAGIC) + NONCE_BYTES
 CHALLENGE_BYTES = HELLO_BYTES + PROOF_BYTES
 WELCOME = b"W"
+STRANGER = b"HKOTHER\x01"
 
 
 class HandshakeError(RendezvousError):
     """The other side is no store or client of this job."""
+
+
+class OtherSecretError(HandshakeError):
+    """The other side knows another secret. `claimed`: the rank that it says it is, which nothing proves; None: it says nothing."""
+
+    def __init__(self, message: str = "", *, claimed: int | None = None) -> None:
+        """With a message for people, and the attribute."""
+        super().__init__(message)
+        self.claimed = claimed
 
 
 def check_magic(message: bytes) -> None:
@@ -70,13 +80,26 @@ class Acceptor:
 
     def handle_proof(self, message: bytes) -> bytes:
         """Check the connector's proof and return WELCOME."""
+        if message.startswith(STRANGER):
+            at = len(STRANGER)
+            claimed = int.from_bytes(message[at : at + 8], "big", signed=True)
+            raise OtherSecretError(OTHER, claimed=claimed if claimed >= 0 else None)
         _verify(_proof(*self._key, b"connector", self._theirs, self._nonce), message)
         return WELCOME
+
+
+def stranger(rank: int | None) -> bytes:
+    """In place of a proof, from a connector that knows another secret than the acceptor: its rank."""
+    number = -1 if rank is None else rank
+    return (STRANGER + number.to_bytes(8, "big", signed=True)).ljust(PROOF_BYTES, b"\0")
 
 
 def _nonce(message: bytes) -> bytes:
     check_magic(message)
     return message[len(MAGIC) : HELLO_BYTES]
+
+
+OTHER = "it does not know this job's secret: another job uses this address, or HOCKET_SECRET differs"
 
 
 def _proof(secret: bytes, binding: bytes, role: bytes, connector: bytes, acceptor: bytes) -> bytes:
@@ -85,6 +108,4 @@ def _proof(secret: bytes, binding: bytes, role: bytes, connector: bytes, accepto
 
 def _verify(expected: bytes, given: bytes) -> None:
     if not hmac.compare_digest(expected, given):
-        raise HandshakeError(
-            "it does not know this job's secret: another job uses this address, or HOCKET_SECRET differs"
-        )
+        raise OtherSecretError(OTHER)

@@ -2,22 +2,28 @@
 
 A line of JSON, then the records of the native machine since the members met last. The line changes when they meet again, or when
 somebody comes: then the file is replaced, in one step. A crash can only tear the last record, which nobody has been told of.
-Whoever writes holds a lock on the file. It has the job's secret, and only its user can read it.
+Whoever writes holds a lock on the file. It has the job's secret, and only its user can read it. A job does not end with the disk
+that its journal is on: it goes on without, and the file is removed, as another launcher would go on from what no longer holds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from hocket import _native
+from hocket import _native, typed
+from hocket.artefacts.decoding import MALFORMED, why
 from hocket.errors import UsageError
+
+log = logging.getLogger("hocket.coordinator")
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +66,14 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Journal:
-    """An open one, which is locked. Whatever is written is on the disk when the call ends; OSError: it could not be."""
+    """An open one, which is locked. Whatever is written is on the disk when the call ends, unless the journal is `lost`."""
 
     def __init__(self, path: Path, file: BinaryIO, served: Served, generation: Generation) -> None:
         """See `create` and `reopen`."""
         self.path, self.served, self.generation = path, served, generation
         self._file = file
+        self.lost = False
+        """Whether it could not be written: nobody can go on from it any more."""
 
     @classmethod
     def create(cls, path: Path, served: Served, generation: Generation) -> Journal:
@@ -99,9 +107,9 @@ class Journal:
                 ) from None
             line = file.readline()
             try:
-                head = msgspec.json.decode(line, type=_Head)
-            except msgspec.DecodeError as error:
-                raise UsageError(f"{path} is no journal of an elastic job: {error}") from None
+                head = typed.of_json(line, _Head)
+            except MALFORMED as error:
+                raise UsageError(f"{path} is no journal of an elastic job: {why(error)}") from None
             try:
                 _, whole = _native.read_journal(file.read())
             except UsageError as error:
@@ -120,23 +128,56 @@ class Journal:
 
     def append(self, record: bytes) -> None:
         """A decision that was made."""
-        self._file.write(record)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+
+        def write() -> None:
+            self._file.write(record)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+        self._keep(write)
 
     def change(self, generation: Generation) -> None:
         """Members meet anew, and begin without records; or the same ones await another process."""
-        records = self.records if generation.number == self.generation.number else b""
-        head = _Head(served=self.served, generation=generation)
-        before, self._file = self._file, _replaced(self.path, head, records)
+
+        def write() -> None:
+            records = self.records if generation.number == self.generation.number else b""
+            head = _Head(served=self.served, generation=generation)
+            before, self._file = self._file, _replaced(self.path, head, records)
+            before.close()
+
+        self._keep(write)
         self.generation = generation
-        before.close()
+
+    def _keep(self, write: Callable[[], None]) -> None:
+        """`write`, until that fails: then it is said, once."""
+        if self.lost:
+            return
+        try:
+            write()
+        except OSError as error:
+            self.lost = True
+            log.warning(
+                "the journal %s cannot be written: %s; the job goes on without it, and from now on no other launcher can take this "
+                "one's place%s",
+                self.path,
+                error.strerror,
+                self._removed(),
+            )
+
+    def _removed(self) -> str:
+        """Remove what is there. What to say if that fails, too."""
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            return f"\nhint: it cannot be removed, either ({error.strerror}); do not resume from it"
+        return ""
 
     def close(self, *, done: bool) -> None:
         """`done`: nobody can go on from it, so that it is removed."""
-        if done:
+        if done and not self.lost:
             self.path.unlink(missing_ok=True)
-        self._file.close()
+        with contextlib.suppress(OSError):  # what a lost one had in its buffer
+            self._file.close()
 
 
 def _replaced(path: Path, head: _Head, records: bytes) -> BinaryIO:

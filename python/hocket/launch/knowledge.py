@@ -24,6 +24,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.experience import Experience
 from hocket.artefacts.gradient import Gradient
@@ -112,7 +113,7 @@ class Memory:
         given = job.store.gather("knowledge/known", job.rank, job.world, found, job.settings.start_timeout_s)[
             0
         ]
-        return msgspec.convert(given, Known)
+        return typed.of_builtins(given, Known)
 
     def keep(
         self,
@@ -143,7 +144,7 @@ class Memory:
         for each in kept(self._cache) if self._job.rank == 0 else ():
             if each.entry is not None and each.entry.kind == "experience":
                 try:
-                    found.append((each.entry.kept_at, msgspec.json.decode(each.entry.value, type=Experience)))
+                    found.append((each.entry.kept_at, typed.of_json(each.entry.value, Experience)))
                 except msgspec.MsgspecError as error:
                     log.warning("experience that was kept is left out: %s", error)
         return [experience for _, experience in sorted(found, key=lambda entry: entry[0])]
@@ -167,8 +168,8 @@ class Memory:
             if content is None:
                 continue
             try:
-                entry = msgspec.json.decode(content, type=Entry)
-                parts[kind] = msgspec.json.decode(entry.value, type=of)
+                entry = typed.of_json(content, Entry)
+                parts[kind] = typed.of_json(entry.value, of)
             except msgspec.MsgspecError as error:
                 log.warning("the %s that was kept for these hosts is dropped: %s", kind, error)
                 self._cache.remove(name)
@@ -214,7 +215,7 @@ def forget(where: Cache) -> int:
 def _entry(where: Cache, name: str) -> Entry | None:
     content = where.get(name, used=False)
     try:
-        return None if content is None else msgspec.json.decode(content, type=Entry)
+        return None if content is None else typed.of_json(content, Entry)
     except msgspec.MsgspecError:
         return None
 

@@ -29,6 +29,8 @@ GRACE_S = 3.0
 """Seconds between SIGTERM and SIGKILL when the launcher is gone."""
 CANNOT_START = 127
 SIGNALLED = 128
+ON_ORDER = 64
+"""Added to 128 + N where the launcher had sent that signal while the rank ran: no signal has so large a number."""
 
 FORWARDED_BYTES = 1 << 16
 
@@ -45,6 +47,8 @@ class Rank:
     def __init__(self, order: dict[str, Any]) -> None:
         """Fork and execute."""
         self.status: int | None = None
+        self.ordered: set[int] = set()
+        """Signals that the launcher has sent it."""
         self.log = order["goes_on"]
         self.says: dict[int, int] = {}
         """Descriptors that the rank's output comes from, and ours for it: it may not end with who reads ours."""
@@ -60,6 +64,21 @@ class Rank:
             self.says[reads] = own
         with contextlib.suppress(OSError):  # the child does it, too; whichever comes first
             os.setpgid(self.process, self.process)
+
+    def obey(self, number: int) -> None:
+        """The launcher sends that signal. A rank that has died before did not die of it."""
+        self.reap()
+        if self.status is None:
+            self.ordered.add(number)
+            self.signal(number)
+
+    @property
+    def code(self) -> int:
+        """For this process to exit with, once the rank has ended."""
+        assert self.status is not None  # noqa: S101
+        if self.status >= 0:
+            return self.status
+        return SIGNALLED - self.status + (ON_ORDER if -self.status in self.ordered else 0)
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank and its process group."""
@@ -78,8 +97,7 @@ class Rank:
                 data = data[os.write(own, data) :]
         except OSError:
             # Nobody reads it any more.
-            with contextlib.suppress(OSError), Path(self.log).open("ab") as log:
-                log.write(data)
+            _append(self.log, data)
 
     def reap(self) -> None:
         """Reap every child that has ended."""
@@ -92,8 +110,16 @@ class Rank:
                     self.status = os.waitstatus_to_exitcode(status)
 
 
+def _append(path: str, data: bytes) -> None:
+    """Add to a log of this user's alone: everybody can tell its name, so that a link may lie there, or somebody else's file."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(OSError), os.fdopen(os.open(path, flags, 0o600), "ab") as log:
+        if os.fstat(log.fileno()).st_uid == os.getuid():
+            log.write(data)
+
+
 def main() -> None:
-    """Wait until the rank has ended; exit with its code, or 128 + the signal that killed it."""
+    """Wait until the rank has ended; exit with its code, or 128 + the signal that killed it, 64 more if the launcher sent that."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake_out, wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
@@ -116,8 +142,7 @@ def main() -> None:
             rank.forward(reads)
     if reserved is not None:
         reserved.close()
-    assert rank.status is not None  # noqa: S101
-    os._exit(rank.status if rank.status >= 0 else SIGNALLED - rank.status)
+    os._exit(rank.code)
 
 
 def _open_meeting(order: dict[str, Any]) -> socket.socket:
@@ -243,7 +268,7 @@ def _hold(rank: Rank, wake: int, silence_s: float, told_to_end: list[bool]) -> N
             *lines, held = (held + data).split(b"\n")
             for line in lines:
                 if line.startswith(b"signal "):
-                    rank.signal(int(line.split()[1]))
+                    rank.obey(int(line.split()[1]))
                 elif line == b"end":
                     told_to_end.append(True)
 

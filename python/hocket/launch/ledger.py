@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Raw
 
+from hocket import typed
 from hocket.launch.frames import FRAME_BYTES_MAX, FrameError
 from hocket.launch.messages import (
     WORLD_MAX,
@@ -29,11 +30,15 @@ from hocket.launch.messages import (
     Set,
     read_request,
 )
+from hocket.launch.verdict import Report
 
 KEYS_MAX = 1 << 16
 STORED_BYTES_MAX = 16 * FRAME_BYTES_MAX
 RANKS_NAMED_MAX = 12
 """Number of missing ranks that a message names; the rest are counted."""
+
+DOUBT_S = 5.0
+"""How long a rank is waited for of which a process with another secret says that it is that rank."""
 
 ANSWER_BYTES = 64
 """Bytes that an answer adds to its value."""
@@ -58,8 +63,11 @@ class _Round:
 class Ledger:
     """The store's state."""
 
-    def __init__(self) -> None:
-        """Without members."""
+    def __init__(self, wary_s: float = 0.0) -> None:
+        """Without members. `wary_s`: so long after ranks have first met, one that exists twice ends the job: it may be another
+        job's, where anybody knows the secret."""
+        self._wary_ns = round(wary_s * 1e9)
+        self._now_ns = self._met_ns = 0
         self._values: dict[str, Raw] = {}
         self._stored_bytes = 0
         self._rounds: dict[str, _Round] = {}
@@ -68,12 +76,17 @@ class Ledger:
         self._seen: set[int] = set()
         self._left: dict[int, Failed] = {}
         self._lost: dict[int, Failed] = {}
+        self.reports: dict[int, Report] = {}
+        """What ranks said as they left, in that order: for the launcher."""
         self._refusal: Failed | None = None
+        self._doubts: dict[int, tuple[int, str]] = {}
+        """By rank that has not come: until when it may, and why it hardly will."""
         self._waiting: dict[int, tuple[Get | Gather, int]] = {}
         self._answers: list[tuple[int, Answer]] = []
 
     def handle(self, client: int, request: Request, now_ns: int) -> None:
         """Take a client's request; FrameError if the client may not make it now."""
+        self._now_ns = now_ns
         if client in self._waiting:
             raise FrameError("a request while another one waits for its answer")
         if not isinstance(request, Hello) and client not in self._members:
@@ -112,10 +125,18 @@ class Ledger:
         for client, (request, deadline_ns) in list(self._waiting.items()):
             if client in self._waiting and deadline_ns <= now_ns:
                 self._time_out(client, request)
+        for rank, (deadline_ns, reason) in list(self._doubts.items()):
+            if deadline_ns <= now_ns:
+                del self._doubts[rank]
+                self.refuse_absent(rank, reason)
 
     def deadline_ns(self) -> int | None:
         """When `expire` is due next."""
-        return min((deadline_ns for _, deadline_ns in self._waiting.values()), default=None)
+        deadlines = [
+            *self._waiting.values(),
+            *((None, deadline_ns) for deadline_ns, _ in self._doubts.values()),
+        ]
+        return min((deadline_ns for _, deadline_ns in deadlines), default=None)
 
     def disconnect(self, client: int) -> None:
         """The client's connection is closed; without an earlier `Leave`, its rank is lost."""
@@ -130,6 +151,15 @@ class Ledger:
         """The rank's process has ended, says the launcher. If it never said hello, nobody else would know."""
         if rank not in self._seen:
             self.refuse(rank, reason)
+
+    def doubt(self, rank: int, reason: str, now_ns: int) -> None:
+        """A process says that it is that rank, and does not know the job's secret. The job's own rank may still come."""
+        if rank not in self._seen and rank < WORLD_MAX:
+            message = (
+                f"rank {rank} has not come, but from {reason}\n"
+                "hint: give all ranks of a job one HOCKET_SECRET, and each job its own address (HOCKET_STORE)"
+            )
+            self._doubts.setdefault(rank, (now_ns + round(DOUBT_S * 1e9), message))
 
     def refuse(self, rank: int, reason: str) -> None:
         """The rank takes no further part, whatever its connection says."""
@@ -148,7 +178,8 @@ class Ledger:
                 message=f"two processes are rank {request.rank}: {twin}, and {request.who}\nhint: each needs its own",
                 rank=request.rank,
             )
-            if not self._completed:  # a latecomer does not disturb a job in progress
+            # A latecomer does not disturb a job in progress.
+            if not self._completed or self._now_ns < self._met_ns + self._wary_ns:
                 self._refusal = refusal
                 self._end_all_waits(refusal)
             self._answer(client, refusal)
@@ -189,7 +220,7 @@ class Ledger:
 
     def _add(self, client: int, request: Add) -> None:
         try:
-            total = msgspec.json.decode(self._values.get(request.key, Raw(b"0")), type=int) + request.n
+            total = typed.of_json(self._values.get(request.key, Raw(b"0")), int) + request.n
         except msgspec.MsgspecError:
             self._answer(client, Failed(message=f"`{request.key}` is no counter"))
             return
@@ -230,6 +261,7 @@ class Ledger:
 
     def _complete(self, name: str, done: _Round, last: int | None) -> None:
         del self._rounds[name]
+        self._met_ns = self._met_ns or self._now_ns
         if name in self._completed or len(self._completed) < KEYS_MAX:
             self._completed[name] = done.world
         values = (bytes(done.values.get(rank, NOTHING)) for rank in range(done.world))
@@ -250,10 +282,15 @@ class Ledger:
         self._answer(client, Done(value=NOTHING))
         if member.rank is None:
             return
+        report = Report(reason=request.reason, cause=request.cause, why=request.why)
+        self.reports.setdefault(member.rank, report)
         if request.reason is not None:
-            self._lose(member.rank, f"{member.who} gave up: {request.reason}")
+            self._lose(member.rank, f"{member.who} gave up: {request.reason}", cause=request.cause)
             return
-        self._left[member.rank] = Failed(message=f"{member.who} has left the job", rank=member.rank)
+        because = "" if request.cause is None else f" because of rank {request.cause}"
+        self._left[member.rank] = Failed(
+            message=f"{member.who} has left the job{because}", rank=_first(request.cause, member.rank)
+        )
         for name, each in list(self._rounds.items()):
             if member.rank in self._missing(each):
                 self._end_round(name, self._left[member.rank])
@@ -274,8 +311,8 @@ class Ledger:
         else:
             self._end_wait(client, reason)
 
-    def _lose(self, rank: int, message: str) -> None:
-        self._lost[rank] = Failed(message=message, rank=rank)
+    def _lose(self, rank: int, message: str, *, cause: int | None = None) -> None:
+        self._lost[rank] = Failed(message=message, rank=_first(cause, rank))
         going_on = {name for name, each in self._rounds.items() if each.without_lost}
         self._end_all_waits(self._lost[rank], but=going_on)
         self._go_on_without_lost()
@@ -328,6 +365,11 @@ class Ledger:
 
     def _who(self, client: int) -> str:
         return self._members[client].who
+
+
+def _first(cause: int | None, rank: int) -> int:
+    """The rank at fault: the one because of which `rank` does not go on, if there is one."""
+    return rank if cause is None else cause
 
 
 def _rank_of(key: str) -> int | None:

@@ -5,17 +5,24 @@ A host's name for itself is never sent to another host, where it may mean loopba
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import msgspec
 
+from hocket import typed
 from hocket.errors import RendezvousError
 from hocket.launch import address as addresses
 from hocket.launch import interfaces, listening
 from hocket.launch.environment import Identity
 from hocket.launch.host import Host
+from hocket.launch.ledger import Ledger
 from hocket.launch.server import Server
+from hocket.launch.store import Store
 from hocket.settings import Settings
+
+TWIN_S = 2.0
+"""How long whoever listens at the job's address is asked whether it is another job's rank 0."""
 
 Publish = Callable[[str | None, float], str]
 """`publish(text, timeout_s)`: rank 0 passes a text, and all ranks get it through the launcher's own store."""
@@ -47,8 +54,33 @@ def meet(me: Identity, host: Host, settings: Settings, publish: Publish | None) 
         return None, where
     name, port = addresses.split(where)
     hosts = listening.under(name, interface=settings.interface, one_host=me.local_world == me.world)
-    server = Server(hosts, port, me.secret)
+    try:
+        server = Server(hosts, port, me.secret, Ledger(0.0 if me.private else settings.start_timeout_s))
+    except RendezvousError:
+        _tell_the_twin(where, me, host)
+        raise
     return server, addresses.join(hosts[0], server.port)
+
+
+def _tell_the_twin(where: str, me: Identity, host: Host) -> None:
+    """A job that knows the same secret may meet at that address, as two do that were given none: both are told, before ranks of one
+    train with those of the other. RendezvousError: so it is."""
+    try:
+        store = Store(
+            where,
+            me.secret,
+            rank=me.rank,
+            who=f"rank {me.rank} on {host.name} (process {os.getpid()})",
+            timeout_s=TWIN_S,
+        )
+    except RendezvousError as error:
+        if error.rank == me.rank:
+            raise error.reworded(
+                f"two jobs meet at {where}: {error.summary}\n"
+                "hint: give each job an address of its own (HOCKET_STORE), or a secret of its own (docs/secrets.md)"
+            ) from None
+        return
+    store.leave("its rank 0 cannot serve the store: two jobs meet at one address")
 
 
 def _meet_by_publishing(
@@ -74,7 +106,7 @@ def _meet_by_publishing(
 
 def _read(text: str) -> _Place:
     try:
-        return msgspec.json.decode(text, type=_Place)
+        return typed.of_json(text, _Place)
     except msgspec.DecodeError:
         raise RendezvousError(
             f"rank 0 said where its store is in words of another version: {text!r}\n"

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from hocket import typed
 from hocket.launch.frames import FrameError
 from hocket.launch.messages import KEY_BYTES_MAX, Rank
 
@@ -184,8 +185,8 @@ FromCoordinator = (
     | Ends
 )
 
-_from_client: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)
-_from_coordinator: msgspec.json.Decoder[FromCoordinator] = msgspec.json.Decoder(FromCoordinator)
+_from_client: typed.Decoder[FromClient] = typed.json_decoder(FromClient)
+_from_coordinator: typed.Decoder[FromCoordinator] = typed.json_decoder(FromCoordinator)
 
 
 def read_from_client(payload: bytes) -> FromClient:

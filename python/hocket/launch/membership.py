@@ -18,11 +18,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from hocket import __version__, _native
-from hocket.errors import EpochError, Error, PeerError, RendezvousError
+from hocket.errors import EpochError, Error, PeerError
+from hocket.launch import member_errors
 from hocket.launch import member_messages as messages
 from hocket.launch.departure import Departure
-from hocket.launch.epoch import Epoch
+from hocket.launch.epoch import DECIDES_IN, FENCE_TIMEOUT_S, QUIESCE_TIMEOUT_S, Epoch
 from hocket.launch.handover import Handover
+from hocket.launch.leavers import Leavers
 from hocket.launch.link import Link
 from hocket.launch.meetings import WAKE_S, Meetings
 from hocket.launch.rendezvous import Job
@@ -30,10 +32,6 @@ from hocket.settings import Settings
 
 LOOK_S = 0.02
 """How often the thread looks whether the engine has lost a peer while nothing waits for it."""
-QUIESCE_TIMEOUT_S = 10.0
-"""For ops that run when an epoch ends: far longer than the longest."""
-FENCE_TIMEOUT_S = 0.2
-"""How long a neighbour that was left behind may take to end before it is killed."""
 JOINERS_HOST = 1 << 24
 """Beyond the numbers of hosts whose members share memory."""
 
@@ -51,8 +49,8 @@ class Membership:
         self._engine: _native.Engine | None = None
         self._ranks: tuple[int, ...] = ()
         """The generation's members, by rank."""
-        self._number = -1
-        """This member's."""
+        self.number = -1
+        """This member's; negative before the coordinator has given it one."""
         self._host = ""
         self._hosts: dict[int, str] = {}
         """Of those that wait to join, or have, as far as a coordinator has said so."""
@@ -62,14 +60,14 @@ class Membership:
         self._pending: deque[Epoch] = deque()
         self._members: tuple[int, ...] = ()
         self._exit: str | None = None
-        self._over = self._released = self._closing = False
+        self._over = self._released = self._closing = self._shut_out = False
         self._stopped_s: float | None = None
-        self._without_leavers: tuple[int, ...] | None = None
-        self._left: tuple[int, ...] = ()
-        """Members that have left in order."""
+        self._leavers = Leavers()
         self._gone: set[int] = set()
         """Lost members whose processes have ended, as the coordinator knows from this one."""
         self._departure = Departure()
+        self.waits = False
+        """Whether the script waits for others elsewhere than here."""
         self.committed = 0
         """Steps that stand."""
         self.finished: dict[int, int] = {}
@@ -90,15 +88,15 @@ class Membership:
         timeout_s += self._settings.rejoin_timeout_s or 0.0
         with self._changed:
             self._meetings.must_be_newest(generation, self._me)
-            self._engine, self._ranks, self._number = engine, job.members, job.members[job.rank]
+            self._engine, self._ranks, self.number = engine, job.members, job.members[job.rank]
             self._me, self._host = f"rank {job.rank} on {job.host}", job.host
             self._first = self.committed = steps
             self._machine = self._participant(job.hosts.index(job.host), founds=True)
             self._pending.clear()
-            self._left, self._without_leavers, self._members = (), None, ()
+            self._leavers, self._members = Leavers(), ()
             self.finished.clear()
-            who = f"rank {self._number} on {job.host} (process {os.getpid()})"
-            self._tell(messages.Comes(member=self._number, who=who, generation=generation))
+            who = f"rank {self.number} on {job.host} (process {os.getpid()})"
+            self._tell(messages.Comes(member=self.number, who=who, generation=generation))
             self._act(self._machine.linked(time.monotonic()))
             found = self._changed.wait_for(
                 lambda: self._pending or self._exit or self._meetings.called_after(generation), timeout_s
@@ -106,8 +104,7 @@ class Membership:
             self._meetings.must_be_newest(generation, self._me)
             if not found or self._exit:
                 self._tell(messages.CannotMeet(generation=generation, missing=()))
-                missing = f"not all {job.world} ranks came to the coordinator within {timeout_s:g} s"
-                raise RendezvousError(f"{self._exit or missing}\nhint: see what the others printed")
+                raise member_errors.not_founded(job.world, timeout_s, self._exit)
             # Somebody may have been lost since all have come: then another epoch follows the first.
             self._pending.popleft()
             self._departure.ask_again()
@@ -141,11 +138,6 @@ class Membership:
         return "the job has ended" if self._over and self._exit is None else self._exit
 
     @property
-    def number(self) -> int:
-        """This member's; negative before the coordinator has given it one."""
-        return self._number
-
-    @property
     def newcomers(self) -> Sequence[int]:
         """The members of the epoch in force that are not in this generation: all wait for them after the step."""
         with self._changed:
@@ -171,12 +163,8 @@ class Membership:
                 meanwhile()
                 if time.monotonic() > deadline_s:
                     hosts = {each: self._hosts.get(each, "an unknown host") for each in self.newcomers}
-                    named = " and ".join(f"rank {each} on {host}" for each, host in hosts.items())
-                    raise PeerError(
-                        f"{self._me}: not all ranks came to meet {named} within {timeout_s:g} s\n"
-                        "hint: see what the others printed",
-                        why="timeout",
-                    )
+                    raise member_errors.not_all_came(self._me, hosts, timeout_s)
+                self.come()
                 epoch = None if self._machine is None else self._machine.in_force
                 if epoch is not None and epoch != said:
                     said = epoch
@@ -221,7 +209,7 @@ class Membership:
     def without_leavers(self) -> tuple[int, ...] | None:
         """The members without those that leave after the step which has just come to stand, if any do; given once."""
         with self._changed:
-            members, self._without_leavers = self._without_leavers, None
+            members = self._leavers.take()
             if members is None:
                 return None
             self._stopped_s = self._stopped_s or time.monotonic()
@@ -239,19 +227,22 @@ class Membership:
 
         Raises PeerError: the others go on without this rank, the job ends, or nothing is decided in time.
         """
-        timeout_s += self._settings.rejoin_timeout_s or 0.0
+        # The coordinator waits for reports, and for those that do not come, by its own clock.
+        timeout_s += (self._settings.rejoin_timeout_s or 0.0) + DECIDES_IN * self._silence_max_s
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
             self._note_losses()
             while True:
                 if self._released:
                     return None
+                self.come()
                 epoch = self._due()
                 if epoch is not None:
                     try:
-                        self._engine_of_generation.resume(
-                            epoch.number, epoch.members, FENCE_TIMEOUT_S, left=self._in_ranks(self._left)
-                        )
+                        # Those whose scripts have ended stopped when they reported, and end by themselves.
+                        left = {*self._in_ranks(self._leavers.all), *self.finished}
+                        assert self._engine is not None  # noqa: S101  # there is a machine
+                        self._engine.resume(epoch.number, epoch.members, FENCE_TIMEOUT_S, left=sorted(left))
                     except EpochError:
                         # Lost already: another epoch follows this one.
                         self._note_losses()
@@ -259,11 +250,7 @@ class Membership:
                         return epoch
                     continue
                 if time.monotonic() > deadline_s:
-                    raise PeerError(
-                        f"{self._me}: the coordinator has not decided within {timeout_s:g} s how the job goes on\n"
-                        "hint: see what `hocket run` and the other ranks printed",
-                        why="timeout",
-                    )
+                    raise member_errors.undecided(self._me, timeout_s)
                 self._changed.wait(WAKE_S)
 
     def met(self) -> None:
@@ -279,13 +266,22 @@ class Membership:
             self._tell(messages.Resumed(epoch=epoch, took_s=took_s, again=again, steps_before=self._first))
 
     def finish(self, timeout_s: float) -> None:
-        """The script has ended in order. Waits until all others' have, since they may still ask what this one knows."""
+        """The script has ended in order. Waits until all others' have, since they may still ask what this one knows.
+
+        PeerError: the others have gone on without this rank, and may have done its last step again, or the job has ended.
+        """
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
-            if self._closing or self._exit or (self._machine is None and self._engine is None):
+            if self._closing or self._released or (self._machine is None and self._engine is None):
                 return
             self._tell(messages.Finished(steps=self.committed))
-            while not (self._over or self._exit):
+            if self._machine is not None:
+                self._act(self._machine.ended(time.monotonic()))
+            while not self._over:
+                if self._shut_out:
+                    raise PeerError(f"{self._me}: {self._exit}", why="left")
+                if self._exit:
+                    return
                 if time.monotonic() > deadline_s:
                     log.warning("%s: not all ranks have finished %g s after this one", self._me, timeout_s)
                     return
@@ -294,17 +290,24 @@ class Membership:
                 else:
                     self._changed.wait(WAKE_S)
 
+    def give_up(self, rank: int | None = None) -> None:
+        """The script waits in vain for that rank, or longer than it may. EpochError: the generation is over."""
+        with self._changed:
+            machine, now_s = self._of_generation, time.monotonic()
+            self._act(machine.overdue(now_s) if rank is None else machine.lost(self._ranks[rank], now_s))
+
+    def come(self) -> None:
+        """The script has come to where it waits for others, or for what is decided."""
+        with self._changed:
+            if self._machine is not None and self._machine.in_force is None:
+                self._act(self._machine.waits(time.monotonic()))
+
     def close(self) -> None:
         """Take no further part; idempotent. The engine closes after it."""
         self._closing = True
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._link.close()
-
-    @property
-    def _engine_of_generation(self) -> _native.Engine:
-        assert self._engine is not None  # noqa: S101  # there is a machine
-        return self._engine
 
     def _in_ranks(self, members: Sequence[int]) -> tuple[int, ...]:
         """Ranks of those that are in this generation."""
@@ -333,14 +336,16 @@ class Membership:
             except OSError as error:
                 if not self._comes_back(str(error)):
                     return
-            except Error as error:
-                self._end(str(error))
+            except Exception as error:  # whatever it is, nobody else hears the coordinator
+                self._end(str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}")
                 return
 
     def _look(self) -> None:
         """What has happened here that the machine does not know."""
         with self._changed:
             self._note_losses()
+            if self.waits:
+                self.come()
             if self._machine is not None:
                 self._act(self._machine.tick(time.monotonic()))
             if self._machine is not None and self._departure.due():
@@ -371,7 +376,7 @@ class Membership:
         with self._changed, contextlib.suppress(OSError):
             newest = self._meetings.newest
             generation = newest.generation if newest else 0 if self._ranks else None
-            if (number := self._number) >= 0:
+            if (number := self.number) >= 0:
                 who = f"rank {number} on {self._host} (process {os.getpid()})"
                 self._tell(messages.Back(member=number, who=who, host=self._host, generation=generation))
             if self._machine is not None:
@@ -388,7 +393,7 @@ class Membership:
                 self.finished.update(dict.fromkeys(self._in_ranks([member]), steps))
             case messages.Welcome(member=member, host=host):
                 self._hosts[member] = host
-                if self._number < 0:
+                if self.number < 0:
                     self._wait_as(member, host)
             case messages.Regroup() as meeting:
                 self._meetings.newest, self._machine = meeting, None
@@ -397,7 +402,7 @@ class Membership:
             case messages.Gives() as gives:
                 self.handover.hear(gives)
             case messages.Answer(text=text):
-                self._exit = text
+                self._exit, self._shut_out = text, True
                 self._interrupt(text)
             case messages.Over():
                 self._over = True
@@ -410,14 +415,14 @@ class Membership:
     def _wait_as(self, member: int, host: str) -> None:
         """This process is to become that member, and takes part in what the others decide before."""
         self._link.forget(messages.Joins)
-        self._number, self._me, self._host = member, f"rank {member} on {host}", host
+        self.number, self._me, self._host = member, f"rank {member} on {host}", host
         # Of others' hosts it shares none yet.
         self._machine = self._participant(JOINERS_HOST + member, founds=False)
         self._act(self._machine.linked(time.monotonic()))
 
     def _participant(self, host: int, *, founds: bool) -> _native.Participant:
         return _native.Participant(
-            member=self._number,
+            member=self.number,
             host=host,
             founds=founds,
             coordinator_patience_s=self._settings.coordinator_timeout_s or self._silence_max_s,
@@ -457,25 +462,18 @@ class Membership:
                     self._enter(action)
                 case "left":
                     self._released, self._exit = True, action.why
-                    # The others may have gone on before this member has left the barrier of its last step.
-                    self._without_leavers = tuple(each for each in self._members if each != self._number)
+                    self._leavers.leave(self._members, self.number)
                 case "exit":
-                    self._exit = action.why
+                    self._exit, self._shut_out = action.why, True
                     self._interrupt(action.why or "")
         self._changed.notify_all()
         return kinds
 
     def _enter(self, decision: _native.MemberAction) -> None:
         members = tuple(decision.members)
-        leavers = tuple(
-            each for each in self._members if each not in members and each not in decision.evicted
-        )
-        if leavers:
-            # Others may have been lost since: then this is the second epoch without the leavers, and some have been in the first.
-            self._left += leavers
-            self._without_leavers = tuple(each for each in self._members if each not in leavers)
+        some_left = self._leavers.decided(self._members, members, decision.evicted)
         self._members = members
-        if leavers or decision.step is not None:
+        if some_left or decision.step is not None:
             self._pending.append(Epoch(decision.epoch or 0, self._in_ranks(members)))
 
     def _interrupt(self, why: str) -> None:

@@ -7,15 +7,19 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from hocket import _native, typed
 from hocket.launch.frames import FrameError
 
 WORLD_MAX = 1 << 16
 KEY_BYTES_MAX = 512
+REASON_MAX = 1 << 16
+TIMEOUT_MAX_S = _native.TIMEOUT_MAX_S
+"""Of any wait, native ones too: longer than any sum of settings, and far from what clocks cannot count."""
 
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
 Rank = Annotated[int, Meta(ge=0, lt=WORLD_MAX)]
 World = Annotated[int, Meta(ge=1, le=WORLD_MAX)]
-Timeout = Annotated[float, Meta(ge=0)]
+Timeout = Annotated[float, Meta(ge=0, le=TIMEOUT_MAX_S)]
 
 
 class Hello(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="hello"):
@@ -65,9 +69,14 @@ class Ping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="leave"):
-    """Last request. With a reason, this rank gives up, and every waiting rank receives the reason."""
+    """Last request. With a reason, this rank gives up, and every waiting rank receives the reason.
 
-    reason: Annotated[str, Meta(max_length=1 << 16)] | None
+    `cause`: the rank because of which it does not go on, if that is another one; `why`: what that one did, as in `PeerError.why`.
+    """
+
+    reason: Annotated[str, Meta(max_length=REASON_MAX)] | None
+    cause: Rank | None = None
+    why: Annotated[str, Meta(max_length=32)] | None = None
 
 
 class Done(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="done"):
@@ -87,8 +96,8 @@ class Failed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
 Request = Hello | Set | Get | Add | Gather | Ping | Leave
 Answer = Done | Failed
 
-_requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
-_answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+_requests: typed.Decoder[Request] = typed.json_decoder(Request)
+_answers: typed.Decoder[Answer] = typed.json_decoder(Answer)
 
 
 def read_request(payload: bytes) -> Request:

@@ -29,6 +29,8 @@ BOOTSTRAP = (
 MEETING = b"hocket: meeting at "
 """Begins the line in which rank 0's leash gives the address of torch's store, before the rank runs."""
 SIGNALLED = 128
+ON_ORDER = 64
+"""As in `leash.py`."""
 SILENCE_S = 30.0
 """A remote rank ends when the launcher has been silent for this long: the connection broke unnoticed."""
 SIGN_OF_LIFE_S = 5.0
@@ -74,6 +76,10 @@ class Process:
         self.spec = spec
         self.out, self.err = out, err
         self._line = b""
+        self._ordered: set[int] = set()
+        self.condemned = self.left_behind = False
+        """Whether the launcher has sent it SIGKILL because the others of an elastic job go on without it, and whether it ran when
+        they decided that."""
         leash = [sys.executable, "-I", "-S", str(LEASH)]
         text = b""
         if spec.remote:
@@ -140,11 +146,25 @@ class Process:
     def code(self) -> int | None:
         """None while it runs; then its exit code, 128 + N for signal N."""
         code = self._leash.poll()
-        return code if code is None or code >= 0 else SIGNALLED - code
+        if code is None or code >= 0:
+            return code if code is None or not self.obeyed else code - ON_ORDER
+        return SIGNALLED - code
+
+    @property
+    def obeyed(self) -> bool:
+        """Whether it has died of a signal that this process sent: not before that, and not of another one's."""
+        code = self._leash.poll()
+        return code is not None and (code < 0 or code - ON_ORDER - SIGNALLED in self._ordered)
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank and its children."""
+        self._ordered.add(number)
         self._say(b"signal %d\n" % number)
+
+    def condemn(self) -> None:
+        """Kill it, because the others of an elastic job go on without it."""
+        self.condemned = True
+        self.signal(signal.SIGKILL)
 
     def sign_of_life(self) -> None:
         """Send a remote leash a sign of life, if one is due."""

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
@@ -62,27 +63,56 @@ def reachable(ssh: str, names: Sequence[str], timeout_s: float = REACH_TIMEOUT_S
         return list(pool.map(answers, names))
 
 
-def store_for(names: Sequence[str], given: str | None) -> str:
+def store_for(names: Sequence[str], given: str | None, ssh: str) -> str:
     """`HOST:PORT` of the store as the hosts reach it; port 0: any.
 
     Args:
-        names: the hosts, as `user@host` or `host`.
+        names: the hosts, as `user@host`, `host`, or names that ssh's configuration gives to hosts.
         given: the user's choice; None: this machine's address on the route to the first host that is another one.
+        ssh: the command that reaches a host.
 
     Raises:
         UsageError: there is no route to any of them.
     """
-    address = given or _address_towards([name.rpartition("@")[2] for name in names])
+    address = given or _address_towards(names, ssh)
     return addresses.join(address, 0) if ":" not in address or addresses.is_literal(address) else address
 
 
-def _address_towards(machines: Sequence[str]) -> str:
-    others = [machine for machine in machines if machine not in ("localhost", socket.gethostname())]
+def _address_towards(names: Sequence[str], ssh: str) -> str:
+    here = ("localhost", socket.gethostname())
+    others = [name for name in dict.fromkeys(names) if name.rpartition("@")[2] not in here]
     if not others:
         return addresses.LOOPBACK
-    found = next(filter(None, map(addresses.towards, others)), None)
-    if found is None:
+    # A name for this machine itself may lead to its loopback, where the others do not reach it.
+    loopback = None
+    for name in others:
+        found = addresses.towards(machine_of(name, ssh))
+        if found is not None and not addresses.is_loopback(found):
+            return found
+        loopback = loopback or found
+    if loopback is None:
         raise UsageError(
             f"no address of this machine is known that `{others[0]}` could reach\nhint: give it with --store ADDRESS"
         )
-    return found
+    return loopback
+
+
+def machine_of(name: str, ssh: str) -> str:
+    """The name or address of the machine that ssh connects to for `name`, which its configuration may give to another one."""
+    own = name.rpartition("@")[2]
+    command = shlex.split(ssh)
+    if not command or Path(command[0]).name != "ssh":
+        return own
+    try:
+        ran = subprocess.run(
+            [*command, "-G", name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=REACH_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return own
+    found = dict(line.partition(" ")[::2] for line in ran.stdout.splitlines())
+    return found.get("hostname", own) if ran.returncode == 0 else own

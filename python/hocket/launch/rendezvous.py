@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import secrets
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,18 +19,24 @@ from pathlib import Path
 
 import msgspec
 
-from hocket import __version__, _native
+from hocket import __version__, _native, typed
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
 from hocket.launch import address as addresses
-from hocket.launch import emulated_links, interfaces, secrecy
-from hocket.launch.environment import Identity, identify
+from hocket.launch import alike, emulated_links, interfaces, secrecy
+from hocket.launch import alone as unnumbered
+from hocket.launch import at_exit as ending
+from hocket.launch.cause import cause_of
+from hocket.launch.environment import NO_LAUNCHER, Identity, identify
 from hocket.launch.host import Host, job_names
 from hocket.launch.meeting import Publish, meet
 from hocket.launch.server import Server
 from hocket.launch.store import Store
 from hocket.settings import Settings
+from hocket.spellings import bounds_of
+
+log = logging.getLogger("hocket.launch")
 
 SECRET_BYTES = 32
 LINGER_S = 5.0
@@ -39,7 +47,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """What each rank publishes about itself when they meet.
 
     `host` is its host's name; `place`, `identity` and `clock` are as in `Host`; `networks` are its addresses with their
-    prefixes. `session` of rank 0 identifies the job.
+    prefixes; `settings` are those that must be alike; `program` and `arguments` are what it runs, and a digest. `session` of rank 0
+    identifies the job.
     """
 
     host: str
@@ -48,10 +57,12 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     clock: str
     process: int
     version: str
-    tls: bool
     address: str
     networks: tuple[str, ...]
     session: str
+    settings: dict[str, str] = {}
+    program: str = ""
+    arguments: str = ""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -121,7 +132,9 @@ class Job:
             bind=self.addresses,
             threads=threads or self.settings.threads,
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
-            checksum=self.settings.checksum,
+            trace_steps=self._traced_steps(),
+            trace_bytes=self.settings.trace_bytes,
+            checksum=self.settings.checksums,
             tls=self.settings.tls,
             fabric=None if self.settings.fabric == "off" else self.settings.fabric,
             heartbeat_timeout_s=self.settings.silence_max_s(elastic=elastic),
@@ -153,6 +166,13 @@ class Job:
         """This host's address for others; the first, if the wire uses several."""
         return self.addresses[0]
 
+    def _traced_steps(self) -> tuple[int, int | None]:
+        """Ranks that do not train have no steps, and record all."""
+        steps = self.settings.trace_steps
+        if steps is None or self.rank >= self.world - self.settings.besides:
+            return 0, None
+        return bounds_of(steps)
+
     def _streams(self) -> list[list[int]]:
         """Connections of each rank to each per pair of interfaces: as set, otherwise as measured, otherwise one."""
         if self.settings.streams is not None or self.settings.cluster is None:
@@ -182,11 +202,21 @@ class Job:
             members=tuple(self.members[member] for member in members),
         )
 
-    def close(self, reason: str | None = None) -> None:
-        """Leave the job; a reason is passed to ranks that wait at the store. Idempotent."""
-        self.store.leave(reason)
+    def close(
+        self,
+        reason: str | None = None,
+        cause: tuple[int, str] | None = None,
+        *,
+        linger_s: float = LINGER_S,
+    ) -> None:
+        """Leave the job; a reason is passed to ranks that wait at the store. `cause` as in `Store.leave`. Idempotent.
+
+        `linger_s`: how long a store that this rank serves stays for others.
+        """
+        self.store.leave(reason, cause)
         if self.server is not None:
-            self.server.close(LINGER_S, self.world)
+            # The rank at fault may never leave.
+            self.server.close(linger_s if cause is None else min(linger_s, ending.LINGER_S), self.world)
 
     def __enter__(self) -> Job:
         """The job itself."""
@@ -194,8 +224,10 @@ class Job:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Leave, with the error as the reason if there is one."""
-        in_order = error is None or (isinstance(error, SystemExit) and not error.code)
-        self.close(None if in_order else f"{type(error).__name__}: {error}")
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self.close()
+        else:
+            self.close(f"{type(error).__name__}: {error}", cause_of(error, self.rank))
 
 
 def join(
@@ -215,7 +247,7 @@ def join(
 
     Raises:
         RendezvousError: within `settings.start_timeout_s`, on every rank: ranks are missing, or disagree.
-        UsageError: variables contradict each other; TLS without a secret.
+        UsageError: variables contradict each other; TLS without a secret; bounds of a trace that is not written.
 
     >>> with join(environment={}) as job:
     ...     job.rank, job.world, job.clocks
@@ -223,7 +255,10 @@ def join(
     """
     environment = os.environ if environment is None else environment
     settings = settings or Settings.from_environment(environment)
+    settings.refuse_bounds_of_nothing()
     me = identify({**environment, **settings.to_environment()}, parent=os.getppid())
+    if me.launcher == NO_LAUNCHER and (alone := unnumbered.warning(environment)) is not None:
+        log.warning("hocket: %s", alone)
     if not me.private and me.world == 1:
         me = dataclasses.replace(me, secret=secrets.token_bytes(SECRET_BYTES), private=True)
     if not me.private and known_secret is not None:
@@ -245,11 +280,20 @@ def join(
         )
         undo.callback(store.leave)
         try:
-            members = _introduce(me, host, store, deadline_s, tls=settings.tls)
+            members = _introduce(me, host, store, deadline_s, settings)
             _agree(members)
+            # A known secret is of this job alone.
+            if not me.private and known_secret is None:
+                alike.check_programs(
+                    [each.program for each in members],
+                    [each.arguments for each in members],
+                    [each.host for each in members],
+                    trains=me.world - settings.besides,
+                    rank=me.rank,
+                )
             own = _addresses(settings.interface, me.rank, members)
         except Error as error:
-            store.leave(error.summary)
+            store.leave(error.summary, cause_of(error, me.rank))
             raise
         undo.pop_all()
     hosts = tuple(member.host for member in members)
@@ -272,7 +316,9 @@ def join(
     )
 
 
-def _introduce(me: Identity, host: Host, store: Store, deadline_s: float, *, tls: bool) -> tuple[Member, ...]:
+def _introduce(
+    me: Identity, host: Host, store: Store, deadline_s: float, settings: Settings
+) -> tuple[Member, ...]:
     mine = Member(
         host=host.name,
         place=host.place,
@@ -280,10 +326,12 @@ def _introduce(me: Identity, host: Host, store: Store, deadline_s: float, *, tls
         clock=host.clock,
         process=os.getpid(),
         version=__version__,
-        tls=tls,
         address=store.local_address,
         networks=tuple(address for _, address in interfaces.here()),
         session=secrets.token_hex(8),
+        settings=alike.shared(settings),
+        program=Path(sys.argv[0]).name,
+        arguments=alike.arguments(sys.argv[1:], me.rank),
     )
     try:
         given = store.gather("join", me.rank, me.world, mine, max(0.0, deadline_s - time.monotonic()))
@@ -291,7 +339,7 @@ def _introduce(me: Identity, host: Host, store: Store, deadline_s: float, *, tls
         raise error.reworded(
             f"{error}\nhint: this is rank {me.rank} of {me.world}, started by {me.launcher}"
         ) from None
-    members = msgspec.convert(given, list[Member])
+    members = typed.of_builtins(given, list[Member])
     names = job_names([member.host for member in members], [member.identity for member in members])
     return tuple(
         msgspec.structs.replace(member, host=name) for member, name in zip(members, names, strict=True)
@@ -308,14 +356,7 @@ def _agree(members: Sequence[Member]) -> None:
                 rank=rank,
                 host=member.host,
             )
-        if member.tls != members[0].tls:
-            raise RendezvousError(
-                f"rank {rank} on {member.host} has HOCKET_TLS={member.tls:d}, "
-                f"rank 0 on {members[0].host} has HOCKET_TLS={members[0].tls:d}\n"
-                "hint: set it alike everywhere",
-                rank=rank,
-                host=member.host,
-            )
+    alike.check([member.settings for member in members], [member.host for member in members])
 
 
 def _addresses(interface: str | None, rank: int, members: Sequence[Member]) -> tuple[str, ...]:

@@ -71,12 +71,12 @@ class Replacements:
         """Starts those that are due, if the job has room for them."""
         now_s = time.monotonic()
         self._look(now_s)
-        waiting = sum(self.waits(place.process) for place in self._places.values())
+        waiting = sum(self.waits(place.process) for place in set(self._places.values()))
         room = self._coordination.room - waiting
         due = {
             place for place in self._places.values() if place.successor is not None and place.due_s <= now_s
         }
-        for place in sorted(due, key=lambda each: each.due_s):
+        for place in sorted(due, key=lambda each: (each.due_s, each.successor)):
             if not self._coordination.misses(place.process.rank):
                 place.successor = None
                 continue

@@ -12,13 +12,15 @@ from pathlib import Path
 from hocket.errors import RendezvousError, UsageError
 from hocket.launch import address as addresses
 from hocket.launch import listening
+from hocket.launch.change_log import Ended
 from hocket.launch.coordination import Coordination
 from hocket.launch.journal import Journal
 from hocket.launch.member_limits import Limits
 from hocket.launch.processes import SIGNALLED
-from hocket.launch.run import Outcome, collected_signals
+from hocket.launch.run import Outcome
 from hocket.launch.running import announced
 from hocket.launch.server import Server
+from hocket.launch.signals import collected_signals
 from hocket.launch.stores import Stores
 from hocket.settings import Settings
 
@@ -66,12 +68,14 @@ def resume(path: Path) -> Outcome:
                 "lost ranks are not replaced any more, as --respawn is its first launcher's: others may join"
             )
         log.warning("the ranks of %s have %g s to come back", path, COME_BACK_S)
-        lost = _wait(coordination, signals)
+        lost = _wait(coordination, server, signals)
         if lost:
             raise RendezvousError(
                 f"no rank of {path} came to {served.coordinator} within {COME_BACK_S:g} s: they have ended, or cannot reach "
                 "this machine\nhint: see whether its ranks still run; remove the journal if they do not"
             )
+        if server.failure is not None:
+            return Outcome(failures=(), ended=Ended(why=server.failure, lost=()))
         done = True
         if signals:
             server.call(functools.partial(coordination.end, "its launcher was told to end"))
@@ -86,10 +90,10 @@ def resume(path: Path) -> Outcome:
     return Outcome(failures=(), ended=coordination.ended)
 
 
-def _wait(coordination: Coordination, signals: list[int]) -> bool:
+def _wait(coordination: Coordination, server: Server, signals: list[int]) -> bool:
     """Until the job ends, or is told to, or its ranks are missing: whether that is so."""
     deadline_s = time.monotonic() + COME_BACK_S
-    while not (signals or coordination.over or coordination.ended is not None):
+    while not (signals or coordination.over or coordination.ended is not None or server.failure is not None):
         if coordination.goes_on:
             deadline_s = time.monotonic() + COME_BACK_S
         elif time.monotonic() > deadline_s:

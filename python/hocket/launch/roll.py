@@ -12,6 +12,7 @@ class Roll:
 
     Attributes:
         silent: connected members that cannot be heard.
+        ended: members whose processes have ended, says the launcher. A connection that was cut does not end.
         hosts: of those that have joined, until they have met the others.
     """
 
@@ -23,6 +24,7 @@ class Roll:
         self._sights: dict[int, Sight] = {}
         self._names: dict[int, str] = {}
         self.silent: set[int] = set()
+        self.ended: set[int] = set()
         self.hosts: dict[int, str] = {}
 
     def __contains__(self, member: int) -> bool:
@@ -58,7 +60,8 @@ class Roll:
 
     def missing(self, members: Iterable[int]) -> list[int]:
         """Those of them that are not connected, or cannot be heard."""
-        return [each for each in members if each not in self or each in self.silent]
+        gone = self.silent | self.ended
+        return [each for each in members if each not in self or each in gone]
 
     def member_of(self, client: int) -> int | None:
         """Whose connection that is."""

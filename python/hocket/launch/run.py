@@ -12,12 +12,10 @@ import functools
 import logging
 import secrets
 import signal
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any, BinaryIO
 
 from hocket.errors import PeerError, UsageError
@@ -25,19 +23,26 @@ from hocket.launch import address as addresses
 from hocket.launch import elastic, listening
 from hocket.launch.change_log import Ended
 from hocket.launch.elastic import Elastic
+from hocket.launch.last_ones import LastOnes
 from hocket.launch.ledger import Ledger
 from hocket.launch.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
 from hocket.launch.replacements import Replacements
 from hocket.launch.server import Server
+from hocket.launch.signals import collected_signals
 from hocket.launch.starting import TICK_S, Starter
 from hocket.launch.store import Store
 from hocket.launch.variables import variables
+from hocket.launch.verdict import Exit, Report, settled, verdict
 from hocket.settings import Settings
 
-REPORT_S = 10.0
-"""After a rank failed, or Ctrl-C, the others have this long to report and to end by themselves."""
-TERMINATE_S = 5.0
+REPORT_S = 4.0
+"""After a rank failed, the others have this long to report and to end by themselves, unless they are what others wait for."""
+INTERRUPT_S = 10.0
+"""The same after Ctrl-C, when they may have something to save."""
+TERMINATE_S = 4.0
 """From SIGTERM to SIGKILL, and from there to the end of the leash."""
+DYING_S = 1.0
+"""A rank whose connection has ended is most likely about to end: it has so long to do that by itself, and to say why."""
 LAST_LINES_SHOWN = 8
 PUT_TIMEOUT_S = 10.0
 """Time-out for the launcher to reach its own store."""
@@ -47,19 +52,30 @@ log = logging.getLogger("hocket.run")
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A rank that failed. `code` is 128 + N for signal N. `condemned`: the launcher killed it, whatever it would have died of."""
+    """A rank that failed. `code` is 128 + N for signal N. `condemned`: the launcher killed it, whatever it would have died of.
+
+    `ended`: the launcher ended it, as the job had failed. `accusers`: ranks that did not go on because of it, and `why`.
+    """
 
     rank: int
     host: str
     code: int
     last_lines: tuple[str, ...]
     condemned: bool = False
+    ended: bool = False
+    accusers: tuple[int, ...] = ()
+    why: str | None = None
 
     @property
     def how(self) -> str:
         """The exit code, or the signal, or why the launcher sent that."""
         if self.condemned:
             return f"the others went on without it, and it was killed (exit code {self.code})"
+        if self.accusers and (self.ended or self.code == 0):
+            who = f"rank{'s' * (len(self.accusers) > 1)} {', '.join(map(str, self.accusers))}"
+            what = REPROACHES.get(self.why or "", "did not go on because of it")
+            end = "it was ended" if self.ended else "it ended in order"
+            return f"{who} {what}, and {end} (exit code {self.code})"
         if self.code > SIGNALLED:
             with contextlib.suppress(ValueError):
                 return f"{signal.Signals(self.code - SIGNALLED).name} (exit code {self.code})"
@@ -77,17 +93,29 @@ class Failure:
         return PeerError(message, rank=self.rank, host=self.host, why="failed")
 
 
+REPROACHES = {
+    "silent": "heard nothing of it any more",
+    "timeout": "waited for it in vain",
+    "left": "still needed it",
+    "lost": "lost the connection to it",
+}
+"""What others say of a rank, by `PeerError.why`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The end of a job: `failures` in the order in which they were observed. `ended`: why an elastic job went on no more."""
+    """The end of a job: `failures` in the order in which they were observed, but first that of the rank at fault. `ended`: why an
+    elastic job went on no more."""
 
     failures: tuple[Failure, ...]
     ended: Ended | None = None
 
     @property
     def code(self) -> int:
-        """Exit code of the launcher: the first failure's; 1 for another end than that of the scripts, or 0."""
-        return self.failures[0].code if self.failures else int(self.ended is not None)
+        """Exit code of the launcher: that of the first failed rank which ended by itself; 1 for another end than that of the
+        scripts, or 0."""
+        codes = [each.code for each in sorted(self.failures, key=lambda each: each.ended) if each.code != 0]
+        return codes[0] if codes else int(bool(self.failures) or self.ended is not None)
 
 
 def launch(
@@ -186,7 +214,10 @@ def launch(
         if signals[0] == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(SIGNALLED + signals[0])
-    return Outcome(failures=tuple(failures), ended=None if coordination is None else coordination.ended)
+    ended = None if coordination is None else coordination.ended
+    if services.failure is not None:
+        ended = Ended(why=services.failure, lost=())
+    return Outcome(failures=tuple(failures), ended=ended)
 
 
 @dataclass
@@ -196,6 +227,17 @@ class _Services:
     ledger: Ledger = field(default_factory=Ledger)
     store: Server | None = None
     elastic: Elastic | None = None
+
+    @property
+    def reports(self) -> Mapping[int, Report]:
+        """What ranks have said as they left, in that order."""
+        return dict(self.ledger.reports)
+
+    @property
+    def failure(self) -> str | None:
+        """What has ended one of its threads: nobody is answered any more."""
+        served = () if self.elastic is None else (self.elastic.coordinator, self.elastic.stores)
+        return next((each.failure for each in (self.store, *served) if each and each.failure), None)
 
 
 def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
@@ -217,6 +259,9 @@ class _Watch:
         self._services = services
         self._failures: list[Process] = []
         self._steps: list[tuple[float, int]] = []
+        self._ended: set[Process] = set()
+        """Those that ran when the launcher ended all."""
+        self._last_ones = LastOnes()
 
     def until_the_end(self) -> list[Failure]:
         flow = Flow(self._processes)
@@ -229,6 +274,7 @@ class _Watch:
             flow.move(TICK_S)
             ended = [process for process in running if process.code is not None]
             running = [process for process in running if process not in ended]
+            self._note_ends(ended)
             # Two in one tick: a killed rank is the cause, a rank that reports is the consequence.
             failed = [process for process in ended if process.code != 0]
             failed = self._held_against_the_job(
@@ -236,25 +282,53 @@ class _Watch:
             )
             self._failures += failed
             self._tell_the_others(failed)
-            if self._failures and not self._steps:
+            if (self._failures or self._services.failure) and not self._steps:
                 self._plan_the_end(REPORT_S)
+            if failed and settled([process.rank for process in running], self._services.reports):
+                self._end_now()
             for number in self._signals[heeded:]:
                 self._heed(number, running, again=heeded > 0)
                 heeded += 1
             self._take_steps(running)
+            self._note_last_ones(running)
             for process in running:
                 process.sign_of_life()
         flow.drain(TERMINATE_S)
-        return [_failure(process) for process in self._failures]
+        return self._in_order()
+
+    def _in_order(self) -> list[Failure]:
+        """The failures, the one of the rank at fault first."""
+        exits = {each.rank: Exit(code=each.code or 0, ended=each in self._ended) for each in self._failures}
+        found = verdict(exits, self._services.reports, self._lost_at_the_end()) if self._failures else None
+        failures = {each.rank: _failure(each, ended=each in self._ended) for each in self._failures}
+        if found is None:
+            return list(failures.values())
+        guilty = next((each for each in self._processes if each.rank == found.rank), None)
+        if guilty is None:
+            return list(failures.values())
+        first = failures.pop(found.rank, None) or _failure(guilty, ended=guilty in self._ended)
+        return [dataclasses.replace(first, accusers=found.accusers, why=found.why), *failures.values()]
 
     def _goes_on_elsewhere(self) -> bool:
         """Whether ranks train that others have started."""
         return False
 
+    def _lost_at_the_end(self) -> Sequence[int]:
+        """Members whose loss has ended the job."""
+        return ()
+
     def _started_meanwhile(self, running: Sequence[Process]) -> Iterable[Process]:
         """Processes that train with those that are `running`."""
         del running
         return ()
+
+    def _note_ends(self, ended: Sequence[Process]) -> None:
+        """These have just ended, whatever their exit codes."""
+
+    def _note_last_ones(self, running: Sequence[Process]) -> None:
+        """Say for whom the launcher waits, where the others have ended well."""
+        if running and len(running) < len(self._processes) and not self._steps:
+            self._last_ones.note([(each.rank, each.host) for each in running])
 
     def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
         """Those of the processes that have just failed because of which the job ends; `running`: the others."""
@@ -273,7 +347,8 @@ class _Watch:
         """Forward Ctrl-C and the like; the second time, do not wait."""
         for process in running:
             process.signal(signal.SIGKILL if again else number)
-        self._plan_the_end(0.0 if again else REPORT_S)
+        self._ended.update(running)
+        self._plan_the_end(0.0 if again else INTERRUPT_S)
 
     def _plan_the_end(self, patience_s: float) -> None:
         at_s = time.monotonic() + patience_s
@@ -284,12 +359,20 @@ class _Watch:
             (float("inf"), 0),
         ]
 
+    def _end_now(self) -> None:
+        """Nobody who still runs has anything to report."""
+        if self._steps and self._steps[0][1] == signal.SIGTERM:
+            self._plan_the_end(0.0)
+
     def _take_steps(self, running: Sequence[Process]) -> None:
         while self._steps and self._steps[0][0] <= time.monotonic():
             _, number = self._steps.pop(0)
+            self._ended.update(running)
             for process in running:
                 if number:
                     process.signal(number)
+                    # One that is stopped would take it when it is continued.
+                    process.signal(signal.SIGCONT)
                 else:
                     process.kill()
 
@@ -310,12 +393,17 @@ class _ElasticWatch(_Watch):
         self._coordination, self._coordinator = elastic.coordination, elastic.coordinator
         self._replacements = replacements
         self._all = {process.rank: process for process in self._processes}
+        self._dying: dict[Process, float] = {}
+        """When those are killed without whom the others go on."""
         self._condemned: dict[Process, float] = {}
         """Until when their leashes may take to end them: a host that is cut off takes for ever."""
         self._lost: list[Process] = []
 
     def _goes_on_elsewhere(self) -> bool:
         return self._coordination.goes_on and not self._steps
+
+    def _lost_at_the_end(self) -> Sequence[int]:
+        return () if self._coordination.ended is None else self._coordination.ended.lost
 
     def _plan_the_end(self, patience_s: float) -> None:
         self._coordinator.call(self._coordination.end_all)
@@ -332,6 +420,9 @@ class _ElasticWatch(_Watch):
         self._all.update((process.rank, process) for process in started)
         return started
 
+    def _note_last_ones(self, running: Sequence[Process]) -> None:
+        """Nothing: members may leave long before the others have trained to the end."""
+
     def _may_be_joined(self, running: Sequence[Process]) -> bool:
         """Whether there is somebody with the job's state whom others may still meet."""
         job = self._coordination
@@ -341,16 +432,32 @@ class _ElasticWatch(_Watch):
 
     def _end_condemned(self, running: Sequence[Process]) -> None:
         now_s = time.monotonic()
-        while self._coordination.condemned:
+        for number, runs in self._coordination.condemned.take():
             # Those that have joined by themselves were started by others, and end when they hear of it.
-            if (condemned := self._all.get(self._coordination.condemned.popleft())) is not None:
-                condemned.signal(signal.SIGKILL)
-                self._condemned[condemned] = now_s + TERMINATE_S
+            if (condemned := self._all.get(number)) is not None:
+                condemned.left_behind = runs
+                self._dying[condemned] = now_s + (0.0 if runs else DYING_S)
+        for process, at_s in tuple(self._dying.items()):
+            if process not in running:
+                del self._dying[process]
+            elif now_s >= at_s:
+                del self._dying[process]
+                process.condemn()
+                self._condemned[process] = now_s + TERMINATE_S
+                self._ended.add(process)
         for process, until_s in tuple(self._condemned.items()):
             if process not in running:
                 del self._condemned[process]
             elif now_s > until_s:
                 process.kill()
+
+    def _note_ends(self, ended: Sequence[Process]) -> None:
+        job = self._coordination
+        for process in ended:
+            if process.code == 0 and job.misses(process.rank):
+                log.warning("rank %d on %s has ended before the others", process.rank, process.host)
+                self._replacements.lost(process)
+            self._coordinator.call(functools.partial(job.gone, process.rank))
 
     def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
         job = self._coordination
@@ -358,9 +465,7 @@ class _ElasticWatch(_Watch):
             if self._replacements.is_new(process) and not self._may_be_joined(running):
                 log.info("rank %d ends before it has joined: the job has ended", process.rank)
                 continue
-            condemned = process in self._condemned and process.code == SIGNALLED + signal.SIGKILL
-            log.warning("%s", _failure(process, condemned=condemned))
-            self._coordinator.call(functools.partial(job.gone, process.rank))
+            log.warning("%s", _failure(process))
             self._replacements.lost(process)
         self._end_condemned(running)
         if not job.founded:
@@ -369,42 +474,22 @@ class _ElasticWatch(_Watch):
             # The death of one that was left behind may be noticed only when the others have finished.
             return [process for process in failed if job.has(process.rank)]
         self._lost += failed
-        succeeded = any(process.code == 0 and job.has(process.rank) for process in self._all.values())
         trained = [process for process in running if not self._replacements.waits(process)]
-        if job.ended is not None or not (trained or succeeded or job.goes_on):
+        if job.ended is not None or not (trained or job.goes_on):
             lost, self._lost = self._lost, []
             return [process for process in lost if not self._replacements.made_up_for(process)]
         return []
 
 
-def _failure(process: Process, *, condemned: bool = False) -> Failure:
+def _failure(process: Process, *, ended: bool = False) -> Failure:
     lines = tuple(line.decode(errors="replace") for line in process.err.last)
+    # Where the launcher is slow, neighbours have ended one that ran before it could.
+    by_us = process.left_behind or (process.condemned and process.obeyed)
     return Failure(
         rank=process.rank,
         host=process.host,
         code=process.code or 0,
         last_lines=lines,
-        condemned=condemned,
+        condemned=by_us and process.code == SIGNALLED + signal.SIGKILL,
+        ended=ended,
     )
-
-
-@contextlib.contextmanager
-def collected_signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C, SIGTERM and SIGHUP instead of dying of them; only possible in the main thread."""
-    arrived: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield arrived
-        return
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        arrived.append(number)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler != signal.SIG_IGN:  # ignored on purpose, by nohup or a shell's background job
-            signal.signal(number, note)
-    try:
-        yield arrived
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,7 +1,7 @@
 """Elastic jobs of this user whose launchers run on this machine, for commands that speak with them.
 
-Each launcher keeps a file in a directory that only its user can read, since it holds the job's secret. It holds a lock on the file
-for as long as it lives: one that nobody locks is what a killed launcher has left, and is removed.
+Each launcher keeps a file in the user's private directory, since it holds the job's secret. It holds a lock on the file for as long
+as it lives: one that nobody locks is what a killed launcher has left, and is removed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import fcntl
 import logging
 import os
 import shlex
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from hocket import typed
+from hocket.artefacts.decoding import MALFORMED, bytes_of, why
 from hocket.errors import UsageError
+from hocket.launch.private import directory
 from hocket.launch.variables import OF_A_RANK
 from hocket.settings import Settings
 
@@ -55,19 +57,6 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
         """The environment of a process that is to join it, instead of this one."""
         changed = {**environment, **self.of_newcomer}
         return {name: value for name, value in changed.items() if value is not None}
-
-
-def directory() -> Path:
-    """Where the files are, made if need be; UsageError: somebody else could read or change what is there."""
-    path = Path(tempfile.gettempdir(), f"hocket-{os.getuid()}")
-    path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise UsageError(
-            f"{path} is not a directory that only you can use, and secrets of jobs are to be kept there\n"
-            "hint: remove it, or set TMPDIR to another directory"
-        )
-    return path
 
 
 @contextlib.contextmanager
@@ -117,7 +106,8 @@ def running() -> tuple[RunningJob, ...]:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                found.append(msgspec.json.decode(file.read(), type=RunningJob))
+                with contextlib.suppress(*MALFORMED):  # of another version of Hocket
+                    found.append(typed.of_json(file.read(), RunningJob))
             else:
                 path.unlink(missing_ok=True)
     return tuple(sorted(found, key=lambda job: job.process))
@@ -126,13 +116,13 @@ def running() -> tuple[RunningJob, ...]:
 def read(path: Path) -> RunningJob:
     """A job from its file, which may be another machine's. UsageError: it is none."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RunningJob)
+        return typed.of_json(bytes_of(path), RunningJob)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise UsageError(
-            f"{path} is no file of an elastic job: {error}\n"
-            f"hint: `hocket run --elastic` keeps one in {directory()} of its machine while it runs"
+            f"{path} is no file of an elastic job: {why(error)}\n"
+            "hint: `hocket run --elastic` keeps one while it runs, and says where"
         ) from None
 
 

@@ -3,7 +3,8 @@ unless another is given.
 
 All traffic is within TLS. Strangers cannot disturb a job: nothing but TLS is parsed before the proof of the secret,
 which must arrive within HANDSHAKE_TIMEOUT_S, and the oldest unproven connection makes room for a new one. A client that
-breaks the protocol is logged and dropped. Closing leaves neither thread nor socket.
+breaks the protocol is logged and dropped. Closing leaves neither thread nor socket. An error of the thread itself is
+`failure`: all connections end with it, so that nobody waits for an answer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Protocol
 from hocket import _native
 from hocket.errors import RendezvousError
 from hocket.launch import address as addresses
-from hocket.launch import frames, handshake
+from hocket.launch import frames, handshake, owners
 from hocket.launch.handshake import Acceptor
 from hocket.launch.ledger import Ledger
 
@@ -36,6 +37,8 @@ UNSENT_BYTES_MAX = 4 * frames.FRAME_BYTES_MAX
 READ_BYTES = 1 << 16
 BACKLOG = 1024
 LINGER_TICK_S = 0.01
+SLEEP_MAX_S = 3600.0
+"""Of a longer wait, a part: the system counts milliseconds in 31 bits."""
 ACCEPT_PAUSE_S = 0.1
 """Pause after running out of file descriptors for new connections."""
 PORTS_TRIED = 20
@@ -102,6 +105,7 @@ class Server:
     ) -> None:
         """Listen and start serving."""
         self._listeners = _listen_at_all(hosts, port)
+        self._port = int(self._listeners[0].getsockname()[1])
         self._secret = secret
         self._machine: Machine = Ledger() if machine is None else machine
         self._calls: deque[Callable[[], None]] = deque()
@@ -110,6 +114,9 @@ class Server:
         self._strangers_logged = 0
         self._accept_again_ns: int | None = None
         self._closing = threading.Event()
+        self.failure: str | None = None
+        """What has ended the thread, other than `close`."""
+        self._on_failure: Callable[[str], None] | None = None
         self._wake_in, self._wake_out = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._listen(True)
@@ -120,10 +127,16 @@ class Server:
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return int(self._listeners[0].getsockname()[1])
+        return self._port
+
+    def on_failure(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` in the server's thread if that ends with an error."""
+        self._on_failure = tell
 
     def call(self, function: Callable[[], None]) -> None:
-        """Have the machine's own thread call a function of it, soon."""
+        """Have the machine's own thread call a function of it, soon; never if that has ended."""
+        if self.failure is not None:
+            return
         self._calls.append(function)
         self._wake_in.send(b"x")
 
@@ -137,7 +150,7 @@ class Server:
         self._closing.set()
         self._wake_in.send(b"x")
         self._thread.join()
-        for each in (self._wake_in, self._wake_out, *self._listeners):
+        for each in (self._wake_in, self._wake_out):
             each.close()
 
     def __enter__(self) -> Server:
@@ -149,27 +162,39 @@ class Server:
         self.close()
 
     def _serve(self) -> None:
-        with self._selector:
-            while not self._closing.is_set():
-                for key, events in self._selector.select(self._timeout_s()):
-                    if key.fileobj in self._listeners:
-                        self._accept(key.fileobj)
-                    elif isinstance(key.data, _Connection):
-                        self._move(key.data, events)
-                    else:
-                        self._wake_out.recv(READ_BYTES)
-                while self._calls:
-                    self._calls.popleft()()
-                self._expire(time.monotonic_ns())
-                self._send_answers()
-            for connection in self._connections.values():
-                connection.socket.close()
+        try:
+            with self._selector:
+                while not self._closing.is_set():
+                    self._turn()
+        except Exception as error:  # whatever it is, nobody may wait for this thread any more
+            log.exception("the server at port %d has failed", self.port)
+            self.failure = f"the thread that serves port {self.port} failed: {type(error).__name__}: {error}"
+            if self._on_failure is not None:
+                self._on_failure(self.failure)
+        finally:
+            for each in (*self._listeners, *(connection.socket for connection in self._connections.values())):
+                each.close()
+
+    def _turn(self) -> None:
+        for key, events in self._selector.select(self._timeout_s()):
+            if key.fileobj in self._listeners:
+                self._accept(key.fileobj)
+            elif isinstance(key.data, _Connection):
+                self._move(key.data, events)
+            else:
+                self._wake_out.recv(READ_BYTES)
+        while self._calls:
+            self._calls.popleft()()
+        self._expire(time.monotonic_ns())
+        self._send_answers()
 
     def _timeout_s(self) -> float | None:
         strangers = (each.deadline_ns for each in self._connections.values() if not each.proven)
         deadlines = [min(strangers, default=None), self._machine.deadline_ns(), self._accept_again_ns]
         nearest = min((each for each in deadlines if each is not None), default=None)
-        return None if nearest is None else max(0.0, (nearest - time.monotonic_ns()) / 1e9)
+        if nearest is None:
+            return None
+        return min(max(0.0, (nearest - time.monotonic_ns()) / 1e9), SLEEP_MAX_S)
 
     def _listen(self, on: bool) -> None:
         for each in self._listeners:
@@ -221,8 +246,20 @@ class Server:
             return
         except OSError as error:
             self._drop(connection, error.strerror or str(error))
+        except handshake.OtherSecretError as error:
+            self._turn_away(connection, error)
         except RendezvousError as error:
             self._drop(connection, str(error), misbehaved=True)
+
+    def _turn_away(self, connection: _Connection, error: handshake.OtherSecretError) -> None:
+        """Whoever runs as this user may end the job anyway (SECURITY.md): it is believed. A stranger is not."""
+        if error.claimed is None:
+            self._drop(connection, str(error), misbehaved=True)
+            return
+        reason = f"it says that it is rank {error.claimed}, and does not know this job's secret"
+        if isinstance(self._machine, Ledger) and owners.is_ours(connection.socket):
+            self._machine.doubt(error.claimed, f"{connection.peer}: {reason}", time.monotonic_ns())
+        self._drop(connection, reason, misbehaved=True)
 
     def _take(self, connection: _Connection, data: bytes) -> None:
         plain = self._unseal(connection, data)

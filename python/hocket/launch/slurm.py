@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
 
+from hocket.artefacts.decoding import clipped
 from hocket.errors import UsageError
 
 HOSTS_MAX = 1 << 16
@@ -62,7 +63,7 @@ def _items(text: str, variable: str) -> Iterator[str]:
     while True:
         found = pattern.match(text, at)
         if found is None or (found.end() < len(text) and text[found.end()] != ","):
-            raise UsageError(f"{variable}: `{text}` is not a list of hosts like gpu[01-03,7],login")
+            raise UsageError(f"{variable}: `{clipped(text)}` is not a list of hosts like gpu[01-03,7],login")
         yield found[0]
         if found.end() == len(text):
             return
@@ -77,9 +78,13 @@ def _choices(part: str, variable: str) -> list[str]:
     for item in part[1:-1].split(","):
         parsed = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", item, re.ASCII)
         if parsed is None:
-            raise UsageError(f"{variable}: `{item}` in `{part}` is neither a number nor a range")
+            raise UsageError(
+                f"{variable}: `{clipped(item)}` in `{clipped(part)}` is neither a number nor a range"
+            )
         first, last = int(parsed[1]), int(parsed[2] or parsed[1])
         if last < first or len(chosen) + last - first >= HOSTS_MAX:
-            raise UsageError(f"{variable}: range `{item}` in `{part}` is empty, or above slurm.HOSTS_MAX")
+            raise UsageError(
+                f"{variable}: range `{item}` in `{clipped(part)}` is empty, or above slurm.HOSTS_MAX"
+            )
         chosen += [f"{number:0{len(parsed[1])}d}" for number in range(first, last + 1)]
     return chosen

@@ -15,11 +15,25 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from hocket import typed
 from hocket.errors import RendezvousError, StoreGoneError
 from hocket.launch import address as addresses
 from hocket.launch import frames, handshake
 from hocket.launch.channel import Channel
-from hocket.launch.messages import Add, Done, Gather, Get, Hello, Leave, Ping, Request, Set, read_answer
+from hocket.launch.messages import (
+    REASON_MAX,
+    TIMEOUT_MAX_S,
+    Add,
+    Done,
+    Gather,
+    Get,
+    Hello,
+    Leave,
+    Ping,
+    Request,
+    Set,
+    read_answer,
+)
 
 log = logging.getLogger("hocket.rendezvous")
 
@@ -73,7 +87,7 @@ class Store:
         self.address = address
         self._lock = threading.Lock()
         self._frames = frames.Frames()
-        connection, channel = connect(address, secret, timeout_s, patience_s)
+        connection, channel = connect(address, secret, timeout_s, patience_s, rank)
         self._channel: Channel | None = channel
         self.local_address: str = connection.getsockname()[0]
         self._ask(Hello(rank=rank, who=who))
@@ -84,6 +98,7 @@ class Store:
 
     def get(self, key: str, timeout_s: float) -> Any:
         """Wait until `key` has a value; RendezvousError names the key, and its `rank` the owner: 3 for `plan/3`."""
+        timeout_s = min(timeout_s, TIMEOUT_MAX_S)
         return self._ask(Get(key=key, timeout_s=timeout_s), timeout_s)
 
     def add(self, key: str, n: int = 1) -> int:
@@ -107,6 +122,7 @@ class Store:
         Raises:
             RendezvousError: ranks are `missing`, or one (`rank`) has another world size, gave up or died.
         """
+        timeout_s = min(timeout_s, TIMEOUT_MAX_S)
         request = Gather(
             name=name,
             rank=rank,
@@ -125,11 +141,16 @@ class Store:
         """The server's CLOCK_MONOTONIC, nanoseconds, at some moment of this call."""
         return int(self._ask(Ping()))
 
-    def leave(self, reason: str | None = None) -> None:
-        """Leave and close; a reason is passed to all waiting ranks. Idempotent, never raises."""
+    def leave(self, reason: str | None = None, cause: tuple[int, str] | None = None) -> None:
+        """Leave and close; a reason is passed to all waiting ranks. Idempotent, never raises.
+
+        `cause`: the rank because of which this one does not go on, and what it did.
+        """
+        rank, why = cause or (None, None)
+        reason = None if reason is None else reason[:REASON_MAX]
         try:
             if self._channel is not None:
-                self._ask(Leave(reason=reason))
+                self._ask(Leave(reason=reason, cause=rank, why=why))
         except RendezvousError:
             pass  # the store is gone, so nobody can be told
         finally:
@@ -181,7 +202,7 @@ class Store:
                 self._close()
                 raise
         if isinstance(answer, Done):
-            return msgspec.json.decode(answer.value)
+            return typed.of_json(answer.value)
         raise RendezvousError(answer.message, rank=answer.rank, missing=answer.missing)
 
     def _exchange(self, channel: Channel, request: Request, deadline_s: float) -> bytes:
@@ -205,10 +226,10 @@ class _UnansweredError(ConnectionAbortedError):
 
 
 def connect(
-    address: str, secret: bytes, timeout_s: float, patience_s: float | None = None
+    address: str, secret: bytes, timeout_s: float, patience_s: float | None = None, rank: int | None = None
 ) -> tuple[socket.socket, Channel]:
     """Connect to a server of the job, and prove the secret; retry for `patience_s` if a listener comes later, otherwise for
-    PATIENCE_S."""
+    PATIENCE_S. `rank`: told to a server that knows another secret."""
     host, port = addresses.split(address)
     began_s = time.monotonic()
     pause_s = RETRY_S
@@ -216,7 +237,7 @@ def connect(
     while True:
         left_s = timeout_s - (time.monotonic() - began_s)
         try:
-            return _attempt(host, port, secret, max(left_s, RETRY_S))
+            return _attempt(host, port, secret, max(left_s, RETRY_S), rank)
         except (OSError, addresses.UnknownNameError) as error:
             waited_s = time.monotonic() - began_s
             refused = isinstance(error, ConnectionRefusedError)
@@ -231,7 +252,9 @@ def connect(
         pause_s = min(2 * pause_s, RETRY_S_MAX)
 
 
-def _attempt(host: str, port: int, secret: bytes, timeout_s: float) -> tuple[socket.socket, Channel]:
+def _attempt(
+    host: str, port: int, secret: bytes, timeout_s: float, rank: int | None
+) -> tuple[socket.socket, Channel]:
     last: OSError | None = None
     for family, where in addresses.resolve(host, port):
         connection = socket.socket(family, socket.SOCK_STREAM)
@@ -242,7 +265,7 @@ def _attempt(host: str, port: int, secret: bytes, timeout_s: float) -> tuple[soc
                 raise ConnectionRefusedError("Connection refused")
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             channel = Channel(connection)
-            _prove(channel, secret, addresses.join(host, port))
+            _prove(channel, secret, addresses.join(host, port), rank)
         except OSError as error:
             connection.close()
             last = error
@@ -255,9 +278,9 @@ def _attempt(host: str, port: int, secret: bytes, timeout_s: float) -> tuple[soc
     raise last
 
 
-def _prove(channel: Channel, secret: bytes, address: str) -> None:
+def _prove(channel: Channel, secret: bytes, address: str, rank: int | None) -> None:
     try:
-        channel.prove(secret, time.monotonic() + HANDSHAKE_TIMEOUT_S)
+        channel.prove(secret, time.monotonic() + HANDSHAKE_TIMEOUT_S, rank)
     except TimeoutError:
         raise _UnansweredError("it did not answer, and may not be this job's store") from None
     except ConnectionError:  # a store besieged by strangers drops connections, too

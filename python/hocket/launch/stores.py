@@ -33,6 +33,11 @@ class Stores:
         if self._open:
             self._open[-1].call(functools.partial(self._ledger.refuse, rank, reason))
 
+    @property
+    def failure(self) -> str | None:
+        """What has ended one of them."""
+        return next((each.failure for each in self._open if each.failure is not None), None)
+
     def close(self) -> None:
         """All of them; idempotent."""
         for each in self._open:

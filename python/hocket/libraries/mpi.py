@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hocket import extras
 from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
 from hocket.libraries.call import Call, Elements, parts, place
@@ -27,13 +28,13 @@ class Mpi:
         """Initialises MPI unless the script has; every rank must call this."""
         self._place = place(job, "mpi")
         try:
-            import mpi4py  # noqa: PLC0415  # optional: pip install 'hocket[mpi]'
+            import mpi4py  # noqa: PLC0415  # of the extra `mpi`
 
             mpi4py.rc.thread_level = "serialized"
             from mpi4py import MPI  # noqa: PLC0415
         except (ImportError, RuntimeError) as error:
             raise UsageError(
-                f"{self._place} cannot be loaded: {error}\nhint: pip install 'hocket[mpi]', and an MPI"
+                f"{self._place} cannot be loaded: {error}\nhint: {extras.install('mpi')}, and an MPI"
             ) from None
         self._mpi = MPI
         world = MPI.COMM_WORLD

@@ -13,6 +13,7 @@ from typing import Any, overload
 
 import msgspec
 
+from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error
 from hocket.launch import rendezvous
@@ -83,7 +84,7 @@ class _Saved(Sequence[Step]):
     def __getitem__(self, at: int | slice) -> Step | Sequence[Step]:
         if isinstance(at, slice):
             return [self[each] for each in range(*at.indices(self.steps))]
-        return msgspec.convert(self.store.get(saved_key(at), STEP_TIMEOUT_S), Step)
+        return typed.of_builtins(self.store.get(saved_key(at), STEP_TIMEOUT_S), Step)
 
 
 def run_agent(order: Order) -> None:
@@ -141,6 +142,6 @@ def _print(event: Event) -> None:
 
 if __name__ == "__main__":
     try:
-        run_agent(msgspec.json.decode(sys.argv[1], type=Order) if len(sys.argv) > 1 else Order())
+        run_agent(typed.of_json(sys.argv[1], Order) if len(sys.argv) > 1 else Order())
     except Error as error:
         sys.exit(f"error: {error}")

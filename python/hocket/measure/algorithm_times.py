@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hocket import _native
+from hocket import _native, typed
 from hocket.artefacts.chunks import CHUNK_BYTES, SHARED_CHUNK_BYTES
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Point, Runner, Timing
@@ -219,6 +219,6 @@ def _print(job: Job, event: Event) -> None:
 
 if __name__ == "__main__":
     try:
-        run_agent(msgspec.json.decode(sys.argv[1], type=Request))
+        run_agent(typed.of_json(sys.argv[1], Request))
     except Error as error:
         sys.exit(f"error: {error}")

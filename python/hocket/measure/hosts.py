@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import msgspec
 
+from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError
 from hocket.launch import run
@@ -93,7 +94,7 @@ class _Events(io.BytesIO):
                 self._begun += line[1:]
             elif line.startswith(b"="):
                 with suppress(msgspec.DecodeError):
-                    self._take(msgspec.json.decode(self._begun + line[1:], type=Event))
+                    self._take(typed.of_json(self._begun + line[1:], Event))
                 self._begun = b""
         return len(lines)
 

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from hocket import typed
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import UsageError
 from hocket.measure import certainty, streams, trains
@@ -97,7 +98,7 @@ def probe(
     station = Station(address, bytes.fromhex(token), limit_bit_per_s=options.limit_bit_per_s)
     try:
         hello = _Introduction(name, slots, address, station.port, _copy_bit_per_s(), _now())
-        hosts = msgspec.convert(ranks.gather("hello", msgspec.to_builtins(hello)), list[_Introduction])
+        hosts = typed.of_builtins(ranks.gather("hello", msgspec.to_builtins(hello)), list[_Introduction])
         _check_names(hosts)
         station.meet([Peer(host.name, host.address, host.port) for host in hosts], ranks.rank)
         steps = Steps(ranks, station, options, durations, saved=saved, keep=keep)

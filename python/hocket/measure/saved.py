@@ -12,6 +12,8 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
+from hocket import typed
+from hocket.artefacts.decoding import MALFORMED, why
 from hocket.errors import UsageError
 from hocket.measure.options import ProbeOptions
 from hocket.measure.steps import Step
@@ -93,10 +95,10 @@ def _read(path: Path, head: Head) -> tuple[list[Step], int]:
         return [], 0
     again = f"hint: remove {path} to begin anew"
     try:
-        found = msgspec.json.decode(lines[0], type=Head)
-        steps = [msgspec.json.decode(line, type=Step) for line in lines[1:]]
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{path} is not of an interrupted probe: {error}\n{again}") from None
+        found = typed.of_json(lines[0], Head)
+        steps = [typed.of_json(line, Step) for line in lines[1:]]
+    except MALFORMED as error:
+        raise UsageError(f"{path} is not of an interrupted probe: {why(error)}\n{again}") from None
     if found.version != head.version:
         raise UsageError(f"{path} has version {found.version}: this Hocket reads {head.version}\n{again}")
     if found.hosts != head.hosts:

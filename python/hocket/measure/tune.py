@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Ladder, NetworkShape, Point, Runner, Tuning
 from hocket.launch import run
@@ -174,7 +175,7 @@ class _Events(io.BytesIO):
     def write(self, lines: bytes) -> int:  # type: ignore[override]  # the launcher writes bytes
         for line in lines.splitlines():
             with suppress(msgspec.DecodeError):
-                self._take(msgspec.json.decode(line, type=Event))
+                self._take(typed.of_json(line, Event))
         return len(lines)
 
     def _take(self, event: Event) -> None:

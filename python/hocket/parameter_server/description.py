@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from hocket import typed
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Bucket, Codec, Served
 from hocket.errors import UsageError
@@ -146,7 +147,7 @@ class Description(Struct, frozen=True, kw_only=True):
     @classmethod
     def of_text(cls, text: object) -> Description:
         """What `text` gave."""
-        return msgspec.json.decode(str(text), type=cls)
+        return typed.of_json(str(text), cls)
 
     @property
     def world(self) -> int:

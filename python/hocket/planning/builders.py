@@ -256,10 +256,12 @@ def _flat(gradient: Gradient, shards: Sequence[int]) -> Iterator[Piece]:
     if rows.travels(gradient):
         yield _whole(gradient)
         return
-    total, done = sum(shards), 0
+    # Of a prime number of rows there are as many shards.
+    elements, total, done, stop = gradient.elements, sum(shards), 0, 0
     for count in shards:
-        start, done = gradient.elements * done // total, done + count
-        yield gradient, start, gradient.elements * done // total
+        start, done = stop, done + count
+        stop = elements * done // total
+        yield gradient, start, stop
 
 
 def _grouped(question: Question, pieces: Iterator[Piece], group: int | None) -> Iterator[Placed]:

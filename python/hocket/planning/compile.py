@@ -61,10 +61,13 @@ def proven(index: int, plan: Plan) -> Program:
     return bucket_program(index, plan)
 
 
-def unverified(index: int, plan: Plan) -> Program:
-    """The same without verification, for predictions. Of a bucket that its owners update, both halves in one."""
+def unverified(index: int, plan: Plan, *, table: bool = True) -> Program:
+    """The same without verification, for predictions. Of a bucket that its owners update, both halves in one. `table`: see
+    `rows`, of a bucket that travels so."""
     plan = _of_its_ranks(plan, index)
     bucket = plan.buckets[index]
+    if isinstance(bucket.route, Gathered):
+        return _gathered(plan, index, bucket.route, table=table).compiled(_options(plan, index))
     if _owners_update(bucket):
         route = msgspec.structs.replace(bucket.route, update="replicas")
         buckets = list(plan.buckets)

@@ -21,7 +21,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import AllReduce, Bucket, Codec, Plan
 from hocket.artefacts.plan_check import check
-from hocket.artefacts.profile import Profile
+from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
 from hocket.planning import rows
 from hocket.planning.cards import Demand, Resource, over_cards
@@ -115,7 +115,7 @@ class Steps:
 
     def __init__(self, plans: Sequence[Plan], profile: Profile, factor: Factor = as_modelled) -> None:
         """`factor`: as for `predict_on`."""
-        ready_s, touched = _of_gradients(profile)
+        known = _by_name(profile)
         kinds: dict[_Kind, int] = {}
         self._profile, self._factor = profile, factor
         self._on_cards = {
@@ -124,9 +124,9 @@ class Steps:
         self.launches = [
             [
                 (
-                    kinds.setdefault(_kind(each, plan.workers, touched), len(kinds)),
+                    kinds.setdefault(_kind(each, plan.workers, known), len(kinds)),
                     each.elements,
-                    _native.BUCKET_S + _ready(each, ready_s),
+                    _native.BUCKET_S + _ready(each, known),
                     factor(each),
                 )
                 for each in sorted(plan.buckets, key=lambda bucket: bucket.priority)
@@ -239,33 +239,31 @@ def _launches(
     factor: Factor,
     workers: Collection[int] | None,
 ) -> tuple[_native.PlanCost, list[Launch]]:
-    ready_s, touched = _of_gradients(profile)
-    cost, routes = _prepared(buckets, graph, workers, touched)
+    known = _by_name(profile)
+    cost, routes = _prepared(buckets, graph, workers, known)
     return cost, [
         (
-            routes[_kind(each, workers, touched)],
+            routes[_kind(each, workers, known)],
             each.elements,
-            _native.BUCKET_S + _ready(each, ready_s),
+            _native.BUCKET_S + _ready(each, known),
             factor(each),
         )
         for each in buckets
     ]
 
 
-_Touched = Mapping[str, int | None]
+_Known = Mapping[str, Gradient]
 
 
-def _of_gradients(profile: Profile) -> tuple[dict[str, float], dict[str, int | None]]:
-    """When each is ready, and the rows that are touched of it."""
-    ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    return ready_s, {gradient.name: gradient.touched for gradient in profile.gradients}
+def _by_name(profile: Profile) -> _Known:
+    return {gradient.name: gradient for gradient in profile.gradients}
 
 
 _Kind = tuple[rows.Exchange, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
 """All that determines how a bucket travels, except its size and priority."""
 
 _Described = tuple[
-    tuple[str, tuple[int, ...]] | _native.Owned | tuple[str, float, float],
+    tuple[str, tuple[int, ...]] | _native.Owned | tuple[str, float, float, bool],
     tuple[int, ...],
     int,
     int,
@@ -274,9 +272,9 @@ _Described = tuple[
 """The same as `PlanCost` takes it."""
 
 
-def _kind(bucket: Bucket, workers: Collection[int] | None, touched: _Touched) -> _Kind:
+def _kind(bucket: Bucket, workers: Collection[int] | None, known: _Known) -> _Kind:
     return (
-        rows.exchange(bucket, workers, touched),
+        rows.exchange(bucket, workers, known),
         members(bucket, workers),
         bucket.dtype,
         bucket.chunk_bytes,
@@ -286,9 +284,9 @@ def _kind(bucket: Bucket, workers: Collection[int] | None, touched: _Touched) ->
 
 
 def _prepared(
-    buckets: Iterable[Bucket], graph: LinkGraph, workers: Collection[int] | None, touched: _Touched
+    buckets: Iterable[Bucket], graph: LinkGraph, workers: Collection[int] | None, known: _Known
 ) -> tuple[_native.PlanCost, dict[_Kind, int]]:
-    kinds = list(dict.fromkeys(_kind(bucket, workers, touched) for bucket in buckets))
+    kinds = list(dict.fromkeys(_kind(bucket, workers, known) for bucket in buckets))
     return _native.PlanCost(graph.native, _described(kinds)), {kind: at for at, kind in enumerate(kinds)}
 
 
@@ -314,10 +312,10 @@ def _loads(carried: list[float], graph: LinkGraph) -> tuple[Load, ...]:
     return tuple(sorted(loads, key=lambda load: -load.busy_s))
 
 
-def _ready(bucket: Bucket, ready_s: dict[str, float]) -> float:
-    missing = [name for name in bucket.variables if name not in ready_s]
+def _ready(bucket: Bucket, known: _Known) -> float:
+    missing = [name for name in bucket.variables if name not in known]
     if missing:
         raise UsageError(
             f"plan: gradient {missing[0]} is not in the profile\nhint: make the plan from this profile"
         )
-    return max((ready_s[name] for name in bucket.variables), default=0.0)
+    return max((known[name].ready_s for name in bucket.variables), default=0.0)

@@ -12,7 +12,7 @@ Burges et al. 2005): decisions follow from the order of plans. Uncertainty is th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -53,6 +53,10 @@ UNLIKELY = 1e-3
 """As likely beside the likeliest, an explanation is left out."""
 ALIKE = 0.05
 """Explanations whose parameters differ by less are one."""
+HOPE = 0.25
+"""How likely it is, beside the likeliest explanation, that links which no trial has used up are as fast as others of their kind."""
+DOUBT = 2.0
+"""By how much this may explain trials worse (the logarithm of a likelihood)."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +142,8 @@ def learned(question: Question, trials: Sequence[Trial], prior: Belief | None = 
     measured = np.log([trial.step_s for trial in trials])
     noise = np.array([np.hypot(MODEL_SD, trial.spread_s / trial.step_s) for trial in trials])
     facts = _Facts(measured, noise, mean, sd, len(groups))
-    fitted = [_fit(model, facts, start) for start in _starts(model, facts)]
-    return Learned(question, groups, _different(fitted))
+    found = _different([_fit(model, facts, start) for start in _starts(model, facts)])
+    return Learned(question, groups, _with_hope(found, model, facts))
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,11 @@ class _Facts:
         far = ((parameters - self.mean) / self.sd) ** 2
         slow, weights = far[: self.groups], far[self.groups :]
         return float(off @ off + (FREEDOM + 1) * np.log1p(slow / FREEDOM).sum() + weights.sum()) / 2
+
+    def misfit(self, values: Any) -> float:
+        """The same of the trials alone, whatever was believed beforehand."""
+        off = (values - self.measured) / self.noise
+        return float(off @ off) / 2
 
     def ridge(self, parameters: Any) -> Any:
         """How stiff each parameter is there."""
@@ -210,6 +219,41 @@ def _different(fitted: Sequence[tuple[float, Any, Any]]) -> tuple[Component, ...
         if not known and evidence > best + math.log(UNLIKELY):
             found.append(Component(math.exp(evidence - best), mean, covariance))
     return tuple(found)
+
+
+def _with_hope(found: tuple[Component, ...], model: _Model, facts: _Facts) -> tuple[Component, ...]:
+    """These, and that slow links are as fast as the fastest of their kind: all of them, or one, of which no trial says otherwise.
+
+    A file that says a host is slow has plans that spare it. Whatever these take, they only say that it is fast enough for them:
+    without hope, nobody would ever try a plan that uses it.
+    """
+    likeliest = found[0]
+    doubted = facts.misfit(model.log(likeliest.mean)) + DOUBT
+    slow = list(_could_be_faster(model.graph, model.groups, likeliest.mean))
+    for hoped in [slow, *([each] for each in slow)] if len(slow) > 1 else [[each] for each in slow]:
+        said = facts.mean.copy()
+        for group, faster in hoped:
+            said[group] = likeliest.mean[group] - faster
+        _, mean, covariance = _fit(model, replace(facts, mean=said), said)
+        if facts.misfit(model.log(mean)) <= doubted:
+            return (likeliest, Component(HOPE, mean, covariance), *found[1:])
+    return found
+
+
+def _could_be_faster(graph: LinkGraph, groups: Groups, parameters: Any) -> Iterator[tuple[int, float]]:
+    """Of hosts, trunks and paths that are believed to be slower than others: their groups, and the logarithm of by how much."""
+    links = _slowed(graph, groups, parameters).links
+    fastest: dict[str, float] = {}
+    for link in links:
+        kind = _kind(link.name)
+        fastest[kind] = max(fastest.get(kind, 0.0), link.bit_per_s)
+    for at, group in enumerate(groups):
+        names = {_undirected(links[link].name) for link in group.links}
+        if len(names) == 1 and len(group.links) > 1:
+            slowest = min(links[link].bit_per_s for link in group.links)
+            faster = math.log(fastest[_kind(links[group.links[0]].name)] / slowest)
+            if faster > ALIKE:
+                yield at, faster
 
 
 @dataclass(frozen=True)

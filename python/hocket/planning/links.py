@@ -14,7 +14,8 @@ from itertools import accumulate
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.network import Network, cards, check, network, of_card
+from hocket.artefacts.cluster_check import check
+from hocket.artefacts.network import Network, cards, network, of_card, restricted
 from hocket.planning.order import placement
 
 SLOW_SHARE = 0.5
@@ -117,8 +118,10 @@ def link_graph(cluster: Cluster, world: int) -> LinkGraph:
 
 
 def _cards(cluster: Cluster, world: int) -> tuple[LinkGraph, ...]:
-    count = cards(cluster)
+    # Ranks fill hosts in their order.
+    own = restricted(cluster, range(max(placement(cluster, world)) + 1))
+    count = cards(own)
     # A measured flow went over all of them.
     if count == 1 or cluster.bandwidth_bit_per_s:
         return ()
-    return tuple(link_graph(of_card(cluster, card), world) for card in range(count))
+    return tuple(link_graph(of_card(own, card), world) for card in range(count))

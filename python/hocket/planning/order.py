@@ -7,6 +7,7 @@ An order is `order[logical] = physical rank`. Both orders here are pure function
 from __future__ import annotations
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.network import cards, used_bit_per_s
 from hocket.errors import UsageError
 
 
@@ -60,12 +61,21 @@ def fast_first_order(cluster: Cluster, world: int) -> tuple[int, ...]:
     >>> fast_first_order(Cluster(hosts=hosts), 3)
     (1, 2, 0)
     """
+    rates = rates_bit_per_s(cluster, world)
+    return tuple(sorted(contiguous_order(cluster, world), key=lambda rank: -rates[rank]))
+
+
+def rates_bit_per_s(cluster: Cluster, world: int) -> tuple[float, ...]:
+    """By rank, the rate of its host's cards that the job uses.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> two = Host(name="a", bandwidth_bit_per_s=2e9, cards_bit_per_s=(1e9, 1e9))
+    >>> rates_bit_per_s(Cluster(hosts=(two, Host(name="b", bandwidth_bit_per_s=1e9))), 2)
+    (1000000000.0, 1000000000.0)
+    """
     places = placement(cluster, world)
-
-    def slowness(rank: int) -> float:
-        return -cluster.hosts[places[rank]].bandwidth_bit_per_s
-
-    return tuple(sorted(contiguous_order(cluster, world), key=slowness))
+    common = cards(cluster, places)
+    return tuple(used_bit_per_s(cluster.hosts[at], common) for at in places)
 
 
 def rack_blocks(cluster: Cluster, world: int) -> tuple[tuple[int, ...], ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import get_args
+from functools import cached_property
+from itertools import count
+from typing import Final, get_args
 
 import msgspec
 
@@ -13,6 +15,7 @@ from hocket.artefacts.algorithms import LIST, Algorithm
 from hocket.artefacts.chunks import SHARED_CHUNK_BYTES, chunk_bytes
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.network import trunk_names
 from hocket.artefacts.plan import (
     AllReduce,
     Bucket,
@@ -40,7 +43,13 @@ from hocket.planning.buckets import plan_of, sizes_of
 from hocket.planning.cost import Prediction, alone_s, as_modelled, predict_on
 from hocket.planning.links import LinkGraph, link_graph
 from hocket.planning.measured import Correction, correction_of
-from hocket.planning.order import contiguous_order, fast_first_order, given_order, placement
+from hocket.planning.order import (
+    contiguous_order,
+    fast_first_order,
+    given_order,
+    placement,
+    rates_bit_per_s,
+)
 from hocket.planning.routes import name
 from hocket.planning.solved import solved_orders
 
@@ -57,6 +66,9 @@ TITLES = {"in_place": "in place"}
 
 OWNERS: dict[str, OwnersRule] = {rule: rule for rule in get_args(OwnersRule)}
 """By the name of a proposal's rule."""
+
+SEARCHED: Final = "searched"
+"""The rule of routes whose order, groups or owners follow from links alone (`crates/plan/src/found.rs`)."""
 
 GROUPS: dict[str, GroupRule] = {"two_level.rack": "racks", "two_level.host": "hosts"}
 """By the name under which an algorithm is measured."""
@@ -148,6 +160,7 @@ class Question:
             evaluations=evaluations,
             # A factor is of a whole bucket alone: nobody measured what parts of a variable take at once.
             splits=splits and self.correction is None,
+            searched=evaluations > 0,
         )
         return Solved(self, solution)
 
@@ -244,7 +257,7 @@ class Solved:
             chunk_bytes=route.chunk_bytes,
             rule=Rule(
                 order=self._order(route).rule,
-                groups=GROUPS.get(route.measured_as),
+                groups=None if route.rule == SEARCHED else GROUPS.get(route.measured_as),
                 owners=OWNERS.get(route.rule),
                 links=None if codec == "none" else self.question.links,
             ),
@@ -263,9 +276,10 @@ class Solved:
         )
 
     def _order(self, route: _native.PlanProposal) -> Order:
-        """Of several rules that end with the same ranks, the first."""
+        """Of several rules that end with the same ranks, the first; one that routes were searched for where none does."""
         ranks = tuple(rank for rank in route.order if rank < self.question.workers)
-        return next(each for each in self.question.orders if each.ranks == ranks)
+        known = (each for each in self.question.orders if each.ranks == ranks)
+        return next(known, Order(SEARCHED, SEARCHED, ranks))
 
     def _codec(self, route: _native.PlanProposal) -> Codec:
         shorter = [name for name, _ in self.question.codecs if name != "none"]
@@ -274,9 +288,9 @@ class Solved:
     def _mixed_title(self, buckets: list[tuple[list[_Slice], int]]) -> str:
         """The routes of all buckets, each once, behind their order; and whether variables are cut."""
         proposals = list(dict.fromkeys(proposal for _, proposal in buckets))
-        orders = {self._order(self.solution.proposals[each]).title for each in proposals}
+        orders = {self._titles[each][0] for each in proposals}
         if len(orders) == 1:
-            title = " + ".join(dict.fromkeys(self._route_title(each) for each in proposals))
+            title = " + ".join(dict.fromkeys(self._titles[each][1] for each in proposals))
             title = f"{orders.pop()} {title}"
         else:
             title = " + ".join(dict.fromkeys(self._title(each) for each in proposals))
@@ -284,7 +298,20 @@ class Solved:
         return f"{title} {'split' if cut else 'uneven'} buckets" if cut or len(proposals) == 1 else title
 
     def _title(self, proposal: int) -> str:
-        return f"{self._order(self.solution.proposals[proposal]).title} {self._route_title(proposal)}"
+        return " ".join(self._titles[proposal])
+
+    @cached_property
+    def _titles(self) -> list[tuple[str, str]]:
+        """By proposal: its order's and its route's title. Routes that were searched for differ in what no title says: they are
+        numbered."""
+        found: list[tuple[str, str]] = []
+        for at, proposal in enumerate(self.solution.proposals):
+            order, route = self._order(proposal).title, self._route_title(at)
+            numbered = map(f"{route} {{}}".format, count(2))
+            while (order, route) in found:
+                route = next(numbered)
+            found.append((order, route))
+        return found
 
     def _owners_title(self, proposal: int) -> str:
         """How many they are, or which one; and their rule where as many others have another one."""
@@ -314,7 +341,7 @@ class Solved:
             title = TITLES.get(name, name.replace("_", "-"))
         known = {each.measured_as for each in self.solution.proposals}
         # Two levels of racks are the usual ones: trunks carry less than with two levels of hosts.
-        if route.measured_as == "two_level.host" and "two_level.rack" in known:
+        if route.measured_as == "two_level.host" and "two_level.rack" in known and route.rule != SEARCHED:
             title += " of hosts"
         codec = self._codec(route)
         return title if codec == "none" else f"{title} {codec}"
@@ -343,9 +370,8 @@ def question_of(
     admitted = frozenset(
         name for entry in LIST for name in entry.measured_as if entry.proposed or name in measured
     )
-    places = placement(cluster, world)
-    names = [cluster.hosts[at].rack for at in places]
-    if helpers or len({cluster.hosts[at].bandwidth_bit_per_s for at in places}) > 1:
+    names = [cluster.hosts[at].rack for at in placement(cluster, world)]
+    if helpers or _uneven(cluster, world, graph):
         admitted |= {"owned"}
     if cluster.bandwidth_bit_per_s and graph.limits_connections:
         # A neighbour's path does not fill a host's link: what is sent to several at once does.
@@ -361,6 +387,12 @@ def question_of(
         correction=correction,
         workers=world - helpers,
     )
+
+
+def _uneven(cluster: Cluster, world: int, graph: LinkGraph) -> bool:
+    """Whether hosts or trunks have different rates, so that some can do more than others."""
+    trunks = {link.bit_per_s for link in graph.links if link.name in trunk_names(cluster)}
+    return len(set(rates_bit_per_s(cluster, world))) > 1 or len(trunks) > 1
 
 
 def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str], world: int) -> Iterator[Order]:

@@ -28,12 +28,12 @@ def links(
 
 
 def gap(step_s: float, bound_s: float | None) -> str:
-    """How far the plan is from the bound; nothing where there is none."""
+    """How far the plan is from what hosts and racks must send and receive at least; nothing where that is not known."""
     if bound_s is None:
         return ""
     if step_s <= bound_s * 1.0005:
-        return " No plan of these routes is faster."
-    return f" No plan of these routes takes less than {seconds(bound_s)}: at most {1 - bound_s / step_s:.1%} can be gained."
+        return " No plan is faster on these links."
+    return f" No plan takes less than {seconds(bound_s)} on these links: at most {1 - bound_s / step_s:.1%} can be gained."
 
 
 def by(tuning: Tuning | None, correction: Correction | None) -> str:

@@ -18,6 +18,7 @@ from hocket.artefacts.plan import (
     AllReduce,
     Bucket,
     Evidence,
+    Gathered,
     LinksRule,
     OrderRule,
     Owned,
@@ -26,6 +27,7 @@ from hocket.artefacts.plan import (
     Route,
 )
 from hocket.errors import UsageError
+from hocket.planning import rows
 from hocket.planning.buckets import with_codec
 from hocket.planning.links import link_graph
 from hocket.planning.order import (
@@ -56,7 +58,7 @@ class _Place:
         """None where the cluster is not known, or the order was searched for."""
         if rule == "given":
             return given_order(self.world)
-        if self.cluster is None or rule == "solved":
+        if self.cluster is None or rule in ("solved", "searched"):
             return None
         return (contiguous_order if rule == "rack by rack" else fast_first_order)(self.cluster, self.world)
 
@@ -120,6 +122,11 @@ def _bucket(bucket: Bucket, old: _Place, new: _Place) -> Bucket:
 
 def _order(bucket: Bucket, old: _Place, new: _Place) -> tuple[int, ...]:
     rule = _order_rule(bucket, old)
+    if rule == "searched":
+        raise UsageError(
+            f"the plan's order {list(bucket.order)} was searched for on the links of its own cluster: nobody knows that of "
+            f"{new.world}\n{HINT}"
+        )
     if rule is None:
         raise UsageError(
             f"the plan's order {list(bucket.order)} is neither as hosts are listed nor rack by rack: nobody knows that of "
@@ -144,7 +151,7 @@ def _order_rule(bucket: Bucket, old: _Place) -> OrderRule | None:
 def _solved(bucket: Bucket, new: _Place) -> tuple[int, ...]:
     """The order that the same search finds on the new cluster; a simpler one where it finds none that is faster."""
     cluster, route = new.cluster, bucket.route
-    if cluster is None or not cluster.latency_s or not isinstance(route, AllReduce):
+    if cluster is None or not cluster.latency_s or not isinstance(route, AllReduce | Gathered):
         raise UsageError(
             f"the plan's order {list(bucket.order)} is `solved` for measured latencies, which the cluster does not have\n"
             "hint: `hocket probe` measures them"
@@ -158,6 +165,8 @@ def _route(bucket: Bucket, order: tuple[int, ...], old: _Place, new: _Place) -> 
     route = bucket.route
     if isinstance(route, Owned):
         return _owned(bucket, route, order, new)
+    if isinstance(route, Gathered):
+        return msgspec.structs.replace(route, rows=rows.most(bucket, old.world, new.world))
     if not isinstance(route, AllReduce):
         raise UsageError(f"a bucket of the plan is `{name(route)}`: nobody knows that of {new.world}\n{HINT}")
     if route.algorithm == "parameter_server" and route.sizes[0] > new.world:

@@ -38,6 +38,15 @@ def rows_max(gradient: Gradient, world: int) -> int:
     return max(1, min(gradient.rows, int(most)))
 
 
+def most(bucket: Bucket, world: int, new_world: int) -> int:
+    """The rows of a bucket of a plan for `world` ranks, in one for `new_world`: by the same rule, or as many as somebody set."""
+    route = bucket.route
+    assert isinstance(route, Gathered)  # noqa: S101  # for the type checker: callers have looked
+    shape = bucket.elements // route.row_elements, route.row_elements
+    gradient = Gradient("", shape, bucket.dtype)
+    return rows_max(gradient, new_world) if route.rows == rows_max(gradient, world) else route.rows
+
+
 def route(gradient: Gradient, world: int, algorithm: str) -> Gathered:
     """Of one gradient."""
     return Gathered(
@@ -95,9 +104,9 @@ def with_rows(plan: Plan, gradients: Iterable[Gradient]) -> Plan:
     return msgspec.structs.replace(plan, buckets=(*kept, *rows))
 
 
-Class = tuple[int, tuple[float, float] | None]
-"""Of gradients, for the search: bytes of an element; and of one that may travel as rows, the share of rows that a rank touches and
-the bytes of one."""
+Class = tuple[int, tuple[float, float, bool] | None]
+"""Of gradients, for the search: bytes of an element; and of one that may travel as rows, the share of rows that a rank touches, the
+bytes of one, and whether they are added to a dense gradient."""
 
 
 def classes(gradients: Sequence[Profiled], world: int) -> tuple[list[Class], list[int]]:
@@ -105,7 +114,7 @@ def classes(gradients: Sequence[Profiled], world: int) -> tuple[list[Class], lis
 
     >>> words = Profiled(name="w", shape=(100, 4), dtype="f32", ready_s=0, needed_s=0, touched=3)
     >>> classes([words, Profiled(name="b", shape=(4,), dtype="f32", ready_s=0, needed_s=0)], 2)
-    ([(4, (0.03, 16.0)), (4, None)], [0, 1])
+    ([(4, (0.03, 16.0, True)), (4, None)], [0, 1])
     """
     found: list[Class] = []
     own: list[int] = []
@@ -119,7 +128,8 @@ def classes(gradients: Sequence[Profiled], world: int) -> tuple[list[Class], lis
             continue
         touched = rows_max(each, world) if each.touched is None else each.touched
         own.append(len(found))
-        found.append((each.item_bytes, (min(1.0, max(1, touched) / each.rows), each.bytes / each.rows)))
+        density = min(1.0, max(1, touched) / each.rows)
+        found.append((each.item_bytes, (density, each.bytes / each.rows, not each.sparse)))
     return found, own
 
 
@@ -146,20 +156,23 @@ def as_touched(plan: Plan, profile: Profile) -> Plan:
     return msgspec.structs.replace(plan, buckets=tuple(map(bounded, plan.buckets)))
 
 
-Exchange = AllReduce | _native.Owned | tuple[str, float, float]
-"""What the cost model knows a route by; of rows: algorithm, share of all rows that a rank touches, bytes of one."""
+Exchange = AllReduce | _native.Owned | tuple[str, float, float, bool]
+"""What the cost model knows a route by; of rows: algorithm, share of all rows that a rank touches, bytes of one, and whether they
+are added to a dense gradient."""
 
 
-def exchange(bucket: Bucket, workers: Collection[int] | None, touched: Mapping[str, int | None]) -> Exchange:
-    """`touched`: rows of a step by gradient, where somebody has looked; else as many as the plan lets travel. UsageError as
-    `routes.by`."""
+def exchange(bucket: Bucket, workers: Collection[int] | None, known: Mapping[str, Profiled]) -> Exchange:
+    """`known`: gradients by name. One of which nobody has counted the rows of a step has as many as the plan lets travel; one
+    that is not known is dense. UsageError as `routes.by`."""
     route = bucket.route
     if not isinstance(route, Gathered):
         return by(bucket, workers)
     rows = bucket.elements // route.row_elements
-    seen = touched.get(bucket.parts[0].variable) if bucket.parts else None
+    gradient = known.get(bucket.parts[0].variable) if bucket.parts else None
+    seen = None if gradient is None else gradient.touched
     density = min(1.0, max(1, route.rows if seen is None else seen) / rows)
-    return route.algorithm, density, float(route.row_elements * ITEM_BYTES[bucket.dtype])
+    row_bytes = float(route.row_elements * ITEM_BYTES[bucket.dtype])
+    return route.algorithm, density, row_bytes, gradient is None or not gradient.sparse
 
 
 def sent(bucket: Bucket, counts: Sequence[int]) -> dict[Pair, int]:

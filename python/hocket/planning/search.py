@@ -13,16 +13,17 @@ first candidate wins; candidates are sorted simplest first.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Candidate, Evidence, Plan
+from hocket.artefacts.plan import Candidate, Evidence, Owned, Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import EXACT, Promise
 from hocket.artefacts.tuning import Tuning
@@ -34,6 +35,9 @@ SPLIT_WORTH = 0.98
 """As in `crates/plan/src/search.rs`."""
 EQUAL_S = 1e-6
 """Predictions that differ by less are equal."""
+
+WITHOUT_OWNERS = "no owners"
+"""The name and the label of the fastest plan that has none."""
 
 EVALUATIONS = 20_000
 """Budget beyond the plans that a search starts from, and as much again where cutting variables could pay."""
@@ -87,7 +91,11 @@ def considered(
     found = solved.plan()
     ruled = builders.built(question)
     # The search begins with plans like some builders'; of those, the builders' own are listed.
-    built = (*ruled, *((name, plan) for name, plan in solved.built() if name not in builders.BUILDERS))
+    built = (
+        *ruled,
+        *((name, plan) for name, plan in solved.built() if name not in builders.BUILDERS),
+        *_without_owners(question, found),
+    )
     made_from = {"cluster": cluster, "profile": profile, "tuning": tuning}
     return Considered(
         question=question,
@@ -98,6 +106,15 @@ def considered(
         digests={kind: digest(each) for kind, each in made_from.items() if each is not None},
         by=reason.by(tuning, question.correction),
     )
+
+
+def _without_owners(question: Question, found: Plan) -> Iterator[tuple[str, Plan]]:
+    """The fastest plan without owners, where the fastest one has some: of their queues, only a simulation knows."""
+    if not any(isinstance(bucket.route, Owned) for bucket in found.buckets):
+        return
+    admitted = question.admitted - {"owned"}
+    plan = dataclasses.replace(question, admitted=admitted).solved(EVALUATIONS).plan()
+    yield WITHOUT_OWNERS, msgspec.structs.replace(plan, label=f"{plan.label}, {WITHOUT_OWNERS}")
 
 
 def candidates(
@@ -178,8 +195,8 @@ class Considered:
         listed = [*self.uniform, *beaten]
         if all(each.label != chosen.label for each in listed):
             listed.append(chosen)
-        # The bound is of the routes that the search may take; a builder's plan may take others.
-        least_s = self.solved.solution.bound_s
+        # A plan that promises less than was asked for may send fewer bytes.
+        least_s = self.solved.solution.least_s
         bound_s = least_s if least_s <= chosen.predicted_step_s + EQUAL_S else None
         scored = self.question.predicted
         others = [(each, scored(each)) for each in (self.uniform[0], max(listed, key=_predicted_s))]

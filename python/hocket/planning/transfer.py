@@ -18,12 +18,13 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.experience import Experience, Job
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Owned, Plan
+from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Gathered, Owned, Plan
 from hocket.artefacts.profile import Gradient as ProfiledGradient
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.artefacts.tuning import NetworkShape
 from hocket.errors import UsageError
+from hocket.planning import rows
 from hocket.planning.buckets import bucket_of, sizes_of
 from hocket.planning.learned import Trial, learned
 from hocket.planning.links import LinkGraph, link_graph
@@ -106,6 +107,7 @@ def brought(plan: Plan, made_for: Cluster | None, cluster: Cluster, world: int, 
     moved = rescaled(plan, world, cluster, made_for=made_for, hosts=hosts)
     if _variables(moved) != {each.name: each.elements for each in profile.gradients}:
         moved = _of_model(moved, profile)
+    moved = rows.with_rows(moved, profile.gradients)
     chunk = chunk_bytes(link_graph(cluster, world).slowest_bit_per_s)
     buckets = tuple(
         msgspec.structs.replace(each, chunk_bytes=chunk) if _in_chunks(each.route) else each
@@ -115,16 +117,20 @@ def brought(plan: Plan, made_for: Cluster | None, cluster: Cluster, world: int, 
 
 
 def _of_model(plan: Plan, profile: Profile) -> Plan:
-    """All gradients of a model by the route of most of the plan's bytes, in buckets of its usual size."""
+    """All gradients of a model by the route of most of the plan's bytes, in buckets of its usual size. Which of them travel as rows
+    is the model's, not the plan's: those of a plan that has nothing else go by a ring."""
     carried: dict[bytes, float] = {}
     templates: dict[bytes, Bucket] = {}
-    for each in plan.buckets:
+    reduced = [each for each in plan.buckets if not isinstance(each.route, Gathered)]
+    ring = AllReduce(algorithm="ring")
+    plain = reduced or [msgspec.structs.replace(each, route=ring) for each in plan.buckets]
+    for each in plain:
         template = msgspec.structs.replace(each, parts=(), elements=0, dtype="", priority=0)
         key = msgspec.json.encode(template)
         templates[key] = template
         carried[key] = carried.get(key, 0.0) + each.elements * ITEM_BYTES[each.dtype]
     template = templates[max(carried, key=lambda key: carried[key])]
-    size_bytes = max(each.elements * ITEM_BYTES[each.dtype] for each in plan.buckets)
+    size_bytes = max(each.elements * ITEM_BYTES[each.dtype] for each in plain)
     gradients = [Gradient(each.name, each.shape, each.dtype) for each in reversed(profile.gradients)]
     buckets = tuple(
         bucket_of([(each, 0, each.elements) for each in own], template, priority)
@@ -134,11 +140,27 @@ def _of_model(plan: Plan, profile: Profile) -> Plan:
 
 
 def model_of(plan: Plan) -> Profile:
-    """A neutral profile of the plan's own variables, as if flat: what is known where no profile is given."""
-    dtypes = {name: each.dtype for each in plan.buckets for name in each.variables}
-    return neutral_profile(
-        ProfiledGradient(name=name, shape=(elements,), dtype=dtypes[name], ready_s=0.0, needed_s=0.0)
-        for name, elements in _variables(plan).items()
+    """A neutral profile of the plan's own variables, as if flat, or in the rows in which they travel: what is known where none
+    is given."""
+    of = {name: each for each in plan.buckets for name in each.variables}
+    return neutral_profile(_gradient(name, elements, of[name]) for name, elements in _variables(plan).items())
+
+
+def _gradient(name: str, elements: int, bucket: Bucket) -> ProfiledGradient:
+    route = bucket.route
+    gathered = isinstance(route, Gathered)
+    shape = (
+        (elements // route.row_elements, route.row_elements) if isinstance(route, Gathered) else (elements,)
+    )
+    touched = route.rows if isinstance(route, Gathered) else None
+    return ProfiledGradient(
+        name=name,
+        shape=shape,
+        dtype=bucket.dtype,
+        ready_s=0.0,
+        needed_s=0.0,
+        touched=touched,
+        sparse=gathered,
     )
 
 

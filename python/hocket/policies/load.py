@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from hocket.errors import PolicyError, UsageError
 from hocket.policies import READY_MADE
+from hocket.policy import declared
 from hocket.policy.policy import Policy
 
 
@@ -21,8 +23,7 @@ def load(name: str) -> Policy:
     if name in READY_MADE:
         return READY_MADE[name]()
     path, _, wanted = name.partition(":")
-    if not path.endswith(".py"):
-        raise UsageError(f"there is no policy `{name}`\nhint: {', '.join(READY_MADE)}, or FILE.py[:CLASS]")
+    _source(name, path)
     defined = _policies(Path(path))
     if not defined:
         raise UsageError(f"{path} defines no policy\nhint: a class that inherits from hocket.Policy")
@@ -30,15 +31,49 @@ def load(name: str) -> Policy:
     if len(found) != 1:
         raise UsageError(f"{path}: which policy? There are: {', '.join(defined)}\nhint: write {path}:CLASS")
     try:
-        return defined[found[0]]()
+        policy = defined[found[0]]()
     except Exception as error:
         raise PolicyError(f"{path}: {found[0]}() raised {type(error).__name__}: {error}") from error
+    declared.check(policy)
+    return policy
+
+
+def look(name: str) -> None:
+    """Whether there is such a policy, as far as that can be told without running its file, which may need what only ranks have.
+
+    UsageError: there is none. PolicyError: its file is no Python.
+    """
+    if name in READY_MADE:
+        return
+    path, _, wanted = name.partition(":")
+    source = _source(name, path)
+    try:
+        tree = ast.parse(source, path)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        raise PolicyError(
+            f"{path} cannot be loaded: it is no Python: {error}", file=path, line=line
+        ) from None
+    classes = {each.name for each in ast.walk(tree) if isinstance(each, ast.ClassDef)}
+    if not classes:
+        raise UsageError(f"{path} defines no policy\nhint: a class that inherits from hocket.Policy")
+    if wanted and wanted not in classes:
+        raise UsageError(f"{path} has no class {wanted}\nhint: it has {', '.join(sorted(classes))}")
+
+
+def _source(name: str, path: str) -> bytes:
+    if not path.endswith(".py"):
+        raise UsageError(f"there is no policy `{name}`\nhint: {', '.join(READY_MADE)}, or FILE.py[:CLASS]")
+    if not Path(path).is_file():
+        raise UsageError(f"there is no policy file {path}")
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"policy file {path} cannot be read: {error.strerror}") from None
 
 
 def _policies(path: Path) -> dict[str, type[Policy]]:
     """Policies defined in a file, by class name."""
-    if not path.is_file():
-        raise UsageError(f"there is no policy file {path}")
     name = f"hocket_policy_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

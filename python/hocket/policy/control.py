@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from hocket.policy.declared import is_value
 from hocket.policy.observed import agree, window_mean
 from hocket.policy.policy import Value
 from hocket.policy.topology import Topology
@@ -143,4 +144,9 @@ class Control:
         unknown = next((name for name in changes if name not in self._agreed), None)
         if unknown is not None:
             raise KeyError(f"`{unknown}` is no agreed value; declare it in the policy's `parameters`")
+        wrong = next((name for name, value in changes.items() if not is_value(value)), None)
+        if wrong is not None:
+            raise TypeError(
+                f"`{wrong}` cannot become {changes[wrong]!r}: ranks agree on an int, a finite float, a str or a bool"
+            )
         self._exchange.propose(changes)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hocket import extras
 from hocket.errors import UsageError
 from hocket.policy import sources
 
@@ -161,9 +162,9 @@ def _known_types(dtypes: Sequence[str]) -> None:
 
 def _numba(function: Callable[..., None], inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     try:
-        numba: Any = importlib.import_module("numba")  # optional: pip install 'hocket[kernels]'
+        numba: Any = importlib.import_module("numba")  # of the extra `kernels`
     except ImportError:
-        raise UsageError("kernels in Python need numba\nhint: pip install 'hocket[kernels]'") from None
+        raise extras.missing("numba", "a kernel in Python") from None
     arity = len(inspect.signature(function).parameters)
     if arity != len(inputs) + len(outputs) + 1:
         raise UsageError(

@@ -16,7 +16,7 @@ from hocket.artefacts import shipped
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PolicyError, ProgramError
-from hocket.policy import handles
+from hocket.policy import declared, handles
 from hocket.policy.bucketing import Bucket, Gradient, bucketed
 from hocket.policy.context import Context, settle
 from hocket.policy.frozen import frozen
@@ -55,7 +55,11 @@ class TraceContext:
         snapshot: Snapshot = (),
         tuning: Tuning | None = None,
     ) -> TraceContext:
-        """A context; the defaults are the policy's own parameters and the tuning that comes with Hocket."""
+        """A context; the defaults are the policy's own parameters and the tuning that comes with Hocket.
+
+        PolicyError: the policy declares what cannot be meant.
+        """
+        declared.check(policy)
         values = {**DEFAULTS, **policy.parameters, **(agreed or {})}
         return cls(
             topology, values, snapshot or [{} for _ in range(topology.world)], tuning or shipped.tuning()

@@ -81,7 +81,7 @@ def _known(firsts: Sequence[Member], settings: Settings) -> Cluster:
 
     try:
         # The trace is of training.
-        begin(job, _look, (), dataclasses.replace(settings, trace=None))
+        begin(job, _look, (), dataclasses.replace(settings, trace=None, trace_steps=None, trace_bytes=None))
         Watch(job, take).until_the_end()
     except PeerError as error:
         # These are not the job's ranks.

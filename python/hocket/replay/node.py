@@ -12,8 +12,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import msgspec
-
+from hocket import typed
 from hocket.errors import PeerError
 from hocket.launch.rendezvous import join
 from hocket.replay.mesh import Mesh
@@ -25,7 +24,7 @@ def main() -> None:
     """Rank 0 writes `steps.json` into the directory: seconds of each iteration, repetition after repetition."""
     directory, repeat = Path(sys.argv[1]), int(sys.argv[2])
     settings = Settings.from_environment()
-    traffic = msgspec.json.decode((directory / "traffic.json").read_bytes(), type=Traffic)
+    traffic = typed.of_json((directory / "traffic.json").read_bytes(), Traffic)
     with join(settings) as job:
         mesh = Mesh(job, "mesh")
         node = Node(mesh, job.rank, traffic.messages, settings.timeout_s)

@@ -39,7 +39,7 @@ def of_records(trace: Trace | Recording) -> Traffic:
         source, to, program, instance, _ = unmatched[0]
         raise ArtefactError(
             f"{len(unmatched)} messages have one end only, such as one from rank {source} to rank {to} of program {program}, "
-            f"launch {instance}\nhint: records were dropped, or a rank's file is cut off"
+            f"launch {instance}\n{_hint(trace)}"
         )
     order = sorted(sent, key=lambda key: (sent[key][0], key))
     number = {key: at for at, key in enumerate(order)}
@@ -72,6 +72,14 @@ def of_records(trace: Trace | Recording) -> Traffic:
     whole = [message for message in made if message is not None] + moments
     times_s = [received[key][1] * NS for key in order] + [0.0] * len(moments)
     return traffic(trace.run.hosts, trace.run.world, whole, times_s)
+
+
+def _hint(trace: Trace | Recording) -> str:
+    if isinstance(trace, Trace):
+        for rank in range(trace.run.world):
+            if trace.extent(rank).end == "full":
+                return f"hint: the file of rank {rank} was full too soon: give more --trace-bytes, or record fewer steps"
+    return "hint: records were dropped, or a rank's file is cut off"
 
 
 def _by_id(everyone: list[Records], kind: Kind) -> dict[MessageId, tuple[int, ...]]:

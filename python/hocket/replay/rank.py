@@ -7,8 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
-
+from hocket import typed
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.launch.rendezvous import join
 from hocket.planning.compile import programs, votes_program
@@ -20,7 +19,7 @@ def main() -> None:
     """Rank 0 writes `steps.json` into the directory: the slowest rank's seconds of each step."""
     directory, repeat = Path(sys.argv[1]), int(sys.argv[2])
     settings = Settings.from_environment()
-    recorded = msgspec.json.decode((directory / "schedule.json").read_bytes(), type=Schedule)
+    recorded = typed.of_json((directory / "schedule.json").read_bytes(), Schedule)
     with join(settings) as job:
         engine = job.engine()
         meeting = engine.load(

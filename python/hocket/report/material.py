@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, structs
 
+from hocket import typed
 from hocket.artefacts import trace
 from hocket.artefacts.change import Change
+from hocket.artefacts.decoding import MALFORMED, why
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.plan import Candidate
 from hocket.artefacts.trace import RUN_FILE, RankRecords, RunInfo, metrics_file, records_file
@@ -175,7 +176,8 @@ def _not_whole(name: str, own: RankRecords) -> list[str]:
     notes = []
     if own.truncated:
         notes.append(f"{name} is truncated: its {len(own.records)} whole records are shown.")
-    if own.dropped:
+    notes += [f"{name} {limit}." for limit in own.limits]
+    if own.dropped and own.end == "whole":
         notes.append(f"{name}: {own.dropped} records did not fit the recorder's buffer and are missing.")
     return notes
 
@@ -194,8 +196,8 @@ def _metrics(path: Path, notes: list[str]) -> tuple[dict[str, Any], ...]:
     rows = []
     for position, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            rows.append(msgspec.json.decode(line.replace(b"NaN", b"null"), type=dict[str, Any]))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            rows.append(typed.of_json(line.replace(b"NaN", b"null"), dict[str, Any]))
+        except MALFORMED:
             notes.append(
                 f"{path.name}: line {position} is not whole; the {len(rows)} steps before it are shown."
             )
@@ -207,10 +209,12 @@ def _comparison(path: Path) -> Comparison | None:
     if not path.exists():
         return None
     try:
-        read = msgspec.json.decode(path.read_bytes(), type=Comparison)
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        read = typed.of_json(path.read_bytes(), Comparison)
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
+    except MALFORMED as error:
         raise ArtefactError(
-            f"{path} is not a comparison: {error}\nhint: remove it, or run the comparison again"
+            f"{path} is not a comparison: {why(error)}\nhint: remove it, or run the comparison again"
         ) from None
     strategies = (structs.replace(s, label=clipped(s.label, NAME_CHARACTERS_MAX)) for s in read.strategies)
     metric_name = clipped(read.metric_name, NAME_CHARACTERS_MAX)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from hocket._native import CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE
-
-COPY_S_PER_BYTE = 0.10e-9
-"""Engine time per byte that is scaled or inspected: two streams at 20 GB/s."""
+from hocket._native import CAST_S_PER_BYTE, COPY_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE
 
 
 class Costs(Struct, frozen=True, kw_only=True):
-    """Engine time of a rank: per message on each side, and per byte of full-width elements.
+    """Engine time of a rank: per message on each side, and per byte of full-width elements; `socket_s_per_byte`: per byte between
+    hosts, on each side, while bytes move.
 
     `rendezvous`: data flows once its receive is posted, as in the native executor; otherwise at once.
     """
@@ -24,9 +22,10 @@ class Costs(Struct, frozen=True, kw_only=True):
     reduce_s_per_byte: float = REDUCE_S_PER_BYTE
     cast_s_per_byte: float = CAST_S_PER_BYTE
     copy_s_per_byte: float = COPY_S_PER_BYTE
+    socket_s_per_byte: float = TCP_S_PER_BYTE
     rendezvous: bool = True
 
-    def native(self) -> tuple[float, float, float, float, float, bool]:
+    def native(self) -> tuple[float, float, float, float, float, float, bool]:
         """The arguments for the flow engine."""
         return (
             self.send_s,
@@ -34,6 +33,7 @@ class Costs(Struct, frozen=True, kw_only=True):
             self.reduce_s_per_byte,
             self.cast_s_per_byte,
             self.copy_s_per_byte,
+            self.socket_s_per_byte,
             self.rendezvous,
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from hocket import _native
-from hocket.artefacts.plan import AllReduce, Bucket, Plan, Rule
+from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Plan, Rule
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planning.compile import unverified
@@ -39,9 +39,13 @@ class Prepared:
     place: list[int]
 
     @classmethod
-    def of(cls, plan: Plan) -> Prepared:
-        """The parts of a simulation that do not depend on the network."""
-        return cls(*_programs(plan))
+    def of(cls, plan: Plan, profile: Profile | None = None) -> Prepared:
+        """The parts of a simulation that do not depend on the network. `profile` tells how many rows a step touches, and which
+        gradients are sparse: their rows are not added up to a table."""
+        if profile is None:
+            return cls(*_programs(plan, frozenset()))
+        sparse = frozenset(each.name for each in profile.gradients if each.sparse)
+        return cls(*_programs(as_touched(plan, profile), sparse))
 
     def on(
         self, network: Network, costs: Costs
@@ -78,7 +82,7 @@ def predict(
             "the flow engine sees a host's cards as one link, and buckets of the plan use some of them alone\n"
             "hint: the closed form tells cards apart: --fidelity closed-form"
         )
-    prepared = prepared or Prepared.of(as_touched(plan, profile))
+    prepared = prepared or Prepared.of(plan, profile)
     native, compiled = prepared.on(network, costs)
     steps = timelines.iterations(plan.schedule, steps)
     job = timelines.job(
@@ -110,8 +114,8 @@ def _pace(plan: Plan, conditions: Conditions) -> list[float]:
     return [slow.get(rank, 1.0) if rank in plan.workers else 0.0 for rank in range(plan.world)]
 
 
-def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
-    """Programs, each once, and each bucket's program: similar buckets share one.
+def _programs(plan: Plan, sparse: frozenset[str]) -> tuple[list[_native.Program], list[int]]:
+    """Programs, each once, and each bucket's program: similar buckets share one. `sparse`: names of sparse gradients.
 
     An all-reduce in place has no messages: it runs as `direct`, which moves the same bytes through the host's memory.
     """
@@ -120,10 +124,12 @@ def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
     programs: list[_native.Program] = []
     place = []
     for index, bucket in enumerate(plan.buckets):
-        key = msgspec.json.encode(msgspec.structs.replace(bucket, parts=(), priority=0, rule=Rule()))
+        table = sparse.isdisjoint(bucket.variables)
+        alike = msgspec.structs.replace(bucket, parts=(), priority=0, rule=Rule())
+        key = msgspec.json.encode((alike, table or not isinstance(bucket.route, Gathered)))
         if key not in found:
             found[key] = len(programs)
-            programs.append(unverified(index, plan))
+            programs.append(unverified(index, plan, table=table))
         place.append(found[key])
     return programs, place
 

@@ -17,7 +17,7 @@ from hocket.artefacts.network import (
     WITHIN_HOST_BIT_PER_S,
     WITHIN_HOST_LATENCY_S,
     Link,
-    trunk_name,
+    trunk_names,
 )
 from hocket.errors import UsageError
 from hocket.launch.testbed.wiring import QUEUE_MS, burst_bytes
@@ -77,7 +77,7 @@ class Network:
             (link.name, link.bit_per_s / BITS, burst, share, queue_s)
             for link, burst, share, queue_s in zip(self.links, bursts, incast, queues, strict=True)
         ]
-        return SimulatedNetwork(links, routes)
+        return SimulatedNetwork(links, routes, self.hosts)
 
 
 def from_cluster(
@@ -95,7 +95,7 @@ def from_cluster(
     ((2, 3), 0.0001)
     """
     graph = link_graph(cluster, world)
-    trunks = {trunk_name(rack.name, side) for rack in cluster.racks for side in ("out", "in")}
+    trunks = trunk_names(cluster)
     memory = {f"memory of {host.name}" for host in cluster.hosts}
     bursts = [0.0 if link.name in memory else float(burst_bytes(link.bit_per_s)) for link in graph.links]
     return Network(

@@ -86,7 +86,7 @@ class _Search:
         self, plan: Plan, cluster: Cluster, profile: Profile, progress: Progress | None, evaluations: int
     ) -> None:
         self._plan, self._cluster, self._profile = plan, cluster, profile
-        self._prepared = Prepared.of(plan)
+        self._prepared = Prepared.of(plan, profile)
         self._progress, self._evaluations = progress, evaluations
         self.done = 0
 

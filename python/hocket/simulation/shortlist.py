@@ -15,7 +15,7 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import AllReduce, Plan, Sensitivity
+from hocket.artefacts.plan import AllReduce, Plan, Route, Sensitivity
 from hocket.artefacts.profile import Profile
 from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
@@ -28,6 +28,9 @@ PLANS_MAX = 64
 """That are simulated."""
 WITHIN = 1.05
 """Of the shortest prediction: the closed form's median error is 3 % (`hocket.planning.cost`)."""
+OTHERS_WITHIN, OTHERS_MAX = 1.3, 12
+"""Plans of other routes that are simulated, too, although they are predicted to take longer: of owners' queues, predictions know
+nothing."""
 MESSAGES_MAX = 1_000_000
 """Of all simulated plans together: some seconds."""
 FASTER = 0.99
@@ -97,7 +100,20 @@ def _near(considered: Considered, simple: Plan) -> list[Plan]:
     best = considered.best
     near = [each for each in considered.fastest if each.predicted_step_s <= WITHIN * best.predicted_step_s]
     first = [best] if best == simple else [best, simple]
-    return [*first, *(each for each in near if each not in first)][:PLANS_MAX]
+    others = _different(considered.fastest, OTHERS_WITHIN * best.predicted_step_s)
+    found = {each.buckets: each for each in first}
+    for each in (*others[:OTHERS_MAX], *near):
+        found.setdefault(each.buckets, each)
+    return list(found.values())[:PLANS_MAX]
+
+
+def _different(plans: Sequence[Plan], within_s: float) -> list[Plan]:
+    """The first of those with the same routes, whatever their buckets."""
+    found: dict[frozenset[tuple[Route, tuple[int, ...]]], Plan] = {}
+    for plan in plans:
+        if plan.predicted_step_s <= within_s:
+            found.setdefault(frozenset((each.route, each.order) for each in plan.buckets), plan)
+    return list(found.values())
 
 
 def _simulated(plans: Sequence[Plan], cluster: Cluster, profile: Profile, tasks: Tasks) -> list[float]:

@@ -1,8 +1,8 @@
 """The SimGrid fidelity: the same plan, costs and links in an independent engine, to check the flow engine itself.
 
 SimGrid runs in a process of its own (`simgrid_job.py`), with this Python or with Debian's packages, and only when this
-fidelity is requested. Its links are ideal: no incast, no queues, no bursts of token buckets, no jitter; a message takes
-about a thousand times as long to simulate as in the flow engine.
+fidelity is requested. Its links are ideal: no incast, no queues, no bursts of token buckets, no jitter, and sockets that take
+no time of ranks. A message takes about a thousand times as long to simulate as in the flow engine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import SimulationError, UsageError
-from hocket.planning.rows import as_touched
 from hocket.simulation import flow, timelines
 from hocket.simulation.conditions import Costs
 from hocket.simulation.networks import BITS, Network
@@ -59,7 +58,7 @@ def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | No
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
     timelines.refuse_turns(plan.schedule, "SimGrid runs")
-    prepared = flow.Prepared.of(as_touched(plan, profile))
+    prepared = flow.Prepared.of(plan, profile)
     ready_s = flow.computation(plan, profile).ready_s
     programs, place = prepared.programs, prepared.place
     launches: list[dict[str, Any]] = [
@@ -176,8 +175,10 @@ def _work(
             "cost_s": (costs.send_s if op == "send" else costs.receive_s) + cast_s + reduce_s,
         }
     if op == "call":
-        total = sum(size_bytes(where) for where in (*fields["inputs"], *fields["outputs"]))
-        return {"kind": "compute", "cost_s": costs.copy_s_per_byte * total}
+        taken, made = (sum(map(size_bytes, fields[each])) for each in ("inputs", "outputs"))
+        if fields["kernel"].startswith("scatter_add"):
+            return {"kind": "compute", "cost_s": costs.reduce_s_per_byte * taken}
+        return {"kind": "compute", "cost_s": costs.copy_s_per_byte * (taken + made)}
     if op == "cast" or fields.get("round") is not None:
         per_byte = costs.cast_s_per_byte
     elif op == "reduce":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import torch
@@ -11,96 +11,128 @@ from hocket import _native
 
 ALIGNMENT_BYTES = 16
 
+Allocate = Callable[[int], _native.Memory]
+
 
 @dataclass(frozen=True)
 class Place:
-    """A buffer's properties on which ranks must agree, and its place in the memory that is sent."""
+    """A buffer's properties on which ranks must agree, and its place in the memory that is sent. No checkpoint has one that is
+    `temporary`."""
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
+    temporary: bool
 
     def __str__(self) -> str:
         """Shape and dtype."""
         return f"{list(self.shape)} of {str(self.dtype).removeprefix('torch.')}"
 
 
+@dataclass(frozen=True)
+class Current:
+    """A model's buffers now, in the order of their places. None: a temporary one that does not fit its place any more. `settled`:
+    there is no such one, and no new one."""
+
+    tensors: Sequence[torch.Tensor | None]
+    settled: bool
+
+
 class Mirror:
     """Bytes of all buffers, as they were last sent or received: live ones first, then those that never changed.
 
     `memory` is what travels; `live_count` buffers, in its first `live_bytes`, may change. `current` are a model's buffers now.
+
+    Temporary buffers, such as caches, are made again by the model, and on each rank for its own data. One that fits its place no
+    more is passed over until ranks meet. Those that differ have no place from then on: ranks have them `apart`.
     """
 
-    def __init__(self, model: torch.nn.Module, live: Collection[str], memory: _native.Memory) -> None:
-        """Lays out the model's buffers, with their contents now, in `memory` of as many bytes."""
-        named = named_buffers(model)
+    def __init__(self, model: torch.nn.Module, live: Set[str], apart: Set[str], allocate: Allocate) -> None:
+        """Lays out the model's buffers, with their contents now."""
+        named = {name: each for name, each in named_buffers(model).items() if name not in apart}
         order = sorted(named, key=lambda name: name not in live)
         tensors = [named[name] for name in order]
         ends = list(itertools.accumulate(map(_padded, tensors)))
-        self.places = places_of({name: named[name] for name in order})
+        self.places = places_of(model, {name: named[name] for name in order})
         self.live_count = sum(place.name in live for place in self.places)
         self.live_bytes = ends[self.live_count - 1] if self.live_count else 0
-        self.memory = memory
-        self.bytes = torch.frombuffer(memory, dtype=torch.uint8).zero_()
+        self.size_bytes = ends[-1] if ends else 0
+        # There is no memory of no bytes.
+        self.memory = allocate(max(self.size_bytes, ALIGNMENT_BYTES))
+        self.bytes = torch.frombuffer(self.memory, dtype=torch.uint8).zero_()
         self._views = _views(self.bytes, ends, tensors)
-        self._now = torch.zeros(ends[-1], dtype=torch.uint8)
+        self._now = torch.zeros_like(self.bytes)
         self._now_views = _views(self._now, ends, tensors)
-        modules = {id(each): name for name, each in model.named_modules()}
         owners = {
-            ".".join(filter(None, (modules[id(module)], key))): (module, key)
-            for module in model.modules()
-            for key in module._buffers
+            _joined(path, key): (module, key)
+            for path, module in model.named_modules()
+            for key in _keys(module)
         }
         self._owners = [owners[name] for name in order]
+        self._modules: list[tuple[torch.nn.Module, frozenset[str], frozenset[str]]] = []
+        """Of those with buffers: the keys of which have a place, and of which are apart."""
+        self._bare: list[torch.nn.Module] = []
+        for path, module in model.named_modules():
+            without = frozenset(key for of, _, key in (each.rpartition(".") for each in apart) if of == path)
+            if without or len(module._buffers):
+                self._modules.append((module, _keys(module) - without, without))
+            else:
+                self._bare.append(module)
         self._seen = [(each, each._version) for each in tensors]
-        self._counts = [
-            (module, sum(each is not None for each in module._buffers.values()))
-            for module in model.modules()
-            if module._buffers
-        ]
         self.put(tensors)
+        self._now.copy_(self.bytes)
 
     @property
     def live(self) -> frozenset[str]:
         """Names of buffers that may change."""
         return frozenset(place.name for place in self.places[: self.live_count])
 
-    def current(self) -> list[torch.Tensor] | None:
-        """The buffers as sent, maybe reassigned; None if others were added or removed, or changed shape or type."""
-        for module, count in self._counts:
-            if sum(each is not None for each in module._buffers.values()) != count:
-                return None
-        found = []
-        for (module, key), view in zip(self._owners, self._views, strict=True):
-            each = module._buffers.get(key)
+    def current(self) -> Current | None:
+        """As they are now, maybe reassigned; None: others than temporary ones were added or removed, or changed shape or type."""
+        settled = True
+        grown = ((module, _NOTHING, _NOTHING) for module in self._bare if len(module._buffers))
+        for module, keys, without in itertools.chain(self._modules, grown):
+            other = (_keys(module) - without) ^ keys
+            if other:
+                settled = False
+                if other - _temporary(module):
+                    return None
+        found: list[torch.Tensor | None] = []
+        for (module, key), view, place in zip(self._owners, self._views, self.places, strict=True):
+            # A TorchScript module's buffers can do no more.
+            each = module._buffers[key] if key in module._buffers else None  # noqa: SIM401
             if each is None or each.shape != view.shape or each.dtype != view.dtype:
-                return None
+                if not place.temporary:
+                    return None
+                settled, each = False, None
             found.append(each)
-        return found
+        return Current(found, settled)
 
-    def put(self, current: Sequence[torch.Tensor], *, live: bool = False) -> None:
+    def put(self, current: Sequence[torch.Tensor | None], *, live: bool = False) -> None:
         """The buffers' contents, or those of live ones alone, into memory."""
         count = self.live_count if live else len(self._views)
         _copy(self._views[:count], current[:count])
 
-    def holds(self, current: Sequence[torch.Tensor]) -> bool:
+    def holds(self, current: Sequence[torch.Tensor | None]) -> bool:
         """Whether memory has the contents of these buffers, byte by byte: a NaN that was sent counts as equal."""
         _copy(self._now_views, current)
         return torch.equal(self._now, self.bytes)
 
-    def changed(self, named: dict[str, torch.Tensor]) -> list[str]:
+    def changed(self, model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> list[str]:
         """Names of buffers whose contents are not those in memory, or that have no place there."""
         known = dict(zip(self.places, self._views, strict=True))
         return [
             place.name
-            for place in places_of(named)
+            for place in places_of(model, named)
             if place not in known or not _same(known[place], named[place.name])
         ]
 
-    def take(self, current: Sequence[torch.Tensor]) -> None:
+    def take(self, current: Sequence[torch.Tensor | None]) -> None:
         """Copy what memory has into buffers that differ."""
         _copy(self._now_views, current)
         for at, (view, now, tensor) in enumerate(zip(self._views, self._now_views, current, strict=True)):
+            if tensor is None:
+                continue
             before, version = self._seen[at]
             if not _same(view, now):
                 module, key = self._owners[at]
@@ -117,12 +149,7 @@ class Mirror:
             self._seen[at] = tensor, tensor._version
 
 
-def mirror(
-    model: torch.nn.Module, live: Collection[str], allocate: Callable[[int], _native.Memory]
-) -> Mirror | None:
-    """Of all buffers of the model, with `live` first; None: there are none, or they have no bytes."""
-    size_bytes = sum(map(_padded, named_buffers(model).values()))
-    return Mirror(model, live, allocate(size_bytes)) if size_bytes else None
+_NOTHING: frozenset[str] = frozenset()
 
 
 def named_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -130,9 +157,24 @@ def named_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict(type(model).named_buffers(model))
 
 
-def places_of(named: dict[str, torch.Tensor]) -> list[Place]:
-    """Of buffers by name."""
-    return [Place(name, tuple(each.shape), each.dtype) for name, each in named.items()]
+def places_of(model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> list[Place]:
+    """Of some of its buffers by name."""
+    temporary = {_joined(path, key) for path, module in model.named_modules() for key in _temporary(module)}
+    return [Place(name, tuple(each.shape), each.dtype, name in temporary) for name, each in named.items()]
+
+
+def _joined(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _keys(module: torch.nn.Module) -> frozenset[str]:
+    """Of the buffers that are there."""
+    return frozenset(key for key, each in module._buffers.items() if each is not None)
+
+
+def _temporary(module: torch.nn.Module) -> Set[str]:
+    found: Set[str] = getattr(module, "_non_persistent_buffers_set", _NOTHING)
+    return found
 
 
 def _padded(tensor: torch.Tensor) -> int:
@@ -141,17 +183,18 @@ def _padded(tensor: torch.Tensor) -> int:
 
 
 def _views(flat: torch.Tensor, ends: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    starts = [0, *ends[:-1]]
+    starts = [0, *ends][: len(ends)]
     return [
         flat[start : start + each.numel() * each.element_size()].view(each.dtype).view(each.shape)
         for start, each in zip(starts, tensors, strict=True)
     ]
 
 
-def _copy(views: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
+def _copy(views: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor | None]) -> None:
     with torch.no_grad():
         for view, tensor in zip(views, tensors, strict=True):
-            view.copy_(tensor)
+            if tensor is not None:
+                view.copy_(tensor)
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -22,9 +22,9 @@ from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.policy.trace import TraceContext, bucket_program
 from hocket.settings import Settings
-from hocket.torch.backend.errors import as_torch
+from hocket.torch.backend.tasks import Task
 from hocket.torch.dtypes import DTYPES
-from hocket.torch.framework import array
+from hocket.torch.lent import tensor_over
 from hocket.torch.rendezvous import publish
 from hocket.training import buckets
 from hocket.training.buckets import CompiledBucket, LoadedBucket
@@ -86,20 +86,18 @@ class _Buckets:
         """Called by DDP when a bucket is ready, in the same order on all ranks."""
         own, buffer = self._bucket(bucket), bucket.buffer()
         own.elements.copy_(buffer)
-        future: Future[torch.Tensor] = Future()
+        task = Task([buffer])
 
         def end(error: Exception | None) -> None:
             if error is None:
                 buffer.copy_(own.elements)
-                future.set_result(buffer)
-            else:
-                future.set_exception(as_torch(error))  # type: ignore[arg-type]  # the stub has the result's type
+            task.finish(failure=error)
 
         engine = self._process.engine
         engine.launch(own.program)
         self._process.libraries.expect([own.program])
         engine.on_complete(own.program, end, self._timeout_s)
-        return future
+        return task.get_future().then(_first)
 
     def _bucket(self, grads: GradBucket) -> LoadedBucket:
         """DDP rebuilds its buckets after the first step, when it knows the order of the gradients."""
@@ -132,8 +130,14 @@ class _Buckets:
                 "hint: hocket.torch.distribute"
             )
         made = CompiledBucket.traced(planned, traced)
-        bucket = buckets.load([made], self._process.engine, array, epoch=0, rank=self._process.job.rank)[0]
+        bucket = buckets.load(
+            [made], self._process.engine, tensor_over, epoch=0, rank=self._process.job.rank
+        )[0]
         bucket.elements.copy_(grads.buffer())
         buckets.start_states([bucket], self._process.engine)
         self._process.libraries.learn(bucket.program, traced.program)
         return bucket
+
+
+def _first(reduced: Future[list[torch.Tensor]]) -> torch.Tensor:
+    return reduced.value()[0]

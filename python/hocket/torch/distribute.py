@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 from weakref import WeakKeyDictionary
@@ -22,12 +22,16 @@ from hocket.torch import join as joining
 from hocket.torch.curvature import largest_curvature
 from hocket.torch.division import clip_divided
 from hocket.torch.framework import Torch
+from hocket.torch.lent import array_of
 from hocket.torch.members import Members
 from hocket.torch.module_buffers import BeforeForward, Buffers, Keep
 from hocket.torch.profiler import Profiler
-from hocket.torch.rendezvous import publish
+from hocket.torch.rendezvous import publish, warn_if_apart
 from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
+from hocket.torch.trainable import Abandoned, check_batch_norm
+from hocket.torch.watch import Watch
+from hocket.training.asked import agree_on_call
 from hocket.training.choice import check_settings, policy_of, promise_asked, spans_of
 from hocket.training.elastic.newcomers import Asked
 from hocket.training.gradients import agree, gradients_of
@@ -55,9 +59,11 @@ class Distributed:
     loop: Loop
     buffers: Buffers | None = None
     before_forward: BeforeForward | None = None
+    watch: Watch | None = None
 
 
 _distributed: WeakKeyDictionary[torch.nn.Module, Distributed] = WeakKeyDictionary()
+_abandoned = Abandoned()
 
 
 def distribute(
@@ -76,7 +82,10 @@ def distribute(
 
     All ranks start from rank 0's parameters, buffers and optimizer state. After `loss.backward()`, every gradient is the mean
     over all ranks, as with DistributedDataParallel. The two objects are returned, not wrapped, so `state_dict` is unchanged.
-    `with model.no_sync():` accumulates gradients without communication.
+    `with model.no_sync():` accumulates gradients without communication; so does `model.require_backward_grad_sync = False`.
+
+    Called again, it begins anew: with parameters that were replaced, added or unfrozen since, with another optimizer, or with a
+    model that has parts of one that was distributed before.
 
     Args:
         model: on the CPU; parameters that do not require gradients are left alone.
@@ -103,8 +112,8 @@ def distribute(
         RendezvousError: ranks do not meet, or their models differ.
         ArtefactError: the plan is not sound, or for another model; later, out of the first `backward`: its merged or late
             gradients are for other batches, or another number of backwards in an iteration.
-        UsageError: the plan has what sessions do not run, plan or policy promise less than was asked for, or the model is
-            distributed already.
+        UsageError: the plan has what sessions do not run, or plan or policy promise less than was asked for. Later, out of a
+            forward or a step: the model trains parameters that it did not train when it was distributed.
         PolicyError: the policy cannot be traced or is refused.
         PeerError: later, out of `backward`: another rank died or gave up.
 
@@ -112,8 +121,6 @@ def distribute(
     >>> model, optimizer = distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
     >>> model(torch.ones(1, 3)).sum().backward(); optimizer.step()
     """
-    if model in _distributed:
-        raise UsageError("the model is distributed already\nhint: call `distribute` once, before the loop")
     framework = Torch(model, optimizer)
     settings = settings or Settings.from_environment()
     policy = policy_of(plan, policy, settings)
@@ -123,6 +130,9 @@ def distribute(
         raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
     parameter_server = parameter_server or ParameterServer.of(settings)
     process = joined(settings, publish)
+    warn_if_apart(process.everyone.world)
+    asked = {"plan": plan, "policy": policy, "promise": promise, "search": search, "buffers": buffers}
+    agree_on_call(process, {**asked, "parameter_server": parameter_server})
     gradients = gradients_of(framework.parameters())
     workers, plan = workers_of(
         process, plan=plan, parameter_server=parameter_server, gradients=gradients, settings=settings
@@ -136,6 +146,7 @@ def distribute(
     try:
         if workers is not None:
             process.train_among(workers)
+        loop = _make_room(framework, process)
         if parameter_server is not None:
             plan = plan_with(
                 parameter_server, process, plan=plan, policy=policy, gradients=gradients, settings=settings
@@ -158,8 +169,9 @@ def distribute(
                 keep=buffers,
             )
     except BaseException as error:
-        process.abort(f"{type(error).__name__}: {error}")
+        process.abort(f"{type(error).__name__}: {error}", error)
         raise
+    made = replace(made, loop=loop or made.loop, watch=Watch(framework, made.session))
     _distributed[model] = made
     framework.on_step(made.loop.stepped)
     if settings.steps_max is not None and settings.profile_out is None:
@@ -169,6 +181,33 @@ def distribute(
     # A partial of a module's function: the model stays picklable and copyable.
     model.no_sync = functools.partial(no_sync, model)  # type: ignore[assignment]
     return model, optimizer
+
+
+def _make_room(framework: Torch, process: Process) -> Loop | None:
+    """Models that were distributed before with some of these parameters end, on all ranks; the loop of the same model."""
+    model = framework.model
+    trained = {id(each) for each in framework.trained.values()}
+    before = {
+        each: made
+        for each, made in list(_distributed.items())
+        if each is model or not trained.isdisjoint(map(id, made.framework.trained.values()))
+    }
+    if not before:
+        return None
+    agree(framework.parameters(), process.job)
+    of_model = {id(each) for each in type(model).parameters(model)}
+    for each, made in before.items():
+        made.session.retire()
+        process.no_longer_close(made.session.close)
+        for part in (made.watch, made.before_forward):
+            if part is not None:
+                part.remove()
+        made.framework.release()
+        del _distributed[each]
+        left = {name: own for name, own in made.framework.trained.items() if id(own) not in of_model}
+        _abandoned.add(left, type(each).__name__, type(model).__name__)
+    _abandoned.take(framework.trained.values())
+    return before[model].loop if model in before else None
 
 
 def _trained(
@@ -184,6 +223,8 @@ def _trained(
 ) -> Distributed:
     """Whose gradients are reduced or pushed, or whose parameters are exchanged."""
     model = framework.model
+    if process.job.world > 1:
+        check_batch_norm(model)
     if process.is_newcomer:
         members = Members(framework, process, settings, Asked(None, policy, promise), keep)
         return Distributed(framework, *members.come(lambda: _spans(framework, process, settings)))
@@ -209,7 +250,7 @@ def _trained(
     spans = _spans(framework, process, settings)
     session = session_of(framework, source, process=process, companion=buffers, spans=spans)
     before_forward = None
-    if buffers.kept and keep == "before_forward":
+    if keep == "before_forward":
         before_forward = BeforeForward(model, buffers, session.communicates)
     return Distributed(framework, session, Loop(process.job), buffers, before_forward)
 
@@ -407,7 +448,7 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any], *, strict:
     """
 
     def array(leaf: Any) -> Any:
-        return leaf.numpy() if isinstance(leaf, torch.Tensor) else leaf
+        return array_of(leaf.detach().contiguous()) if isinstance(leaf, torch.Tensor) else leaf
 
     found = distributed_of(model)
     of_session = state

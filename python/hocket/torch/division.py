@@ -33,6 +33,9 @@ _SHAPE = frozenset(
         "is_sparse",
         "requires_grad",
         "is_leaf",
+        "grad_fn",
+        "_version",
+        "requires_grad_",
         "size",
         "dim",
         "numel",
@@ -44,6 +47,8 @@ class DividedGradient(torch.Tensor):
     """In place of a gradient of which other ranks have parts."""
 
     of: str
+    parameter: torch.nn.Parameter
+    whole: torch.Tensor
 
     @classmethod
     def __torch_function__(
@@ -55,6 +60,10 @@ class DividedGradient(torch.Tensor):
             name = getattr(getattr(func, "__self__", None), "__name__", "")
         if name in _SHAPE:
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        if name in ("zero_", "_foreach_zero_"):
+            for each in args[0] if isinstance(args[0], list | tuple) else args:
+                _zero(each)
+            return args[0]
         raise UsageError(
             f"{name or func}: {_named(args)} is divided among its owners, of which this rank is one at most\n"
             "hint: hk.clip_grad_norm_(model, …) clips, and a plan in which all ranks update leaves gradients whole"
@@ -63,6 +72,16 @@ class DividedGradient(torch.Tensor):
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]  # torch's has no types
         """Without elements."""
         return f"DividedGradient(of {self.of}, {list(self.shape)})"
+
+
+def _zero(gradient: torch.Tensor) -> None:
+    """Zeros are whole everywhere: the gradient is its view again."""
+    if not isinstance(gradient, DividedGradient):
+        gradient.zero_()
+        return
+    gradient.whole.zero_()
+    if gradient.parameter.grad is gradient:
+        gradient.parameter.grad = gradient.whole
 
 
 def _named(args: Iterable[Any]) -> str:
@@ -126,7 +145,7 @@ class Division:
         for name, own in ranges.items():
             parameter, view = parameters[name]
             stands: DividedGradient = torch.Tensor._make_subclass(DividedGradient, view)
-            stands.of = name
+            stands.of, stands.parameter, stands.whole = name, parameter, view
             parts = tuple(_part(parameter, view, each) for each in own)
             self._divided[id(parameter)] = Divided(name, parameter, view, stands, parts)
         self._cut()
@@ -162,13 +181,15 @@ class Division:
         found = self._divided.get(id(parameter))
         if found is None:
             return [parameter]
-        if parameter.grad is not None and parameter.grad is not found.gradient:
+        gradient = parameter.grad
+        zeros = gradient is found.view and not bool(found.view.any())
+        if gradient is not None and gradient is not found.gradient and not zeros:
             raise UsageError(
                 f"step() with a gradient of `{found.name}` that its owners did not reduce\n"
                 "hint: the last backward before step() must be outside no_sync(), and `grad` may not be replaced"
             )
         for part in found.parts:
-            part.value.grad = None if parameter.grad is None else part.gradient
+            part.value.grad = None if gradient is None else part.gradient
         return [part.value for part in found.parts]
 
     def gradients(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -280,6 +301,12 @@ def _norm(gradients: Sequence[torch.Tensor], norm_type: float) -> float:
 def _check(optimizer: torch.optim.Optimizer, parameters: Mapping[str, tuple[torch.Tensor, Any]]) -> None:
     _check_optimizer(optimizer)
     names = {id(parameter): name for name, (parameter, _) in parameters.items()}
+    for name, (parameter, _) in parameters.items():
+        if parameter.is_complex():
+            raise UsageError(
+                f"parameter `{name}` is of {parameter.dtype}: owners cannot step parts of complex numbers\n"
+                "hint: use a plan in which all ranks update"
+            )
     missing = optimizers.missing(optimizer, names)
     if missing is not None:
         raise UsageError(

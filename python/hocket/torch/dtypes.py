@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from hocket.training.gradients import COMPLEX
 
 DTYPES = {
     torch.float64: "f64",
@@ -12,4 +13,9 @@ DTYPES = {
 }
 """Of gradients."""
 
-TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+PARTS = {torch.complex128: "f64", torch.complex64: "f32", torch.complex32: "f16"}
+"""Of the parts of complex numbers, as which their gradients travel."""
+
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()} | {
+    COMPLEX[part]: dtype for dtype, part in PARTS.items()
+}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -15,16 +17,23 @@ from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.torch import optimizers
+from hocket.torch.announced import Announced
 from hocket.torch.division import DividedGradient, Division
-from hocket.torch.dtypes import DTYPES, TORCH_DTYPES
+from hocket.torch.dtypes import DTYPES, PARTS
+from hocket.torch.forward_hooks import Hook, before_forward
 from hocket.torch.gates import Gates
-from hocket.torch.hyperparameters import learning_of
+from hocket.torch.hyperparameters import learning_of, options_of
+from hocket.torch.lent import array_of, bytes_of, tensor_over
+from hocket.torch.looks import Looks
 from hocket.torch.remote import Remote
+from hocket.torch.uncompiled import uncompiled
 from hocket.torch.workload import Workload
-from hocket.training.buckets import LoadedBucket
+from hocket.torch.wrappers import refuse_wrapped
+from hocket.training.buckets import LoadedBucket, over
 from hocket.training.framework import Hints, Hooks, StateBytes, Values
 from hocket.training.gathered import Numbers, RowBytes
 from hocket.training.gradients import Parameter
+from hocket.training.replicas import Options, Piece
 from hocket.training.shards import Range, Shard, State
 
 
@@ -49,12 +58,22 @@ class Torch:
                     f"the {what} is of type {type(given).__name__}, not {kind.__module__}.{kind.__name__}\n"
                     "hint: model, optimizer = hk.distribute(model, optimizer)"
                 )
+        refuse_wrapped(model)
+        if not hasattr(optimizer, "_optimizer_step_post_hooks"):
+            raise UsageError(
+                f"the optimizer is {type(optimizer).__name__}, a wrapper of another one, as Accelerate puts around it\n"
+                "hint: hk.distribute(model, optimizer) with what it wraps, before that is prepared"
+            )
         self.model, self.optimizer = model, optimizer
+        self._looked_around = False
         self.trained = _trained(model)
         _steps_some(optimizer, self.trained)
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
-        self._hooked: set[int] = set()
+        self._undo: list[Callable[[], None]] = []
+        self._zeroed: Callable[[Iterable[torch.Tensor]], None] | None = None
+        self._announced = Announced()
         self._gates: Gates | None = None
+        self._looks = Looks(model)
         self.division = Division(optimizer)
         self._rates: optimizers.Rates | None = None
 
@@ -66,25 +85,39 @@ class Torch:
         """After autograd has accumulated a gradient."""
         for hook in self._hooks:
             hook.remove()
-        self._hooks, self._hooked = [], set()
+        self._hooks = []
         for at, bucket in enumerate(buckets):
             for position, (name, view) in enumerate(zip(bucket.names, bucket.views, strict=True)):
                 parameter = self.trained[name]
                 if moves and parameter.grad is not None and not bucket.sparse:
                     self.adopt(name, view)
                 ready = readiness.hook(at, position, view)
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(ready))
-                self._hooked.add(id(parameter))
+                self._hooks.append(self._announced.hook(name, parameter, ready))
 
+    @uncompiled
     def when_backward_ends(self, call: Callable[[], None]) -> None:
-        """DistributedDataParallel makes the same call; there is no public one."""
-        torch.autograd.Variable._execution_engine.queue_callback(call)
+        """UsageError in a backward of compiled autograd, which has no end that could be waited for, and in a wrapper's."""
+        compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+        if compiled is not None and compiled.in_compiled_autograd_region:
+            raise UsageError(
+                "the backward is compiled (torch._dynamo.compiled_autograd): hooks of gradients are called outside of autograd\n"
+                "hint: torch._dynamo.config.compiled_autograd = False; torch.compile(model) itself works"
+            )
+        if not self._looked_around:
+            self._looked_around = True
+            refuse_wrapped(self.model)
+        self._announced.begin()
+
+        def ended() -> None:
+            call()
+            self._announced.end()
+
+        torch.autograd.graph.queue_callback(ended)
 
     def gate(
         self,
         buckets: Sequence[Sequence[str]],
         wait: Callable[[int], None],
-        zero: Callable[[int], None],
         values: Values | None = None,
     ) -> Gates:
         """At the forward of each layer."""
@@ -96,26 +129,33 @@ class Torch:
                 self.optimizer,
                 parameters,
                 wait,
-                zero,
                 values=values,
                 updated=self.division.updated,
+                zeroed=self._zeroed,
             )
         else:
             self._gates.rebucket(parameters)
         return self._gates
 
-    def on_zero_grad(self, zero: Callable[[], None]) -> None:
-        """`zero_grad` zeroes whole buckets; gradients of uncommunicated parameters are handled as before."""
+    def on_zero_grad(self, call: Callable[[Sequence[str]], None]) -> None:
+        """`zero_grad(set_to_none=False)`."""
         optimizer = self.optimizer
         before = optimizer.zero_grad
+        names = {id(each): name for name, each in self.trained.items()}
 
+        def zeroed(parameters: Iterable[torch.Tensor]) -> None:
+            own = ((names.get(id(each)), each.grad) for each in parameters)
+            call([name for name, gradient in own if name is not None and gradient is not None])
+
+        @functools.wraps(before)
         def zero_grad(set_to_none: bool = True) -> None:
-            others = (each for group in optimizer.param_groups for each in group["params"])
-            if any(id(each) not in self._hooked for each in others):
-                before(set_to_none)
-            zero()
+            before(set_to_none)
+            if not set_to_none:
+                zeroed(optimizers.all_parameters(optimizer))
 
+        self._zeroed = zeroed
         optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+        self._undo.append(functools.partial(optimizers.put_back, optimizer, zero_grad, before))
 
     def on_step(self, call: Callable[[], None]) -> None:
         """After the optimizer's."""
@@ -125,11 +165,11 @@ class Torch:
 
         # It reads nothing of a step that gates put off.
         stepped.reads_nothing = True  # type: ignore[attr-defined]
-        self.optimizer.register_step_post_hook(stepped)
+        self._undo.append(self.optimizer.register_step_post_hook(stepped).remove)
 
     def on_save(self, call: Callable[[], None]) -> None:
         """Before `model.state_dict()`."""
-        self.model.register_state_dict_pre_hook(lambda *_: call())
+        self._undo.append(self.model.register_state_dict_pre_hook(Hook(call)).remove)
 
     def remote(self, names: Sequence[str]) -> Remote:
         """Of `torch.optim`."""
@@ -139,6 +179,7 @@ class Torch:
         """Of the groups of its parameters."""
         if self._rates is None:
             self._rates = optimizers.Rates(self.optimizer)
+            self._announced.alone = self.optimizer
         self._rates.of_next_step({id(self.trained[name]): factor for name, factor in factors.items()})
 
     def step(self) -> None:
@@ -194,11 +235,24 @@ class Torch:
     def before_training_forward(self, call: Callable[[], None]) -> None:
         """Of the whole model, where gradients are wanted."""
 
-        def entering(module: torch.nn.Module, _inputs: object) -> None:
-            if module.training and torch.is_grad_enabled():
+        def entering() -> None:
+            if self.model.training and torch.is_grad_enabled():
                 call()
 
-        self.model.register_forward_pre_hook(entering, prepend=True)
+        before_forward(self.model, entering)
+
+    def release(self) -> None:
+        """The model and its optimizer are as they were before: another one is to have them. Values and gradients stay."""
+        if self._gates is not None:
+            self._gates.remove()
+        for each in self._hooks:
+            each.remove()
+        for undo in reversed(self._undo):
+            undo()
+        self._hooks, self._undo = [], []
+        self._announced.release()
+        if self._rates is not None:
+            self._rates.end()
 
     def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
         """`Division` does it."""
@@ -225,10 +279,10 @@ class Torch:
 
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
         """A tensor over the memory."""
-        return array(memory, start, dtype, shape)
+        return tensor_over(memory, start, dtype, shape)
 
     def adopt(self, name: str, view: torch.Tensor) -> None:
-        """After `grad = None`, or if autograd made a sparse gradient."""
+        """Copied, where autograd has made a new one: after `grad = None`, and of sparse layers."""
         parameter = self.trained[name]
         gradient = parameter.grad
         if gradient is view:
@@ -243,16 +297,13 @@ class Torch:
         else:
             gradient = gradient.to_dense() if gradient.is_sparse else gradient
             _check_type(name, view, gradient)
-            view.copy_(gradient)
+            # One that was made with a graph has none in the bucket.
+            view.copy_(gradient.detach() if gradient.requires_grad else gradient)
         parameter.grad = view
 
-    def zero(self, bucket: LoadedBucket) -> None:
-        """In one go."""
-        bucket.elements.zero_()
-        for name, view in zip(bucket.names, bucket.views, strict=True):
-            parameter = self.trained[name]
-            if parameter.grad is not view:
-                parameter.grad = view
+    def gradient(self, name: str) -> torch.Tensor | None:
+        """Wherever it is."""
+        return self.trained[name].grad
 
     def add(self, name: str, view: torch.Tensor) -> None:
         """After `grad = None` while gradients are summed over iterations."""
@@ -263,13 +314,16 @@ class Torch:
         if gradient is not None:
             gradient = gradient.to_dense() if gradient.is_sparse else gradient
             _check_type(name, view, gradient)
-            view.add_(gradient)
+            view.add_(gradient.detach() if gradient.requires_grad else gradient)
         parameter.grad = view
 
-    def show(self, bucket: LoadedBucket) -> None:
+    def show(self, bucket: LoadedBucket, names: Collection[str] | None = None) -> None:
         """Without touching memory."""
+        for view, own in self._moved(bucket):
+            view.data = own
         for name, view in zip(bucket.names, bucket.views, strict=True):
-            self.trained[name].grad = view
+            if names is None or name in names:
+                self.trained[name].grad = view
 
     def drop(self, name: str) -> None:
         """Optimizers skip a parameter whose gradient is None."""
@@ -292,7 +346,9 @@ class Torch:
             numbers = gradient.reshape(len(gradient), -1).any(1).nonzero().flatten()
             rows = gradient[numbers]
         part = (rows * factor).reshape(len(numbers), row_elements).contiguous()
-        return numbers.numpy(), part.view(torch.uint8).numpy()
+        return array_of(numbers.contiguous()), bytes_of(part).reshape(
+            len(numbers), row_elements * part.element_size()
+        )
 
     def set_rows(self, name: str, numbers: Numbers, rows: RowBytes) -> None:
         """A parameter that a sparse and a dense layer share has a dense gradient."""
@@ -307,35 +363,64 @@ class Torch:
                 places.unsqueeze(0), values, parameter.shape, is_coalesced=True, check_invariants=False
             )
 
+    def check_announced(self) -> None:
+        """By their versions."""
+        self._announced.check()
+
     def check_in_place(self, buckets: Sequence[LoadedBucket]) -> None:
-        """Conversions that move gradients (`model.double()`) would leave the buckets behind."""
+        """Conversions give a gradient other memory without another object: `model.to(memory_format=…)`, `model.double()`."""
         for bucket in buckets:
-            begin, end = bucket.memory.address, bucket.memory.address + len(bucket.memory)
-            for name, view in zip(bucket.names, bucket.views, strict=True):
-                if view.numel() and not begin <= view.data_ptr() < end:
-                    raise UsageError(
-                        f"the gradient of `{name}` was moved out of its bucket, as `model.double()` or `model.to(…)` does\n"
-                        "hint: change the model before `distribute`"
-                    )
+            for view, own in self._moved(bucket):
+                own.copy_(view)
+                view.data = own
+
+    def _moved(self, bucket: LoadedBucket) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Gradients that lie elsewhere: their arrays, and those over their places."""
+        begin, end = bucket.memory.address, bucket.memory.address + len(bucket.memory)
+        for at, view in enumerate(bucket.views):
+            if view.numel() and not begin <= view.data_ptr() < end:
+                own = over(bucket.gradients, bucket.memory, self.array).views[at]
+                _check_type(bucket.names[at], own, view)
+                yield view, own
 
     def hold_parameters(self, buckets: Sequence[LoadedBucket]) -> None:
         """Make `parameter.data` the view."""
         with torch.no_grad():
             for bucket in buckets:
                 for name, view in zip(bucket.names, bucket.views, strict=True):
-                    view.copy_(self.trained[name])
-                    self.trained[name].data = view
+                    parameter = self.trained[name]
+                    # Also not where a script has put other memory under it: an average of weights, another memory format.
+                    if parameter.data_ptr() != view.data_ptr() or parameter.stride() != view.stride():
+                        _check_type(name, view, parameter, "value")
+                        view.copy_(parameter)
+                        parameter.data = view
+
+    def options(self) -> Options:
+        """Of its groups, with the name of its class."""
+        return options_of(self.optimizer)
+
+    def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]:
+        """By hooks that come before gradients are accumulated."""
+        return self._looks.watch_gradients(self.trained, made)
+
+    def held(self) -> dict[str, int]:
+        """Those in the memory of the processor."""
+        return self._looks.held()
+
+    def digests(self, pieces: Sequence[Piece]) -> list[int]:
+        """In place, but for tensors with gaps."""
+        return self._looks.digests(pieces)
 
     def state(self) -> list[StateBytes]:
         """Views, but for tensors with gaps."""
-        return [_bytes(each.detach().contiguous()) for each in self._state()]
+        return [bytes_of(each.detach().contiguous()) for each in self._state()]
 
     @contextmanager
     def filling(self) -> Iterator[list[StateBytes]]:
         """In place, but for tensors with gaps."""
         state = [each.detach() for each in self._state()]
         whole = [each.contiguous() for each in state]
-        yield [_bytes(each) for each in whole]
+        yield [bytes_of(each) for each in whole]
         for each, filled in zip(state, whole, strict=True):
             if filled.data_ptr() != each.data_ptr():
                 each.copy_(filled)
@@ -344,32 +429,23 @@ class Torch:
         return [*self.model.parameters(), *self.model.buffers()]
 
 
-def _bytes(tensor: torch.Tensor) -> StateBytes:
-    """Of a contiguous one."""
-    view: StateBytes = tensor.reshape(-1).view(torch.uint8).numpy()
-    return view
-
-
-def array(memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor over `memory` from byte `start` on."""
-    count = torch.Size(shape).numel()
-    if count == 0:
-        return torch.empty(tuple(shape), dtype=TORCH_DTYPES[dtype])
-    whole = torch.frombuffer(memory, dtype=TORCH_DTYPES[dtype], count=count, offset=start)
-    return whole.view(tuple(shape))
-
-
 def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Parameters whose gradients are communicated, in registration order; shared ones once."""
     found = {name: each for name, each in model.named_parameters() if each.requires_grad}
     if not found:
         raise UsageError("the model has no parameters that require gradients: there is nothing to distribute")
+    for name, each in (*model.named_parameters(), *model.named_buffers()):
+        if torch.nn.parameter.is_lazy(each):
+            raise UsageError(
+                f"`{name}` has no shape yet: its layer makes it in the first forward\n"
+                "hint: call the model once, on all ranks, before the optimizer is made"
+            )
     for name, each in found.items():
         if each.device.type != "cpu":
             raise UsageError(f"parameter `{name}` is on {each.device}: Hocket moves gradients in CPU memory")
-        if each.dtype not in DTYPES:
+        if each.dtype not in (*DTYPES, *PARTS):
             raise UsageError(
-                f"parameter `{name}` has dtype {each.dtype}: known are {', '.join(map(str, DTYPES))}"
+                f"parameter `{name}` has dtype {each.dtype}: known are {', '.join(map(str, (*DTYPES, *PARTS)))}"
             )
     return found
 
@@ -396,22 +472,24 @@ def _parts(model: torch.nn.Module, trained: dict[str, torch.nn.Parameter]) -> It
     sparse = {id(each.weight) for each in model.modules() if isinstance(each, embeddings) and each.sparse}
     for kind, named in kinds:
         for name, each in named:
-            dtype = DTYPES.get(each.dtype, str(each.dtype))
             own = kind == "parameter" and name in trained
+            pairs = own and each.dtype in PARTS
+            dtype = PARTS[each.dtype] if pairs else DTYPES.get(each.dtype, str(each.dtype))
             yield Parameter(
                 kind=kind,
                 name=name,
-                shape=tuple(each.shape),
+                shape=(*each.shape, 2) if pairs else tuple(each.shape),
                 dtype=dtype,
                 trained=own,
                 sparse=own and id(each) in sparse,
+                pairs=pairs,
             )
 
 
-def _check_type(name: str, view: torch.Tensor, gradient: Any) -> None:
+def _check_type(name: str, view: torch.Tensor, gradient: Any, what: str = "gradient") -> None:
     if gradient.dtype != view.dtype or gradient.shape != view.shape or gradient.device != view.device:
         raise UsageError(
-            f"the gradient of `{name}` is {list(gradient.shape)} of {gradient.dtype} on "
+            f"the {what} of `{name}` is {list(gradient.shape)} of {gradient.dtype} on "
             f"{gradient.device}, it was {list(view.shape)} of {view.dtype} on {view.device} when the model was "
             "distributed\nhint: change the model before `distribute`"
         )

@@ -22,7 +22,10 @@ from torch.nn.utils import clip_grad
 import torch
 from hocket.errors import Error, UsageError
 from hocket.torch import optimizers
+from hocket.torch.announced import Sealed
+from hocket.torch.forward_hooks import check_hooks
 from hocket.torch.observer import Observer
+from hocket.torch.put_off import PutOff
 from hocket.training.framework import Values
 
 _alive: WeakSet[Gates] = WeakSet()
@@ -56,7 +59,8 @@ class Gates:
     All gates also open for `state_dict`, `load_state_dict`, copies and pickles of the model, its submodules and the optimizer,
     for `parameters()`, `buffers()` and their named forms of the model and its submodules outside forward (so that
     `torch.nn.utils.clip_grad_norm_(model.parameters(), 1)` sees reduced gradients), for `zero_grad` without a step before it,
-    and before a fork. `zero_grad` after `step` is deferred with it.
+    and before a fork. After a deferred `step`, `zero_grad` sets gradients to None at once, and fills them with zeros when they are
+    stepped.
 
     Accesses that cannot be noticed need `open_all()` first: `layer.weight`, `layer.weight.grad`, a buffer of a layer,
     `optimizer.state` and `optimizer.param_groups[0]["params"]` read by hand between backward and the next forward;
@@ -74,10 +78,10 @@ class Gates:
         optimizer: torch.optim.Optimizer,
         buckets: Sequence[Sequence[torch.nn.Parameter]],
         wait: Callable[[int], None],
-        zero: Callable[[int], None] | None = None,
         *,
         values: Values | None = None,
         updated: Callable[[torch.Tensor], Sequence[torch.Tensor]] = optimizers.itself,
+        zeroed: Callable[[Iterable[torch.Tensor]], None] | None = None,
     ) -> None:
         """Hook the model and wrap the optimizer; all gates are open.
 
@@ -88,21 +92,20 @@ class Gates:
             buckets: the parameters of each bucket; a parameter is in one at most.
             wait: `wait(b)` returns when bucket b's gradients of the last backward are reduced, with `grad` None if no
                 rank made one. It is called with the GIL, until it has returned once after each backward.
-            zero: `zero(b)` zeroes bucket b's gradients in place of `optimizer.zero_grad` after a deferred step.
-                Default: like `optimizer.zero_grad`.
             values: what owners of buckets do after a deferred step. Those whose gradients are reduced are stepped
                 when the first gate opens, so that their values travel while forward runs.
             updated: what a deferred step updates in place of a parameter.
+            zeroed: told of parameters whose gradients were filled with zeros after a deferred step.
         """
         self.closed: set[int] = set()
         self._model = model
         self._optimizer = optimizer
         self._wait = wait
-        self._zero = zero
-        self._values, self._updated = values, updated
+        self._values, self._updated, self._zeroed = values, updated, zeroed
         self._applied: set[int] = set()
-        self._work = optimizers.Work()
-        self._in_forward = False
+        self._sealed: dict[int, Sealed] = {}
+        self._work = PutOff(zeroed)
+        self._in_forward = self._in_step = False
         self._removed = False
         self._thread = threading.get_ident()
         self._uses: dict[int, set[torch.nn.Module]] | None = None
@@ -138,7 +141,9 @@ class Gates:
         # An interrupt in the middle of forward leaves it set.
         self._in_forward = False
         self._close()
-        if self._stranger() is not None:
+        self._sealed = {at: Sealed(bucket) for at, bucket in enumerate(self._buckets)}
+        # A step that runs backward, as a closure does, reads gradients next.
+        if self._in_step or self._stranger() is not None:
             self.open_all()
 
     def _close(self) -> None:
@@ -194,7 +199,7 @@ class Gates:
     def forget(self) -> None:
         """Open all gates without waiting: in a forked child nobody will ever reduce these gradients."""
         self.closed.clear()
-        self._work = optimizers.Work()
+        self._work = PutOff(self._zeroed)
 
     def outside_forward(self) -> None:
         """A caller requests parameters; inside forward that is the model itself, whose gates open as it proceeds."""
@@ -220,21 +225,35 @@ class Gates:
             raise
         finally:
             if not self.closed:
-                self._work = optimizers.Work()
+                self._work = PutOff(self._zeroed)
 
     def _apply(self, bucket: int) -> None:
         """Its gradients are reduced, and stepped if a step waits for them; what this rank owns of it leaves."""
         if bucket in self._applied:
             return
+        self._work.restore(self._buckets[bucket])
+        self._check_sealed(bucket)
         self._wait(bucket)
         self._applied.add(bucket)
         try:
-            stepped = self._work.apply(bucket)
+            stepped = self._work.apply(bucket, self._buckets[bucket])
         except BaseException:
             self.closed.discard(bucket)
             raise
         if stepped and self._values is not None:
             self._values.send(bucket)
+
+    def _check_sealed(self, bucket: int) -> None:
+        sealed = self._sealed.pop(bucket, None)
+        changed = None if sealed is None else sealed.changed()
+        if changed is not None:
+            # Said once: what is closed still opens, if only as the process ends.
+            self._sealed = {}
+            raise UsageError(
+                f"the gradient of `{self._names[id(changed)]}` was changed while it was reduced: with gates, that goes on after "
+                "backward\nhint: hk.clip_grad_norm_(model, …) and model.parameters() wait for gradients, and zero_grad() of the "
+                "model or its optimizer zeroes them after their step"
+            )
 
     def _name(self, bucket: int) -> str:
         return next((self._names[id(each)] for each in self._buckets[bucket]), f"bucket {bucket}")
@@ -273,7 +292,11 @@ class Gates:
 
     def _install_on_model(self) -> None:
         model = self._model
+        check_hooks(model)
         for module in model.modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                # It calls nobody: what it uses is there when the model's forward begins.
+                continue
             if next(module.parameters(), None) is None and module is not model:
                 continue
             self._gate(module)
@@ -322,7 +345,11 @@ class Gates:
         self.barrier_reason = self._stranger() or reason
         if not self.closed or self._work.step is not None or self.barrier_reason is not None:
             self.open_all()
-            return plain(*args, **kwargs)
+            self._in_step = True
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                self._in_step = False
         return optimizers.announced(self._optimizer, self._put_off)
 
     def _put_off(self, optimizer: torch.optim.Optimizer) -> None:
@@ -330,6 +357,7 @@ class Gates:
         self._work.step.apply(optimizers.NO_BUCKET)
         # Where a gate is open already, only the step must be awaited.
         self._close()
+        self._sealed = {at: Sealed(bucket) for at, bucket in enumerate(self._buckets)} | self._sealed
 
     def _on_zero_grad(
         self, plain: Callable[[bool], None], parameters: Callable[[], Any], set_to_none: bool = True
@@ -339,12 +367,13 @@ class Gates:
             self.open_all()
             plain(set_to_none)
             return
-        others = (each for _, each in parameters() if id(each) not in self._bucket_of)
+        own = [each for _, each in parameters()]
+        waiting = [each for each in own if self._bucket_of.get(id(each)) in self.closed]
+        self._work.zero(waiting, set_to_none)
+        others = [each for each in own if self._bucket_of.get(id(each)) not in self.closed]
         optimizers.zero(others, set_to_none)
-        zero = self._zero or (lambda bucket: optimizers.zero(self._buckets[bucket], set_to_none))
-        for bucket in set(range(len(self._buckets))) - self.closed:
-            zero(bucket)
-        self._work.zero = zero
+        if self._zeroed is not None and not set_to_none:
+            self._zeroed(others)
 
     def _on_forward(self, model: torch.nn.Module, _inputs: Any) -> None:
         self._in_forward = True

@@ -38,6 +38,35 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
     return name
 
 
+def options_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Options of all groups that can be compared between ranks, in words of JSON, and the optimizer's class.
+
+    >>> options_of(torch.optim.SGD([torch.zeros(1)], lr=torch.tensor(0.5)))[0]["lr"]
+    0.5
+    """
+    kind = {"optimizer": type(optimizer).__name__}
+    return [
+        kind
+        | {name: value for name in group if name != "params" and (value := plain(group[name])) is not _OTHER}
+        for group in optimizer.param_groups
+    ]
+
+
+_OTHER = object()
+
+
+def plain(value: Any) -> Any:
+    """A number, a word, or a list of such; tensors of one element are numbers. `_OTHER`: it is something else."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.item() if value.numel() == 1 and value.device.type == "cpu" else _OTHER
+    if isinstance(value, tuple | list):
+        parts = [plain(each) for each in value]
+        return _OTHER if _OTHER in parts else parts
+    return _OTHER
+
+
 def groups_of(optimizer: torch.optim.Optimizer) -> tuple[Group, ...]:
     """Current options of all groups. UsageError: one that cannot be sent."""
     return tuple(

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from hocket.errors import UsageError
 from hocket.planning.compile import votes_program
+from hocket.torch.forward_hooks import before_forward as hooked
 from hocket.torch.framework import Torch
-from hocket.torch.module_buffers import BeforeForward, Buffers, Hook
+from hocket.torch.module_buffers import BeforeForward, Buffers
 from hocket.training.buckets import LoadedBucket
 from hocket.training.reducing import ReducingSession
 from hocket.training.replicate import replicate
@@ -57,7 +58,7 @@ class Window:
         self._program = session.engine.load(
             votes_program(session.job.hosts, world), {0: (memory, 0)}, priority=0, label="join"
         )
-        self._hook = framework.model.register_forward_pre_hook(Hook(self._on_forward), prepend=True)
+        self._hook = hooked(framework.model, self._on_forward)
         session.companion = self
         if before_forward is not None:
             before_forward.suspended = True
@@ -112,6 +113,12 @@ class Window:
         self._before = self.active()
         self._announced = self._counted = self._buffers_sent = False
         self._factor = 1.0
+
+    def retire(self) -> None:
+        """UsageError: ranks that have finished would not hear of it."""
+        raise UsageError(
+            "distribute: the model trains within hk.join\nhint: distribute it again after the block"
+        )
 
     def idle(self) -> bool:
         """This rank has finished: take part in one step of the others.
@@ -169,7 +176,7 @@ class Window:
         else:
             self._buffers.send(source, everything=True)
         self._buffers.source = 0
-        session.zero_grad()
+        session.drop_gradients()
 
     def _early(self, finished: list[int]) -> UsageError:
         job = self._session.job

@@ -162,10 +162,13 @@ class _Upcoming(torch.utils.data.Sampler[list[int]]):
 def on_change(model: torch.nn.Module, called: Told) -> None:
     """Call `called(change)` now, and whenever ranks are lost, leave or join, on each rank, in the thread that trains.
 
-    The first call has everybody as `change.joined`, with an old world of 0. Later ones come at the end of the backward whose
-    gradients are the first without the lost ranks: the same on all ranks, and before the optimizer's step with them. Where ranks
-    leave in order (`leave`), they come when the optimizer has stepped for the last time with their gradients, and
-    where ranks join, between the same two steps. Only [elastic jobs](elastic.md) go on with other ranks.
+    The first call tells the last change. At the start of a job, that has everybody as `change.joined`, with an old world of 0. On a
+    rank that has joined a job, it has the step from which this one trains, and the others as the old world.
+
+    Later calls come at the end of the backward whose gradients are the first without the lost ranks: the same on all ranks, and
+    before the optimizer's step with them. Where ranks leave in order (`leave`), they come when the optimizer has stepped for the
+    last time with their gradients, and where ranks join, between the same two steps. Only [elastic jobs](elastic.md) go on with
+    other ranks.
 
     Args:
         model: a distributed one.

@@ -6,12 +6,14 @@ nobody takes what arrived before the step stands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.planning.compile import broadcast_program
-from hocket.torch.buffer_memory import Mirror, mirror, named_buffers
+from hocket.torch.buffer_memory import Mirror, named_buffers
 from hocket.training.companion import Alone
 
 
@@ -23,7 +25,7 @@ class MemberBuffers(Alone):
     def __init__(self, model: torch.nn.Module, job: Job, engine: _native.Engine) -> None:
         """The model's replicas are equal now."""
         self._engine = engine
-        self._mirror = mirror(model, named_buffers(model), engine.allocate)
+        self._mirror = Mirror(model, named_buffers(model).keys(), frozenset(), engine.allocate)
         self._arrived = False
         self.load(job)
         self._torn = False
@@ -32,46 +34,45 @@ class MemberBuffers(Alone):
     def load(self, job: Job) -> None:
         """As `MembersCompanion`: the first one of these members sends from now on."""
         self._job, self._torn = job, True
-        if self._mirror is not None:
+        if self._mirror.places:
             memory = self._mirror.memory
-            broadcast = broadcast_program(job.world, len(memory))
+            broadcast = broadcast_program(job.world, self._mirror.size_bytes)
             self._program = self._engine.load(broadcast, {0: (memory, 0)}, priority=0, label="buffers")
 
     def end(self) -> bool:
         """Backward is over; whether buffers are to travel."""
         self._arrived = False
-        if self._mirror is None:
-            return False
-        current = self._current(self._mirror)
-        return self._sends and (self._torn or not self._mirror.holds(current))
+        current = self._current()
+        return self._sends and bool(current) and (self._torn or not self._mirror.holds(current))
 
     def meet(self) -> None:
         """All members are here; raises EpochError where one of them is lost."""
-        if self._mirror is None:
+        if not self._mirror.places:
             return
         if self._sends:
-            self._mirror.put(self._current(self._mirror))
+            self._mirror.put(self._current())
         self._engine.launch(self._program)
         self._engine.wait(self._program, self._job.settings.timeout_s)
         self._arrived = True
 
     def step_ended(self) -> None:
         """The step stands: what arrived in it counts."""
-        if self._mirror is None or not self._arrived:
+        if not self._arrived:
             return
         self._arrived = self._torn = False
         # Whoever sends now may have received them from one that was lost since.
-        self._mirror.take(self._current(self._mirror))
+        self._mirror.take(self._current())
 
     @property
     def _sends(self) -> bool:
         return self._job.rank == 0
 
-    def _current(self, kept: Mirror) -> list[torch.Tensor]:
-        current = kept.current()
+    def _current(self) -> Sequence[torch.Tensor | None]:
+        """Without temporary ones that this rank has made in another shape: they are its own."""
+        current = self._mirror.current()
         if current is None:
             raise UsageError(
                 "an elastic job keeps the buffers that a model begins with, and this one has others now, or of other shapes\n"
                 'hint: `hk.distribute(..., buffers="none")`: each rank has its own'
             )
-        return current
+        return current.tensors

@@ -58,7 +58,7 @@ class Members:
             lambda data: self._take(loop, data),
         )
         if found is not None:
-            loop.come(found.standing.loop)
+            loop.come(found.standing.loop, found.standing.steps, found.holders)
             late.awaited(process, found.holders)
         session = elastic_session_of(
             framework,

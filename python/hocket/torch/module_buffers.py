@@ -2,14 +2,16 @@
 
 `after_step`: the source sends its buffers when backward begins, while the network is idle; the others have them when it
 ends. Only buffers that were observed to change travel; the others are compared with what the source last sent.
-`before_forward`: all buffers travel before each forward, as with DistributedDataParallel. This file knows tensors and
-broadcasts; sessions tell it when steps begin and end.
+`before_forward`: all buffers travel before each forward, as with DistributedDataParallel. Temporary buffers of other
+shapes on other ranks are each rank's own. This file knows tensors and broadcasts; sessions tell it when steps begin and
+end.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Literal
 
 import torch
@@ -17,7 +19,8 @@ from hocket import _native
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.planning.compile import broadcast_program
-from hocket.torch.buffer_memory import Mirror, Place, mirror, named_buffers, places_of
+from hocket.torch.buffer_memory import Current, Mirror, Place, named_buffers, places_of
+from hocket.torch.forward_hooks import after_forward, before_forward
 from hocket.training.buckets import LoadedBucket
 
 Keep = Literal["after_step", "before_forward", "none"]
@@ -49,15 +52,17 @@ class Buffers:
         self._under_way: int | None = None
         self._late = False
         self._mirror: Mirror | None = None
+        self._apart: frozenset[str] = frozenset()
+        """Temporary ones that have had other shapes on other ranks."""
         self._programs: dict[tuple[int, int], int] = {}
         """By source and bytes: a loaded broadcast."""
         if keep != "none" and job.world > 1:
-            self._lay_out(())
+            self._lay_out(frozenset())
 
     @property
     def kept(self) -> bool:
-        """Whether there is anything to do."""
-        return self._mirror is not None
+        """Whether there is anything to do now: a model may also get its first buffers in a forward."""
+        return self._mirror is not None and bool(self._mirror.places)
 
     @property
     def meets(self) -> bool:
@@ -76,14 +81,15 @@ class Buffers:
         model has other buffers than before.
         """
         sent = self._mirror
-        if sent is None or self.keep != "after_step":
+        if sent is None:
             return False
-        if self._late:
+        after_step = self.keep == "after_step"
+        if after_step and self._late:
             self._launch()
         current = sent.current()
-        if current is None:
+        if current is None or not current.settled:
             return True
-        return self._job.rank == self.source and not sent.holds(current)
+        return after_step and self._job.rank == self.source and not sent.holds(current.tensors)
 
     def arrive(self) -> None:
         """Wait for transfers in flight; then every rank holds what the source sent."""
@@ -93,7 +99,7 @@ class Buffers:
         self._wait()
         current = sent.current()
         if current is not None and self._job.rank != self.source:
-            sent.take(current)
+            sent.take(current.tensors)
 
     def launched(self, *, waits: bool) -> None:
         """Gates open in the next forward, which uses buffers: they are awaited now."""
@@ -106,17 +112,22 @@ class Buffers:
     def step_ended(self) -> None:
         """Nothing."""
 
+    def retire(self) -> None:
+        """Others keep the buffers equal."""
+        for program in self._programs.values():
+            self._engine.unload(program)
+        self._programs, self._mirror = {}, None
+
     def meet(self) -> None:
         """Some rank requested it: buffers that changed for the first time travel now, and from now on."""
         sent = self._mirror
-        assert sent is not None  # noqa: S101  # who has no buffers asks for nothing, and all have the same
-        named = named_buffers(self._model)
-        everyone = self._gather({"buffers": _described(places_of(named)), "changed": sent.changed(named)})
+        assert sent is not None  # noqa: S101  # who keeps none asks for nothing, and all keep them
+        everyone = self._gather(changed=sent.changed(self._model, named_buffers(self._model)))
         changed = everyone[self.source]["changed"]
         # A travelling buffer that changed after it left, as with a checkpoint's second forward, leaves later from now
         # on.
         self._late = self._late or not sent.live.isdisjoint(changed)
-        self._lay_out(sent.live.union(changed))
+        self._lay_out(sent.live.union(changed) - self._apart)
         self.send(self.source, everything=True)
 
     def send(self, source: int, *, everything: bool = False) -> None:
@@ -130,37 +141,39 @@ class Buffers:
         self._launch(everything=everything)
         self._wait()
         if self._job.rank != source:
-            self._mirror.take(current)
+            self._mirror.take(current.tensors)
 
     def equal(self) -> None:
         """All ranks' buffers have become equal by other means: record them as sent."""
         if self._mirror is not None:
             self._lay_out(self._mirror.live)
 
-    def _gather(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    def _gather(self, **told: Any) -> list[dict[str, Any]]:
         job = self._job
         key = f"buffers/{self._number}"
+        mine = {"buffers": _described(places_of(self._model, named_buffers(self._model))), **told}
         everyone = job.store.gather(key, job.rank, job.world, mine, job.settings.timeout_s)
-        _check([each["buffers"] for each in everyone])
+        self._apart |= _apart([each["buffers"] for each in everyone])
         return everyone
 
-    def _lay_out_anew(self) -> list[torch.Tensor]:
+    def _lay_out_anew(self) -> Current:
         """Buffers were added, removed or changed on all ranks."""
-        named = named_buffers(self._model)
-        self._gather({"buffers": _described(places_of(named))})
-        self._lay_out(named)
-        return list(named.values())
+        self._gather()
+        sent = self._lay_out(named_buffers(self._model).keys() - self._apart)
+        current = sent.current()
+        assert current is not None  # noqa: S101  # these were laid out now
+        return current
 
     def _launch(self, *, everything: bool = False) -> None:
         sent = self._mirror
         assert sent is not None  # noqa: S101  # callers have looked
-        size_bytes = len(sent.memory) if everything else sent.live_bytes
+        size_bytes = sent.size_bytes if everything else sent.live_bytes
         if size_bytes == 0:
             return
         if self._job.rank == self.source:
             current = sent.current()
             if current is not None:
-                sent.put(current, live=not everything)
+                sent.put(current.tensors, live=not everything)
         program = self._programs.get((self.source, size_bytes))
         if program is None:
             broadcast = broadcast_program(self._job.world, size_bytes, sources=(self.source,))
@@ -174,30 +187,40 @@ class Buffers:
         if program is not None:
             self._engine.wait(program, self._job.settings.timeout_s)
 
-    def _lay_out(self, live: Collection[str]) -> None:
+    def _lay_out(self, live: Set[str]) -> Mirror:
         """Memory for all buffers, with their current contents; live ones first."""
         for program in self._programs.values():
             self._engine.unload(program)
         self._programs.clear()
-        self._mirror = mirror(self._model, live, self._engine.allocate)
+        self._mirror = Mirror(self._model, live, self._apart, self._engine.allocate)
+        return self._mirror
 
 
-def _described(places: Iterable[Place]) -> list[tuple[str, str]]:
-    return sorted((place.name, str(place)) for place in places)
+def _described(places: Iterable[Place]) -> list[tuple[str, str, bool]]:
+    return sorted((place.name, str(place), place.temporary) for place in places)
 
 
-def _check(everyone: Sequence[Sequence[Any]]) -> None:
-    """Raise UsageError if a rank has other buffers than rank 0."""
-    first = dict(everyone[0])
-    for rank, each in enumerate(everyone):
-        other = dict(each)
-        for name in dict.fromkeys([*first, *other]):
-            if first.get(name) != other.get(name):
-                raise UsageError(
-                    f"the models' buffers differ: `{name}` is {first.get(name, 'not there')} on rank 0 and "
-                    f"{other.get(name, 'not there')} on rank {rank}\n"
-                    'hint: distribute(…, buffers="none") leaves each rank its own'
-                )
+def _apart(everyone: Sequence[Sequence[tuple[str, str, bool]]]) -> set[str]:
+    """By rank, buffers: names of temporary ones that are not the same on all ranks. UsageError: another one is not; its `rank`
+    is the first whose buffer is not as that of most ranks."""
+    apart = set()
+    models = [{name: (text, temporary) for name, text, temporary in each} for each in everyone]
+    for name in dict.fromkeys(name for model in models for name in model):
+        told = [model.get(name) for model in models]
+        if len(set(told)) == 1:
+            continue
+        if all(temporary for _, temporary in filter(None, told)):
+            apart.add(name)
+            continue
+        usual = Counter(told).most_common(1)[0][0]
+        rank = next(at for at, one in enumerate(told) if one != usual)
+        here, there = ("not there" if one is None else one[0] for one in (told[rank], usual))
+        raise UsageError(
+            f"the models' buffers differ: `{name}` is {here} on rank {rank} and {there} on rank {told.index(usual)}\n"
+            'hint: distribute(…, buffers="none") leaves each rank its own',
+            rank=rank,
+        )
+    return apart
 
 
 class BeforeForward:
@@ -212,8 +235,12 @@ class BeforeForward:
         self.suspended = False
         self._buffers, self._communicates = buffers, communicates
         self._due = True
-        model.register_forward_pre_hook(Hook(self._before), prepend=True)
-        model.register_forward_hook(Hook(self._after))
+        self._handles = [before_forward(model, self._before), after_forward(model, self._after)]
+
+    def remove(self) -> None:
+        """Buffers are sent no more."""
+        for each in self._handles:
+            each.remove()
 
     def _before(self) -> None:
         if self._due and not self.suspended:
@@ -221,23 +248,3 @@ class BeforeForward:
 
     def _after(self) -> None:
         self._due = torch.is_grad_enabled() and self._communicates()
-
-
-class Hook:
-    """A hook of a distributed model. Copies and pickles of the model are not distributed: their hook does nothing."""
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        """`call` is called at each forward."""
-        self._call = call
-
-    def __call__(self, *_: Any) -> None:
-        """A forward begins, or is over."""
-        self._call()
-
-    def __reduce__(self) -> tuple[type, tuple[Callable[[], None]]]:
-        """How it is copied and pickled."""
-        return Hook, (_nothing,)
-
-
-def _nothing() -> None:
-    pass

@@ -25,7 +25,8 @@ class Observer(TorchFunctionMode):
         super().__init__()
         self.uses: dict[int, set[torch.nn.Module]] = {}
         self.ran = {model}
-        self._members = set(model.modules())
+        # TorchScript runs where no call is observed.
+        self._members = {each for each in model.modules() if not isinstance(each, torch.jit.ScriptModule)}
         self._running = [model]
         self._parameters = {id(each): each for each in parameters}
         # A view kept since the model was created counts as a use, of all parameters in that memory.

@@ -12,7 +12,6 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -95,6 +94,18 @@ def wrapped_step(
         return on_step(plain, args, kwargs)
 
     return types.MethodType(step, optimizer)
+
+
+def put_back(
+    optimizer: torch.optim.Optimizer, zero_grad: Callable[..., None], before: Callable[..., None]
+) -> None:
+    """`zero_grad` is the one from before again, unless others have wrapped it in the meantime."""
+    if optimizer.__dict__.get("zero_grad") is not zero_grad:
+        return
+    if getattr(before, "__func__", None) is type(optimizer).zero_grad:
+        del optimizer.zero_grad
+    else:
+        optimizer.zero_grad = before  # type: ignore[method-assign]
 
 
 def announced(optimizer: torch.optim.Optimizer, put_off: Callable[[torch.optim.Optimizer], None]) -> None:
@@ -185,13 +196,20 @@ class Rates:
         """Wraps its `step`; until factors are given, nothing changes."""
         self._optimizer = optimizer
         self._factors: Mapping[int, float] = {}
+        self._ended = False
         optimizer.step = wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
 
     def of_next_step(self, factors: Mapping[int, float]) -> None:
         """By parameters' `id`; others have their own rate."""
         self._factors = {key: factor for key, factor in factors.items() if factor != 1}
 
+    def end(self) -> None:
+        """No factors come any more."""
+        self._ended = True
+
     def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self._ended:
+            return plain(*args, **kwargs)
         optimizer = self._optimizer
         if any(each is not None for each in [*args, *kwargs.values()]):
             raise UsageError(
@@ -231,23 +249,6 @@ def _by_factor(group: dict[str, Any], factors: Mapping[int, float]) -> Iterator[
         parts.setdefault(factors.get(id(parameter), 1.0), []).append(parameter)
     for factor, parameters in parts.items():
         yield {**group, "params": parameters, "lr": group["lr"] * factor}
-
-
-@dataclass
-class Work:
-    """The work on a bucket when its gradients have arrived: a step, and zeroing them after it."""
-
-    step: Step | None = None
-    zero: Callable[[int], None] | None = None
-
-    def apply(self, bucket: int) -> bool:
-        """Run it; the gradients are zeroed even if the step fails, as the caller of `zero_grad` assumes. Whether it stepped."""
-        try:
-            return self.step is not None and self.step.apply(bucket)
-        finally:
-            if self.zero is not None:
-                with outside_forward():
-                    self.zero(bucket)
 
 
 @contextlib.contextmanager

@@ -18,17 +18,18 @@ import msgspec
 import numpy as np
 
 import torch
+from hocket import typed
 from hocket.artefacts import files
 from hocket.artefacts.learning import Learning
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.policy.policy import Value
-from hocket.torch.dtypes import DTYPES
 from hocket.torch.framework import Torch
 from hocket.torch.sketch import sketch
 from hocket.torch.workload import Workload
 from hocket.training.gauge import Gauge, Norms, Report, learning_of
+from hocket.training.gradients import gradients_of
 from hocket.training.saved import SavedSession
 from hocket.training.spans import Spans
 
@@ -54,7 +55,7 @@ class Profiler:
         self.spans: Spans | None = None
         self._framework = framework
         self._parameters = parameters
-        self._sparse = {each.name for each in framework.parameters() if each.sparse}
+        self._gradients = gradients_of(framework.parameters())
         self._model_name = type(model).__name__
         self._out = out
         self._steps: list[dict[str, float]] = []
@@ -78,6 +79,13 @@ class Profiler:
 
     def start(self) -> None:
         """Nothing runs beside it."""
+
+    def retire(self) -> None:
+        """UsageError: a profile is of one model as it is."""
+        raise UsageError("distribute: this run measures a profile, and the model is distributed already")
+
+    def forward_begins(self, *, syncs: bool) -> None:
+        """Nothing is synchronised while profiling."""
 
     def close(self) -> None:
         """Nothing is outstanding."""
@@ -193,15 +201,15 @@ class Profiler:
         gradients = tuple(
             Gradient(
                 name=name,
-                shape=tuple(parameter.shape),
-                dtype=DTYPES[parameter.dtype],
+                shape=self._gradients[name].shape,
+                dtype=self._gradients[name].dtype,
                 # A parameter that no step used counts as ready when backward ends, because it is sent then.
                 ready_s=times_s.get(f"ready {name}", times_s["backward"]),
                 needed_s=times_s.get(f"needed {name}", 0.0),
-                sparse=name in self._sparse,
+                sparse=self._gradients[name].sparse,
                 touched=math.ceil(rows[f"rows {name}"]) if f"rows {name}" in rows else None,
             )
-            for name, parameter in self._parameters.items()
+            for name in self._parameters
         )
         profile = Profile(
             model=self._model_name,
@@ -238,5 +246,5 @@ def _learning(all_seen: list[Any]) -> Learning | None:
         for at, each in enumerate(own):
             mean = np.mean([of_rank[at] for of_rank in sketches], axis=0)
             norms.append(Norms(own=float(each @ each), product=float(each @ mean), mean=float(mean @ mean)))
-        reports.append(msgspec.structs.replace(msgspec.convert(report, Report), norms=tuple(norms)))
+        reports.append(msgspec.structs.replace(typed.of_builtins(report, Report), norms=tuple(norms)))
     return learning_of(reports, len(reports))

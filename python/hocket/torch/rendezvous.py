@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from datetime import timedelta
 
 from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
 
+import torch
 from hocket.errors import RendezvousError
 
 KEY = "hocket/store"
+
+log = logging.getLogger("hocket.launch")
+
+
+def warn_if_apart(world: int) -> None:
+    """Say so where a framework has started ranks of `torch.distributed` that are no ranks of this job, which has `world`."""
+    if world > 1 or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return
+    if (ranks := torch.distributed.get_world_size()) > 1:
+        log.warning(
+            "hocket: this process is rank %d of %d for torch.distributed, but alone in Hocket's job, which averages nothing\n"
+            "hint: start ranks with `hocket run -n %d SCRIPT` or torchrun; where a trainer has its own ranks and DDP, give it the "
+            "backend `hocket` in place of `hk.distribute` (docs/torch-distributed.md)",
+            torch.distributed.get_rank(),
+            ranks,
+            ranks,
+        )
 
 
 def publish(text: str | None, timeout_s: float) -> str:

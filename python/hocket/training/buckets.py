@@ -406,8 +406,7 @@ def over(gradients: tuple[Gradient, ...], memory: _native.Memory, array: MakeArr
         memory=memory,
         elements=array(memory, 0, gradients[0].dtype, (sum(each.elements for each in gradients),)),
         views=tuple(
-            array(memory, start, each.dtype, each.shape)
-            for each, start in zip(gradients, starts, strict=False)
+            array(memory, start, *each.as_array) for each, start in zip(gradients, starts, strict=False)
         ),
         launches=(),
     )

@@ -21,7 +21,7 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A job's ranks before and after a change, by rank; at the start, there were none before.
+    """A job's ranks before and after a change, by rank; at the start of a job, there were none before.
 
     Attributes:
         why: what happened, a sentence without a full stop.
@@ -65,35 +65,40 @@ Told = Callable[[Change], object]
 
 
 class Changes:
-    """Who trains now, and what is to be called when that changes.
-
-    Attributes:
-        workers: those of the present, by rank.
-    """
+    """Who trains now, and what is to be called when that changes."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         """The job starts with these."""
-        self.workers = tuple(workers)
-        self._step = 0
-        """The first of theirs."""
+        self._last = Change(why="the job starts", step=0, old=(), new=tuple(workers))
         self._told: list[Told] = []
 
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """Those of the present, by rank."""
+        return self._last.new
+
+    def come(self, before: Sequence[Worker], step: int) -> None:
+        """This rank has come to a job of these, which trains: all of the present do from this step on."""
+        why = _named(_without(self.workers, before), "joined")
+        self._last = Change(why=why, step=step, old=tuple(before), new=self.workers)
+
     def call(self, told: Told) -> None:
-        """At once, as all of the present have just joined, and at each change from now on, in the order of these calls."""
+        """At once, of the last change, and at each one from now on, in the order of these calls."""
         self._told.append(told)
-        told(Change(why="the job starts", step=self._step, old=(), new=self.workers))
+        told(self._last)
 
     def go_on(self, workers: Sequence[Worker], step: int, *, left: bool = False) -> None:
         """From this step on, these alone train: others were lost, or have `left` in order, or have joined. Errors of what is called
-        are the caller's."""
+        are the caller's. Nobody is called where all are as they were: ranks also meet for one that then does not come."""
+        if tuple(workers) == self.workers:
+            return
         gone, new = _without(self.workers, workers), _without(workers, self.workers)
         lost = "was lost" if len(gone) == 1 else "were lost"
         parts = [(gone, "left" if left else lost), (new, "joined")]
-        why = ", ".join(_named(those, how) for those, how in parts if those)
-        change = Change(why=why, step=step, old=self.workers, new=tuple(workers))
-        self.workers, self._step = change.new, step
+        why = ", ".join(_named(those, how) for those, how in parts if those) or "ranks have other places"
+        self._last = Change(why=why, step=step, old=self.workers, new=tuple(workers))
         for told in self._told:
-            told(change)
+            told(self._last)
 
 
 def _named(workers: Sequence[Worker], how: str) -> str:

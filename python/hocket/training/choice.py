@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan, Served, Traced
@@ -327,7 +328,7 @@ def _default_plan(
         given = job.store.gather(
             "plan/choice", job.rank, job.world, msgspec.to_builtins(chosen), job.settings.start_timeout_s
         )
-        choice = msgspec.convert(given[0], Choice)
+        choice = typed.of_builtins(given[0], Choice)
         if choice.codec != "none":
             check_promise(promise, "rounded", "rank 0's promise")
     return lambda backward: default_plan([gradients[name] for name in backward], choice)

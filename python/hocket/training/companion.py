@@ -43,6 +43,9 @@ class Companion(Protocol):
     def step_ended(self) -> None:
         """Backward returns."""
 
+    def retire(self) -> None:
+        """Another session trains the model from now on."""
+
 
 class MembersCompanion(Companion, Protocol):
     """In an elastic job. A loss may interrupt a step: then `load`, `end` and `meet` come again in that step. `meet` comes when all
@@ -81,4 +84,7 @@ class Alone:
         """Does nothing."""
 
     def step_ended(self) -> None:
+        """Does nothing."""
+
+    def retire(self) -> None:
         """Does nothing."""

@@ -206,9 +206,11 @@ class CompiledSession:
             if self.source.timer is not None:
                 self.source.timer.worker_removed(error.rank)
             if error.why == "left":
+                how = f"exited with code {error.exit_code}" if error.exit_code else "ended and left"
                 raise error.reworded(
-                    f"rank {error.rank} on {error.host} finished and left, while rank {self.job.rank} on {self.job.host} begins "
-                    f"turn {self._turn} ({error})\nhint: give every rank the same number of batches"
+                    f"rank {error.rank} on {error.host} {how}, while rank {self.job.rank} on {self.job.host} begins "
+                    f"turn {self._turn} ({error})\nhint: see how its script ended; if it had fewer batches, give every rank the "
+                    "same number"
                 ) from None
             raise
 

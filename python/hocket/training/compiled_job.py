@@ -12,6 +12,7 @@ from hocket.errors import UsageError
 from hocket.launch.first_file import of_rank_0
 from hocket.policy.policy import Policy, Value
 from hocket.settings import Settings
+from hocket.training.asked import agree_on_call
 from hocket.training.choice import policy_of, promise_asked, spans_of
 from hocket.training.compiled import CompiledSession
 from hocket.training.compiled_refusals import check_asked, check_plan
@@ -57,6 +58,7 @@ class CompiledJob(Generic[M]):
         asked = promise_asked(promise, settings)
         process = joined(settings)
         try:
+            agree_on_call(process, {"plan": plan, "policy": policy, "promise": asked})
             plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
             if plan is not None:
                 check_plan(plan)
@@ -75,7 +77,7 @@ class CompiledJob(Generic[M]):
             spans = spans_of(process, settings)
             session = compiled_session_of(model, source, process=process, spans=spans)
         except BaseException as error:
-            process.abort(f"{type(error).__name__}: {error}")
+            process.abort(f"{type(error).__name__}: {error}", error)
             raise
         self._last = Distributed(model, session)
         process.also_close(session.close)

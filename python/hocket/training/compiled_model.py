@@ -12,6 +12,7 @@ import numpy as np
 from hocket.errors import UsageError
 from hocket.training.framework import StateBytes
 from hocket.training.gradients import Parameter
+from hocket.training.replicas import Options
 
 DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 """Of gradients that travel, by the name that frameworks give them."""
@@ -52,6 +53,10 @@ class CompiledModel(abc.ABC):
     def load_optimizer_state(self, saved: bytes) -> NoReturn:
         """No rank has one."""
         raise UsageError(f"{len(saved)} bytes of an optimizer's state, which {self.script} keeps itself")
+
+    def options(self) -> Options:
+        """The optimizer is the script's."""
+        return ()
 
     def state(self) -> list[StateBytes]:
         """Of all parameters."""

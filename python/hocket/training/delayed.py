@@ -19,7 +19,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace as replaced
 
 from hocket import _native
@@ -30,6 +29,7 @@ from hocket.training import buckets as bucket_memory
 from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.buckets import CompiledBucket, LoadedBucket
 from hocket.training.framework import Framework
+from hocket.training.means import Means
 from hocket.training.oversight import Oversight
 from hocket.training.reducing import ReducingSession
 from hocket.training.saved import SavedDelays, SavedSession
@@ -47,7 +47,7 @@ class DelayedSession(ReducingSession):
 
     def __init__(self, framework: Framework, **given: Any) -> None:
         """As `ReducingSession`."""
-        # By arena: the slot whose mean was shown, and not zeroed yet.
+        # By arena: the slot whose mean was shown last.
         self._shown: dict[int, int] = {}
         # By arena: due at its gate, which has not opened.
         self._pending: dict[int, Turn] = {}
@@ -57,6 +57,8 @@ class DelayedSession(ReducingSession):
         self._ends = self._retreats = False
         self._norms2: dict[int, float] = {}
         self.sentinel: Oversight | None = None
+        # Before gates, which put it off.
+        framework.on_zero_grad(lambda names: self._means.zeroed(names, self._shown))
         super().__init__(framework, **given)
         framework.rates({})
         plan = self.source.plan(self.source.epochs.current)
@@ -78,17 +80,6 @@ class DelayedSession(ReducingSession):
         """Whether the sentinel has ended a schedule."""
         return self.sentinel is not None and self.sentinel.retreated
 
-    def zero_grad(self) -> None:
-        """What was applied becomes zero; what is summed goes on."""
-        for at in range(len(self.buckets)):
-            self._zero_bucket(at)
-
-    def _zero_bucket(self, bucket: int) -> None:
-        shown = self._shown.pop(bucket, None)
-        if shown is not None:
-            self.framework.zero(self.buckets[bucket].slots[shown])
-        self.framework.show(self._open_slot(bucket))
-
     def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
         """Also to the sentinel."""
         super().observe(loss=loss, curvature=curvature)
@@ -103,14 +94,14 @@ class DelayedSession(ReducingSession):
         if self.turns.counts:
             self._count()
         # What the last step applied may still be there.
-        self.zero_grad()
+        self.drop_gradients()
         rounds = self.turns.flush()
         with self._naming_the_finished():
             self.readiness.flush()
         for due in rounds:
             self._show(due)
             self.framework.step()
-            self.zero_grad()
+            self.drop_gradients()
         self._begin_anew()
 
     def _check_applied(self, call: str) -> None:
@@ -162,12 +153,7 @@ class DelayedSession(ReducingSession):
 
     def _arrange(self, placed: Sequence[LoadedBucket], means: Sequence[Sequence[LoadedBucket]]) -> None:
         """`means`: by arena and slot, what the gradients are while they are due: other arrays than those that backward adds to."""
-        self._means = means
-        self._due_views = {
-            name: [mean.views[at] for mean in own]
-            for bucket, own in zip(placed, means, strict=True)
-            for at, name in enumerate(bucket.names)
-        }
+        self._means = Means(self.framework, means)
         self._arena_of = {launch.number: at for at, bucket in enumerate(placed) for launch in bucket.launches}
         self._begin_turns(placed)
 
@@ -205,15 +191,21 @@ class DelayedSession(ReducingSession):
         """Another schedule of the same programs: nothing is open or on its way."""
         self._begin_turns(self.buckets)
         self._count_gradients()
+        self._means.moved()
         self._norms2 = {}
+
+    def _load(self) -> None:
+        super()._load()
+        if self._made:
+            self._means.moved()
 
     def _table(self) -> Table:
         return self._described
 
     def _given(self) -> list[LoadedBucket]:
-        return [self._means[at][slot] for at, slot in self._shown.items()]
+        return [self._means.of[at][slot] for at, slot in self._shown.items()]
 
-    def _open(self) -> list[LoadedBucket]:
+    def _filling(self) -> list[LoadedBucket]:
         """In the slots that gradients are summed in."""
         return [self._open_slot(at) for at in range(len(self.buckets))]
 
@@ -222,15 +214,18 @@ class DelayedSession(ReducingSession):
 
     def _adopt(self, launch: int, index: int, parameter: Any) -> None:
         """A gradient that lies elsewhere moves into its turn's slot, or is added to what is there."""
+        del parameter
         name, view = self.hooks.gradient(launch, index)
-        if any(parameter.grad is due for due in self._due_views[name]):
-            raise UsageError(
-                f"the gradient of `{name}` was added to the mean that the last step applied\n"
-                "hint: optimizer.zero_grad() before each backward"
-            )
-        self._move(name, view, launch)
+        if self.readiness.enabled or not self.turns.open[self._arena_of[launch]].iterations:
+            self._move(name, view, launch)
+        # What is accumulated without communication stays elsewhere meanwhile: the script may throw it away, without the sum.
 
     def _move(self, name: str, view: Any, launch: int) -> None:
+        if self._means.is_due(name):
+            raise UsageError(
+                f"the gradient of `{name}` is the mean that the last step applied, or was added to it\n"
+                "hint: optimizer.zero_grad() before each backward"
+            )
         if self.turns.open[self._arena_of[launch]].iterations:
             self.framework.add(name, view)
         else:
@@ -240,10 +235,9 @@ class DelayedSession(ReducingSession):
         unmade = []
         for launch, index in self.readiness.missing():
             name, view = self.hooks.gradient(launch, index)
-            self._move(name, view, launch)
-            # Summed in an iteration before, or without communication: it counts as made.
-            if not bool(view.any()):
+            if self.framework.gradient(name) is None:
                 unmade.append(name)
+            self._move(name, view, launch)
         return unmade
 
     def _begin(self) -> None:
@@ -252,10 +246,6 @@ class DelayedSession(ReducingSession):
                 "a backward began before optimizer.step() applied the gradients of the last one, which are of a whole turn\n"
                 "hint: one step after each backward; `with model.no_sync():` around those that only accumulate"
             )
-        for at, slot in self._shown.items():
-            # The script took the gradients away instead of zeroing them. In a slot that is open they are replaced one by one.
-            if slot != self.turns.open[at].slot:
-                np.frombuffer(memoryview(self.buckets[at].slots[slot].memory), np.uint8)[:] = 0
         self._shown = {}
         self.saves.training()
         super()._begin()
@@ -269,19 +259,19 @@ class DelayedSession(ReducingSession):
         began_ns = _native.now_ns()
         if self._watch is not None:
             self._watch.computed(self._arrivals() if self._watch.profiles else {}, {})
-        self.framework.check_in_place(self._open())
+        self.framework.check_announced()
         self._first.check()
         seen = self.readiness.order() if self.source.observes else None
         unmade = self._adopt_missing()
         gauged = self.sentinel is not None and self.sentinel.gauges(self.turns.made)
         if gauged:
-            self.gauge.made(self._open())
+            self.gauge.made(self._filling())
         with self._naming_the_finished():
             meet = self.companion.end()
             if self.turns.counts:
                 self._count()
             alarmed = self.sentinel is not None and self.sentinel.alarm is not None
-            self._votes.cast(self.source.epochs.vote(), unmade, meet=meet, retreat=alarmed)
+            self._vote(unmade, meet=meet, retreat=alarmed)
             self._unmade = set(unmade)
             due = self.turns.ended()
             self.readiness.finish()
@@ -321,6 +311,7 @@ class DelayedSession(ReducingSession):
         """The votes of the last iteration that ended: the same iteration on all ranks."""
         with self._naming_the_finished():
             begins = self.source.decide(self._votes.count(self.job.settings.timeout_s))
+            self._together.counted(self._votes)
             self.turns.counted(name for name in self._unmade if not self._votes.made(name))
             self.companion.arrive()
             if self._votes.meet:
@@ -335,7 +326,7 @@ class DelayedSession(ReducingSession):
     def _gauge(self, due: Sequence[Turn]) -> None:
         """The means of the gradients that were copied, unless other iterations are in them."""
         if len(due) == len(self.buckets) and all(turn.iterations == 1 for turn in due):
-            self.gauge.reduced([self._means[turn.arena][turn.slot] for turn in due])
+            self.gauge.reduced([self._means.of[turn.arena][turn.slot] for turn in due])
         else:
             self.gauge.forget()
 
@@ -408,11 +399,11 @@ class DelayedSession(ReducingSession):
     def _show_one(self, turn: Turn) -> None:
         self._take_turn(turn)
         at = turn.arena
-        mean = self._means[at][turn.slot]
+        mean = self._means.of[at][turn.slot]
         self.companion.reduced(mean)
         self.framework.show(mean)
         for name in turn.unmade or ():
-            if name in self._due_views and name in mean.names:
+            if name in mean.names:
                 self.framework.drop(name)
         self._shown[at] = turn.slot
         if self._looks:
@@ -487,13 +478,11 @@ class DelayedSession(ReducingSession):
         self.turns.restore(delays.turns)
         self._retreats, self._reschedules = delays.retreats, delays.reschedules
         self._norms2 = dict(delays.norms2)
-        for name in self._due_views:
-            self.framework.drop(name)
+        self.drop_gradients()
         fill(self.buckets, delays.slots)
         self._count_gradients((self.turns.phase, places_of(self.launches, self._arena_of, delays)))
         if self.turns.held:
             self.readiness.hold()
-        self.zero_grad()
 
     def _layout(self) -> str:
         plan = self.source.plan(self.source.epochs.current)

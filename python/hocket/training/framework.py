@@ -23,6 +23,7 @@ from hocket.parameter_server.description import Group
 from hocket.training.buckets import LoadedBucket
 from hocket.training.gathered import HasRows
 from hocket.training.gradients import Parameter
+from hocket.training.replicas import Options, Piece
 from hocket.training.shards import Range, Shard, State
 
 Array = Any
@@ -147,6 +148,10 @@ class Model(Protocol):
     def load_optimizer_state(self, saved: bytes) -> None:
         """Load what `optimizer_state` returned on another rank."""
 
+    def options(self) -> Options:
+        """The optimizer's options, group by group, without the parameters: what is a number, a word or a list of such. None for an
+        optimizer that is the script's own."""
+
     def state(self) -> Sequence[StateBytes]:
         """The bytes of all parameters and buffers, an array for each. They may be views."""
 
@@ -177,20 +182,20 @@ class Framework(Model, HasRows, Protocol):
         self,
         buckets: Sequence[Sequence[str]],
         wait: Callable[[int], None],
-        zero: Callable[[int], None],
         values: Values | None = None,
     ) -> Gates:
         """Gates for the parameters of each bucket, all open. A further call opens and replaces the earlier gates.
 
-        `wait(b)` returns when the gradients of bucket b are reduced, and `zero(b)` zeroes them. Where a step that was put off
-        has been applied to bucket b, `values.send(b)` comes after it, and `values.receive(b)` before its layers; None: nothing
-        has owners. Raises UsageError if the framework has no gates.
+        `wait(b)` returns when the gradients of bucket b are reduced. Where a step that was put off has been applied to bucket b,
+        `values.send(b)` comes after it, and `values.receive(b)` before its layers; None: nothing has owners. Raises UsageError
+        if the framework has no gates.
         """
 
     # Step.
 
-    def on_zero_grad(self, zero: Callable[[], None]) -> None:
-        """Make the optimizer's `zero_grad` call `zero` for hooked gradients; it zeroes the others itself."""
+    def on_zero_grad(self, call: Callable[[Sequence[str]], None]) -> None:
+        """Call `call(names)` after the optimizer has filled these gradients with zeros, where scripts can have it do that instead
+        of removing them."""
 
     def on_step(self, call: Callable[[], None]) -> None:
         """Call `call()` after each step of the optimizer; of a step that gates put off, as it is put off."""
@@ -232,6 +237,18 @@ class Framework(Model, HasRows, Protocol):
         """The optimizer steps whole parameters again, with this state of those that were divided; gradients that were `divided` are
         whole in their views."""
 
+    # Replicas.
+
+    def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]:
+        """Call `made(name, digest)` for each gradient that a backward makes on this rank, before anything is reduced, until the
+        callable that is returned is called. The digest is `ZERO` or `UNKNOWN` (`first_gradients`) if the gradient is."""
+
+    def held(self) -> Mapping[str, int]:
+        """By name, the bytes of each parameter, trained or not, that `digests` can look at."""
+
+    def digests(self, pieces: Sequence[Piece]) -> list[int]:
+        """The CRC32C of these pieces of parameters, whose bytes are in the order of the elements."""
+
     # Arrays and memory.
 
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> Array:
@@ -241,21 +258,27 @@ class Framework(Model, HasRows, Protocol):
         """Move the gradient of `name` into `view`, which is the gradient from now on. A missing gradient becomes zero.
         UsageError: shape or type differ."""
 
-    def zero(self, bucket: LoadedBucket) -> None:
-        """Zero all gradients of a bucket, and make them the bucket's views."""
+    def gradient(self, name: str) -> Array | None:
+        """The gradient of `name`, be it of zeros; None: there is none, and the optimizer skips the parameter."""
 
     def add(self, name: str, view: Array) -> None:
         """The gradient of `name` is added to what is in `view`, if it is elsewhere, and is that array from now on.
         UsageError: shape or type is another."""
 
-    def show(self, bucket: LoadedBucket) -> None:
-        """All gradients of a bucket are its views, as they are."""
+    def show(self, bucket: LoadedBucket, names: Collection[str] | None = None) -> None:
+        """Gradients of a bucket, all or those of these names, are its views, as they are."""
 
     def drop(self, name: str) -> None:
         """Remove the gradient of `name`, which no rank made, so that the optimizer skips the parameter."""
 
+    def check_announced(self) -> None:
+        """When backward has ended. UsageError names the first gradient that the script has changed in it after the gradient's hook
+        was called, if scripts can do that."""
+
     def check_in_place(self, buckets: Sequence[LoadedBucket]) -> None:
-        """UsageError names the first gradient that the user's script moved out of its bucket, if scripts can do that."""
+        """Before the first launch of a backward: gradients that the user's script has moved out of their buckets are back there.
+        UsageError names one of another type."""
 
     def hold_parameters(self, buckets: Sequence[LoadedBucket]) -> None:
-        """Move the parameters themselves, with their values, into the buckets; they are the views from now on."""
+        """Move the parameters themselves, with their values, into the buckets, as far as they are not there; they are the views
+        from now on."""

@@ -140,15 +140,14 @@ class Rows:
         """Whether the gradient is."""
         return self.gradient.sparse
 
-    def pack(self, framework: HasRows) -> bool:
-        """Fill the block with the gradient as it is now; whether there are any rows."""
+    def pack(self, framework: HasRows) -> None:
+        """Fill the block with the gradient as it is now."""
         numbers, rows = self._own = framework.rows(self.gradient.name, self._factor)
         count = 0 if self.exceeded else len(numbers)
         self._rows[self._block, :count] = rows[:count]
         self._numbers[self._block, :count] = numbers[:count]
         self._counts[self._block] = count, count * self.compiled.row_elements
         self.packed = True
-        return len(numbers) > 0
 
     @property
     def exceeded(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from hocket import typed
 from hocket.artefacts.gradient import Gradient
 from hocket.errors import RendezvousError
 from hocket.launch.rendezvous import Job
@@ -16,10 +17,22 @@ from hocket.launch.rendezvous import Job
 DTYPES = ("f64", "f32", "f16", "bf16")
 """Element types of gradients."""
 
+COMPLEX = {"f64": "c128", "f32": "c64", "f16": "c32"}
+"""By the element type of their parts, those of complex numbers; no program has these."""
+
+
+class Pairs(Gradient, frozen=True, kw_only=True):
+    """A gradient of complex numbers, which travels as the pairs of real numbers that they are: its last axis is that of a pair."""
+
+    @property
+    def as_array(self) -> tuple[str, tuple[int, ...]]:
+        """Of complex numbers."""
+        return COMPLEX[self.dtype], self.shape[:-1]
+
 
 class Parameter(Struct, frozen=True, kw_only=True):
     """A parameter or a buffer of a model; `trained`: it gets a gradient, which ranks reduce; `sparse`: of the rows that a batch
-    touched, as long as nothing else uses the parameter."""
+    touched, as long as nothing else uses the parameter; `pairs`: its numbers are complex, shape and dtype are those of pairs."""
 
     kind: Literal["parameter", "buffer"] = "parameter"
     name: str
@@ -27,18 +40,20 @@ class Parameter(Struct, frozen=True, kw_only=True):
     dtype: str
     trained: bool = True
     sparse: bool = False
+    pairs: bool = False
 
     def __str__(self) -> str:
         """A description for people."""
         frozen = ", frozen" if self.kind == "parameter" and not self.trained else ""
         sparse = ", with a sparse gradient" if self.sparse else ""
-        return f"{list(self.shape)} of {self.dtype}{frozen}{sparse}"
+        shape, dtype = (self.shape[:-1], COMPLEX[self.dtype]) if self.pairs else (self.shape, self.dtype)
+        return f"{list(shape)} of {dtype}{frozen}{sparse}"
 
 
 def gradients_of(parameters: Iterable[Parameter]) -> dict[str, Gradient]:
     """By name, in the order of registration."""
     return {
-        each.name: Gradient(each.name, each.shape, each.dtype, sparse=each.sparse)
+        each.name: (Pairs if each.pairs else Gradient)(each.name, each.shape, each.dtype, sparse=each.sparse)
         for each in parameters
         if each.trained
     }
@@ -53,7 +68,7 @@ def agree(mine: Sequence[Parameter], job: Job) -> None:
     if len(set(digests)) == 1:
         return
     models = job.store.gather("model/parts", job.rank, job.world, msgspec.to_builtins(mine), timeout_s)
-    parsed = [msgspec.convert(each, list[Parameter]) for each in models]
+    parsed = [typed.of_builtins(each, list[Parameter]) for each in models]
     other = next(rank for rank, each in enumerate(digests) if each != digests[0])
     raise RendezvousError(
         f"the models of rank 0 and rank {other} differ: {_difference(parsed[0], parsed[other], other)}\n"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Struct
 
-from hocket import _native
+from hocket import _native, typed
 from hocket._native import Builder, Program
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
@@ -143,7 +143,7 @@ class Helper:
 
     def _load(self, epoch: int, workers: int | None) -> None:
         given = self._job.store.get(_key(epoch), self._job.settings.start_timeout_s)
-        told = msgspec.convert(given, Helped)
+        told = typed.of_builtins(given, Helped)
         if workers is not None and (told.plan.world, len(told.plan.workers)) != (self._job.world, workers):
             raise UsageError(
                 f"rank {self._job.rank} was started for {self._job.world - workers} helpers, the plan of rank 0 has "
@@ -180,6 +180,6 @@ def help_training(process: Process, workers: int) -> None:
     try:
         Helper(job, process.engine, workers).run()
     except BaseException as error:
-        process.abort(f"{type(error).__name__}: {error}")
+        process.abort(f"{type(error).__name__}: {error}", error)
         raise
     process.close()

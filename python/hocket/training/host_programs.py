@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from hocket import typed
 from hocket._native import Program
 from hocket.errors import ProgramError
 from hocket.launch import cache
@@ -66,6 +67,6 @@ def read(content: bytes | None) -> list[Program] | None:
     if content is None:
         return None
     try:
-        return [Program.from_bytes(each) for each in msgspec.msgpack.decode(content, type=list[bytes])]
+        return [Program.from_bytes(each) for each in typed.of_msgpack(content, list[bytes])]
     except (msgspec.DecodeError, ProgramError):
         return None

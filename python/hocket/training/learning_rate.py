@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 from msgspec import Struct
 
+from hocket import typed
 from hocket.errors import UsageError
 
 Rule = Literal["linear", "sqrt"]
@@ -84,7 +85,7 @@ class Scale:
     def resume(self, saved: object) -> None:
         """Go on from where another job was, which may have had another number of ranks. UsageError: `saved` is nothing of this."""
         try:
-            found = msgspec.convert(saved, SavedScale)
+            found = typed.of_builtins(saved, SavedScale)
         except msgspec.ValidationError as error:
             raise UsageError(f"scale_lr: the checkpoint has something else of this name: {error}") from None
         self._chosen_for, self._ramp = found.world, found.ramp

@@ -7,13 +7,14 @@ the job was. Knows no framework; data sets are counted, never read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hocket import typed
 from hocket.errors import StoreGoneError, UsageError
 from hocket.launch.rendezvous import Job
 from hocket.training.changes import Changes, Worker
@@ -44,6 +45,8 @@ class Loop:
     def __init__(self, job: Job) -> None:
         """All ranks of the job have just begun."""
         self._job = job
+        self.gather: Callable[[Callable[[], list[Any]]], list[Any]] = lambda gather: gather()
+        """Calls what waits for all ranks at the store."""
         self._me = job.members[job.rank]
         self.changes = Changes(workers_of(job))
         self.accumulating = False
@@ -108,8 +111,10 @@ class Loop:
         """Others have joined. What is agreed on from here on is so among these."""
         self._job = job
 
-    def come(self, place: SavedLoop) -> None:
-        """This rank has joined a job that is there in its data."""
+    def come(self, place: SavedLoop, steps: int, holders: Sequence[int]) -> None:
+        """This rank has joined a job that is there in its data, after so many steps. `holders`: ranks that were there before."""
+        everyone = self.changes.workers
+        self.changes.come([everyone[rank] for rank in holders], steps)
         self._epoch, self._places, self._known = place.epoch, dict(place.data), set(place.data)
 
     def extras(self) -> dict[str, Any]:
@@ -164,7 +169,7 @@ class Loop:
         """Go on from there, before the first loop; all ranks call it. UsageError: it is nothing that `saved` returned, ranks give
         different ones, or a loop has begun."""
         try:
-            place = msgspec.convert(saved, SavedLoop)
+            place = typed.of_builtins(saved, SavedLoop)
             if not isinstance(values, Mapping):
                 raise msgspec.ValidationError("the script's own state is no mapping")
             # Numbers that no sampler could have left would be found in the middle of training.
@@ -220,8 +225,10 @@ class Loop:
     def _gathered(self, name: str, told: object) -> dict[int, Any]:
         """What all ranks tell, by their ranks at the start; lost ones tell nothing."""
         job = self._job
-        everyone = job.store.gather(
-            name, job.rank, job.world, told, job.settings.timeout_s, without_lost=job.elastic
+        everyone = self.gather(
+            lambda: job.store.gather(
+                name, job.rank, job.world, told, job.settings.timeout_s, without_lost=job.elastic
+            )
         )
         return {rank: each for rank, each in enumerate(everyone) if each is not None}
 

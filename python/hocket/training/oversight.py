@@ -9,6 +9,7 @@ written into the trace.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +17,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from hocket import typed
 from hocket.artefacts.change import Change, What
 from hocket.artefacts.learning import Learning
 from hocket.artefacts.plan import Begun, Due, Plan, Ready, Schedule, Turn
 from hocket.artefacts.trace import append_change
 from hocket.launch.rendezvous import Job
+from hocket.launch.trace_writes import TraceWrites
 from hocket.planning.admission import judged, risk_of
 from hocket.planning.guard import accepted, described, used
 from hocket.training.framework import Framework
@@ -49,6 +52,7 @@ class Oversight:
         """`trace`: the directory of the trace, if this model's is written."""
         self._framework, self._job, self._gauge = framework, job, gauge
         self._trace = trace if job.rank == 0 else None
+        self._writes = TraceWrites("changes of the plan")
         self._norm, self._loss = Watch("the norm of applied gradients"), Watch("the loss")
         self._ended: list[float] = []
         self._measures = self._watches = False
@@ -146,7 +150,7 @@ class Oversight:
         schedules = (plan.schedule, *plan.safer)
         choice = None
         if job.rank == 0:
-            learning = learning_of([msgspec.convert(each, Report) for each in given], job.world)
+            learning = learning_of([typed.of_builtins(each, Report) for each in given], job.world)
             choice, refused = self._choice(schedules, learning)
             for why in refused:
                 self._note("refused", plan, iteration, epoch, why)
@@ -172,9 +176,8 @@ class Oversight:
             return
         log.warning("iteration %d: %s: %s", iteration, plan.label, why)
         if self._trace is not None:
-            append_change(
-                self._trace, Change(what=what, step=iteration, epoch=epoch, label=plan.label, why=why)
-            )
+            change = Change(what=what, step=iteration, epoch=epoch, label=plan.label, why=why)
+            self._writes(functools.partial(append_change, self._trace, change))
 
 
 def measuring(plan: Plan) -> Schedule:

@@ -53,10 +53,15 @@ class Owners:
         if not self._buckets:
             return
         own = ranges(self._buckets, self._job.rank)
-        self._framework.hold_parameters(
-            [bucket.values for bucket in self._buckets if bucket.values is not None]
-        )
+        self.hold()
         self._framework.divide(self._buckets, own)
+
+    def hold(self) -> None:
+        """Parameters that owners update are in memory, also those that the script has moved."""
+        if self._buckets:
+            self._framework.hold_parameters(
+                [bucket.values for bucket in self._buckets if bucket.values is not None]
+            )
 
     def release(self) -> None:
         """Buckets will be others: whatever was reduced, and the optimizer's state, is whole on all ranks."""

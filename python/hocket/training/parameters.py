@@ -20,6 +20,7 @@ from hocket.training.resume import resume
 from hocket.training.saved import SavedSession
 from hocket.training.source import Loaded, ProgramSource
 from hocket.training.spans import Spans
+from hocket.training.together import Together
 from hocket.training.votes import Votes
 
 
@@ -51,6 +52,8 @@ class ParameterSession:
         self._votes = Votes(engine, job.hosts, list(gradients_of(framework.parameters())))
         self.buckets: list[LoadedBucket] = []
         self._load()
+        self._together = Together(framework, job, source, steps_alone=True)
+        self._look: tuple[float, ...] = ()
         framework.on_step(self._on_step)
 
     @property
@@ -104,6 +107,20 @@ class ParameterSession:
             "hint: give every rank the same number of batches"
         )
 
+    def forward_begins(self, *, syncs: bool) -> None:
+        """Backward does not communicate anyway."""
+
+    def retire(self) -> None:
+        """As `Session`. Parameters stay where they are, each rank's own."""
+        self._companion.retire()
+        self.source.retire()
+        for each in self.buckets:
+            self._libraries.forget(each.program)
+            self.engine.unload(each.program)
+        self._votes.unload()
+        self._together.end()
+        self.buckets = []
+
     def close(self) -> None:
         """Stop the threads beside training."""
         self.source.stop()
@@ -131,8 +148,9 @@ class ParameterSession:
             return
         began_ns = _native.now_ns()
         timeout_s = self.job.settings.timeout_s
+        self._framework.hold_parameters(self.buckets)
         self._companion.begin()
-        self._votes.cast(self.source.epochs.vote(), [], meet=self._companion.end())
+        self._votes.cast(self.source.epochs.vote(), [], meet=self._companion.end(), look=self._look)
         self._libraries.expect(self.programs)
         for program in self.programs:
             self.engine.launch(program)
@@ -140,6 +158,9 @@ class ParameterSession:
         for program in self.programs:
             self.engine.wait(program, timeout_s)
         begins = self.source.decide(self._votes.count(timeout_s))
+        self._together.counted(self._votes)
+        # Between two exchanges ranks may differ: what they hold now travels with the next one.
+        self._look = self._together.vote(self._steps // self._every)
         self._companion.arrive()
         if self._votes.meet:
             self._companion.meet()

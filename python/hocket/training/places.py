@@ -55,29 +55,40 @@ class InPlace:
     buckets: list[LoadedBucket]
     readiness: _native.Readiness
     hooks: Hooks
+    _accumulates = False
+    """Whether this is within `no_sync`."""
+    _mutes = False
+    """Whether the last forward was to have a backward without communication."""
+    _owed = 0
+    """Forwards outside of it, until a backward has communicated."""
 
-    def zero_grad(self) -> None:
-        """Zero all gradients in their buckets."""
+    def drop_gradients(self) -> None:
+        """There are none any more, whatever is in buckets."""
         for bucket in self.buckets:
-            self._zero(bucket)
-
-    def _zero(self, bucket: LoadedBucket) -> None:
-        if bucket.sparse:
-            # Backward would add sparse gradients to a dense one.
             for name in bucket.names:
                 self.framework.drop(name)
-        else:
-            self.framework.zero(bucket)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes inside accumulate gradients; the next one outside sends them."""
-        before = self.readiness.enabled
-        self.readiness.enabled = False
+        """Forward and backward passes inside accumulate gradients; the next backward outside sends them."""
+        before, self._accumulates = self._accumulates, True
+        self._decide()
         try:
             yield
         finally:
-            self.readiness.enabled = before
+            self._accumulates = before
+            self._decide()
+
+    def forward_begins(self, *, syncs: bool) -> None:
+        """A forward with gradients; `syncs`: whether the script lets its backward communicate. As with DistributedDataParallel, it
+        does then, also where only the backward is within `no_sync`: otherwise ranks would step apart."""
+        self._mutes = not syncs
+        self._owed = self._owed + 1 if syncs and not self._accumulates else 0
+        self._decide()
+
+    def _decide(self) -> None:
+        """Whether a backward that begins now communicates."""
+        self.readiness.enabled = self._owed > 0 or not (self._accumulates or self._mutes)
 
     def _adopt(self, launch: int, index: int, _parameter: Any) -> None:
         """Move a gradient that lies elsewhere (after `grad = None`) into its bucket; a missing one becomes zero."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -19,18 +20,22 @@ from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PeerError, RendezvousError, UsageError
+from hocket.launch import at_exit as ending
 from hocket.launch import tuning
+from hocket.launch.cause import cause_of
 from hocket.launch.clock import ClockLog
 from hocket.launch.first_file import of_rank_0
 from hocket.launch.host import Host
 from hocket.launch.meeting import Publish
 from hocket.launch.member_messages import Regroup
 from hocket.launch.membership import Membership
-from hocket.launch.rendezvous import Job, join
+from hocket.launch.rendezvous import LINGER_S, Job, join
 from hocket.libraries.service import Service
 from hocket.measure.quick import known_cluster
 from hocket.parameter_server.choice import among_workers
 from hocket.settings import Settings
+
+log = logging.getLogger("hocket.training")
 
 AGAIN_S = 30.0
 """How long a member that could not meet the others waits to hear that they meet once more."""
@@ -63,11 +68,13 @@ class Process:
         """Why this rank has told the others that it ends; None: it has not."""
         self.serves = False
         """Whether a model of this process has its parameters on servers, which serve one model."""
+        if self.everyone.server is not None:
+            self.everyone.server.on_failure(self._end_without_store)
         self._owner = os.getpid()
         self._closers: list[Callable[[], None]] = []
         self._excepthook = sys.excepthook
         sys.excepthook = self._on_exception
-        atexit.register(self.close)
+        atexit.register(self._end)
 
     @property
     def engine(self) -> _native.Engine:
@@ -162,6 +169,9 @@ class Process:
                 try:
                     return self._met(order)
                 except RendezvousError as error:
+                    if error.rank == order.members.index(self._membership.number) and not error.missing:
+                        # The others have no fault: they meet again without this one.
+                        raise
                     order = self.next_meeting(order.generation, error)
         except BaseException:
             self._membership.close()
@@ -224,34 +234,77 @@ class Process:
         """Whether this is not a forked child of the process that joined."""
         return os.getpid() == self._owner
 
-    def abort(self, reason: str) -> None:
-        """Tell all ranks why this one gives up."""
+    def abort(self, reason: str, error: BaseException | None = None) -> None:
+        """Tell all ranks why this one gives up, and because of which other rank if `error`, or what led to it, names one."""
         self.gave_up = self.gave_up or reason
+        cause = None if error is None else cause_of(error, self.everyone.rank)
         if self._membership is not None:
             self._membership.close()
         if self._engine is not None:
-            self._engine.abort(reason)
-        self.everyone.close(reason)
+            self._engine.abort(reason, cause)
+        self.everyone.close(reason, cause)
+
+    def _end_without_store(self, why: str) -> None:
+        """In the thread that served it: nobody is answered there any more, and those who train may never ask."""
+        if self._engine is not None:
+            self._engine.abort(why)
 
     def also_close(self, closer: Callable[[], None]) -> None:
         """Register a function to call before this process leaves the job."""
         self._closers.append(closer)
 
+    def no_longer_close(self, closer: Callable[[], None]) -> None:
+        """What was registered has ended before."""
+        self._closers.remove(closer)
+
     def close(self) -> None:
-        """Leave in order; idempotent."""
+        """Leave in order; idempotent. PeerError: the others have gone on without this rank's last step."""
+        self._close(at_exit=False)
+
+    def _close(self, *, at_exit: bool) -> None:
         if self.mine:
-            atexit.unregister(self.close)
+            atexit.unregister(self._end)
             if sys.excepthook == self._on_exception:
                 sys.excepthook = self._excepthook
-            for closer in self._closers:
-                closer()
-            if self._libraries is not None:
-                self._libraries.close()
-            if self._membership is not None:
-                self._membership.close()
+            closers, self._closers = self._closers, []
+            try:
+                for closer in closers:
+                    closer()
+            finally:
+                self._leave(at_exit)
+
+    def _leave(self, at_exit: bool) -> None:
+        if self._libraries is not None:
+            self._libraries.close()
+        if self._membership is not None:
+            self._membership.close()
+        blamed = None if self._engine is None else self._engine.blamed
+        try:
             if self._engine is not None:
-                self._engine.close()
-            self.everyone.close()
+                self._engine.close(at_exit=at_exit)
+        except PeerError as error:
+            if error.rank != self.everyone.rank:
+                raise
+            # A callback that failed at the end, say: nothing that others still wait for.
+            log.warning("%s; what was trained is complete", error)
+        finally:
+            # A script may end in order because of an error that it has caught.
+            cause = None if blamed is None else cause_of(blamed, self.everyone.rank)
+            self.everyone.close(cause=cause, linger_s=ending.LINGER_S if at_exit else LINGER_S)
+
+    def _end(self) -> None:
+        """Python ends. What is raised now would not change its exit code."""
+        # A member of an elastic job is not to be waited for, and its launcher knows how it ends.
+        at_exit = ending.process_ends() and self.gave_up is None and not self.elastic
+        try:
+            self._close(at_exit=at_exit)
+        except PeerError as error:
+            if not (self.mine and self.elastic):
+                raise
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
 
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
@@ -261,7 +314,7 @@ class Process:
             return self._excepthook(kind, error, trace)
         finally:
             if self.mine:
-                self.abort(f"{kind.__name__}: {error}" if str(error) else kind.__name__)
+                self.abort(f"{kind.__name__}: {error}" if str(error) else kind.__name__, error)
 
 
 _joined: Process | None = None

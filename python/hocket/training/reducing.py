@@ -26,7 +26,8 @@ from hocket.training.framework import Framework, Gates
 from hocket.training.gathered import Rows, dense_names
 from hocket.training.gauge import Gauge
 from hocket.training.gradients import gradients_of
-from hocket.training.owners import Owners, check_joins
+from hocket.training.joinable import check_joinable
+from hocket.training.owners import Owners
 from hocket.training.places import Hooks, InPlace
 from hocket.training.resume import resume
 from hocket.training.saved import SavedSession
@@ -34,6 +35,7 @@ from hocket.training.served import PATIENCE_S
 from hocket.training.source import Loaded, ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.statistics import Steps, warn_of_non_finite
+from hocket.training.together import Together
 from hocket.training.turns import Places, Table
 from hocket.training.values import squared_norm
 from hocket.training.votes import Ballot, OutOfStep, Votes
@@ -85,8 +87,8 @@ class ReducingSession(InPlace):
         self.owners = Owners(framework, engine, job, self._naming_the_finished)
         self._rows: list[Rows] = []
         self._load()
+        self._together = Together(framework, job, source)
         framework.on_step(self._stepped)
-        framework.on_zero_grad(self.zero_grad)
         framework.on_step(self._time_step)
         if self._watch is not None:
             self._watch.seen = lambda: self.gauge.report(framework.learning())
@@ -150,20 +152,22 @@ class ReducingSession(InPlace):
     def joinable(self) -> ReducingSession:
         """Itself; UsageError for owners that update, for parameter servers, and for policies that keep or round what a finished
         rank would have to leave out."""
-        check_joins(self.owners)
-        if self.source.served is not None:
-            raise UsageError(
-                "join: parameter servers let workers finish one after the other by themselves, if no other bucket waits for them\n"
-                "hint: give every rank the same number of batches"
-            )
-        policy = next((each for each in self.source.policies if each.contract != "mean"), None)
-        if policy is not None:
-            raise UsageError(
-                f"join: {type(policy).__name__} promises `{policy.contract}`, not the mean of what ranks add: "
-                "it keeps or rounds what a finished rank would have to leave out\n"
-                "hint: give every rank the same number of batches"
-            )
+        check_joinable(self.owners, self.source)
         return self
+
+    def retire(self) -> None:
+        """As `Session`."""
+        self.source.retire()
+        self.companion.retire()
+        self.flush()
+        self.owners.release()
+        for each in self.launches:
+            self._libraries.forget(each.program)
+        bucket_memory.unload(self.launches, self.engine)
+        if isinstance(self._votes, Votes):
+            self._votes.unload()
+        self._together.end()
+        self.buckets, self.launches, self.gates = [], [], None
 
     def close(self) -> None:
         """Apply what is outstanding, and stop what runs beside training."""
@@ -208,8 +212,6 @@ class ReducingSession(InPlace):
                 if each.compiled.helped
             }
             self.source.helpers.loaded(self.source.plan(self.source.epochs.current), lengths, number)
-        if not old:
-            self.zero_grad()
         self._count_gradients()
         self.owners.take(self.buckets)
         for bucket in self.buckets if old else ():
@@ -238,6 +240,7 @@ class ReducingSession(InPlace):
             self._table(),
             places,
         )
+        self._decide()
         self.hooks = Hooks(self.buckets, self.readiness)
         self.framework.hook(self.buckets, self.hooks, moves=moves)
 
@@ -253,7 +256,7 @@ class ReducingSession(InPlace):
 
     def _gate(self) -> Gates:
         names = [bucket.names for bucket in self.buckets]
-        return self.framework.gate(names, self._wait_bucket, self._zero_bucket, self.owners)
+        return self.framework.gate(names, self._wait_bucket, self.owners)
 
     def _on_first(self) -> None:
         if os.getpid() != self._owner:
@@ -261,6 +264,7 @@ class ReducingSession(InPlace):
                 "backward in a forked child of the process that distributed the model\n"
                 "hint: train in the process that called `distribute`"
             )
+        self.framework.check_in_place(self._filling())
         self._begin()
         if self.gates is not None:
             self.gates.backward_began()
@@ -275,6 +279,7 @@ class ReducingSession(InPlace):
             self.source.served.begin(self.iteration)
         if self.source.helpers is not None:
             self.source.helpers.begin(self.source.epochs.current.number)
+        self.owners.hold()
         with self._naming_the_finished():
             self.companion.begin()
 
@@ -290,27 +295,31 @@ class ReducingSession(InPlace):
 
     def _on_end(self) -> None:
         """End of backward: what has not come is launched as it is; then all buckets are awaited, or gates are closed."""
+        self._owed = max(self._owed - 1, 0)
         self._end(barrier=self.gates is None or self.companion.barrier)
+        self._decide()
         if self.gates is not None:
             self.gates.backward_ended()
 
     def idle_step(self) -> None:
         """A step of the others, in which this rank has nothing to add."""
-        self.zero_grad()
+        self.drop_gradients()
         self._begin()
+        self._together.idles = True
         self._end(barrier=True)
+        self._together.idles = False
 
     def _end(self, *, barrier: bool) -> None:
         began_ns = _native.now_ns()
         if self._watch is not None:
             touched = {rows.gradient.name: rows.touched for rows in self._rows}
             self._watch.computed(self._arrivals() if self._watch.profiles else {}, touched)
-        self.framework.check_in_place(self.buckets)
+        self.framework.check_announced()
         seen = self.readiness.order() if self.source.observes else None
         unmade = self._adopt_missing()
         with self._naming_the_finished():
             meet = self.companion.end()
-            self._votes.cast(self.source.epochs.vote(), unmade, meet=meet, dense=dense_names(self._rows))
+            self._vote(unmade, meet=meet)
             self._unmade, self._counted, self._waited = set(unmade), False, set()
             self.readiness.finish()
             for rows in self._rows:
@@ -337,23 +346,31 @@ class ReducingSession(InPlace):
         if self.source.autopilot is not None:
             self.source.autopilot.step_ended()
 
+    def _vote(self, unmade: Sequence[str], *, meet: bool, retreat: bool = False) -> None:
+        """At the end of a backward."""
+        look, dense = self._together.vote(self.iteration), dense_names(self._rows)
+        epoch = self.source.epochs.vote()
+        self._votes.cast(epoch, unmade, meet=meet, retreat=retreat, dense=dense, look=look)
+
     def _arrivals(self) -> dict[str, int]:
         """When each gradient of this backward came."""
         return {self.hooks.gradient(*place)[0]: time_ns for place, time_ns in self.readiness.times()}
 
     def _adopt_missing(self) -> list[str]:
-        """Names of gradients that this rank did not make."""
+        """Names of parameters without a gradient on this rank. What was accumulated before this backward is one, and so are zeros
+        that the script has left: it steps on them."""
         unmade = []
         # Of a gradient whose parts travel apart, each part is missing.
         missing = {self.hooks.gradient(*place)[0]: place for place in self.readiness.missing()}
         for name, place in missing.items():
             _, view = self.hooks.gradient(*place)
             rows = self.launches[place[0]].rows
+            if self.framework.gradient(name) is None:
+                unmade.append(name)
             if rows is None or not rows.sparse:
                 self.framework.adopt(name, view)
-            # Accumulated without communication before, and not made by this backward: it still counts as made.
-            if not (bool(view.any()) if rows is None else rows.pack(self.framework)):
-                unmade.append(name)
+            if rows is not None:
+                rows.pack(self.framework)
         return unmade
 
     def _agree_on_order(self, seen: list[tuple[int, int]]) -> None:
@@ -382,6 +399,7 @@ class ReducingSession(InPlace):
             if not self._counted:
                 self._begins = self.source.decide(self._votes.count(timeout_s))
                 self._counted = True
+                self._together.counted(self._votes)
                 self.companion.arrive()
                 if self._votes.meet:
                     self.companion.meet()
@@ -418,9 +436,6 @@ class ReducingSession(InPlace):
             if self._votes.made(name):
                 rows.finish(self.framework, self.job.settings.timeout_s, dense=self._votes.dense(name))
 
-    def _zero_bucket(self, bucket: int) -> None:
-        self._zero(self.buckets[bucket])
-
     def _note(self) -> None:
         """Statistics of the step that ends."""
         if self.source.timer is None:
@@ -435,6 +450,10 @@ class ReducingSession(InPlace):
         ):
             squares = sum(squared_norm(bucket, self.framework) for bucket in given)
             self.source.record("gradient_norm", math.sqrt(squares))
+
+    def _filling(self) -> Sequence[LoadedBucket]:
+        """What backward adds to."""
+        return self.buckets
 
     def _given(self) -> list[LoadedBucket]:
         """What the optimizer is to read."""
@@ -455,16 +474,19 @@ class ReducingSession(InPlace):
         goes on all the same."""
         if not isinstance(error, PeerError) or error.rank is None or error.rank == self.job.rank:
             return False
-        if error.rank >= self.job.world:
-            # A server has not finished its data: it has none.
+        if error.rank >= self.job.world:  # a server has not finished its data: it has none
             return False
         if self.source.timer is not None:
             self.source.timer.worker_removed(error.rank)
         if error.why == "left":
+            how = f"ended after {self.iteration} iterations and left"
+            if error.exit_code:
+                how = f"exited with code {error.exit_code} after {self.iteration} iterations"
             raise error.reworded(
-                f"rank {error.rank} on {error.host} finished after {self.iteration} iterations and left, while rank "
+                f"rank {error.rank} on {error.host} {how}, while rank "
                 f"{self.job.rank} on {self.job.host} is in iteration {self.iteration + 1} ({error})\n"
-                f"hint: {self.framework.hints.unequal_batches}"
+                f"hint: see how the script of rank {error.rank} ended, and with which exit code; if it had fewer batches, "
+                f"{self.framework.hints.unequal_batches}"
             ) from None
         return False
 

@@ -13,6 +13,7 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
 from hocket.launch.rendezvous import Job
+from hocket.launch.trace_writes import TraceWrites
 from hocket.training.buckets import LoadedBucket, launches_of
 from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
@@ -25,6 +26,7 @@ class RunFile:
         """Writes nothing yet."""
         self._directory = None if spans is None or job.rank != 0 else spans.directory
         self._info = run_info(job, None, (), cluster)
+        self._writes, self._written = TraceWrites("the buckets of later epochs"), False
         self._served: tuple[LoadedProgram, ...] = ()
         if source.served is not None:
             self._served = source.served.loaded()
@@ -64,7 +66,13 @@ class RunFile:
         self._info = msgspec.structs.replace(
             self._info, plan=source.plan(current), programs=(*before, *now, *values, *self._served)
         )
-        write_run(self._directory, self._info)
+        directory, info = self._directory, self._info
+        if self._written:
+            self._writes(lambda: write_run(directory, info))
+        else:
+            # A directory that cannot be written is found out at the start.
+            write_run(directory, info)
+            self._written = True
 
 
 def run_info(

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from hocket import typed
 from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
@@ -101,7 +102,7 @@ def read_back(given: Any, array: Callable[[Any], Any]) -> SavedSession:
     """What `plain` made; `array` makes NumPy arrays of leaves again, and leaves all else alone. UsageError: it is something
     else."""
     try:
-        saved = msgspec.convert(_with_arrays(given, array), SavedSession)
+        saved = typed.of_builtins(_with_arrays(given, array), SavedSession)
     except msgspec.ValidationError as error:
         raise UsageError(
             f"load_state_dict: this is not what hk.state_dict returned: {error}\n"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hocket.artefacts.turn_counts import TurnCounts, write_turns
+from hocket.launch.trace_writes import TraceWrites
 from hocket.training.buckets import LoadedBucket
 from hocket.training.framework import Framework
 
@@ -63,9 +64,8 @@ class Saves:
         made, applied = self._counts()
         extra = sum(len(slot.memory) for bucket in buckets for slot in bucket.others)
         left = tuple(self.open)
-        write_turns(
-            directory, rank, TurnCounts(made=made, applied=applied, saved_open=left, extra_bytes=extra)
-        )
+        counts = TurnCounts(made=made, applied=applied, saved_open=left, extra_bytes=extra)
+        TraceWrites("counts of turns")(lambda: write_turns(directory, rank, counts))
 
     def _saving(self) -> None:
         made, applied = self._counts()

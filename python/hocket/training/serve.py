@@ -6,6 +6,7 @@ updates run one after the other, in the order in which their pushes were complet
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.trace import append_metrics
 from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
+from hocket.launch.trace_writes import TraceWrites
 from hocket.parameter_server import programs
 from hocket.parameter_server.consistency import Acknowledge, Answer, Consistency, Effect, Initialise, Update
 from hocket.parameter_server.description import Description, Key
@@ -119,6 +121,7 @@ class Server:
         """By worker, then by parameter group: the options of the iteration that it pushes."""
         self._iteration: dict[int, int] = {}
         self._ahead: dict[int, int] = {}
+        self._writes = TraceWrites("iterations of workers")
         """By worker: its largest lead over the slowest worker, when it was answered in its iteration."""
         self._since_s: dict[tuple[int, int], float] = {}
         """By key and worker: since when a push is not acknowledged, or a pull not answered."""
@@ -292,7 +295,7 @@ class Server:
                 "iteration": self._iteration[worker],
                 "ahead": self._ahead.get(worker, 0),
             }
-            append_metrics(Path(directory), self._job.rank, values)
+            self._writes(functools.partial(append_metrics, Path(directory), self._job.rank, values))
         self._ahead[worker] = 0
 
     def _check_waits(self) -> None:
@@ -332,6 +335,6 @@ def serve(process: Process, workers: int, make_shard: MakeShard) -> None:
             )
         Server(job, engine, description, make_shard).run()
     except BaseException as error:
-        process.abort(f"{type(error).__name__}: {error}")
+        process.abort(f"{type(error).__name__}: {error}", error)
         raise
     process.close()

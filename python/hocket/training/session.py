@@ -30,8 +30,15 @@ class Session(Protocol):
     def close(self) -> None:
         """Finish outstanding work, and stop the threads beside training."""
 
+    def retire(self) -> None:
+        """In the middle of the job, other sessions are to train its parameters: what is outstanding is applied, and programs and
+        threads end. All ranks call it. UsageError: this one cannot end before the job."""
+
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Backward passes inside accumulate without communication."""
+
+    def forward_begins(self, *, syncs: bool) -> None:
+        """A forward with gradients begins; `syncs`: whether the script lets its backward communicate."""
 
     def communicates(self) -> bool:
         """Whether a backward now would communicate."""

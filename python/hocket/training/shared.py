@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from hocket import typed
 from hocket._native import Program
 from hocket.errors import PolicyError, ProgramError
 from hocket.launch import cache
@@ -66,7 +67,7 @@ def of_policy(
             # The others find the same fault themselves, instead of reading that this rank is gone.
             refused = error
     offers = [
-        msgspec.convert(each, Offer, strict=False)
+        typed.of_builtins(each, Offer, strict=False)
         for each in job.store.gather(
             "policy/offer", job.rank, job.world, msgspec.to_builtins(offer), job.settings.timeout_s
         )
@@ -181,7 +182,7 @@ class _Work:
         if content is None:
             return None
         try:
-            entry = msgspec.msgpack.decode(content, type=Entry)
+            entry = typed.of_msgpack(content, Entry)
             programs = [Program.from_bytes(each) for each in entry.programs]
             return [
                 CompiledBucket(bucket.gradients, bucket.priority, programs[at], {}, starts)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
+from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.parameter_server.plan import in_step
 from hocket.policy.epoch import Epoch, Epochs
@@ -94,6 +95,18 @@ class ProgramSource:
         for beside in (self.timer, self.autopilot):
             if beside is not None:
                 beside.stop()
+
+    def retire(self) -> None:
+        """Stop them in the middle of the job. UsageError: ranks that do not train have parts of this plan until the job ends."""
+        if self.served is not None or self.helpers is not None:
+            raise UsageError(
+                "distribute: the model is distributed already, and servers or helpers hold parts of it\n"
+                "hint: change the model before `distribute`, or use a plan in which all ranks train"
+            )
+        self.stop()
+        for beside in (self.timer, self.autopilot):
+            if beside is not None:
+                beside.hang_up()
 
     def record(self, name: str, value: float) -> None:
         """Record a statistic if a timer can use it."""

@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from hocket import _native
 from hocket.artefacts.trace import metrics_file
+from hocket.launch.trace_writes import TraceWrites
 
 
 class Spans:
@@ -21,7 +22,16 @@ class Spans:
         self._iteration = 0
         self._step_ns = self._forward_ns = self._backward_ns = self._optimizer_ns = 0
         self._began_s = time.monotonic()
-        self._metrics: IO[str] = metrics_file(directory, rank).open("w")
+        self._metrics: IO[bytes] = metrics_file(directory, rank).open("wb", buffering=0)
+        self._writes = TraceWrites("the script's metrics")
+
+    def go_on_from(self, iteration: int) -> None:
+        """The job has made so many before this rank came."""
+        self._iteration = iteration
+
+    def go_on_in(self, engine: _native.Engine) -> None:
+        """The ranks have met anew."""
+        self._engine = engine
 
     def forward_began(self) -> None:
         """Forward begins; so does a step."""
@@ -62,7 +72,10 @@ class Spans:
 
     def log(self, **values: Any) -> None:
         """Append an object with the seconds since the start."""
-        self._metrics.write(
-            json.dumps({"time_s": round(time.monotonic() - self._began_s, 6), **values}) + "\n"
-        )
-        self._metrics.flush()
+        line = json.dumps({"time_s": round(time.monotonic() - self._began_s, 6), **values}) + "\n"
+        self._writes(lambda: self._write(line.encode()))
+
+    def _write(self, line: bytes) -> None:
+        """What a full disk does not take is not kept for later."""
+        while line:
+            line = line[self._metrics.write(line) :]

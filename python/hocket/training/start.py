@@ -28,6 +28,7 @@ from hocket.training.loop import Loop
 from hocket.training.parameters import ParameterSession
 from hocket.training.process import Process
 from hocket.training.reducing import ReducingSession
+from hocket.training.replicas import agree_on_options
 from hocket.training.replicate import replicate
 from hocket.training.run_file import RunFile
 from hocket.training.source import Loaded, ProgramSource
@@ -62,7 +63,7 @@ def prepare(
         begin: where an elastic job is already; default: at its start.
 
     Raises:
-        RendezvousError: the models differ.
+        RendezvousError: the models differ. ReplicaError: options of their optimizers do.
         ArtefactError: the plan is not sound, or for another model.
         UsageError: the plan is for another job, promises less than requested, or needs what sessions do not support.
         PolicyError: the policy is refused.
@@ -84,6 +85,9 @@ def prepare(
     if compiled:
         check_source(source)
     replicate(framework, process.job, process.engine, holders)
+    if begin is None and not compiled and source.served is None:
+        # Newcomers get theirs at their first forward. Servers apply a push at its worker's own rate, and refuse what cannot differ.
+        agree_on_options(framework, process.job)
     return source
 
 
@@ -138,6 +142,8 @@ def elastic_session_of(
     turns = source.plan(source.epochs.current).schedule.turns
     kind = ElasticDelayedSession if turns else ElasticSession
     membership = process.membership
+    if spans is not None:
+        spans.go_on_from(steps)
     return kind(framework, companion=companion, membership=membership, loop=loop, steps=steps, **common)
 
 
@@ -145,6 +151,8 @@ def go_on_in(
     session: ElasticSession, source: ProgramSource, *, process: Process, companion: MembersCompanion
 ) -> None:
     """A session that was there before is to go on among those who have just met."""
+    if session.spans is not None:
+        session.spans.go_on_in(process.engine)
     session.go_on_in(companion=companion, **_common(source, process, session.spans))
 
 

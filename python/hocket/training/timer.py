@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from hocket.errors import Error, PolicyError, RendezvousError, StoreGoneError
+from hocket.errors import PolicyError, RendezvousError, StoreGoneError
 from hocket.launch.members_store import Among, store_beside, warn_that_it_is_gone
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
@@ -93,6 +93,11 @@ class Timer:
         if self._among is not None and self._store is not None:
             self._store.hang_up()
 
+    def hang_up(self) -> None:
+        """After `stop`, where the job goes on without this: nobody comes to its turn any more."""
+        if self._store is not None:
+            self._store.hang_up()
+
     def wants_norm(self) -> bool:
         """Whether the norm of gradients is due: it is recorded once per tick, since it costs a pass over them."""
         wanted, self._norm_wanted = self._norm_wanted, False
@@ -133,7 +138,7 @@ class Timer:
         except RendezvousError:
             # A rank has left the store: in order at the end of training, or dead; then the wire reports it by name.
             self._stopped.set()
-        except Error as error:
+        except Exception as error:  # whatever it is, the others would wait for this thread
             self._fail(f"{type(error).__name__}: {error}")
         finally:
             if self._store is not None:

@@ -5,7 +5,7 @@
 //! body of its journal record. Lengths are checked before anything is allocated for them.
 
 use super::journal::{BODY_BYTES_MAX, body, read_body};
-use super::{Decision, Ending, MEMBERS_MAX, Note, Order, Report};
+use super::{Decision, Ending, MEMBERS_MAX, Note, Order, Report, Script};
 use hocket_ids::Member;
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub const MESSAGE_BYTES_MAX: usize = BODY_BYTES_MAX + TEXT_BYTES_MAX + 64;
 /// The longest text; the rest of a longer one is cut.
 pub const TEXT_BYTES_MAX: usize = 4096;
 const LENGTH_BYTES: usize = 4;
+/// By the byte that stands for each.
+const SCRIPTS: [Script; 4] = [Script::Computes, Script::Waits, Script::Overdue, Script::Ended];
 
 /// Bytes that no member and no coordinator of this version sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,6 +109,9 @@ impl Order {
             Self::End(Ending::Contradiction { steps, member, report }) => {
                 out.byte(9).number(*steps).number(member.0).report(report)
             }
+            Self::End(Ending::Stuck { members, steps }) => {
+                out.byte(10).number(*members as u64).number(*steps)
+            }
         };
         out.message()
     }
@@ -137,6 +142,7 @@ impl Order {
                     member: Member(from.number()?),
                     report: from.report()?,
                 }),
+                10 => Self::End(Ending::Stuck { members: from.size()?, steps: from.number()? }),
                 _ => return None,
             })
         })
@@ -182,8 +188,9 @@ impl Out {
     }
 
     fn report(&mut self, report: &Report) -> &mut Self {
-        let Report { epoch, steps, prepared, suspects } = report;
-        self.option(*epoch).option(*steps).byte(u8::from(*prepared)).members(suspects)
+        let Report { epoch, steps, prepared, script, suspects } = report;
+        let script = SCRIPTS.iter().position(|each| each == script).unwrap_or_default();
+        self.option(*epoch).option(*steps).byte(u8::from(*prepared)).byte(script as u8).members(suspects)
     }
 
     fn decision(&mut self, decision: &Decision) -> &mut Self {
@@ -261,6 +268,7 @@ impl In<'_> {
             epoch: self.option()?,
             steps: self.option()?,
             prepared: self.flag()?,
+            script: *SCRIPTS.get(usize::from(self.byte()?))?,
             suspects: self.members()?,
         })
     }
@@ -278,8 +286,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn report(suspects: u64) -> Report {
+        let script = SCRIPTS[suspects as usize % SCRIPTS.len()];
         let suspects = (0..suspects).map(Member).collect();
-        Report { epoch: Some(3), steps: None, prepared: true, suspects }
+        Report { epoch: Some(3), steps: None, prepared: true, script, suspects }
     }
 
     fn notes() -> Vec<Note> {
@@ -287,6 +296,9 @@ mod tests {
             Note::Hello { epoch: None, host: u32::MAX, founds: true },
             Note::Hello { epoch: Some(0), host: 0, founds: false },
             Note::Report(report(0)),
+            Note::Report(report(1)),
+            Note::Report(report(2)),
+            Note::Report(report(3)),
             Note::Report(report(MEMBERS_MAX as u64)),
             Note::Entered { epoch: u64::MAX },
             Note::Gone { member: Member(7) },
@@ -315,6 +327,7 @@ mod tests {
                 lost: lost.clone(),
             }),
             Order::End(Ending::StateLost { lost }),
+            Order::End(Ending::Stuck { members: 3, steps: 7 }),
             Order::End(Ending::OldJournal { member: Member(1), epoch: 2, newest: 3 }),
             Order::End(Ending::Contradiction {
                 steps: 4,

@@ -46,7 +46,14 @@ pub enum Action {
     /// Append this to the journal, synchronise it, then say [`Event::Written`].
     Write(Decision),
     /// End this member's process where that is possible: it is being evicted.
-    Kill(Member),
+    Kill {
+        /// Whose.
+        member: Member,
+        /// For people.
+        why: String,
+    },
+    /// This member is being evicted because its script has ended: its process ends by itself.
+    LetGo(Member),
     /// Too few members are left: the job waits for others to join.
     Wait {
         /// Members that could go on.
@@ -94,6 +101,8 @@ pub struct Coordinator {
     polled: Duration,
     awake: Duration,
     short_since: Option<Duration>,
+    /// After how many steps members last waited for each other though all were there.
+    stuck_after: Option<u64>,
     ended: bool,
 }
 
@@ -125,6 +134,7 @@ impl Coordinator {
             polled: now,
             awake: Duration::ZERO,
             short_since: None,
+            stuck_after: None,
             ended: false,
         };
         for decision in history {
@@ -341,7 +351,7 @@ impl Coordinator {
         if let (Some((pending, _)), Some(change)) = (&self.pending, &mut self.change) {
             for member in pending.fresh.iter().filter(|member| !self.entered.contains(member)) {
                 change.evicted.insert(*member, (self.awake, why.clone()));
-                actions.push(Action::Kill(*member));
+                actions.push(Action::Kill { member: *member, why: why.clone() });
             }
         }
         actions

@@ -3,7 +3,11 @@
 //! The engine tells what happens to it ([`Event`]) and does what it is told ([`Action`]), in order. While nothing is lost, the machine
 //! only counts steps. The rule that all depends on: after its report a member commits nothing of that epoch by itself.
 
-use super::{Decision, Ending, Kind, Limits, Note, Order, Report};
+mod exit;
+
+pub use exit::Exit;
+
+use super::{Decision, Kind, Limits, Note, Order, Report, Script};
 use crate::epoch::Votes;
 use crate::planted::Bug;
 use hocket_ids::Member;
@@ -46,6 +50,12 @@ pub enum Event {
     },
     /// Nothing runs here any more.
     Quiesced,
+    /// The script has come to where it follows what is decided: it hangs nowhere else.
+    Waits,
+    /// The script has waited for others as long as it may.
+    Overdue,
+    /// The script has ended, and makes no more steps.
+    Ended,
     /// The user wants this member to leave.
     LeaveAsked,
     /// Time passes.
@@ -88,37 +98,6 @@ pub enum Action {
     Exit(Exit),
 }
 
-/// Why a process takes no further part.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Exit {
-    /// It left in order.
-    #[error("left the job")]
-    Left,
-    /// The job goes on without it.
-    #[error("evicted in epoch {epoch}: {why}")]
-    Evicted {
-        /// Since when.
-        epoch: u64,
-        /// For people.
-        why: String,
-    },
-    /// It cannot go on alone, and the coordinator is not there to decide.
-    #[error("the coordinator was not heard for {waited:?}, and this member cannot go on without a decision")]
-    CoordinatorLost {
-        /// How long.
-        waited: Duration,
-    },
-    /// The coordinator ended the job.
-    #[error("the job ends: {0}")]
-    Ended(Ending),
-    /// Something that only a fault of ours, or a forged message, can do.
-    #[error("the membership contradicts itself: {what}")]
-    Contradiction {
-        /// For people.
-        what: String,
-    },
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Before its first epoch.
@@ -144,6 +123,7 @@ pub struct Participant {
     votes: Votes<Decision>,
     steps: Option<u64>,
     prepared: Option<u64>,
+    script: Script,
     suspects: BTreeSet<Member>,
     wants_to_leave: bool,
     linked: bool,
@@ -169,6 +149,7 @@ impl Participant {
             votes,
             steps,
             prepared: None,
+            script: Script::Computes,
             suspects: BTreeSet::new(),
             wants_to_leave: false,
             linked: false,
@@ -212,6 +193,14 @@ impl Participant {
                 self.report()
             }
             Event::Quiesced => Vec::new(),
+            // What it waits for while all train is no matter of the coordinator's, and it goes on from there.
+            Event::Waits if self.phase == Phase::Training => Vec::new(),
+            Event::Overdue if self.phase == Phase::Training => {
+                self.script = Script::Overdue;
+                self.quiesce()
+            }
+            Event::Waits | Event::Overdue => self.script_is(Script::Waits),
+            Event::Ended => self.script_is(Script::Ended),
             Event::LeaveAsked => {
                 self.wants_to_leave = true;
                 self.say(Note::Leave)
@@ -253,8 +242,18 @@ impl Participant {
             epoch: self.epoch.as_ref().map(|each| each.epoch),
             steps: self.steps,
             prepared: self.prepared.is_some(),
+            script: self.script,
             suspects: self.suspects.iter().copied().collect(),
         }))
+    }
+
+    /// The script has come on.
+    fn script_is(&mut self, script: Script) -> Vec<Action> {
+        let before = self.script;
+        if before == Script::Computes || script == Script::Ended {
+            self.script = script;
+        }
+        if self.phase == Phase::Reported && self.script != before { self.report() } else { Vec::new() }
     }
 
     fn lost(&mut self, peer: Member) -> Vec<Action> {
@@ -382,6 +381,9 @@ impl Participant {
         self.votes.supersede(epoch);
         self.suspects.clear();
         (self.prepared, self.proposed) = (None, None);
+        if self.script != Script::Ended {
+            self.script = Script::Computes;
+        }
         self.phase = if is_in { Phase::Training } else { Phase::Leaving };
         self.epoch = Some(decision.clone());
         if !is_in && self.limits.rules.broken(Bug::LeaveUnreleased) {
@@ -406,8 +408,9 @@ impl Participant {
         }
         match self.phase {
             Phase::Training => self.quiesce(),
-            // Nothing runs in these.
+            // Nothing runs in these, and the script does nothing else.
             Phase::Waiting | Phase::Leaving => {
+                self.script_is(Script::Waits);
                 self.phase = Phase::Reported;
                 self.report()
             }

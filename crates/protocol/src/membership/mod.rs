@@ -62,6 +62,20 @@ impl Decision {
     }
 }
 
+/// Where a member's script is, while the member has stopped. Its machine reports at any time; its script may hang.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Script {
+    /// Somewhere of its own.
+    #[default]
+    Computes,
+    /// It has come to where it follows what is decided.
+    Waits,
+    /// It has waited for other members as long as it may.
+    Overdue,
+    /// It has ended, and makes no more steps.
+    Ended,
+}
+
 /// What a member knows once it has stopped. It commits nothing in `epoch` from here on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -71,6 +85,8 @@ pub struct Report {
     pub steps: Option<u64>,
     /// Whether it has all sums of the next step.
     pub prepared: bool,
+    /// Where its script is.
+    pub script: Script,
     /// Whom it cannot hear.
     pub suspects: Vec<Member>,
 }
@@ -158,6 +174,16 @@ pub enum Ending {
         epoch: u64,
         /// The journal's last.
         newest: u64,
+    },
+    /// Ranks do not do the same.
+    #[error(
+        "all {members} members are there, and wait for each other after {steps} steps: their scripts do not do the same"
+    )]
+    Stuck {
+        /// How many wait.
+        members: usize,
+        /// That they have made.
+        steps: u64,
     },
     /// What a fault of ours, or a forged report, would show as.
     #[error("{steps} steps are committed, but member {member} reports {report:?}")]

@@ -2,7 +2,7 @@
 
 use super::coordinator::{Action, Coordinator, Event};
 use super::member::{self, Exit, Participant};
-use super::{Decision, Ending, Kind, Limits, Note, Order, Report};
+use super::{Decision, Ending, Kind, Limits, Note, Order, Report, Script};
 use hocket_ids::Member;
 use std::time::Duration;
 
@@ -30,7 +30,12 @@ fn note(coordinator: &mut Coordinator, from: u64, note: Note, now: Duration) -> 
 
 fn report(steps: u64, prepared: bool, suspects: &[u64]) -> Note {
     let suspects = suspects.iter().copied().map(Member).collect();
-    Note::Report(Report { epoch: Some(1), steps: Some(steps), prepared, suspects })
+    Note::Report(Report { epoch: Some(1), steps: Some(steps), prepared, script: Script::Computes, suspects })
+}
+
+/// Of a member that suspects nobody, and whose script is there.
+fn script(steps: u64, script: Script) -> Note {
+    Note::Report(Report { epoch: Some(1), steps: Some(steps), prepared: false, script, suspects: vec![] })
 }
 
 /// Time passes second by second; all that is done meanwhile.
@@ -43,6 +48,57 @@ fn decided(actions: &[Action]) -> Option<&Decision> {
         Action::Write(decision) => Some(decision),
         _ => None,
     })
+}
+
+/// Those that waited for a rank that hangs would go, and it would go on alone. Who waits as well, only not as long yet, is not to blame.
+#[test]
+fn of_who_waits_and_who_does_not_come_the_other_goes() {
+    let mut coordinator = coordinator(4, Limits::default());
+    note(&mut coordinator, 0, script(5, Script::Overdue), SECOND);
+    note(&mut coordinator, 1, script(5, Script::Computes), SECOND);
+    note(&mut coordinator, 2, script(5, Script::Computes), SECOND);
+    note(&mut coordinator, 3, script(5, Script::Waits), SECOND);
+    assert_eq!(decided(&note(&mut coordinator, 2, script(5, Script::Waits), SECOND * 2)), None);
+    let actions = wait(&mut coordinator, SECOND * 2, 2);
+    let decision = decided(&actions).unwrap();
+    assert_eq!((decision.members.len(), &decision.evicted[..]), (3, &[Member(1)][..]));
+    let why = "1 member waited for it in vain".to_owned();
+    assert!(actions.contains(&Action::Kill { member: Member(1), why }), "{actions:?}");
+}
+
+/// A member that comes just when others have lost patience would cost a place; or ranks that do not do the same would wait for each
+/// other for ever.
+#[test]
+fn where_all_are_there_they_wait_once_more_and_then_the_job_ends() {
+    let mut coordinator = coordinator(2, Limits::default());
+    let mut round = |epoch: u64, now: Duration| {
+        for (member, script) in [(0, Script::Overdue), (1, Script::Waits)] {
+            let report =
+                Report { epoch: Some(epoch), steps: Some(5), prepared: false, script, suspects: vec![] };
+            let actions = note(&mut coordinator, member, Note::Report(report), now);
+            if member == 1 {
+                coordinator.handle(Event::Written, now);
+                return actions;
+            }
+        }
+        unreachable!()
+    };
+    let decision = decided(&round(1, SECOND)).cloned().unwrap();
+    assert_eq!((decision.members.len(), decision.evicted), (2, vec![]));
+    let ending = Ending::Stuck { members: 2, steps: 5 };
+    assert_eq!(round(2, SECOND * 9).last(), Some(&Action::End(ending)));
+}
+
+/// A script that ends before the others would take them along, or be killed as it ends.
+#[test]
+fn whose_script_has_ended_goes_and_is_not_killed() {
+    let mut coordinator = coordinator(3, Limits::default());
+    note(&mut coordinator, 0, report(5, false, &[2]), SECOND);
+    note(&mut coordinator, 1, report(5, false, &[]), SECOND);
+    let actions = note(&mut coordinator, 2, script(5, Script::Ended), SECOND);
+    assert_eq!(decided(&actions).unwrap().evicted, [Member(2)]);
+    assert!(actions.contains(&Action::LetGo(Member(2))), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::Kill { .. })), "{actions:?}");
 }
 
 /// A copy of the journal from yesterday would make a second job of the members that it still knows.
@@ -88,7 +144,13 @@ fn a_leaver_accuses_nobody_who_went_on_without_it() {
         coordinator.handle(Event::Written, SECOND);
         note(&mut coordinator, 2, report(5, true, &[0]), SECOND);
         note(&mut coordinator, 1, report(5, true, &[]), SECOND);
-        let first = Report { epoch: Some(epoch), steps: Some(steps), prepared: false, suspects: vec![] };
+        let first = Report {
+            epoch: Some(epoch),
+            steps: Some(steps),
+            prepared: false,
+            script: Script::Computes,
+            suspects: vec![],
+        };
         let mut actions = note(&mut coordinator, 0, Note::Report(first), SECOND);
         actions.extend(wait(&mut coordinator, SECOND, 4));
         decided(&actions).cloned().unwrap()
@@ -167,6 +229,27 @@ fn who_has_not_said_hello_is_not_heard() {
         "{evicted:?}"
     );
     assert_eq!(note(&mut coordinator, 9, report(9, false, &[0]), SECOND), []);
+}
+
+/// Where its script is would not be known to the coordinator, which then takes it for one that hangs.
+#[test]
+fn a_member_says_where_its_script_is_as_soon_as_it_is_there() {
+    let mut participant = trained();
+    let said = |actions: Vec<member::Action>| {
+        actions.into_iter().find_map(|action| match action {
+            member::Action::Send(Note::Report(report)) => Some(report.script),
+            _ => None,
+        })
+    };
+    // It has come somewhere before, and gone on.
+    participant.handle(member::Event::Waits, SECOND);
+    participant.handle(member::Event::Order(Order::Recall { next: 2 }), SECOND);
+    assert_eq!(said(participant.handle(member::Event::Quiesced, SECOND)), Some(Script::Computes));
+    assert_eq!(said(participant.handle(member::Event::Waits, SECOND)), Some(Script::Waits));
+    assert_eq!(said(participant.handle(member::Event::Waits, SECOND)), None);
+    let mut participant = trained();
+    assert_eq!(participant.handle(member::Event::Overdue, SECOND), [member::Action::Quiesce]);
+    assert_eq!(said(participant.handle(member::Event::Quiesced, SECOND)), Some(Script::Overdue));
 }
 
 fn trained() -> Participant {

@@ -14,6 +14,7 @@ use hocket_kernels::{DType, cast};
 use hocket_protocol::extents::Extents;
 use hocket_protocol::frame::Data;
 use hocket_protocol::why::Why;
+use hocket_protocol::word::Word;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,6 +85,7 @@ pub struct Taker {
     pub landed: usize,
     pub sent: Vec<u32>,
     pub aborted: Option<(Rank, Why, String)>,
+    pub heard: Vec<Word>,
     pub left: usize,
     pub awaited: bool,
     pub refuses: bool,
@@ -155,6 +157,12 @@ impl Arrivals for Taker {
         self.aborted = Some((rank, why, text.into()));
         Ok(())
     }
+
+    fn heard(&mut self, word: Word) -> Result<(), String> {
+        assert_eq!(self.left, 0, "a word after the goodbye");
+        self.heard.push(word);
+        Ok(())
+    }
 }
 
 impl Sink for Taker {
@@ -199,6 +207,7 @@ impl End {
             landed: 0,
             sent: Vec::new(),
             aborted: None,
+            heard: Vec::new(),
             left: 0,
             awaited: false,
             refuses: false,

@@ -11,6 +11,7 @@ use bed::{Bed, SILENCE_MAX};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::why::Why;
+use hocket_protocol::word::Word;
 use pairs::{IN_PLACE, KINDS, Kind};
 
 /// Runs a test on every link; a failure names the link.
@@ -177,6 +178,19 @@ fn an_abort_arrives_whole_and_instead_of_messages() {
         bed.rest();
         assert!(!pushed || !bed.is_complete(0..8), "messages of a failed job");
         assert_eq!(bed.ends[1].taker.ended, []);
+    });
+}
+
+/// The others would not know with which exit code a rank ended, or whom it waited for.
+#[test]
+fn words_arrive_in_order_before_a_goodbye() {
+    on_every_link(|mut bed| {
+        let words: Vec<Word> = (0..100).map(|code| Word::Exit { rank: Rank(7), code }).collect();
+        for word in &words {
+            bed.ends[0].link.say(*word).unwrap();
+        }
+        bed.say_goodbye(0);
+        assert_eq!((&bed.ends[1].taker.heard, bed.ends[1].taker.left), (&words, 1));
     });
 }
 

@@ -258,7 +258,7 @@ impl Incoming {
         }
         let frame = Frame::Data(*data);
         self.finish(shared, coming.first_tag, coming.staged);
-        Err(LinkError::Damaged { frame, damage: Damage { wanted, found } })
+        Err(LinkError::Damaged { frame: Some(frame), damage: Damage { wanted, found } })
     }
 
     fn land(&mut self, shared: &Shared, sink: &mut dyn Sink, coming: Coming) {

@@ -13,6 +13,7 @@ use hocket_fabric::FabricError;
 use hocket_ids::Rank;
 use hocket_protocol::frame::{Data, Frame, NO_PROGRAM};
 use hocket_protocol::why::Why;
+use hocket_protocol::word::Word;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,6 +103,10 @@ impl Link for FabricLink {
         self.framed.abort(rank, why, text);
     }
 
+    fn say(&self, word: Word) -> io::Result<()> {
+        self.framed.control(Frame::Word(word))
+    }
+
     fn has_left(&self) -> bool {
         self.framed.has_left()
     }
@@ -189,6 +194,10 @@ impl Arrivals for Words<'_> {
 
     fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String> {
         self.sink.aborted(rank, why, text)
+    }
+
+    fn heard(&mut self, word: Word) -> Result<(), String> {
+        self.sink.heard(word)
     }
 
     fn began(&mut self, epoch: u64) {

@@ -11,7 +11,9 @@ use crate::memory::{Arena, Mapping, Region};
 use crate::poll::{Poller, Readiness};
 use crate::tcp::{Framed, Info, Lane, Stream, Terms};
 use hocket_ids::Rank;
+use hocket_protocol::frame::Frame;
 use hocket_protocol::why::Why;
+use hocket_protocol::word::Word;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -129,6 +131,10 @@ impl Link for ShmLink {
 
     fn abort(&self, rank: Rank, why: Why, text: &str) {
         self.framed.abort(rank, why, text);
+    }
+
+    fn say(&self, word: Word) -> io::Result<()> {
+        self.framed.control(Frame::Word(word))
     }
 
     fn has_left(&self) -> bool {

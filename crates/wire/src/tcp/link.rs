@@ -7,7 +7,9 @@ use crate::memory::{Mapping, Region};
 use crate::poll::{Poller, Readiness};
 use crate::tcp::Info;
 use hocket_ids::Rank;
+use hocket_protocol::frame::Frame;
 use hocket_protocol::why::Why;
+use hocket_protocol::word::Word;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +53,10 @@ impl Link for TcpLink {
 
     fn abort(&self, rank: Rank, why: Why, text: &str) {
         self.framed.abort(rank, why, text);
+    }
+
+    fn say(&self, word: Word) -> io::Result<()> {
+        self.framed.control(Frame::Word(word))
     }
 
     fn has_left(&self) -> bool {

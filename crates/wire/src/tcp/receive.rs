@@ -8,7 +8,7 @@ use super::Stream;
 use crate::drained::Drained;
 use crate::link::{Arrivals, Land, Landing, LinkError, Post};
 use hocket_ids::Rank;
-use hocket_protocol::checksum::Check;
+use hocket_protocol::checksum::{Check, HeaderError, check_header};
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES};
 use hocket_protocol::why::Why;
 use std::io::{self, IoSliceMut};
@@ -184,11 +184,14 @@ impl Receiver {
                     *have += taken;
                     self.start += taken;
                     if *have == HEADER_BYTES {
+                        if self.checksums {
+                            check_header(bytes).map_err(|error| match error {
+                                HeaderError::Unsealed => LinkError::Violation(NO_CHECKSUM.into()),
+                                HeaderError::Damaged(damage) => LinkError::Damaged { frame: None, damage },
+                            })?;
+                        }
                         let frame = Frame::decode(bytes)?;
                         let check = Check::begin(bytes);
-                        if self.checksums && check.is_none() {
-                            return Err(LinkError::Violation(NO_CHECKSUM.into()));
-                        }
                         self.state = begin(frame, check, sink, &mut self.drained)?;
                         self.asked |= frame == Frame::Ask;
                         self.left |= frame == Frame::Bye;
@@ -275,7 +278,7 @@ impl Receiver {
 }
 
 fn verify(check: Option<Check>, frame: Frame) -> Result<(), LinkError> {
-    check.map_or(Ok(()), Check::finish).map_err(|damage| LinkError::Damaged { frame, damage })
+    check.map_or(Ok(()), Check::finish).map_err(|damage| LinkError::Damaged { frame: Some(frame), damage })
 }
 
 fn begin(
@@ -330,6 +333,10 @@ fn begin(
             if drained.lands().map_err(LinkError::Violation)? {
                 sink.pushed(pieces).map_err(LinkError::Violation)?;
             }
+            Ok(State::NEXT)
+        }
+        Frame::Word(word) => {
+            sink.heard(word).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
         // The receiver has noted the other two; only this event carries no data.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.network import cards, used_bit_per_s
 
 BITS = 8
 
@@ -21,7 +22,7 @@ def bound_s(what: str, size_bytes: int, cluster: Cluster | None) -> float | None
     """
     if what != "all_reduce" or cluster is None or len(cluster.hosts) == 1:
         return None
-    rates = [host.bandwidth_bit_per_s for host in cluster.hosts]
+    rates = [used_bit_per_s(host, cards(cluster)) for host in cluster.hosts]
     share = 2 * (len(rates) - 1) / len(rates) if min(rates) == max(rates) else 1.0
     bounds_s = [share * size_bytes * BITS / min(rates)]
     used = {host.rack for host in cluster.hosts}

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hocket import extras
 from hocket.errors import UsageError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.variables import OF_A_RANK
@@ -46,7 +47,7 @@ def find(asked: str | None = None, *, only: str | None = None) -> Mpirun:
         which = "" if asked is None else f" at {asked}"
         raise UsageError(
             f"contender `mpi` needs mpirun, which is not here{which}\n"
-            "hint: install Open MPI or MPICH, and pip install 'hocket[mpi]'"
+            f"hint: install Open MPI or MPICH, and {extras.install('mpi')}"
         )
     shown = subprocess.run([path, "--version"], check=False, capture_output=True, text=True).stdout
     mpi = OPEN_MPI if "Open MPI" in shown else MPICH if "HYDRA" in shown else None

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hocket import _native
+from hocket import _native, typed
 from hocket.bench.collectives import result
 from hocket.bench.collectives.bound import bound_s
 from hocket.bench.collectives.contenders import catalogue
@@ -45,7 +45,7 @@ MARGIN_S = 5.0
 
 def main() -> None:
     """Meet the other ranks, measure, write the result."""
-    request = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Request)
+    request = typed.of_json(Path(sys.argv[1]).read_bytes(), Request)
     with join(Settings.from_environment()) as job:
         if request.tcp:
             job.hosts = tuple(f"{host} of rank {rank}" for rank, host in enumerate(job.hosts))

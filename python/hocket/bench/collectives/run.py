@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.bench.collectives import mpirun
 from hocket.bench.collectives.contenders import catalogue
@@ -63,7 +64,7 @@ def measure(request: Request, *, world: int) -> Result:
             first = outcome.failures[0]
             # All ranks' words have been shown then, in `mpirun`'s own way.
             raise Error(f"the benchmark failed: {f'mpirun ended with {first.code}' if by_mpirun else first}")
-        return msgspec.json.decode(written.read_bytes(), type=Result)
+        return typed.of_json(written.read_bytes(), Result)
 
 
 def _on_cluster(cluster: Cluster, argv: list[str]) -> Outcome:

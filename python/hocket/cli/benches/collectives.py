@@ -21,7 +21,7 @@ from hocket.cli.shared.options import (
     world_option,
 )
 from hocket.cli.shared.output import publish, save
-from hocket.cli.shared.values import NAMES, SIZE, SIZES
+from hocket.cli.shared.values import NAMES, SIZE, SIZES, Real
 from hocket.errors import Error
 
 DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
@@ -43,7 +43,7 @@ def _collective(what: str, doc: str) -> click.Command:
     @click.option("--largest", "last", type=SIZE, metavar="SIZE", help="to this one,")
     @click.option(
         "--factor",
-        type=click.FloatRange(1, min_open=True),
+        type=Real(1, min_open=True),
         metavar="FACTOR",
         help="from one to the next.  [default: 4]",
     )

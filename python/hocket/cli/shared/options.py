@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from hocket.artefacts.promise import promise_of
-from hocket.cli.shared.values import COUNTS, One, Word
+from hocket.cli.shared.values import COUNTS, STEPS, TRACE_BYTES, One, Word
+from hocket.errors import UsageError
 from hocket.launch.remote import SSH
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -91,6 +93,23 @@ def remote_options(command: Command) -> Command:
     for option in (store_option, python_option, ssh_option, hosts):
         command = option(command)
     return command
+
+
+def trace_bounds_options(command: Command) -> Command:
+    """Options that bound a job's trace: `--trace-steps`, `--trace-bytes`."""
+    size = click.option(
+        "--trace-bytes",
+        type=TRACE_BYTES,
+        metavar="SIZE",
+        help="With --trace: size up to which each rank's file of events grows, such as 100M.  [default: 4 GiB]",
+    )
+    steps = click.option(
+        "--trace-steps",
+        type=STEPS,
+        metavar="A:B",
+        help="With --trace: record the events of steps A to B-1 alone; `A:` and `:B` as in Python.  [default: all]",
+    )
+    return steps(size(command))
 
 
 def cluster_option(text: str = "Cluster file (TOML).", *, required: bool = False) -> Option:
@@ -175,6 +194,25 @@ def checked(_context: click.Context, _option: click.Parameter, path: Path | None
     if path is not None and not path.absolute().parent.is_dir():
         raise click.BadParameter(f"{path} cannot be written: there is no folder {path.absolute().parent}")
     return path
+
+
+def makeable(path: Path | None) -> Path | None:
+    """The path, if there can be such a directory to write to: fails before minutes are spent on what would lie there."""
+    if path is None:
+        return None
+    there = next(
+        each for each in (path.absolute(), *path.absolute().parents) if each.exists() or each.is_symlink()
+    )
+    if not there.is_dir():
+        raise UsageError(f"{path} cannot be made: {there} is not a directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"{path} cannot be made or written to: {there} does not let you write")
+    return path
+
+
+def made(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """`makeable`, of an option."""
+    return makeable(path)
 
 
 def output_option(text: str, **more: Any) -> Option:

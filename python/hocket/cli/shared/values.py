@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-BYTES = {"": 1, "B": 1, **{f"{k}{b}": 1000**n for n, k in enumerate("KMG", 1) for b in ("", "B")}}
-BYTES |= {f"{k}IB": 1024**n for n, k in enumerate("KMG", 1)}
+from hocket.settings import patience, seconds
+from hocket.spellings import NUMBER, size, steps, trace_bytes
+
 BIT_PER_S = {
     "": 1.0,
     "BIT": 1.0,
     **{f"{k}{b}": 1000.0**n for n, k in enumerate("KMG", 1) for b in ("", "BIT")},
 }
-NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:E\d+)?)\s*([A-Z]*)(/S)?\s*", re.ASCII)
-BYTES_MAX, BIT_PER_S_MAX = 1 << 50, 1e15
-
-
-def size(text: str) -> int:
-    """Bytes of `4KB`, `1.5MiB` or `25e6`. ValueError for anything else, and for less than one byte."""
-    found = NUMBER.fullmatch(text.upper())
-    if found is None or found[2] not in BYTES or found[3]:
-        raise ValueError
-    scaled = float(found[1]) * BYTES[found[2]]
-    if not 1 <= scaled <= BYTES_MAX:
-        raise ValueError
-    return int(scaled)
+BIT_PER_S_MAX = 1e15
 
 
 def rate(text: str) -> float:
@@ -81,6 +70,17 @@ class One(click.ParamType):  # type: ignore[type-arg]  # generic in new versions
             self.fail(f"`{value}` is not {self.such_as}", param, ctx)
 
 
+class Real(click.FloatRange):
+    """A number of a range that can be calculated with: nan and inf are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; BadParameter for others."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return found
+
+
 class Some(click.ParamType):  # type: ignore[type-arg]  # as above
     """Several values, separated by commas, as a tuple."""
 
@@ -109,4 +109,8 @@ RATE = One("rate", "a rate such as 100Mbit or 10Gbit", rate)
 RATES = Some("rates", RATE)
 COUNTS = Some("counts", One("count", "a whole number from 1", count))
 MEMBERS = One("members", "MIN:MAX, two numbers of ranks such as 2:4", members)
+SECONDS = One("seconds", "a number of seconds from 0.001 to 1e9", seconds)
+STEPS = One("steps", "a slice of steps such as 100:110, 100: or :10", steps)
+TRACE_BYTES = One("size", "a size from 4096 bytes, such as 100M or 1.5GiB", trace_bytes)
+PATIENCE = One("seconds", "a number of seconds from 0 to 1e9", patience)
 NAMES = Some("names", One("name", "a name", word))

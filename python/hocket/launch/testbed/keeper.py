@@ -1,43 +1,61 @@
 """Keeps a testbed up between commands: a process of its own that holds it, and a file with its state.
 
-The file names the process; when the process is gone, so are the namespaces, and the file is stale.
+The file names the process; when the process is gone, so are the namespaces, and the file is stale. It is in the user's private
+directory, since what it says is run: it has the commands that enter hosts.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from hocket.artefacts import files
+import msgspec
+
+from hocket import typed
+from hocket.artefacts import files, writing
 from hocket.artefacts.cluster import Cluster
-from hocket.errors import TestbedError
+from hocket.artefacts.decoding import MALFORMED
+from hocket.errors import Error, TestbedError
+from hocket.launch.private import directory
 from hocket.launch.testbed.bed import Testbed
 from hocket.launch.testbed.clusters import example_cluster
 
 POLL_S = 0.05
 
 
+class HostState(msgspec.Struct, frozen=True, kw_only=True):
+    """A host of the testbed that is up; `command` runs what follows it there."""
+
+    name: str
+    rack: str
+    address: str
+    bandwidth_bit_per_s: float
+    command: tuple[str, ...]
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that holds the testbed, and the hosts."""
+
+    pid: int
+    hosts: tuple[HostState, ...]
+
+
 def state_file() -> Path:
-    """The state file of this user's testbed."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    directory = Path(runtime) if runtime else Path(f"/tmp/hocket-{os.getuid()}")  # noqa: S108  # per user, 0700
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return directory / "hocket-testbed.json"
+    """The state file of this user's testbed. UsageError: others could have written it."""
+    return directory() / "testbed.json"
 
 
-def state() -> dict[str, Any] | None:
-    """The state written by `up`, if its process lives; a stale file is removed."""
+def state() -> State | None:
+    """The state written by `up`, if its process lives; a stale file is removed. UsageError as `state_file`."""
     path = state_file()
     try:
-        known: dict[str, Any] = json.loads(path.read_text())
-        line = Path(f"/proc/{known['pid']}/cmdline").read_bytes()
-    except (OSError, ValueError, KeyError, TypeError):
+        known = typed.of_json(path.read_bytes(), State)
+        line = Path(f"/proc/{known.pid}/cmdline").read_bytes()
+    except (OSError, *MALFORMED):
         path.unlink(missing_ok=True)
         return None
     if __name__.encode() not in line:
@@ -74,11 +92,11 @@ def stop(timeout_s: float) -> bool:
     known = state()
     if known is None:
         return False
-    os.kill(known["pid"], signal.SIGTERM)
+    os.kill(known.pid, signal.SIGTERM)
     deadline_s = time.monotonic() + timeout_s
     while state() is not None:
         if time.monotonic() > deadline_s:
-            raise TestbedError(f"process {known['pid']} did not take the testbed down within {timeout_s:g} s")
+            raise TestbedError(f"process {known.pid} did not take the testbed down within {timeout_s:g} s")
         time.sleep(POLL_S)
     return True
 
@@ -86,20 +104,18 @@ def stop(timeout_s: float) -> bool:
 def keep(cluster: Cluster) -> None:
     """Hold the testbed until a signal comes."""
     with Testbed(cluster) as bed:
-        hosts = [
-            {
-                "name": host.name,
-                "rack": host.rack,
-                "address": bed.address(host.name),
-                "bandwidth_bit_per_s": host.bandwidth_bit_per_s,
-                "command": bed.command(host.name),
-            }
+        hosts = tuple(
+            HostState(
+                name=host.name,
+                rack=host.rack,
+                address=bed.address(host.name),
+                bandwidth_bit_per_s=host.bandwidth_bit_per_s,
+                command=tuple(bed.command(host.name)),
+            )
             for host in cluster.hosts
-        ]
+        )
         path = state_file()
-        partial = path.with_suffix(".new")
-        partial.write_text(json.dumps({"pid": os.getpid(), "hosts": hosts}))
-        partial.replace(path)
+        writing.write(path, msgspec.json.encode(State(pid=os.getpid(), hosts=hosts)))
         try:
             signal.sigwait({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
         finally:
@@ -111,5 +127,5 @@ if __name__ == "__main__":
     named = sys.argv[1]
     try:
         keep(files.read(Path(named), Cluster) if Path(named).exists() else example_cluster(named))
-    except TestbedError as error:
+    except Error as error:
         sys.exit(str(error))

@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
-
+from hocket import typed
 from hocket.errors import Error, TestbedError
 from hocket.launch.testbed import switch_program
 from hocket.launch.testbed.switched import CLONE_DEVICE, INTERFACE, NO_DEVICE, Order, description
@@ -88,7 +87,7 @@ def become(path: Path, order: Order, taps: Sequence[int]) -> NoReturn:
 def main() -> None:
     """Until the input ends."""
     path = switch_program.find()
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    order = typed.of_json(sys.stdin.buffer.readline(), Order)
     taps = [open_tap(pid, batches=order.batches) for pid in order.pids]
     with contextlib.suppress(OSError):  # not permitted in a container: then it has normal priority
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)

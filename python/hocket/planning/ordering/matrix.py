@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hocket.artefacts.decoding import clipped, text_of, unreadable
 from hocket.artefacts.names import check_hosts
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning.ordering.shared import SharedLinks
@@ -201,13 +202,14 @@ def _named(names: list[str] | None, hosts: Sequence[str] | None, count: int, pat
 def _table(path: Path) -> tuple[list[str] | None, Numbers]:
     """Names, if it has any, and a square of numbers; missing ones are NaN."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ArtefactError(f"{path} cannot be read: {reason}") from None
-    rows = [
-        [cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if any(map(str.strip, row))
-    ]
+        text = text_of(path)
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path} cannot be read: {unreadable(error)}") from None
+    lines = csv.reader(io.StringIO(text))
+    try:
+        rows = [[cell.strip() for cell in row] for row in lines if any(map(str.strip, row))]
+    except csv.Error as error:
+        raise ArtefactError(f"{path}, line {lines.line_num}: it is no CSV: {error}") from None
     if not rows:
         raise ArtefactError(f"{path} has no rows")
     names = None
@@ -219,9 +221,15 @@ def _table(path: Path) -> tuple[list[str] | None, Numbers]:
             for index, row in enumerate(rows):
                 if row[0] != names[index]:
                     raise ArtefactError(
-                        f"{path}: row {index + 1} is named `{row[0]}`, column {index + 1} `{names[index]}`: they must agree"
+                        f"{path}: row {index + 1} is named `{clipped(row[0])}`, column {index + 1} "
+                        f"`{clipped(names[index])}`: they must agree"
                     )
             rows = [row[1:] for row in rows]
+        if len(names) != len(rows):
+            raise ArtefactError(
+                f"{path} has {len(names)} columns, of which the first row is not numbers, and {len(rows)} more rows\n"
+                "hint: as many rows as columns, and names in all of the first row or in none of it"
+            )
     for index, row in enumerate(rows):
         if len(row) != len(rows):
             raise ArtefactError(
@@ -255,4 +263,6 @@ def _number(path: Path, row: int, column: int, cell: str) -> float:
     try:
         return float(cell)
     except ValueError:
-        raise ArtefactError(f"{path}: row {row + 1}, column {column + 1}: `{cell}` is not a number") from None
+        raise ArtefactError(
+            f"{path}: row {row + 1}, column {column + 1}: `{clipped(cell)}` is not a number"
+        ) from None

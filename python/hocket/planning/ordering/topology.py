@@ -9,15 +9,16 @@ SLURM's `topology.conf` of trees, which NVIDIA's Topograph writes for all clouds
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from hocket.errors import ArtefactError
+from hocket import typed
+from hocket.artefacts.decoding import MALFORMED, clipped, text_of, unreadable, why
+from hocket.errors import ArtefactError, UsageError
+from hocket.launch import slurm
 from hocket.planning.ordering.matrix import Matrix, build
 
 LEAF_S = 20e-6
@@ -26,7 +27,8 @@ LEAF_S = 20e-6
 LEVEL_FACTOR = 2.5
 """Factor per level; only the order of levels determines who is near, so its value hardly matters."""
 
-LIST = re.compile(r"([^,\[\]]*)\[([^\[\]]*)\]([^,\[\]]*)|([^,\[\]]+)")
+HOSTS_MAX = 1 << 12
+"""A matrix of more takes minutes and gigabytes."""
 
 
 def read(path: Path, hosts: Sequence[str] | None = None) -> Matrix:
@@ -35,10 +37,9 @@ def read(path: Path, hosts: Sequence[str] | None = None) -> Matrix:
     Raises ArtefactError when the file is neither form, or lacks a host.
     """
     try:
-        text = path.read_text()
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ArtefactError(f"{path} cannot be read: {reason}") from None
+        text = text_of(path)
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path} cannot be read: {unreadable(error)}") from None
     paths = _aws(path, text) if text.lstrip().startswith(("{", "[")) else _slurm(path, text)
     if hosts is not None:
         missing = [host for host in hosts if host not in paths]
@@ -46,6 +47,11 @@ def read(path: Path, hosts: Sequence[str] | None = None) -> Matrix:
             raise ArtefactError(f"{path}: it has no host {', '.join(missing)}")
         paths = {host: paths[host] for host in hosts}
     names = list(paths)
+    if len(names) > HOSTS_MAX:
+        raise ArtefactError(
+            f"{path} has {len(names)} hosts, at most topology.HOSTS_MAX = {HOSTS_MAX} are ordered\n"
+            "hint: --hosts FILE with those of the job"
+        )
     levels = np.array([[_levels(paths[a], paths[b]) for b in names] for a in names], dtype=np.float64)
     return build(names, LEAF_S * LEVEL_FACTOR**levels, None, what=(str(path), ""))
 
@@ -62,9 +68,9 @@ def _levels(one: tuple[str, ...], other: tuple[str, ...]) -> int:
 
 def _aws(path: Path, text: str) -> dict[str, tuple[str, ...]]:
     try:
-        tree: Any = msgspec.json.decode(text.encode())
-    except msgspec.DecodeError as error:
-        raise ArtefactError(f"{path} is damaged or truncated: {error}") from None
+        tree: Any = typed.of_json(text.encode())
+    except MALFORMED as error:
+        raise ArtefactError(f"{path} is damaged or truncated: {why(error)}") from None
     instances = tree.get("Instances") if isinstance(tree, dict) else None
     if not isinstance(instances, list) or not instances:
         raise ArtefactError(
@@ -85,25 +91,48 @@ def _aws(path: Path, text: str) -> dict[str, tuple[str, ...]]:
 def _slurm(path: Path, text: str) -> dict[str, tuple[str, ...]]:
     above: dict[str, str] = {}
     leaves: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        content = line.partition("#")[0].strip()
-        if not content:
-            continue
-        fields = dict(pair.partition("=")[::2] for pair in content.split())
-        keys = {key.lower(): value for key, value in fields.items()}
-        name = keys.get("switchname")
-        if name is None or not ({"nodes", "switches"} & set(keys)):
+    for number, content in _lines(text):
+        where = f"{path}, line {number}"
+        fields = [(key.lower(), value) for key, _, value in (pair.partition("=") for pair in content.split())]
+        names = [value for key, value in fields if key == "switchname"]
+        lists = [(key, value) for key, value in fields if key in ("nodes", "switches")]
+        if len(names) != 1 or not names[0] or not lists or any("=" not in each for each in content.split()):
             raise ArtefactError(
-                f"{path}, line {number}: `{content}` is not of the form SwitchName=… Nodes=… or Switches=…"
+                f"{where}: `{clipped(content)}` is not of the form SwitchName=… Nodes=… or Switches=…\n"
+                "hint: lists have commas and no spaces"
             )
-        for below, found in ((keys.get("switches", ""), above), (keys.get("nodes", ""), leaves)):
-            for each in _expanded(path, number, below):
+        for key, value in lists:
+            found = leaves if key == "nodes" else above
+            for each in _expanded(value, where):
                 if each in found:
-                    raise ArtefactError(f"{path}, line {number}: `{each}` is below two switches")
-                found[each] = name
+                    raise ArtefactError(f"{where}: `{each}` is below two switches")
+                found[each] = names[0]
     if not leaves:
         raise ArtefactError(f"{path} names no host")
     return {host: _way_down(path, switch, above) for host, switch in leaves.items()}
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with something in them, and the number of each; those that a backslash continues are one."""
+    begun, first = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        first = first if begun else number
+        begun += line.partition("#")[0].rstrip()
+        if begun.endswith("\\"):
+            begun = begun[:-1] + " "
+            continue
+        if begun.strip():
+            yield first, begun.strip()
+        begun = ""
+    if begun.strip():
+        yield first, begun.strip()
+
+
+def _expanded(text: str, where: str) -> list[str]:
+    try:
+        return slurm.expand(text, variable=where)
+    except UsageError as error:
+        raise ArtefactError(str(error)) from None
 
 
 def _way_down(path: Path, leaf: str, above: dict[str, str]) -> tuple[str, ...]:
@@ -113,19 +142,3 @@ def _way_down(path: Path, leaf: str, above: dict[str, str]) -> tuple[str, ...]:
             raise ArtefactError(f"{path}: switch `{leaf}` is above itself")
         way.append(above[way[-1]])
     return tuple(reversed(way))
-
-
-def _expanded(path: Path, number: int, text: str) -> list[str]:
-    """Expand SLURM's lists: `a[0-2,7],b`."""
-    names: list[str] = []
-    for head, ranges, tail, plain in LIST.findall(text):
-        if plain:
-            names.append(plain)
-            continue
-        for part in ranges.split(","):
-            first, _, last = part.partition("-")
-            last = last or first
-            if not (first.isdigit() and last.isdigit() and int(first) <= int(last) < int(first) + 100_000):
-                raise ArtefactError(f"{path}, line {number}: `{part}` is not a range")
-            names += [f"{head}{at:0{len(first)}d}{tail}" for at in range(int(first), int(last) + 1)]
-    return names

@@ -64,7 +64,8 @@ class Calls:
                 self._out_of_step = True
                 raise UsageError(
                     f"rank {self._own} calls {self._call}, but rank {rank} calls {call}\n"
-                    "hint: all ranks of a group call the same collectives in the same order"
+                    "hint: all ranks of a group call the same collectives in the same order",
+                    rank=rank,
                 )
 
 

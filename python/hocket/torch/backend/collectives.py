@@ -10,6 +10,7 @@ from hocket.policy.selection import flat_bytes
 from hocket.policy.topology import Topology
 from hocket.torch.backend.calls import Calls
 from hocket.torch.backend.hosts import Hosts
+from hocket.torch.backend.meeting import Meeting
 from hocket.torch.backend.messages import TAG_BITS
 from hocket.torch.backend.node import Node
 from hocket.torch.backend.programs import Programs
@@ -29,10 +30,11 @@ def collectives_of(
     hosts: dict[str, list[int]] = {}
     for rank in ranks:
         hosts.setdefault(node.job.hosts[rank], []).append(rank)
+    meeting = Meeting(store, timeout_s)
     area = node.engine.allocate(_native.HostGroup.AREA_BYTES)
     store.set(f"hocket/area/{own}", str(area.arena_offset))
     here = hosts[node.job.hosts[own]]
-    members = [(rank, int(store.get(f"hocket/area/{rank}"))) for rank in here]
+    members = [(rank, int(meeting.read(f"hocket/area/{rank}", rank))) for rank in here]
     local = _native.HostGroup(
         node.engine,
         area,

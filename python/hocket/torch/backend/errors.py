@@ -24,7 +24,7 @@ class BackendUsageError(UsageError, BackendError):
     """The call is invalid."""
 
 
-def as_torch(error: Exception) -> RuntimeError:
+def as_torch(error: BaseException) -> RuntimeError:
     """The error in the form that PyTorch's callers expect: a new object for each `raise`, caused by the first one."""
     again = _kind(error)(str(error) or type(error).__name__)
     again.__dict__.update(error.__dict__)
@@ -32,7 +32,7 @@ def as_torch(error: Exception) -> RuntimeError:
     return again
 
 
-def _kind(error: Exception) -> type[RuntimeError]:
+def _kind(error: BaseException) -> type[RuntimeError]:
     match error:
         case PeerError():
             return BackendPeerError

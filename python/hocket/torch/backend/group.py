@@ -20,7 +20,6 @@ from torch._C._distributed_c10d import (
     BarrierOptions,
     BroadcastOptions,
     GatherOptions,
-    ProcessGroup,
     ReduceOptions,
     ReduceScatterOptions,
     ScatterOptions,
@@ -28,15 +27,19 @@ from torch._C._distributed_c10d import (
 )
 
 import torch
-from hocket.errors import Error
+from hocket.errors import Error, UsageError
 from hocket.torch.backend import reductions, sparse, tensors
+from hocket.torch.backend.abilities import NO_OTHER_MEMBERS, Abilities
 from hocket.torch.backend.collectives import Collectives, collectives_of
 from hocket.torch.backend.errors import as_torch
+from hocket.torch.backend.meeting import Meeting
 from hocket.torch.backend.messages import TAG_BITS
 from hocket.torch.backend.monitored import MonitoredBarrier
 from hocket.torch.backend.node import Node
 from hocket.torch.backend.reductions import Reduction
-from hocket.torch.backend.works import DONE, Task, Tasks, Works
+from hocket.torch.backend.tasks import DONE, Task, Tasks
+from hocket.torch.backend.works import Works
+from hocket.torch.uncompiled import uncompiled_methods
 
 # For callers that pass none; torch's defaults.
 ALL_TO_ALL = AllToAllOptions()
@@ -57,6 +60,8 @@ _groups: list[Group] = []
 def create(opts: Any, _backend_options: object) -> Group:
     """A group, as `torch.distributed.Backend.register_backend` requires; every member of the group must call this."""
     ranks = list(opts.global_ranks_in_group)
+    if opts.enable_reconfigure:
+        raise as_torch(UsageError(f"enable_reconfigure=True: {NO_OTHER_MEMBERS}"))
     try:
         world = next((group.node for group in _groups if group.spans_world), None)
         if ranks and world is not None:
@@ -71,68 +76,31 @@ def create(opts: Any, _backend_options: object) -> Group:
     return group
 
 
-class Group(ProcessGroup):
-    """Created by `init_process_group("hocket")` and `new_group`.
-
-    A process group rather than a `Backend` inside one: works made in Python then reach Python unchanged, with their
-    error, completion and source. Through a `Backend`, PyTorch returns a holder without these.
-    """
+@uncompiled_methods
+class Group(Abilities):
+    """Created by `init_process_group("hocket")` and `new_group`."""
 
     def __init__(self, node: Node, ranks: list[int], opts: Any, *, spans_world: bool) -> None:
         """Meets the other members through the group's part of torch's store.
 
         `ranks`: the group's, in the numbering of `node`.
         """
-        super().__init__(opts.group_rank, opts.group_size)
+        super().__init__(opts)
         self.node, self.spans_world = node, spans_world
         self._ranks = ranks
-        self._name, self._text = str(opts.group_id), ""
         self._timeout_s = opts.timeout.total_seconds()
         self._works = Works(opts.group_id)
+        node.works.append(self._works)
         self._batch: list[Task] | None = None
         self._calls = 0
         self._last_reduction: tuple[torch.dtype, Any, Reduction] | None = None
         place = f"rank {node.job.rank} on {node.job.host}"
         self._monitored = MonitoredBarrier(opts.store, rank=self.rank(), world=self.size(), place=place)
         opts.store.set_timeout(opts.timeout)
-        self._number = _agree_on_number(opts)
+        self._number = _agree_on_number(opts, ranks[0])
         self._collectives: Collectives = collectives_of(
             node, self._ranks, opts.store, self._number, self._timeout_s
         )
-
-    def getBackendName(self) -> str:  # noqa: N802  # torch's name
-        """`hocket`."""
-        return "hocket"
-
-    supports_splitting = False
-    supports_coalescing = False
-    """`batch_isend_irecv` then makes a work for each message."""
-
-    def _get_backend(self, _device: torch.device) -> Any:
-        """PyTorch queries backends for abilities; this group is its own backend."""
-        return self
-
-    @property
-    def _device_types(self) -> list[torch.device]:
-        # None before torch knows the group: otherwise its flight recorder would look for a backend in C++.
-        return [torch.device("cpu")] if self in dist.distributed_c10d._world.pg_map else []
-
-    # torch keeps names in backends, which this group does not have.
-    def setGroupName(self, name: str) -> None:  # noqa: N802  # torch's name
-        """Called once, when the group is made."""
-        self._name = name
-
-    def getGroupName(self) -> str:  # noqa: N802  # torch's name
-        """The group's name."""
-        return self._name
-
-    def setGroupDesc(self, text: str) -> None:  # noqa: N802  # torch's name
-        """The group's description, from its creator."""
-        self._text = text
-
-    def getGroupDesc(self) -> str:  # noqa: N802  # torch's name
-        """The group's description."""
-        return self._text
 
     def broadcast(self, buffers: Sequence[torch.Tensor], opts: Any = BROADCAST) -> Work:  # type: ignore[override]
         """Broadcast the root's tensor."""
@@ -390,10 +358,13 @@ class Group(ProcessGroup):
         return Tasks(batch)
 
     def shutdown(self) -> None:
-        """Close the group; the last group of the process leaves the job."""
-        self._works.close()
-        if self in _groups:
-            _groups.remove(self)
+        """Close the group after its queued calls; the last group of the process leaves the job."""
+        if self not in _groups:
+            return
+        _groups.remove(self)
+        self._works.drain()
+        self.node.works.remove(self._works)
+        self._collectives.leave()
         if not any(group.node is self.node for group in _groups):
             self.node.close()
 
@@ -479,11 +450,12 @@ def _as_torch() -> Any:
         raise as_torch(error) from error
 
 
-def _agree_on_number(opts: Any) -> int:
-    """The tag of the group among all: tags of different groups never match."""
+def _agree_on_number(opts: Any, first: int) -> int:
+    """The tag of the group among all: tags of different groups never match. `first`: its first rank, in the job."""
     if opts.group_rank == 0:
         counter = opts.store
         while hasattr(counter, "underlying_store"):
             counter = counter.underlying_store
         opts.store.set("hocket/number", str(counter.add("hocket/groups", 1)))
-    return int(opts.store.get("hocket/number"))
+    timeout_s = opts.timeout.total_seconds()
+    return int(Meeting(opts.store, timeout_s).read("hocket/number", first))

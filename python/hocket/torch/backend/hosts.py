@@ -59,6 +59,11 @@ class Hosts:
         self._timeout_s = timeout_s
         self._local.set_timeout(timeout_s)
 
+    def leave(self) -> None:
+        """Leave after the last call, and free the group's memory."""
+        self._local.leave()
+        self._programs.unload()
+
     def barrier(self) -> None:
         """Meet within the hosts, among them, and within again."""
         self._calls.begin("barrier")

@@ -16,7 +16,7 @@ import torch
 from hocket import _native
 from hocket.errors import Error, UsageError
 from hocket.torch.backend import tensors
-from hocket.torch.backend.works import Task
+from hocket.torch.backend.tasks import Task
 
 TAG_BITS = 32
 LOOK_S = 0.05
@@ -93,6 +93,15 @@ class Messages:
         return task
 
     def _life(self) -> None:
+        try:
+            self._complete()
+        except Exception as error:  # whatever it is, nobody would complete the others any more
+            self._fail_all(
+                Error(f"the thread that completes messages failed: {type(error).__name__}: {error}")
+            )
+            raise
+
+    def _complete(self) -> None:
         while not self._closed.is_set():
             try:
                 heard = self._engine.next_message(LOOK_S)

@@ -11,7 +11,9 @@ import atexit
 import contextlib
 import os
 import secrets
+import sys
 from datetime import timedelta
+from types import TracebackType
 from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
@@ -20,13 +22,16 @@ from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import PeerError, RendezvousError
+from hocket.launch import at_exit as ending
 from hocket.launch import tuning
+from hocket.launch.cause import cause_of
 from hocket.launch.first_file import of_rank_0
-from hocket.launch.rendezvous import SECRET_BYTES, Job, join
+from hocket.launch.rendezvous import LINGER_S, SECRET_BYTES, Job, join
 from hocket.launch.variables import OF_A_RANK
 from hocket.measure.quick import known_cluster
 from hocket.settings import Settings
 from hocket.torch.backend.messages import Messages
+from hocket.torch.backend.works import Works
 
 IDENTITY = {"HOCKET_STORE", *OF_A_RANK}
 """Launchers' variables of a job of their own: this job has the ranks that torch gives."""
@@ -63,19 +68,41 @@ class Node:
             self.job.close()
             raise
         self.messages = Messages(self.engine)
-        self._owner = os.getpid()
+        self.works: list[Works] = []
+        """Of the open groups."""
+        self._owner, self._closed, self._gave_up = os.getpid(), False, False
+        self._excepthook = sys.excepthook
+        sys.excepthook = self._on_exception
         atexit.register(self.close)
 
     def close(self) -> None:
         """Leave; idempotent. A forked child has nothing to leave."""
-        if os.getpid() == self._owner:
+        if os.getpid() == self._owner and not self._closed:
+            at_exit = ending.process_ends() and not self._gave_up
+            self._closed = True
             atexit.unregister(self.close)
+            for works in self.works:
+                works.end()
             self.messages.close()
             # A rank that leaves with open messages knows why: a call of its own failed. Peers report their own open
             # messages.
             with contextlib.suppress(PeerError):
-                self.engine.close()
-            self.job.close()
+                self.engine.close(at_exit=at_exit)
+            for works in self.works:
+                works.join()
+            self.job.close(linger_s=ending.LINGER_S if at_exit else LINGER_S)
+
+    def _on_exception(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        # It stays in the chain: torch's own hook, which is set later, calls it, and is never taken away.
+        try:
+            self._excepthook(kind, error, trace)
+        finally:
+            if os.getpid() == self._owner and not self._closed:
+                self._gave_up = True
+                reason = f"{kind.__name__}: {error}" if str(error) else kind.__name__
+                self.engine.abort(reason, cause_of(error, self.job.rank))
 
     def _secret(self, rank: int) -> bytes:
         if rank == 0:

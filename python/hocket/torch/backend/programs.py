@@ -112,14 +112,12 @@ class Programs:
         self._idle.move_to_end(loaded.call)
         self._idle_bytes += len(loaded.memory)
         while self._idle_bytes > IDLE_BYTES_MAX:
-            oldest, spare = next(iter(self._idle.items()))
-            if spare:
-                freed = spare.pop()
-                self._idle_bytes -= len(freed.memory)
-                self._engine.unload(freed.number)
-                self._taken.remove(freed.number)
-            if not spare:
-                del self._idle[oldest]
+            self._free_oldest()
+
+    def unload(self) -> None:
+        """Free all idle programs, after the group's last call."""
+        while self._idle:
+            self._free_oldest()
 
     def compiled(self, call: Call) -> Program:
         """Lowered, chunked for the slowest link, and verified."""
@@ -150,6 +148,16 @@ class Programs:
         program = builder.finish().compiled(PassOptions(chunk_bytes=self._chunk_bytes))
         program.verify()
         return program
+
+    def _free_oldest(self) -> None:
+        oldest, spare = next(iter(self._idle.items()))
+        if spare:
+            freed = spare.pop()
+            self._idle_bytes -= len(freed.memory)
+            self._engine.unload(freed.number)
+            self._taken.remove(freed.number)
+        if not spare:
+            del self._idle[oldest]
 
     def _number(self, call: Call) -> int:
         while True:

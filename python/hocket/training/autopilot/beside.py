@@ -13,10 +13,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from hocket import _native
+from hocket import _native, typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError, Error, PeerError, RendezvousError, StoreGoneError
+from hocket.launch.cause import cause_of
 from hocket.launch.members_store import Among, store_beside, warn_that_it_is_gone
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
@@ -139,6 +140,11 @@ class Autopilot:
         elif self._looking.is_set():
             self._thread.join(self._job.settings.timeout_s)
 
+    def hang_up(self) -> None:
+        """After `stop`, where the job goes on without this: nobody comes to its meetings any more."""
+        if self._store is not None:
+            self._store.hang_up()
+
     def _run(self) -> None:
         interval_s = FIRST_S
         try:
@@ -157,10 +163,10 @@ class Autopilot:
         except (RendezvousError, PeerError, EpochError, GivenUpError):
             # A rank has left: in order, at the end of training, or dead, which the wire says with its name.
             self._stopped.set()
-        except Error as error:
+        except Exception as error:  # whatever it is, the others would wait for this thread
             # Once it has ended, the engine may be of other members, or closed.
             if self._among is None or not self._stopped.is_set():
-                self._engine.abort(f"{type(error).__name__}: {error}")
+                self._engine.abort(f"{type(error).__name__}: {error}", cause_of(error, self._job.rank))
         finally:
             self._looking.clear()
             # It refers back to this, and both would keep the engine's memory and descriptors.
@@ -185,7 +191,7 @@ class Autopilot:
             order=None if coordinator is None else coordinator.order(store),
         )
         given = store.gather(self._prefix, job.rank, job.world, msgspec.to_builtins(mine), PATIENCE_S)
-        everyone = [msgspec.convert(each, Report) for each in given]
+        everyone = [typed.of_builtins(each, Report) for each in given]
         order = everyone[0].order or Order(what="wait", interval_s=FIRST_S)
         now = self.plan(self.epochs.current)
         if coordinator is not None:
@@ -235,7 +241,7 @@ class Autopilot:
         given = store.get(f"{self._prefix}/{key}", self._job.settings.start_timeout_s)
         try:
             kept = self._plans.hold(now)
-            self._plans.hold(msgspec.convert(given, Plan))
+            self._plans.hold(typed.of_builtins(given, Plan))
         except Error as error:
             self._refused = key, error.summary
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import append_change
 from hocket.launch.store import Store
+from hocket.launch.trace_writes import TraceWrites
 from hocket.planning.for_job import updates_per_step
 from hocket.training.autopilot.knowledge import Knowledge, described, differs
 from hocket.training.autopilot.meeting import Order, Report, What
@@ -52,6 +54,7 @@ class Coordinator:
         self._watch, self._knowledge = watch, knowledge
         self._profiled_ranks, self._prefix = profiled_ranks, prefix
         self._trace = None if trace is None else Path(trace)
+        self._writes = TraceWrites("changes of the plan")
         self._traffic = Traffic()
         self._pace = Pace()
         self._epoch: int | None = None
@@ -209,7 +212,7 @@ class Coordinator:
         if change.what in ("kept", "planned", "searched") and self._now is not None:
             self._knowledge.keep(self._now)
         if self._trace is not None:
-            append_change(self._trace, change)
+            self._writes(functools.partial(append_change, self._trace, change))
 
     def _take_down(self, ended: Change) -> None:
         """What a trial has shown: it ended as `kept` or `left`, with its times."""

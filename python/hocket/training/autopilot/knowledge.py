@@ -22,6 +22,7 @@ from hocket.artefacts.trace import experience_file
 from hocket.artefacts.tuning import Tuning
 from hocket.launch import rendezvous
 from hocket.launch.knowledge import Kind, Memory
+from hocket.launch.trace_writes import TraceWrites
 from hocket.measure.by_traffic import rescaled
 from hocket.planning.admission import walk_of
 from hocket.planning.for_job import ForJob
@@ -69,6 +70,7 @@ class Knowledge:
     """Raises UsageError for plans that this job cannot have."""
     _profile: Profile | None = None
     _retreated: bool = False
+    _writes: TraceWrites = field(default_factory=lambda: TraceWrites("what trials have shown"))
 
     def among(self, job: rendezvous.Job) -> Knowledge:
         """What is still true for those that are left of an elastic job. Each rank has its own part of the profile."""
@@ -119,8 +121,8 @@ class Knowledge:
         if trace is not None:
             path = experience_file(trace)
             if not self.tried:
-                append(path, header)
-            append(path, trial)
+                self._writes(lambda: append(path, header))
+            self._writes(lambda: append(path, trial))
         self.tried.append(trial)
         if self.memory is not None:
             found = Experience(job=header, trials=tuple(self.tried[-TRIALS_MAX:]))

@@ -54,7 +54,7 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
         self._check_applied("flush")
         self.saves.settled()
         # What the last step applied may still be there.
-        self.zero_grad()
+        self.drop_gradients()
         rounds = self.turns.flush()
         if not rounds:
             return
@@ -70,7 +70,7 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
         for due in rounds:
             self._show(due)
             self.framework.step()
-            self.zero_grad()
+            self.drop_gradients()
         self._flushing = False
 
     def saved(self) -> SavedSession:
@@ -113,9 +113,6 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
 
     def _given(self) -> list[LoadedBucket]:
         return DelayedSession._given(self)
-
-    def _filling(self) -> Sequence[LoadedBucket]:
-        return self._open()
 
     def _ended(self) -> None:
         self._first.check()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from hocket import typed
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import Error, RendezvousError, UsageError
@@ -123,7 +124,7 @@ def met(
     mine: Any = None if standing is None else msgspec.to_builtins(standing)
     given = job.store.gather("standing", job.rank, job.world, mine, job.settings.start_timeout_s)
     holders = [rank for rank, each in enumerate(given) if each is not None]
-    now = msgspec.convert(given[holders[0]], Standing)
+    now = typed.of_builtins(given[holders[0]], Standing)
     if asked.policy_name != now.policy:
         raise RendezvousError(
             f"rank {job.rank} on {job.host} comes with {_named(asked.policy_name)}, and the job trains with "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from hocket.artefacts.plan import AllReduce, Owned, Plan, Traced
+from hocket.artefacts.plan import AllReduce, Gathered, Owned, Plan, Traced
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.settings import Settings
@@ -45,6 +45,12 @@ def check_plan(plan: Plan) -> None:
         raise refusal("a plan or a policy whose layers wait at gates")
     for index, bucket in enumerate(plan.buckets):
         route = bucket.route
+        if isinstance(route, Gathered):
+            raise UsageError(
+                f"an elastic job cannot have sparse gradients yet, and {bucket.variables[0]} (bucket {index}) travels as rows: who "
+                "has a part of them would be lost with a rank\n"
+                "hint: sparse=False for its embedding, or a plan without rows; docs/elastic.md says what an elastic job can do"
+            )
         if not isinstance(route, AllReduce | Traced) and not (
             isinstance(route, Owned) and route.update == "replicas"
         ):

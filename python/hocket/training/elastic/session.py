@@ -14,7 +14,7 @@ from functools import partial
 
 from hocket import _native
 from hocket.artefacts.plan import Plan
-from hocket.errors import EpochError, PeerError, RendezvousError
+from hocket.errors import EpochError, RendezvousError
 from hocket.launch.member_messages import Regroup
 from hocket.launch.membership import Membership
 from hocket.launch.rendezvous import Job
@@ -22,6 +22,11 @@ from hocket.libraries.service import Service
 from hocket.training import states
 from hocket.training.buckets import CompiledBucket, LoadedBucket, launches_of
 from hocket.training.companion import MembersCompanion
+from hocket.training.elastic.absent import (
+    check_finished,
+    gathered_without_the_absent,
+    without_the_absent,
+)
 from hocket.training.elastic.areas import Area, areas_of, loaded
 from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.followed import followed
@@ -87,6 +92,7 @@ class ElasticSession(ReducingSession):
         """Whether all meet newcomers when the last step that stands is applied, if there still are any."""
         self._membership = membership
         self._loop = loop
+        loop.gather = partial(gathered_without_the_absent, membership)
         self._parted: tuple[int, ...] | None = None
         """Those that train on when the step that was reduced last is applied, if others leave then."""
         self._leaves = False
@@ -114,6 +120,7 @@ class ElasticSession(ReducingSession):
             loaded=loaded,
         )
         self.iteration = self._settled = steps
+        self._together.begin(steps + 1)
         self._barrier = Barrier(engine, job.hosts)
         self._notice = Notice(self.leave)
 
@@ -137,6 +144,10 @@ class ElasticSession(ReducingSession):
         """As `Session`."""
         super().restore(saved, strict=strict)
         self.keep()
+
+    def retire(self) -> None:
+        """UsageError: those who join would not know of it."""
+        raise refusal("a second model, or a model that is distributed again")
 
     def close(self) -> None:
         """The others may still ask what this rank knows."""
@@ -172,7 +183,7 @@ class ElasticSession(ReducingSession):
         began_ns = _native.now_ns()
         if self._watch is not None:
             self._watch.computed(self._arrivals() if self._watch.profiles else {}, {})
-        self.framework.check_in_place(self._filling())
+        self.framework.check_announced()
         unmade = self._adopt_missing()
         with self._noting_what_is_missed():
             self._cast(unmade)
@@ -201,10 +212,6 @@ class ElasticSession(ReducingSession):
     def _given(self) -> list[LoadedBucket]:
         return [sums for area in self._areas for sums in area.sums]
 
-    def _filling(self) -> Sequence[LoadedBucket]:
-        """What backward adds to."""
-        return self.buckets
-
     def _ended(self) -> None:
         """Backward has, and what is to be reduced therefore is on its way."""
 
@@ -221,9 +228,9 @@ class ElasticSession(ReducingSession):
         self._unmade = set(unmade)
         # If these are of a later epoch already, nothing can be launched in the engine's.
         self._in_force, self._awaited = self._membership.in_force, bool(self._membership.newcomers)
-        self._votes.cast(
-            self.source.epochs.vote(), unmade, meet=self.companion.end(), members=self._membership.vote
-        )
+        meet, members = self.companion.end(), self._membership.vote
+        look = self._together.vote(self.iteration)
+        self._votes.cast(self.source.epochs.vote(), unmade, meet=meet, members=members, look=look)
 
     def _begin_epoch(self) -> None:
         """Of the policies, after the step that has just been reduced: all ranks know it, and the gradients move to its buckets."""
@@ -283,7 +290,9 @@ class ElasticSession(ReducingSession):
         noticed in the next step already.
         """
         while self._meets and self._membership.newcomers and self.meet is not None:
-            order = self._membership.at_edge(self.job.settings.timeout_s, self._check_finished)
+            order = None
+            with contextlib.suppress(EpochError), without_the_absent(self._membership):
+                order = self._membership.at_edge(self.job.settings.timeout_s, self._check_finished)
             if order is None:
                 # Somebody was lost. Whether others still want to join, the next epoch says.
                 self._go_on(self.iteration - 1)
@@ -314,6 +323,7 @@ class ElasticSession(ReducingSession):
         self.owners = Owners(self.framework, engine, job, self._naming_the_finished)
         self.buckets, self.launches = [], []
         self._load()
+        self._together = self._together.among(self.framework, job, source, begins=self.iteration + 1)
         self._kept.put(self.buckets, engine, job.rank)
         self._barrier = Barrier(engine, job.hosts)
 
@@ -375,17 +385,18 @@ class ElasticSession(ReducingSession):
         if self._missed:
             return False
         try:
-            self._wait_for_sums()
-            self._voted = self._votes.count(self.job.settings.timeout_s)
-            agreed = self._agreed()
-            self._meets = self._awaited or agreed != self._in_force
-            if self._votes.meet:
-                self.companion.meet()
-            self._whole = True
-            if self._membership.prepared(step, agreed):
-                self._wait(self._barrier.enter())
-            if not self._membership.done(step):
-                return False
+            with without_the_absent(self._membership):
+                self._wait_for_sums()
+                self._voted = self._votes.count(self.job.settings.timeout_s)
+                agreed = self._agreed()
+                self._meets = self._awaited or agreed != self._in_force
+                if self._votes.meet:
+                    self.companion.meet()
+                self._whole = True
+                if self._membership.prepared(step, agreed):
+                    self._wait(self._barrier.enter())
+                if not self._membership.done(step):
+                    return False
         except EpochError:
             return False
         self.keep()
@@ -403,6 +414,7 @@ class ElasticSession(ReducingSession):
         for sums in self._given():
             self.framework.show(sums)
         self._begins = self.source.decide(self._voted)
+        self._together.counted(self._votes)
 
     @contextlib.contextmanager
     def _noting_what_is_missed(self) -> Iterator[None]:
@@ -417,21 +429,13 @@ class ElasticSession(ReducingSession):
     def _meet_once_more(self) -> None:
         """All wait for one another between two steps. Whoever has met all others may have finished before this rank has."""
         finished = partial(self._check_finished, self.iteration - 1)
-        self.engine.wait(self._barrier.enter(), self.job.settings.timeout_s, finished)
+        with without_the_absent(self._membership):
+            self.engine.wait(self._barrier.enter(), self.job.settings.timeout_s, finished)
 
     def _check_finished(self, step: int | None = None) -> None:
         """PeerError: another rank takes part in that step no more. None: in the one under way."""
         step = self.iteration if step is None else step
-        for member, steps in tuple(self._membership.finished.items()):
-            if steps <= step:
-                raise PeerError(
-                    f"rank {member} on {self._everyone.hosts[member]} finished after {steps} steps, while rank "
-                    f"{self._everyone.rank} on {self._everyone.host} is in step {step + 1}\n"
-                    f"hint: {self.framework.hints.unequal_batches}",
-                    rank=member,
-                    host=self._everyone.hosts[member],
-                    why="left",
-                )
+        check_finished(self._membership.finished, self._members, self._everyone, step)
 
     def _go_on(self, step: int) -> bool:
         """Begins the epoch of those that are left. Whether the step stands: a rank had seen that all have its sums."""

@@ -32,7 +32,9 @@ impl Office {
             match action {
                 coordinator::Action::Send { to, order } => self.orders[to.0 as usize].push(order),
                 coordinator::Action::Write(_) => self.handle(coordinator::Event::Written),
-                coordinator::Action::Kill(_) | coordinator::Action::Wait { .. } => {}
+                coordinator::Action::Kill { .. }
+                | coordinator::Action::LetGo(_)
+                | coordinator::Action::Wait { .. } => {}
                 coordinator::Action::End(ending) => panic!("{ending}"),
             }
         }

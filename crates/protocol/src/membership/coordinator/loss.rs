@@ -2,7 +2,7 @@
 
 use super::{Action, Coordinator};
 use crate::membership::eviction::evicted;
-use crate::membership::{Decision, Ending, Kind, Report};
+use crate::membership::{Decision, Ending, Kind, Report, Script};
 use crate::planted::Bug;
 use hocket_ids::Member;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,16 +13,19 @@ impl Coordinator {
         let awake = self.awake;
         let concerned = self.concerned();
         let is_joiner = |member: Member| !self.base.as_ref().is_some_and(|base| base.has(member));
-        let complaints = self.complaints();
+        let (complaints, absent) = (self.complaints(), self.absent());
         let Some(change) = &mut self.change else { return Vec::new() };
         let mut new: Vec<(Member, String)> = Vec::new();
         let age = awake.saturating_sub(change.since);
         for &member in concerned.iter().filter(|member| !change.evicted.contains_key(member)) {
             let count = complaints.iter().filter(|(_, of)| *of == member).count();
             let linked = self.links.contains(&member);
-            if !linked && (count > 0 || is_joiner(member)) {
-                new.push((member, format!("the coordinator and {count} members cannot hear it")));
-            } else if !change.reports.contains_key(&member) && age > self.limits.heartbeat {
+            let report = change.reports.get(&member);
+            if count > 0 && report.is_some_and(|report| report.script == Script::Ended) {
+                new.push((member, "its script has ended, and the others go on".to_owned()));
+            } else if !linked && (count > 0 || is_joiner(member)) {
+                new.push((member, format!("the coordinator and {} cannot hear it", counted(count))));
+            } else if report.is_none() && age > self.limits.heartbeat {
                 new.push((member, format!("it did not report within {:?}", self.limits.heartbeat)));
             }
         }
@@ -31,14 +34,43 @@ impl Coordinator {
             let stays = |member: &Member| concerned.contains(member) && !change.evicted.contains_key(member);
             let open = complaints.into_iter().filter(|(by, of)| stays(by) && stays(of)).collect();
             let round = evicted(&open);
-            new.extend(
-                round.into_iter().map(|(member, by)| (member, format!("{by} members cannot hear it"))),
-            );
+            new.extend(round.into_iter().map(|(member, by)| {
+                let late = absent.iter().any(|(_, of)| *of == member);
+                let why = if late { "waited for it in vain" } else { "cannot hear it" };
+                (member, format!("{} {why}", counted(by)))
+            }));
         }
         for (member, why) in &new {
             change.evicted.insert(*member, (awake, why.clone()));
         }
-        new.into_iter().map(|(member, _)| Action::Kill(member)).collect()
+        let action = |(member, why)| {
+            if self.has_ended(member) { Action::LetGo(member) } else { Action::Kill { member, why } }
+        };
+        new.into_iter().map(action).collect()
+    }
+
+    /// Whether a member's script has ended: its process ends by itself, and has stopped whatever wrote into others' memory.
+    fn has_ended(&self, member: Member) -> bool {
+        let report = self.change.as_ref().and_then(|change| change.reports.get(&member));
+        report.is_some_and(|report| report.script == Script::Ended)
+    }
+
+    /// Who waited for whom in vain. All have been told to stop: a script that is well comes soon to where it follows what is decided.
+    /// One that hangs does not, though its machine may report.
+    fn absent(&self) -> BTreeSet<(Member, Member)> {
+        let Some(change) = &self.change else { return BTreeSet::new() };
+        let script =
+            |member: &Member| change.reports.get(member).map_or(Script::Computes, |each| each.script);
+        let blames_all = self.limits.rules.broken(Bug::BlameWhoWaits);
+        let concerned = self.concerned();
+        let comes_not = |of: &Member| match script(of) {
+            Script::Computes => true,
+            Script::Waits => blames_all,
+            Script::Overdue | Script::Ended => false,
+        };
+        let absent: Vec<_> = concerned.iter().copied().filter(comes_not).collect();
+        let overdue = concerned.iter().filter(|by| script(by) == Script::Overdue);
+        overdue.flat_map(|&by| absent.iter().map(move |&of| (by, of))).collect()
     }
 
     /// Who cannot hear whom, as far as it is held against anybody.
@@ -54,8 +86,9 @@ impl Coordinator {
         let heeded = |(by, of): &(Member, Member)| {
             !leaves(by) || in_base(of) || self.limits.rules.broken(Bug::HeedLeavers)
         };
-        let all = change.reports.iter();
-        all.flat_map(|(&by, report)| report.suspects.iter().map(move |&of| (by, of))).filter(heeded).collect()
+        let suspects =
+            change.reports.iter().flat_map(|(&by, report)| report.suspects.iter().map(move |&of| (by, of)));
+        suspects.chain(self.absent()).filter(heeded).collect()
     }
 
     /// The decision, once everything is known that it depends on.
@@ -100,6 +133,11 @@ impl Coordinator {
             let report = report.clone();
             return self.end(Ending::Contradiction { steps, member, report });
         }
+        // A member may come just when another has lost patience with it. If they wait once more and do not get on, it is of no use.
+        let in_vain =
+            change.evicted.is_empty() && reports.values().any(|report| report.script == Script::Overdue);
+        let stuck = in_vain && self.stuck_after == Some(steps);
+        let after = in_vain.then_some(steps);
         let missing = self.limits.members_min.saturating_sub(members.len());
         // Those of a planned epoch that comes to nothing have reported, too.
         let planned = pending.iter().flat_map(|pending| &pending.fresh);
@@ -113,6 +151,10 @@ impl Coordinator {
         members.extend(joiners);
         let evicted = change.evicted.keys().copied().collect();
         let (epoch, base) = (self.number + 1, basis.epoch);
+        self.stuck_after = after;
+        if stuck {
+            return self.end(Ending::Stuck { members: members.len(), steps });
+        }
         self.write(Decision { epoch, base, kind: Kind::Loss { steps }, members, fresh, evicted })
     }
 
@@ -122,7 +164,10 @@ impl Coordinator {
         let hosts: BTreeSet<_> = stays.iter().filter_map(|member| self.hosts.get(member)).collect();
         change.evicted.iter().all(|(member, (since, _))| {
             let neighbour = self.hosts.get(member).is_some_and(|host| hosts.contains(host));
-            !neighbour || self.gone.contains(member) || self.awake > *since + self.limits.fence_patience
+            !neighbour
+                || self.has_ended(*member)
+                || self.gone.contains(member)
+                || self.awake > *since + self.limits.fence_patience
         })
     }
 
@@ -136,4 +181,8 @@ impl Coordinator {
         }
         self.end(Ending::BelowMinimum { left, needed, waited, lost })
     }
+}
+
+fn counted(members: usize) -> String {
+    format!("{members} member{}", if members == 1 { "" } else { "s" })
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hocket import extras
 from hocket.bench.collectives import mpirun
 from hocket.bench.collectives.contenders.contender import Contender
 from hocket.bench.collectives.request import Request
@@ -79,10 +79,7 @@ def _in_the_clear(name: str, job: Job) -> None:
 
 
 def _needs_torch(_request: Request, _world: int) -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise UsageError(
-            "contender `gloo` is PyTorch's, which is not here\nhint: pip install 'hocket[torch]'"
-        )
+    extras.need("torch", "contender `gloo`")
 
 
 def _needs_gpus(request: Request, world: int) -> None:
@@ -102,11 +99,8 @@ def _needs_gpus(request: Request, world: int) -> None:
 
 def _needs_mpi(request: Request, _world: int) -> None:
     mpirun.find(request.mpirun)
-    for module, extra in (("mpi4py", "mpi"), ("numba", "kernels")):
-        if importlib.util.find_spec(module) is None:
-            raise UsageError(
-                f"contender `mpi` needs {module}, which is not here\nhint: pip install 'hocket[{extra}]'"
-            )
+    for module in ("mpi4py", "numba"):
+        extras.need(module, "contender `mpi`")
 
 
 CATALOGUE: dict[str, Entry] = {

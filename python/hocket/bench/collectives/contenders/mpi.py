@@ -30,7 +30,7 @@ class Mpi:
 
     def __init__(self, job: Job, request: Request) -> None:
         """Start MPI."""
-        import mpi4py  # noqa: PLC0415  # optional: pip install 'hocket[mpi]'
+        import mpi4py  # noqa: PLC0415  # of the extra `mpi`
 
         # One thread calls it; more would make it take locks.
         mpi4py.rc.thread_level = "funneled"

@@ -6,6 +6,7 @@ Format: "Hydra's host file" in https://github.com/pmodels/mpich/blob/main/doc/wi
 
 from __future__ import annotations
 
+from hocket.launch.address import join
 from hocket.planning.ordering.handover.layout import Layout
 
 
@@ -14,5 +15,8 @@ def text(layout: Layout) -> str:
 
     >>> text(Layout((("b", 2), ("a", 1))))
     'b:2\\na:1\\n'
+    >>> text(Layout((("fe80::1", 2),)))
+    '[fe80::1]:2\\n'
     """
-    return "".join(f"{host}:{slots}\n" for host, slots in layout.hosts)
+    named = ((*host.rpartition("@"), slots) for host, slots in layout.hosts)
+    return "".join(f"{user}{at}{join(machine, slots)}\n" for user, at, machine, slots in named)

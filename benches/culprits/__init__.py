@@ -1,0 +1,1 @@
+"""Jobs of three ranks of which one goes wrong, and whom they blame for it."""

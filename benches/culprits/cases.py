@@ -1,0 +1,51 @@
+"""Kinds of culprits: what each does, and how the others come to know of it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+WORLD, CULPRIT = 3, 1
+LEAST = 2
+"""Ranks of an elastic job."""
+STEPS, WRONG_AT = 60, 4
+"""Steps of the script, and the step before which, or in which, the culprit goes wrong."""
+PATIENCE_S = 5.0
+"""Time-out and longest silence of these jobs."""
+START_S = 120.0
+"""How long ranks may take to begin."""
+SYSTEMS = ("hocket run", "elastic", "torchrun")
+
+
+class Case(Struct, frozen=True):
+    """`kind`: of `rank`; `title`: for people. `waits`: others know of it only when their patience ends. `systems`: that can show
+    it."""
+
+    kind: str
+    title: str
+    waits: bool = False
+    systems: tuple[str, ...] = SYSTEMS
+
+
+CASES = {
+    each.kind: each
+    for each in (
+        Case("forward", "raises in forward"),
+        Case("backward", "raises in a hook of backward"),
+        Case("loader", "raises in a data loader, between steps"),
+        Case("sys.exit(3)", "calls sys.exit(3)"),
+        Case("caught", "main() catches, and exits with 1"),
+        Case("os._exit(5)", "calls os._exit(5)"),
+        Case("SIGKILL", "is killed from outside"),
+        Case("SIGSEGV", "dies of a segmentation fault"),
+        Case("out of memory", "runs out of memory"),
+        Case("SIGSTOP", "is stopped", waits=True),
+        Case("loop", "loops for ever in Python", waits=True),
+        Case("native", "hangs in native code that holds the interpreter", waits=True),
+        Case("cut cable", "its host's cable is cut", waits=True),
+        Case("early end", "leaves the loop early, and exits with 0"),
+        # Elastic jobs have no process groups.
+        Case("other shape", "calls all_reduce with another shape", systems=("hocket run", "torchrun")),
+        Case("other buffer", "gets a buffer of another shape"),
+    )
+}
+"""By kind."""

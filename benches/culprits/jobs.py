@@ -1,0 +1,186 @@
+"""Jobs of three ranks, one on each emulated host; one rank goes wrong, and the words of all are collected."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from benches.culprits import memory, words
+from benches.culprits.cases import CULPRIT, PATIENCE_S, START_S, WORLD, Case
+from benches.culprits.notes import Read
+from benches.culprits.starting import Started
+from benches.emulated import hosts
+from hocket.demo.emulation import NamespaceEmulation, open_emulation
+from hocket.errors import PeerError
+
+SURVIVORS = tuple(rank for rank in range(WORLD) if rank != CULPRIT)
+END_S = 60.0
+"""How long it may take until all have ended once one has gone wrong."""
+TICK_S = 0.005
+GIGABIT = 1e9
+LAST_WORDS_MAX = 6000
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """How a job ended.
+
+    Attributes:
+        took_s: from the error until all others had ended, or, in an elastic job, had made a step without the culprit; less the
+            patience of those that had to wait. None: they did not.
+        blamed: by the launcher's last words; in an elastic job, those without whom the others went on.
+        last: by survivor, its last line.
+        data: by survivor, the `rank` of its error.
+        code: of the launcher, -1 if it had not ended.
+        said: everything, or the end of that.
+    """
+
+    took_s: float | None
+    blamed: tuple[int, ...]
+    last: dict[int, str]
+    data: dict[int, int | None]
+    code: int
+    said: str
+
+    @property
+    def names_culprit(self) -> bool:
+        """The launcher blames the culprit, and nobody else."""
+        return self.blamed == (CULPRIT,)
+
+    @property
+    def all_name_culprit(self) -> bool:
+        """Each survivor blames the culprit, in its last line and in its error."""
+        by_line = all(words.names(line, CULPRIT) for line in self.last.values())
+        return by_line and all(rank == CULPRIT for rank in self.data.values())
+
+
+def run(case: Case, system: str) -> Found:
+    """One job. PeerError: it did not begin, or there are no namespaces whose cables can be cut."""
+    cluster = hosts([GIGABIT] * WORLD)
+    with tempfile.TemporaryDirectory(prefix="hocket-culprits-") as name, open_emulation(cluster) as emulation:
+        started = Started(emulation, case.kind, Path(name))
+        job = _Job(case, system, started, Path(name))
+        with contextlib.ExitStack() as stack:
+            stack.callback(job.end)
+            if system == "torchrun":
+                started.torchrun()
+            else:
+                started.hocket(elastic=system == "elastic")
+            wrong_s = job.wrong_s()
+            if case.kind == "cut cable":
+                if not isinstance(emulation, NamespaceEmulation):
+                    raise PeerError("cables can be cut between network namespaces alone")
+                emulation.cut(cluster.hosts[CULPRIT].name)
+                wrong_s = time.monotonic()
+            return job.found(wrong_s)
+
+
+class _Job:
+    """One that was started."""
+
+    def __init__(self, case: Case, system: str, started: Started, directory: Path) -> None:
+        """`directory`: of its notes."""
+        self._case, self._system, self._started, self._directory = case, system, started, directory
+        self._notes = Read(directory)
+        self._held: dict[int, int] = {}
+        """Descriptors of the processes of ranks."""
+
+    def wrong_s(self) -> float:
+        """When the culprit goes wrong: waits for that."""
+        self._await(lambda: len(self._notes.processes()) == WORLD, START_S)
+        for rank, process in self._notes.processes().items():
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                self._held[rank] = os.pidfd_open(process)
+        self._await(lambda: self._notes.wrong_s() is not None, START_S)
+        return self._notes.wrong_s() or 0.0
+
+    def found(self, wrong_s: float) -> Found:
+        """Waits until it is over, or takes too long."""
+        deadline_s = time.monotonic() + END_S
+        over_s: float | None = None
+        while over_s is None and time.monotonic() < deadline_s:
+            time.sleep(TICK_S)
+            over_s = self._over_s()
+        launcher = self._started.processes[0]
+        while self._system == "elastic" and launcher.poll() is None and time.monotonic() < deadline_s:
+            time.sleep(TICK_S)
+        said = self._started.said()
+        code = launcher.poll()
+        waited_s = PATIENCE_S if self._case.waits else 0.0
+        return Found(
+            took_s=None if over_s is None else over_s - wrong_s - waited_s,
+            blamed=words.left_out(said) if self._system == "elastic" else words.blamed(said),
+            last={rank: words.last_line(self._lines(rank, said)) for rank in SURVIVORS},
+            data=self._data(),
+            code=-1 if code is None else code,
+            said=said[-LAST_WORDS_MAX:],
+        )
+
+    def end(self) -> None:
+        """Nothing of it is left."""
+        for process in self._started.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for held in self._held.values():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(held, signal.SIGKILL)
+            select.select([held], [], [], END_S)
+            os.close(held)
+        for number in self._notes.processes().values():
+            memory.remove(number)
+
+    def _over_s(self) -> float | None:
+        """Now, or when the survivors of an elastic job went on; None: not yet."""
+        if self._system == "torchrun":
+            over = all(_has_ended(self._held[rank]) for rank in SURVIVORS if rank in self._held)
+        else:
+            over = self._started.processes[0].poll() is not None
+        went_on = [self._went_on_s(rank) for rank in SURVIVORS] if self._system == "elastic" else [None]
+        known = [each for each in went_on if each is not None]
+        if len(known) == len(went_on):
+            return max(known)
+        return time.monotonic() if over else None
+
+    def _went_on_s(self, rank: int) -> float | None:
+        """When it had made its first step without the culprit."""
+        own = (step.at_s for step in self._notes.steps(rank) if step.world == WORLD - 1)
+        return next(own, None)
+
+    def _lines(self, rank: int, said: str) -> list[str]:
+        if self._system != "torchrun":
+            return words.of_rank(said, rank)
+        return (self._directory / f"{rank}.said").read_text(errors="replace").splitlines()
+
+    def _data(self) -> dict[int, int | None]:
+        errors = {rank: self._notes.error(rank) for rank in SURVIVORS}
+        return {rank: None if error is None else error.rank for rank, error in errors.items()}
+
+    def _await(self, holds: Callable[[], bool], patience_s: float) -> None:
+        deadline_s = time.monotonic() + patience_s
+        while not holds():
+            if time.monotonic() > deadline_s or self._started.processes[0].poll() is not None:
+                raise PeerError(f"the job did not begin\n{self._started.said()[-LAST_WORDS_MAX:]}")
+            time.sleep(TICK_S)
+
+
+def _has_ended(held: int) -> bool:
+    return bool(select.select([held], [], [], 0)[0])
+
+
+def shown(ranks: Mapping[int, int | None]) -> str:
+    """For people, whom each survivor names.
+
+    >>> shown({0: 1, 2: None})
+    'rank 0 names rank 1, rank 2 names nobody'
+    """
+    return ", ".join(
+        f"rank {by} names {'nobody' if of is None else f'rank {of}'}" for by, of in ranks.items()
+    )

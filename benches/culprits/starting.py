@@ -1,0 +1,79 @@
+"""How a user starts the ranks of such a job: by `hocket run`, elastic or not, or by an agent of torchrun on each host."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benches.culprits.cases import CULPRIT, LEAST, PATIENCE_S, START_S, WORLD
+from hocket.demo.emulation import Emulation
+from hocket.settings import Settings
+
+SETTINGS = Settings(
+    timeout_s=PATIENCE_S, heartbeat_timeout_s=PATIENCE_S, start_timeout_s=START_S, autopilot=False
+)
+HOCKET = (sys.executable, "-c", "from hocket.cli.main import main; main()")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+TORCHRUN_PORT = 29_400
+
+
+class Started:
+    """Processes of a job, on hosts of an emulation. Each has its output in a log, the first one's first."""
+
+    def __init__(self, emulation: Emulation, kind: str, directory: Path) -> None:
+        """None yet. `kind`: what goes wrong."""
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.logs: list[Path] = []
+        self._emulation, self._directory = emulation, directory
+        self._hosts = [host.name for host in emulation.cluster.hosts]
+        self._rank = ("benches.culprits.rank", kind, str(CULPRIT), str(directory))
+        inherited = {name: text for name, text in os.environ.items() if not name.startswith("HOCKET_")}
+        self._environment = {
+            **inherited,
+            **emulation.environment,
+            **SETTINGS.to_environment(),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path),
+        }
+
+    def hocket(self, *, elastic: bool) -> None:
+        """`hocket run` on the first host, which reaches the others as it would over ssh."""
+        reach, slots = self._directory / "reach", self._directory / "hosts"
+        commands = ((host, shlex.join(self._emulation.command(host))) for host in self._hosts)
+        ways = [f'{host}) exec {command} sh -c "$2" ;;' for host, command in commands]
+        reach.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *ways, "esac\n"]))
+        reach.chmod(0o700)
+        slots.write_text("\n".join(self._hosts) + "\n")
+        options = ["--hosts", str(slots), "--ssh", str(reach), "--timeout", f"{PATIENCE_S:g}"]
+        options += ["--store", self._emulation.address(self._hosts[0])]
+        options += ["--elastic", f"{LEAST}:{WORLD}"] if elastic else []
+        self._start(self._hosts[0], [*HOCKET, "run", *options, "-m", *self._rank], {})
+
+    def torchrun(self) -> None:
+        """The last words of rank N are in `N.said`: agents add theirs to its output."""
+        first, secret = self._emulation.address(self._hosts[0]), secrets.token_hex(32)
+        said = f'exec "$@" 2> {shlex.quote(str(self._directory))}/$RANK.said'
+        rank = ["sh", "-c", said, "rank", sys.executable, "-m", *self._rank]
+        options = [f"--nnodes={WORLD}", "--nproc-per-node=1", "--monitor-interval=0.1"]
+        options += [f"--master-addr={first}", f"--master-port={TORCHRUN_PORT}"]
+        for at, host in enumerate(self._hosts):
+            own = [f"--node-rank={at}", f"--local-addr={self._emulation.address(host)}", "--no-python"]
+            self._start(host, [*TORCHRUN, *options, *own, *rank], {"HOCKET_SECRET": secret})
+
+    def said(self) -> str:
+        """By all of them, up to now."""
+        return "\n--\n".join(log.read_text(errors="replace") for log in self.logs)
+
+    def _start(self, host: str, argv: Sequence[str], environment: dict[str, str]) -> None:
+        self.logs.append(self._directory / f"{len(self.logs)}.log")
+        with self.logs[-1].open("wb") as log:
+            self.processes.append(
+                self._emulation.popen(
+                    host, argv, env={**self._environment, **environment}, stdout=log, stderr=subprocess.STDOUT
+                )
+            )

@@ -1,0 +1,107 @@
+//! Registered memory for Python: `Memory`, which is allocated, and `Window`, a slice that a library works on.
+
+use hocket_executor::Engine as Executor;
+use hocket_wire::memory::{Allocation, Region};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+/// Registered memory; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Memory {
+    allocation: Allocation,
+    /// Keeps the arena alive until the executor's threads have ended.
+    _engine: Arc<Executor>,
+}
+
+impl Memory {
+    /// Of that engine's arena.
+    pub fn new(allocation: Allocation, engine: &Arc<Executor>) -> Self {
+        Self { allocation, _engine: Arc::clone(engine) }
+    }
+
+    /// All of it.
+    pub fn region(&self) -> &Region {
+        self.allocation.region()
+    }
+
+    /// It lasts as long as the arena.
+    pub fn keep(&self) {
+        self.allocation.keep();
+    }
+}
+
+#[pymethods]
+impl Memory {
+    fn __len__(&self) -> usize {
+        self.allocation.region().len()
+    }
+
+    #[getter]
+    fn address(&self) -> usize {
+        self.allocation.region().address() as usize
+    }
+
+    #[getter]
+    fn arena_offset(&self) -> u64 {
+        self.allocation.region().arena_offset()
+    }
+
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: i32) -> PyResult<()> {
+        // SAFETY: by the contract of the caller, which is Python.
+        unsafe { fill(slf.as_any(), slf.get().allocation.region(), view, flags) }
+    }
+}
+
+/// A slice of registered memory that a library works on; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Window {
+    region: Region,
+    _engine: Arc<Executor>,
+}
+
+impl Window {
+    /// Of that engine's arena.
+    pub fn new(region: Region, engine: &Arc<Executor>) -> Self {
+        Self { region, _engine: Arc::clone(engine) }
+    }
+}
+
+#[pymethods]
+impl Window {
+    fn __len__(&self) -> usize {
+        self.region.len()
+    }
+
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: i32) -> PyResult<()> {
+        // SAFETY: by the contract of the caller, which is Python.
+        unsafe { fill(slf.as_any(), &slf.get().region, view, flags) }
+    }
+}
+
+/// Fills a view of a region that `owner` keeps mapped.
+///
+/// # Safety
+/// `view` is null or may be written.
+unsafe fn fill(
+    owner: &Bound<'_, PyAny>,
+    region: &Region,
+    view: *mut ffi::Py_buffer,
+    flags: i32,
+) -> PyResult<()> {
+    if view.is_null() {
+        return Err(PyBufferError::new_err("no view to fill"));
+    }
+    // SAFETY: the bytes stay mapped as long as the owner lives, which the view keeps alive; they never move.
+    let filled = unsafe {
+        ffi::PyBuffer_FillInfo(view, owner.as_ptr(), region.address().cast(), region.len() as isize, 0, flags)
+    };
+    if filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
+}
+
+/// Adds this file's names to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Memory>()?;
+    module.add_class::<Window>()
+}

@@ -1,0 +1,57 @@
+"""How much of a run a rank's record file has: what was asked for, and what is missing of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hocket import _native
+
+ENDS = tuple(_native.TRACE_ENDS)
+"""By number in the file: why it ends before its run does, if so."""
+
+BYTES_MAX = 1 << 32
+"""Of a file whose size was not bounded, about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """Of one file."""
+
+    missing: bool = False
+    """The rank left no file."""
+    truncated: bool = False
+    """The file ends within its header or a record; what is whole is there."""
+    dropped: int = 0
+    """Records that came faster than they could be written, or later than the file could take them, and are not there."""
+    steps: tuple[int, int | None] = (0, None)
+    """The first step that was asked for, and the first one after it that was not; None: there is none."""
+    bytes_max: int | None = None
+    """Bytes of the file at most; None: not bounded."""
+    end: str = "whole"
+    """`full`: it has as many bytes as it may; `unwritable`: the disk took no more."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all is there that was asked for."""
+        return not (self.missing or self.truncated or self.dropped)
+
+    @property
+    def limits(self) -> list[str]:
+        """What bounds it: a phrase each, for people.
+
+        >>> Extent(steps=(3, 9)).limits, Extent(end="full", bytes_max=300, dropped=7).limits
+        (['has steps 3 to 8 alone, as was asked'], ['is full at 300 bytes, and 7 later records are missing'])
+        """
+        first, stop = self.steps
+        found = []
+        if stop is not None:
+            which = f"steps {first} to {stop - 1}" if stop - first > 1 else f"step {first}"
+            found.append(f"has {which} alone, as was asked")
+        elif first:
+            found.append(f"has steps from {first} on alone, as was asked")
+        if self.end == "full":
+            bytes_max = self.bytes_max or BYTES_MAX
+            found.append(f"is full at {bytes_max:,} bytes, and {self.dropped:,} later records are missing")
+        elif self.end != "whole":
+            found.append(f"could not be written to its end, and {self.dropped:,} records are missing")
+        return found

@@ -1,0 +1,36 @@
+"""Files that appear whole or not at all: they are written under another name, which nobody can guess, and then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new, empty file beside `path`, which takes its place when the context ends, and is removed if it raises.
+
+    In a directory that others write to, too, a name that is known beforehand could be a link of theirs to a file of this user's.
+    A device, a pipe or a link, such as /dev/stdout, is no file to be replaced: it is `path` itself that is written then.
+
+    Raises OSError.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        yield path
+        return
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file, replacing one that is there. Raises OSError."""
+    with replacing(path) as partial:
+        partial.write_bytes(data)

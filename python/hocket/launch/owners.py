@@ -1,0 +1,41 @@
+"""Whose process is at the other end of a connection, where that is on this host: the kernel's table of sockets says it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from pathlib import Path
+
+TABLES = {socket.AF_INET: "/proc/self/net/tcp", socket.AF_INET6: "/proc/self/net/tcp6"}
+LOCAL, REMOTE, USER = 1, 2, 7
+"""Columns there."""
+
+
+def is_ours(connection: socket.socket) -> bool:
+    """Whether the other end is a process of this user on this host. False where that cannot be told.
+
+    >>> with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as caller:
+    ...     accepted, _ = listener.accept()
+    ...     with accepted:
+    ...         is_ours(accepted)
+    True
+    """
+    try:
+        # Theirs is the end whose local address is our peer.
+        ends = [
+            _in_table(connection.family, each)
+            for each in (connection.getpeername(), connection.getsockname())
+        ]
+        lines = Path(TABLES[connection.family]).read_text().splitlines()[1:]
+    except (OSError, KeyError):
+        return False
+    rows = (line.split() for line in lines)
+    return any([row[LOCAL], row[REMOTE]] == ends and row[USER] == str(os.getuid()) for row in rows)
+
+
+def _in_table(family: int, where: tuple[str, int]) -> str:
+    """An address as the table has it: words of the host's own byte order."""
+    packed = socket.inet_pton(family, where[0])
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words) + f":{where[1]:04X}"

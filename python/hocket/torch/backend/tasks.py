@@ -1,0 +1,202 @@
+"""Works: what PyTorch gives for a collective or a message, from Python and from C++, which reads their futures.
+
+A future that fails must fail in C++: DDP's reducer takes tensors out of whatever a future holds. From Python, that is
+possible only by a callback that raises. PyTorch makes a RuntimeError of it, with the text alone, so a backward in which
+a future was taken waits for the work itself, and raises the error as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from torch._C._distributed_c10d import Work
+from torch.autograd import graph
+from torch.futures import Future
+
+import torch
+from hocket.errors import UsageError
+from hocket.torch.backend.errors import as_torch
+from hocket.torch.uncompiled import uncompiled_methods
+
+_futures = threading.Lock()
+"""Held briefly while a work's future is made, and while a work is completed."""
+
+_BACKWARD = graph._engine_run_backward.__code__
+"""Of the frame in which autograd runs."""
+
+
+class _Here(threading.local):
+    callbacks_of: Any = None
+    """The group whose thread this is, while it runs callbacks of a call's future."""
+
+
+here = _Here()
+
+
+@uncompiled_methods
+class Task(Work):
+    """One collective, send or receive, with PyTorch's interface of a work.
+
+    Errors are RuntimeErrors (`errors.py`), as in torch.
+    """
+
+    def __init__(self, result: Sequence[torch.Tensor], group: object = None) -> None:
+        """`result`: the output tensors; valid on completion. `group`: on whose thread it runs, if it does."""
+        super().__init__()
+        self._result, self._group = list(result), group
+        self._complete = threading.Event()
+        self._over = False
+        self._failure: BaseException | None = None
+        self._source: int | None = None
+        self._told: Future[None] | None = None
+        self._future: Future[list[torch.Tensor]] | None = None
+
+    def finish(self, *, failure: BaseException | None = None, source: int | None = None) -> None:
+        """Mark it complete or failed, and run callbacks of its future. `source`: of a receive, in its group."""
+        self._failure, self._source = failure, source
+        with _futures:
+            told = self._told
+            self._over = told is None
+            self._complete.set()
+        if told is not None:
+            told.set_result(None)
+            self._over = True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is complete, and callbacks that were there by then have ended."""
+        return self._over
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for completion; RuntimeError with the reason of a failure."""
+        limit_s = None if timeout is None or timeout <= timedelta(0) else timeout.total_seconds()
+        if self._group is not None and here.callbacks_of is self._group and not self._complete.is_set():
+            raise as_torch(
+                UsageError(
+                    "a callback of a collective waits for one that was called later, and runs before it"
+                )
+            )
+        if not self._complete.wait(limit_s):
+            raise RuntimeError(f"not complete after {limit_s:g} s, the limit of this wait")
+        if self._failure is not None:
+            raise as_torch(self._failure)
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it is complete or failed."""
+        return self._complete.is_set()
+
+    def is_success(self) -> bool:
+        """Whether it is complete without failure."""
+        return self._complete.is_set() and self._failure is None
+
+    def exception(self) -> RuntimeError | None:
+        """The error that `wait` would raise."""
+        return None if self._failure is None else as_torch(self._failure)
+
+    def result(self) -> list[torch.Tensor]:
+        """The output tensors."""
+        return self._result
+
+    def synchronize(self) -> None:
+        """As `wait`: there is no device to synchronise with."""
+        self.wait()
+
+    def source_rank(self) -> int:
+        """The sender, in its group; of a receive that was awaited."""
+        if self._source is None:
+            raise RuntimeError("who sent is known of a receive that is complete")
+        return self._source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Future[list[torch.Tensor]]:
+        """A future of the output tensors. A backward that takes it ends after this work, and raises its error."""
+        if _outermost_backward():
+            graph.queue_callback(self._raise)
+        with _futures:
+            if self._future is not None:
+                return self._future
+            self._told = Future()
+            self._future = future = self._told.then(self._outcome)
+            told = self._told if self._complete.is_set() else None
+        if told is not None:
+            told.set_result(None)
+        return future
+
+    def _raise(self) -> None:
+        self.wait()
+
+    def _outcome(self, _told: Future[None]) -> list[torch.Tensor]:
+        if self._failure is not None:
+            raise as_torch(self._failure)
+        return self._result
+
+
+@uncompiled_methods
+class Tasks(Work):
+    """Several as one."""
+
+    def __init__(self, works: Sequence[Task]) -> None:
+        """In any order."""
+        super().__init__()
+        self._works = list(works)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """For all of them."""
+        return all(work.wait(timeout) for work in self._works)
+
+    def is_completed(self) -> bool:
+        """Whether all of them are."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        """Whether all of them are, without failure."""
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> RuntimeError | None:
+        """The error that `wait` would raise."""
+        return next((error for work in self._works if (error := work.exception()) is not None), None)
+
+    def result(self) -> list[torch.Tensor]:
+        """The output tensors of all."""
+        return [tensor for work in self._works for tensor in work.result()]
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def get_future(self) -> Future[list[Future[list[torch.Tensor]]]]:
+        """Of all of theirs."""
+        return torch.futures.collect_all([work.get_future() for work in self._works])
+
+
+class Done(Task):
+    """The work of every collective that ran in the calling thread, for a caller that waits at once and needs no result."""
+
+    def __init__(self) -> None:
+        """Complete."""
+        super().__init__([])
+        self._complete.set()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:  # noqa: ARG002  # as torch calls it
+        """It is."""
+        return True
+
+
+DONE = Done()
+
+
+def _outermost_backward() -> bool:
+    """Whether a backward runs in this thread, and is not one within another, which must not wait for communication."""
+    if torch._C._current_graph_task_id() == -1:
+        return False
+    frame, found = sys._getframe(1), 0
+    while frame is not None:
+        found += frame.f_code is _BACKWARD
+        frame = frame.f_back  # type: ignore[assignment]
+    return found == 1

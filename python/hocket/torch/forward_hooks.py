@@ -1,0 +1,50 @@
+"""Hooks of a distributed model's own forward, which copies and pickles of the model do without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hocket.errors import UsageError
+
+
+def before_forward(model: torch.nn.Module, call: Callable[[], None]) -> torch.utils.hooks.RemovableHandle:
+    """Call `call()` when a forward of the model begins, before all other hooks. UsageError: TorchScript has no hooks."""
+    check_hooks(model)
+    return model.register_forward_pre_hook(Hook(call), prepend=True)
+
+
+def after_forward(model: torch.nn.Module, call: Callable[[], None]) -> torch.utils.hooks.RemovableHandle:
+    """Call `call()` when a forward of the model is over. UsageError as before."""
+    check_hooks(model)
+    return model.register_forward_hook(Hook(call))
+
+
+def check_hooks(model: torch.nn.Module) -> None:
+    """UsageError: the model is TorchScript as a whole."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UsageError(
+            f"{type(model).__name__}: the whole model is a TorchScript module, which calls nobody when its forward begins\n"
+            "hint: torch.nn.Sequential(model) around it"
+        )
+
+
+class Hook:
+    """A hook of a distributed model. Copies and pickles of the model are not distributed: their hook does nothing."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        """`call` is called at each forward."""
+        self._call = call
+
+    def __call__(self, *_: Any) -> None:
+        """A forward begins, or is over."""
+        self._call()
+
+    def __reduce__(self) -> tuple[type, tuple[Callable[[], None]]]:
+        """How it is copied and pickled."""
+        return Hook, (_nothing,)
+
+
+def _nothing() -> None:
+    pass

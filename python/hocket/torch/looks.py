@@ -1,0 +1,74 @@
+"""What of a module is compared between ranks: its parameters while it trains, and its first gradients before they are reduced."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from hocket import _native
+from hocket.training.first_gradients import UNKNOWN, ZERO
+from hocket.training.replicas import Piece
+
+
+class Looks:
+    """At one module."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        """Which parameters it has is asked when they are first looked at."""
+        self._model = model
+        self._seen: dict[str, torch.Tensor] | None = None
+
+    def held(self) -> dict[str, int]:
+        """The bytes of each parameter in the memory of the processor, trained or not."""
+        return {name: each.numel() * each.element_size() for name, each in self._parameters().items()}
+
+    def digests(self, pieces: Sequence[Piece]) -> list[int]:
+        """Of these pieces, in place: no array object would leave the user's tensors as they are. Those with gaps are copied."""
+        parameters, copies = self._parameters(), dict[str, torch.Tensor]()
+        places = []
+        for name, start, stop in pieces:
+            tensor = parameters[name]
+            if not tensor.is_contiguous():
+                tensor = copies.setdefault(name, tensor.detach().contiguous())
+            places.append((tensor.data_ptr() + start, stop - start))
+        return _native.digests(places)
+
+    def _parameters(self) -> dict[str, torch.Tensor]:
+        if self._seen is None:
+            self._seen = {
+                name: each
+                for name, each in self._model.named_parameters()
+                if each.device.type == "cpu" and each.layout == torch.strided
+            }
+        return self._seen
+
+    @staticmethod
+    def watch_gradients(
+        trained: Mapping[str, torch.nn.Parameter], made: Callable[[str, int], None]
+    ) -> Callable[[], None]:
+        """As `Framework.watch_gradients`."""
+
+        def hook_of(name: str) -> Callable[[torch.Tensor], None]:
+            return lambda gradient: made(name, _digest(gradient))
+
+        hooks = [each.register_hook(hook_of(name)) for name, each in trained.items()]
+
+        def stop() -> None:
+            for hook in hooks:
+                hook.remove()
+
+        return stop
+
+
+def _digest(gradient: torch.Tensor) -> int:
+    """Of a sparse one, of its rows and their numbers."""
+    with torch.no_grad():
+        parts = [gradient._indices(), gradient._values()] if gradient.is_sparse else [gradient]
+        if not bool(parts[-1].isfinite().all()):
+            return UNKNOWN
+        if not bool(parts[-1].any()):
+            return ZERO
+        whole = [each.detach().contiguous().resolve_conj() for each in parts]
+    places = [(each.data_ptr(), each.numel() * each.element_size()) for each in whole]
+    return functools.reduce(lambda one, other: one << 32 | other, _native.digests(places))

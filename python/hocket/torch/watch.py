@@ -1,0 +1,119 @@
+"""What looks at distributed models before each forward and each step of an optimizer."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+import torch
+from hocket.errors import UsageError
+from hocket.torch.forward_hooks import before_forward
+from hocket.torch.framework import Torch
+from hocket.torch.optimizers import all_parameters
+from hocket.torch.trainable import Trainable
+from hocket.training.delayed import DelayedSession
+from hocket.training.elastic.session import ElasticSession
+from hocket.training.parameters import ParameterSession
+from hocket.training.reducing import ReducingSession
+from hocket.training.session import Session
+
+
+class Watch:
+    """Of one model. Tells its session of forwards, and notices what trains without it."""
+
+    def __init__(self, framework: Torch, session: Session) -> None:
+        """The model has just been distributed."""
+        self._model, self._optimizer, self._session = framework.model, framework.optimizer, session
+        job = session.job
+        self._alone = job.world == 1
+        self._where = f"rank {job.rank} on {job.host}"
+        self._trainable = Trainable(framework.model, framework.trained.values(), self._where)
+        trained = {id(each) for each in framework.trained.values()}
+        self._stepped = {id(each) for each in all_parameters(framework.optimizer)} & trained
+        """By `id`: parameters of the model that its optimizer steps."""
+        _known.update(trained)
+        self._others: WeakKeyDictionary[torch.optim.Optimizer, bool] = WeakKeyDictionary()
+        """Other optimizers that have stepped: whether they step the same parameters."""
+        self._began = False
+        self._model.require_backward_grad_sync = True  # type: ignore[assignment]
+        self._forwards: torch.utils.hooks.RemovableHandle | None = None
+        # TorchScript calls nobody: its parameters are looked at when the optimizer steps.
+        if not isinstance(self._model, torch.jit.ScriptModule):
+            self._forwards = before_forward(self._model, self._forward)
+        _alive.add(self)
+
+    def remove(self) -> None:
+        """Look no longer."""
+        if self._forwards is not None:
+            self._forwards.remove()
+        _alive.discard(self)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """That one is about to step. UsageError: it trains what nobody reduces, or the session knows nothing of its steps."""
+        if self._alone:
+            return
+        if optimizer is self._optimizer:
+            self._trainable.check()
+            if not self._began:
+                self._began = True
+                self._warn_of_others()
+            return
+        if optimizer not in self._others:
+            self._others[optimizer] = any(id(each) in self._stepped for each in all_parameters(optimizer))
+        if self._others[optimizer]:
+            self._other_step(type(optimizer).__name__)
+
+    def _other_step(self, name: str) -> None:
+        """Another optimizer steps parameters that the distributed one has."""
+        session = self._session
+        if isinstance(session, ParameterSession | DelayedSession | ElasticSession):
+            raise UsageError(
+                f"{self._where}: another {name} steps the parameters of {type(self._model).__name__} than the optimizer with which "
+                "the model was distributed, whose steps are counted\n"
+                "hint: model, optimizer = hk.distribute(model, optimizer) again, on all ranks, with that one"
+            )
+        if isinstance(session, ReducingSession):
+            # Gates put off only the steps of their own.
+            session.finish_step()
+
+    def _warn_of_others(self) -> None:
+        others = [
+            each
+            for each in all_parameters(self._optimizer)
+            if each.grad is not None and id(each) not in _known
+        ]
+        if others:
+            warnings.warn(
+                f"{self._where}: the optimizer also steps {len(others)} parameters that are of no distributed model, the first of "
+                f"shape {list(others[0].shape)}: each rank has its own gradients of them\n"
+                "hint: make them part of the model, such as the parameters of a loss",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _forward(self) -> None:
+        # A compiled forward has no place for it: then it is the step that tells.
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        if not self._alone:
+            self._trainable.check()
+        self._session.forward_begins(syncs=bool(self._model.require_backward_grad_sync))
+
+
+_alive: WeakSet[Watch] = WeakSet()
+_known: set[int] = set()
+"""Parameters that were ever trained by all ranks together, by `id`: one that something refers to weakly cannot be swapped."""
+
+
+def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    if not torch.compiler.is_compiling():
+        for watch in tuple(_alive):
+            watch.step(optimizer)
+
+
+# It reads nothing of a step that gates put off.
+_before_step.reads_nothing = True  # type: ignore[attr-defined]
+register_optimizer_step_pre_hook(_before_step)

@@ -1,0 +1,53 @@
+"""Wrappers that reduce a model's gradients by themselves. Trainers put models into one; beside `distribute`, both would reduce.
+
+A model does not know its wrapper, so it is looked for among all objects: once, where there is a process group.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+import torch
+from hocket.errors import UsageError
+
+KINDS = (DistributedDataParallel, DataParallel)
+
+
+def refuse_wrapped(model: torch.nn.Module) -> None:
+    """UsageError: the model is wrapped in one of them, is one, has one inside, or is sharded."""
+    inside = next((type(each) for each in model.modules() if isinstance(each, KINDS)), None)
+    found = inside or _around(model) or _sharded(model)
+    if found is not None:
+        raise UsageError(
+            f"the model is in {found.__name__}, which reduces its gradients itself; transformers' Trainer, Accelerate and "
+            "Lightning put models there by themselves where there are several ranks\n"
+            'hint: leave out hk.distribute, and call torch.distributed.init_process_group("hocket") first '
+            "(docs/torch-distributed.md); or train the model without that"
+        )
+
+
+def _around(model: torch.nn.Module) -> type | None:
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    if _kind_around(model) is None:
+        return None
+    gc.collect()  # it may be one that nobody uses any more
+    return _kind_around(model)
+
+
+def _kind_around(model: torch.nn.Module) -> type | None:
+    for each in gc.get_objects():
+        # Not `isinstance`, which asks proxies for a class, and may load modules so.
+        if issubclass(type(each), KINDS) and any(inner is model for inner in each.modules()):
+            return type(each)
+    return None
+
+
+def _sharded(model: torch.nn.Module) -> type | None:
+    sharding = sys.modules.get("torch.distributed.fsdp")
+    if sharding is None or not any(isinstance(each, sharding.FSDPModule) for each in model.modules()):
+        return None
+    return sharding.FSDPModule  # type: ignore[no-any-return]

@@ -1,0 +1,63 @@
+"""Ranks of an elastic job that do not come: they hang, are late, or have ended their scripts before the others have."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from hocket.errors import EpochError, PeerError, RendezvousError
+from hocket.launch.membership import Membership
+from hocket.launch.rendezvous import Job
+
+
+@contextlib.contextmanager
+def without_the_absent(membership: Membership) -> Iterator[None]:
+    """A wait that is over, or that another rank's end makes vain, is a report against those that do not come.
+
+    EpochError: the coordinator has it, and decides who goes on, as when a rank dies.
+    """
+    try:
+        yield
+    except PeerError as error:
+        if error.why == "timeout":
+            membership.give_up()
+        elif error.why == "left" and error.rank is not None:
+            membership.give_up(error.rank)
+        else:
+            raise
+        raise EpochError(error.summary) from error
+
+
+def gathered_without_the_absent(membership: Membership, gather: Callable[[], list[Any]]) -> list[Any]:
+    """What `gather` gives, which waits for all ranks at the store but for lost ones. Those that do not come are.
+
+    RendezvousError: as `gather`, or they cannot be ended.
+    """
+    membership.waits = True
+    try:
+        try:
+            return gather()
+        except RendezvousError as error:
+            if not error.missing:
+                raise
+            ended = [rank for rank in error.missing if rank in membership.finished]
+        for rank in ended or (None,):
+            membership.give_up(rank)
+        return gather()
+    finally:
+        membership.waits = False
+
+
+def check_finished(finished: Mapping[int, int], members: Collection[int], everyone: Job, step: int) -> None:
+    """PeerError: one of the `members` takes part in that step no more. `finished`: ranks whose scripts have ended, after how many
+    steps; `everyone`: that have met."""
+    for rank, steps in tuple(finished.items()):
+        if rank in members and steps <= step:
+            raise PeerError(
+                f"rank {rank} on {everyone.hosts[rank]} finished after {steps} steps, while rank {everyone.rank} on "
+                f"{everyone.host} is in step {step + 1}",
+                rank=rank,
+                host=everyone.hosts[rank],
+                why="left",
+            )

@@ -1,0 +1,52 @@
+"""DDP on the backend `hocket` when a rank ends, is late or does something else: at each edge of a step, in real processes.
+
+PyTorch's own tests of this kind are for other backends by name.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import warm
+from tests.torch.ddp_edges import EDGES
+
+SCRIPT = Path(__file__).parent / "ddp_edges.py"
+WHY = {"raises": "gave_up", "leaves": "left", "dies": "lost", "late": "timeout"}
+
+
+@pytest.mark.parametrize(("kind", "world"), [*((kind, 2) for kind in (*WHY, "other shape")), ("leaves", 3)])
+def test_every_edge_of_a_step_names_who_is_missing(kind, world, tmp_path):
+    """Broken: a process that only waited would die of a segmentation fault, wait for the time-out, or blame somebody else."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("HOCKET_")}
+    ran = subprocess.run(
+        warm.command(SCRIPT, kind, str(world), str(tmp_path)),
+        env=environment | {"HOCKET_SECRET": secrets.token_hex(32), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=240,
+    )
+    assert ran.returncode == 0, ran.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert list(results) == list(EDGES)
+    culprit = world - 1
+    for at, (edge, result) in enumerate(results.items()):
+        assert result["codes"][:culprit] == [0] * culprit, (
+            edge,
+            result,
+            (tmp_path / f"{at}.0.log").read_text(),
+        )
+        for caught in result["caught"]:
+            assert caught is not None, (edge, "nothing was noticed")
+            assert "RuntimeError" in caught["type"], (edge, caught)
+            assert f"rank {culprit}" in caught["text"], (edge, caught)
+            if kind in WHY:
+                assert "PeerError" in caught["type"], (edge, caught)
+                assert (caught["rank"], caught["why"]) == (culprit, WHY[kind]), (edge, caught)
+            else:
+                assert "UsageError" in caught["type"], (edge, caught)
+                assert "all_reduce (sum, f32) of 28 bytes" in caught["text"], (edge, caught)
