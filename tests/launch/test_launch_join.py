@@ -137,7 +137,8 @@ def test_a_wrong_secret_is_told_on_both_sides(script, port):
 
 def test_two_jobs_at_one_address_are_told(script, port):
     """Ranks of one would train with those of the other: without a secret, nothing tells them apart."""
-    results = run(script, [by_hand(0, 2, port), by_hand(0, 2, port)])
+    # The first of them ends as soon as the second has come.
+    results = run(script, [by_hand(0, 2, port, HOCKET_START_TIMEOUT_S="60") for _ in range(2)])
     assert [code for code, _, _ in results] == [1, 1], results
     assert all("two processes are rank 0" in err for _, _, err in results), results
     assert sum(f"REFUSED two jobs meet at 127.0.0.1:{port}" in err for _, _, err in results) == 1, results

@@ -61,8 +61,13 @@ class Job:
                     values[:] = np.frombuffer(memory, values.dtype, count=values.size)
 
     def close(self):
-        """Of all ranks at once, as at the end of a job."""
+        """Of all ranks at once, as at the end of a job.
+
+        Each engine has a terabyte of addresses as long as something refers to it, such as a test's closures until the
+        collector looks; a process has 128.
+        """
         self.each(lambda engine, _: engine.close())
+        self.engines.clear()
 
     def each(self, work):
         """`work(engine, rank)` of all ranks at once; their results."""

@@ -36,13 +36,21 @@ fn hint(code: i32) -> Option<String> {
              used exists",
             current(Resource::Fsize)
         ),
-        Errno::NOMEM => format!(
-            "raise `ulimit -v` to `unlimited`, it is {} bytes, and set `sysctl vm.overcommit_memory` to 0 or 1: registered memory \
-             reserves a terabyte of addresses, of which only what is used takes memory",
-            current(Resource::As)
-        ),
+        Errno::NOMEM => out_of_addresses(getrlimit(Resource::As).current),
         _ => return None,
     })
+}
+
+/// Of a mapping: memory itself runs out later, where it is touched.
+fn out_of_addresses(limit: Option<u64>) -> String {
+    let raise = limit.map_or_else(
+        || "drop engines that are closed: a process has addresses for about a hundred".into(),
+        |limit| format!("raise `ulimit -v` to `unlimited`, it is {limit} bytes"),
+    );
+    format!(
+        "{raise}, and set `sysctl vm.overcommit_memory` to 0 or 1: registered memory reserves a terabyte of addresses, of which \
+         only what is used takes memory"
+    )
 }
 
 fn current(resource: Resource) -> String {

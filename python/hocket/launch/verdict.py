@@ -74,9 +74,16 @@ def verdict(
 
 
 def settled(running: Collection[int], reports: Mapping[int, Report]) -> bool:
-    """Whether nobody who still runs may say something new: others do not go on because of each of them."""
+    """Whether nobody who still runs may say something new: others do not go on because of each of them.
+
+    A rank that has given a reason is ending, and its exit code is still to come.
+
+    >>> late = Report(reason="PeerError: …", cause=1, why="timeout")
+    >>> settled([1], {0: late}), settled([1], {0: late, 1: Report(reason="ValueError: …")})
+    (True, False)
+    """
     accused = {each.cause for each in reports.values()}
-    return all(rank in accused for rank in running)
+    return all(rank in accused and rank not in reports for rank in running)
 
 
 def _most_accused(
