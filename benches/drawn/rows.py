@@ -21,7 +21,7 @@ from hocket.simulation import flow, shortlist
 from hocket.simulation.networks import from_cluster
 
 CASES = 100
-EVALUATIONS = 600
+EVALUATIONS = 800
 """Simulated plans of the other search: some ten to fifty times as long as the planner takes."""
 MEDIAN, WORST = 2.0, 5.0
 """Percent that a planned step may take more than the other search's."""

@@ -9,12 +9,13 @@ from benches.drawn.rerouting import Rerouting
 from benches.drawn.rows import WORST, found
 from hocket.artefacts.plan_check import check
 
-EVALUATIONS = 40
+EVALUATIONS = 300
 SEEDS = {
     3: "three racks whose trunks differ",
     5: "racks and a helper",
     11: "racks and two helpers",
     16: "cards and rates",
+    57: "cards, trunks, and a rack whose hosts all own parts",
 }
 
 

@@ -289,6 +289,7 @@ fn stationed(network: &Network, blocks: &[Vec<u32>], leaders: &str, setting: &Se
     if let Some(shares) = filled(&speeds, blocks.len()).filter(|shares| *shares != equal) {
         found.push(owned(led(&shares), order.clone(), leaders));
     }
+    found.push(owned(vec![1; workers], order.clone(), "all"));
     if workers < world {
         let order = [order, (workers as u32..world as u32).collect()].concat();
         let idle = order.iter().map(|&rank| u32::from(rank as usize >= workers)).collect();
