@@ -12,6 +12,19 @@ from hocket.errors import TestbedError
 from hocket.launch.testbed import Testbed
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the cases that share a fixture of their module run in one process, which makes it once: it may be a job of minutes."""
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        made = item._fixtureinfo.name2fixturedefs
+        shared = [name for name, definitions in made.items() if definitions[-1].scope == "module"]
+        if shared:
+            values = item.callspec.params if hasattr(item, "callspec") else {}
+            told = "-".join(str(values[name]) for name in shared if name in values)
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{told}"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Programs that jobs of tests compile are not kept with the user's."""
