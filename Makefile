@@ -26,7 +26,7 @@ PYTHON_CODE := python tests examples benches scripts
 PURE_CRATES := ids program protocol trace dlc order simulate sync
 PURE_TESTS := analysis formats planning programs report simulation tidy
 
-SWITCH := python/hocket/launch/testbed/hocket-switch
+SWITCH := python/hocket/tools/testbed/hocket-switch
 
 .PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-fabric test-ray test-torch check check-rust check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
 

@@ -12,10 +12,10 @@ from typing import Any
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.profile import Profile
-from hocket.demo.emulation import Emulation, open_emulation, run_ranks
 from hocket.errors import PeerError
-from hocket.launch.processes import ProcessSpec
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.tools.demo.emulation import Emulation, open_emulation, run_ranks
 
 TIMEOUT_S = 120.0
 

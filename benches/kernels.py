@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 
 from hocket import _native
-from hocket.bench.alternate import alternate
+from hocket.tools.bench.alternate import alternate
 
 FOOTPRINTS_BYTES = (128 << 10, 128 << 20)
 """Sizes of all operands together: within the second-level cache, and far beyond it."""

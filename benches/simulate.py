@@ -14,9 +14,9 @@ from hocket.artefacts.network import Link
 from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.planning.buckets import buckets, plan_of
-from hocket.simulation import flow
-from hocket.simulation.conditions import Costs
-from hocket.simulation.networks import BITS, Network, leaf_spine, neighbours, torus
+from hocket.tools.simulation import flow
+from hocket.tools.simulation.conditions import Costs
+from hocket.tools.simulation.networks import BITS, Network, leaf_spine, neighbours, torus
 
 MEBIBYTE = 1 << 20
 SPLITS = 4

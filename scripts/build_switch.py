@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PLACE = ROOT / "python/hocket/launch/testbed/hocket-switch"
+PLACE = ROOT / "python/hocket/tools/testbed/hocket-switch"
 
 
 def build(target: str | None = None) -> Path:

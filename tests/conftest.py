@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
+from hypothesis import settings
 
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import TestbedError
-from hocket.launch.testbed import Testbed
+from hocket.tools.testbed import Testbed
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,17 +23,17 @@ from hocket.artefacts import files, trace
 from hocket.artefacts.change import Change
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.profile import Profile
-from hocket.demo.catalogue import WARM_UP_STEPS
-from hocket.demo.emulation import NamespaceEmulation, ranks, run_ranks
 from hocket.errors import PeerError
-from hocket.launch import address as addresses
-from hocket.launch.testbed import Testbed
-from hocket.launch.variables import OF_A_RANK
+from hocket.job.store import address as addresses
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.options import ProbeOptions
 from hocket.planning import search as planner
 from hocket.settings import Settings
-from hocket.simulation import shortlist
+from hocket.start.variables import OF_A_RANK
+from hocket.tools.demo.catalogue import WARM_UP_STEPS
+from hocket.tools.demo.emulation import NamespaceEmulation, ranks, run_ranks
+from hocket.tools.simulation import shortlist
+from hocket.tools.testbed import Testbed
 
 LAST = 20
 """Steps at the end of which the median counts."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from benches.autopilot.contenders import BACKENDS, distribute
-from hocket.demo.task import TASKS
+from hocket.tools.demo.task import TASKS
 from torch import nn
 
 TINY = 64

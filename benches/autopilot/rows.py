@@ -12,8 +12,8 @@ from benches.autopilot.jobs import Trained, by_verbs, train, train_on
 from benches.emulated import hosts
 from benches.row import Row
 from hocket.artefacts.cluster import Cluster
-from hocket.launch.testbed import Testbed
-from hocket.report.quantity import TIMES
+from hocket.tools.report.quantity import TIMES
+from hocket.tools.testbed import Testbed
 
 GIGABIT, MEGABIT = 1e9, 1e6
 TURNS = 2

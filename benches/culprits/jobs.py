@@ -18,8 +18,8 @@ from benches.culprits.cases import CULPRIT, PATIENCE_S, START_S, WORLD, Case
 from benches.culprits.notes import Read
 from benches.culprits.starting import Started
 from benches.emulated import hosts
-from hocket.demo.emulation import NamespaceEmulation, open_emulation
 from hocket.errors import PeerError
+from hocket.tools.demo.emulation import NamespaceEmulation, open_emulation
 
 SURVIVORS = tuple(rank for rank in range(WORLD) if rank != CULPRIT)
 END_S = 60.0

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benches.culprits.cases import CULPRIT, LEAST, PATIENCE_S, START_S, WORLD
-from hocket.demo.emulation import Emulation
 from hocket.settings import Settings
+from hocket.tools.demo.emulation import Emulation
 
 SETTINGS = Settings(
     timeout_s=PATIENCE_S, heartbeat_timeout_s=PATIENCE_S, start_timeout_s=START_S, autopilot=False

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from hocket.errors import PeerError
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 
 TIMEOUT_S = 60.0
 DIFFERENCE_MAX = 1e-6

@@ -31,8 +31,8 @@ from hocket.planning.buckets import with_codec
 from hocket.planning.links import LinkGraph
 from hocket.planning.routes import name
 from hocket.planning.search import Considered
-from hocket.simulation import flow
-from hocket.simulation.networks import from_cluster
+from hocket.tools.simulation import flow
+from hocket.tools.simulation.networks import from_cluster
 
 NEAR = 1.03
 """Times the fastest simulated iteration: of these plans, the fastest is tried for real, and the one of the fewest buckets; of each

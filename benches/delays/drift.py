@@ -18,10 +18,10 @@ from benches.row import Row
 from hocket.artefacts import files, trace
 from hocket.artefacts.change import Change
 from hocket.artefacts.cluster import Cluster
-from hocket.demo.emulation import NamespaceEmulation, ranks, run_ranks
-from hocket.launch.testbed import Testbed
-from hocket.report.quantity import TIMES
 from hocket.settings import Settings
+from hocket.tools.demo.emulation import NamespaceEmulation, ranks, run_ranks
+from hocket.tools.report.quantity import TIMES
+from hocket.tools.testbed import Testbed
 
 PROMISE = "delayed,merge=4,delay=1"
 

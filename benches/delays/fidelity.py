@@ -28,8 +28,8 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT
 from hocket.artefacts.trace import Kind, Recording, Trace
 from hocket.planning import search
-from hocket.simulation import flow, record
-from hocket.simulation.networks import from_cluster
+from hocket.tools.simulation import flow, record
+from hocket.tools.simulation.networks import from_cluster
 
 MEGABIT = 1e6
 RANK = (sys.executable, "-m", "benches.delays.fidelity_rank")

@@ -26,7 +26,7 @@ from hocket.planning.guard import used
 from hocket.settings import Settings
 from hocket.torch.curvature import largest_curvature
 from hocket.torch.hyperparameters import learning_of
-from hocket.training.sentinel import WINDOW_MIN
+from hocket.training.guard.sentinel import WINDOW_MIN
 
 MOMENTUM = 0.9
 SEEDS = (1, 2, 3)

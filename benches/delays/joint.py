@@ -13,13 +13,13 @@ from benches.row import Row
 from hocket.artefacts import files
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
-from hocket.demo import training
-from hocket.demo.emulation import NamespaceEmulation
-from hocket.demo.training import Trained, Training
-from hocket.launch.testbed import Testbed
 from hocket.planning import delays, search
-from hocket.report.quantity import TIMES
-from hocket.simulation import shortlist
+from hocket.tools.demo import training
+from hocket.tools.demo.emulation import NamespaceEmulation
+from hocket.tools.demo.training import Trained, Training
+from hocket.tools.report.quantity import TIMES
+from hocket.tools.simulation import shortlist
+from hocket.tools.testbed import Testbed
 
 PROMISES = {
     "rounded": Promise("rounded"),

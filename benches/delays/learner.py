@@ -1,7 +1,7 @@
 """Merged and late updates in one process: the arithmetic of sessions with a schedule, without ranks and without a network.
 
 A worker's gradient is of the mean of its batch, and workers have batches of one size, so their mean is the gradient of the
-whole batch. `hocket.training.turns` says which turn sums an iteration and which is due, and `hocket.training.oversight` is the
+whole batch. `training/memory/turns.py` says which turn sums an iteration and which is due, and `training/guard/oversight.py` is the
 sentinel and the guard, as in a job. `tests/torch/test_learner.py` compares the parameters with those of real ranks.
 """
 
@@ -14,15 +14,15 @@ from typing import Any, cast
 import torch
 from hocket.artefacts.learning import Learning
 from hocket.artefacts.plan import AllReduce, Bucket, Part, Plan, Schedule
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.planning.walk import rate_factor
 from hocket.settings import Settings
 from hocket.torch.hyperparameters import learning_of
 from hocket.torch.optimizers import Rates
-from hocket.training.framework import Framework
-from hocket.training.gauge import Gauge
-from hocket.training.oversight import Oversight
-from hocket.training.turns import Turn, Turns, is_synchronous
+from hocket.training.guard.gauge import Gauge
+from hocket.training.guard.oversight import Oversight
+from hocket.training.memory.framework import Framework
+from hocket.training.memory.turns import Turn, Turns, is_synchronous
 
 
 class Alone:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from benches.row import Row
 from hocket.errors import PeerError
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 
 WORLD = 2
 STEP, HOOK_US = 1.005, 0.6

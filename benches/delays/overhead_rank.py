@@ -24,10 +24,10 @@ from hocket.planning.default import by_hosts, default_plan
 from hocket.settings import Settings
 from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
-from hocket.training.delayed import DelayedSession
-from hocket.training.gradients import gradients_of
+from hocket.training.memory.gradients import gradients_of
 from hocket.training.process import joined
-from hocket.training.reducing import ReducingSession
+from hocket.training.step.delayed import DelayedSession
+from hocket.training.step.reducing import ReducingSession
 from torch import nn
 
 WIDTH, LAYERS = 384, 12

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benches.row import Row
-from hocket.formats import kineto, kineto_buckets
+from hocket.tools.formats import kineto, kineto_buckets
 
 TRACE = Path(__file__).parents[2] / "tests/formats/vectors/kineto-resnet50-ddp-2xa100.json.gz"
 """Three steps of ResNet-50 on two A100, rank 0 of 2: its origin is in `tests/formats/vectors/README.md`."""

@@ -23,7 +23,7 @@ from hocket.artefacts.promise import EXACT, Promise
 from hocket.errors import UsageError
 from hocket.planning import schedules, search
 from hocket.planning.for_job import updates_per_step
-from hocket.report.quantity import TIMES
+from hocket.tools.report.quantity import TIMES
 
 GBIT_PER_S = (10, 20, 30, 40)
 

@@ -25,7 +25,7 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.planning.for_job import updates_per_step
-from hocket.report.quantity import TIMES
+from hocket.tools.report.quantity import TIMES
 
 SPEED = {1.0: (1.03, 1.3), 1.4: (1.25, 1.6), 2.0: (1.7, 2.1)}
 """By coverage rate: how many times as fast as the best synchronous contender, and as DDP."""

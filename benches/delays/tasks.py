@@ -11,8 +11,8 @@ import numpy as np
 from torch.nn import functional
 
 import torch
-from hocket.demo import data
-from hocket.demo.models import DigitsNet, Transformer
+from hocket.tools.demo import data
+from hocket.tools.demo.models import DigitsNet, Transformer
 from torch import nn
 
 SEED = 9

@@ -16,9 +16,9 @@ from benches.drawn.volume import least_s
 from benches.row import Row
 from hocket.artefacts.plan import Plan
 from hocket.planning.search import considered
-from hocket.report.quantity import TIMES
-from hocket.simulation import flow, shortlist
-from hocket.simulation.networks import from_cluster
+from hocket.tools.report.quantity import TIMES
+from hocket.tools.simulation import flow, shortlist
+from hocket.tools.simulation.networks import from_cluster
 
 CASES = 100
 EVALUATIONS = 800

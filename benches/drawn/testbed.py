@@ -19,8 +19,8 @@ from benches.strategies.cases import MODELS
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Plan
 from hocket.planning.search import considered
-from hocket.simulation import flow, shortlist
-from hocket.simulation.networks import from_cluster
+from hocket.tools.simulation import flow, shortlist
+from hocket.tools.simulation.networks import from_cluster
 
 CARD_BIT_PER_S = 150 * MEGABIT
 CARDS = (2, 2, 1, 2)

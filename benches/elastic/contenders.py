@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benches.elastic.jobs import Job, environment, made
-from hocket.demo.emulation import NamespaceEmulation
 from hocket.errors import MissingExtraError
-from hocket.launch.testbed import Testbed
 from hocket.settings import Settings
+from hocket.tools.demo.emulation import NamespaceEmulation
+from hocket.tools.testbed import Testbed
 
 MEMORY = "/dev/shm"  # noqa: S108  # a file system in memory, for checkpoints
 TORCHRUN_PORT, LIGHTHOUSE_PORT = 29_400, 29_510

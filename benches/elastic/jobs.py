@@ -19,13 +19,13 @@ from statistics import median
 import msgspec
 
 from benches.elastic.launcher import Wanted
-from hocket.demo.emulation import NamespaceEmulation
 from hocket.errors import PeerError
-from hocket.launch import address as addresses
-from hocket.launch.running import chosen
-from hocket.launch.testbed import Testbed
-from hocket.launch.variables import OF_A_RANK
+from hocket.job.store import address as addresses
 from hocket.settings import Settings
+from hocket.start.running import chosen
+from hocket.start.variables import OF_A_RANK
+from hocket.tools.demo.emulation import NamespaceEmulation
+from hocket.tools.testbed import Testbed
 
 TIMEOUT_S = 180.0
 POLL_S = 0.05

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import hocket.torch as hk
 import torch
-from hocket.demo.task import TASKS
+from hocket.tools.demo.task import TASKS
 from torch import nn
 
 WIDTH, BATCH = 256, 8

@@ -16,8 +16,8 @@ from benches.elastic.jobs import Job, going_on_s, hocket_job, longest_pause_s, s
 from benches.emulated import hosts
 from benches.row import Row
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.launch.testbed import Testbed
 from hocket.settings import Settings
+from hocket.tools.testbed import Testbed
 
 WORLD, RANKS_OF_A_HOST, GIGABIT = 4, 8, 1e9
 KILLS, LEAVES, CUTS, RESTARTS = 30, 5, 5, 3

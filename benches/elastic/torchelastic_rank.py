@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from benches.elastic.rank import losses
-from hocket.demo.task import TASKS
+from hocket.tools.demo.task import TASKS
 from torch import nn
 
 

@@ -18,7 +18,7 @@ from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGlo
 
 import torch
 from benches.elastic.rank import losses
-from hocket.demo.task import TASKS
+from hocket.tools.demo.task import TASKS
 
 POLL_S = 0.05
 ANSWERS = timedelta(seconds=60)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benches.row import Row
-from hocket.bench.alternate import alternate
+from hocket.tools.bench.alternate import alternate
 
 LEAVES, ROUNDS = 160, 40
 SIZES_BYTES = (4 << 10, 1 << 20)

@@ -16,8 +16,8 @@ from benches.row import Row
 from hocket.artefacts import trace
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.trace import Kind, Trace
-from hocket.demo.emulation import open_emulation, ranks, run_ranks
 from hocket.settings import Settings
+from hocket.tools.demo.emulation import open_emulation, ranks, run_ranks
 
 WORLD = 2
 CLUSTER = hosts([GIGABIT] * WORLD)

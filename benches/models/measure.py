@@ -10,14 +10,14 @@ from pathlib import Path
 
 from benches.models.catalogue import MODELS, Figures
 from hocket import extras
-from hocket.analysis.analyse import Analysis, analyse
-from hocket.analysis.summary import Summary
 from hocket.artefacts import trace as artefact
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.demo.emulation import open_emulation, ranks, run_ranks
 from hocket.errors import PeerError
-from hocket.formats import dlc, dlc_server
 from hocket.settings import Settings
+from hocket.tools.analysis.analyse import Analysis, analyse
+from hocket.tools.analysis.summary import Summary
+from hocket.tools.demo.emulation import open_emulation, ranks, run_ranks
+from hocket.tools.formats import dlc, dlc_server
 
 WORKERS = 2
 BANDWIDTH_BIT_PER_S = 1e9

@@ -12,7 +12,7 @@ import hocket.torch as hk
 import torch
 from benches.models.catalogue import MODELS, Model
 from benches.models.networks import VGG19, LeNet5, ResNet50
-from hocket.demo import data
+from hocket.tools.demo import data
 from torch import nn
 
 NETWORKS: dict[str, type[nn.Module]] = {"lenet5": LeNet5, "resnet50": ResNet50, "vgg19": VGG19}

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hocket.bench.collectives import mpirun
-from hocket.demo.emulation import Emulation
 from hocket.errors import PeerError
+from hocket.tools.bench.collectives import mpirun
+from hocket.tools.demo.emulation import Emulation
 
 ALGORITHMS = {"recursive_doubling": 3, "ring": 4}
 """Values of `coll_tuned_allreduce_algorithm`."""

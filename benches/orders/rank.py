@@ -22,7 +22,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 import torch
 from benches.orders.lightgbm_job import train
 from benches.orders.native import NATIVE, native_program
-from hocket.launch.rendezvous import Job, join
+from hocket.job.rendezvous import Job, join
 from hocket.settings import Settings
 from torch import nn
 

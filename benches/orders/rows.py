@@ -19,12 +19,12 @@ from benches.orders.native import NATIVE, pieces_of, sizes_of
 from benches.orders.scored import Scored, score
 from hocket import extras
 from hocket.artefacts.cluster import Cluster
-from hocket.demo.emulation import open_emulation
 from hocket.errors import PeerError
-from hocket.launch.testbed import example_cluster, wiring
 from hocket.planning.ordering.cluster import of_cluster
 from hocket.planning.ordering.solve import Algorithm as Asked
 from hocket.planning.ordering.solve import Request, cost_s, solve
+from hocket.tools.demo.emulation import open_emulation
+from hocket.tools.testbed import example_cluster, wiring
 
 KILOBYTE = 1 << 10
 MEGABYTE = 1_000_000

@@ -22,7 +22,7 @@ from hocket.planning.buckets import plan_of
 from hocket.planning.default import by_hosts, default_plan
 from hocket.settings import Settings
 from hocket.torch.framework import Torch
-from hocket.training.gradients import gradients_of
+from hocket.training.memory.gradients import gradients_of
 from torch import nn
 
 WIDTH, LAYERS = 512, 6

@@ -20,9 +20,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 import hocket.torch as hk
 import torch
-from hocket.demo.task import TASKS
 from hocket.policies.load import load
 from hocket.policy.policy import Policy
+from hocket.tools.demo.task import TASKS
 from torch import nn
 
 Step = Callable[[], float]

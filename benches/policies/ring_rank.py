@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hocket._native import PassOptions, Program
-from hocket.bench.alternate import Spread, alternate
-from hocket.launch.rendezvous import join
+from hocket.job.rendezvous import join
 from hocket.policy.bucketing import Bucket, Gradient
 from hocket.policy.context import Context
 from hocket.policy.handles import Buffer
@@ -19,6 +18,7 @@ from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.policy.trace import TraceContext, bucket_program
 from hocket.settings import Settings
+from hocket.tools.bench.alternate import Spread, alternate
 
 CHUNK_BYTES = 524_288
 SAMPLED_BYTES = 400_000_000

@@ -20,10 +20,10 @@ from benches.emulated import hosts, in_emulation
 from benches.policies import adaptive_gloo, tensor_events
 from hocket import extras
 from hocket.artefacts.cluster import Cluster
-from hocket.bench.verify import measure_policy
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
+from hocket.tools.bench.verify import measure_policy
 
 GIGABIT = 1e9
 TIMEOUT_S = 120.0

@@ -23,15 +23,15 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import AllReduce, Codec, Plan
 from hocket.artefacts.profile import Gradient, Profile
-from hocket.demo.emulation import open_emulation, ranks, run_ranks
 from hocket.errors import PeerError
-from hocket.launch.interfaces import ALL
+from hocket.job.store.interfaces import ALL
 from hocket.planning.buckets import buckets, plan_of, with_codec
 from hocket.planning.links import link_graph
 from hocket.settings import Settings
-from hocket.simulation import flow
-from hocket.simulation.fidelity import predict
-from hocket.simulation.networks import from_cluster
+from hocket.tools.demo.emulation import open_emulation, ranks, run_ranks
+from hocket.tools.simulation import flow
+from hocket.tools.simulation.fidelity import predict
+from hocket.tools.simulation.networks import from_cluster
 
 STEPS = 7
 BUCKET_ELEMENTS = 250_000

@@ -11,7 +11,7 @@ from hocket.artefacts import files
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
-from hocket.launch.rendezvous import join
+from hocket.job.rendezvous import join
 from hocket.planning.compile import programs, votes_program
 from hocket.settings import Settings
 

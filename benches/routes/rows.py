@@ -16,11 +16,11 @@ from benches.routes.network import ORDER, SIZES, STATIONS, VggLike, mixed, rows_
 from benches.row import Row
 from hocket import _native
 from hocket.artefacts.plan import Gathered, Plan
-from hocket.demo.emulation import NamespaceEmulation, ranks, run_ranks
-from hocket.launch.testbed import Testbed
 from hocket.planning import rows, traffic
 from hocket.settings import Settings
-from hocket.training.votes import elements_of
+from hocket.tools.demo.emulation import NamespaceEmulation, ranks, run_ranks
+from hocket.tools.testbed import Testbed
+from hocket.training.step.votes import elements_of
 
 GIGABIT, MEGABIT = 1e9, 1e6
 RACKS = hosts([GIGABIT] * 4, 2, 100 * MEGABIT, alternating=True)

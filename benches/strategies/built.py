@@ -14,9 +14,9 @@ from benches.strategies.cases import GIGABIT, builders
 from hocket.artefacts import files
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Gradient
-from hocket.launch.testbed import Testbed
 from hocket.planning.compile import programs
 from hocket.planning.search import considered, neutral_profile
+from hocket.tools.testbed import Testbed
 
 WORLDS = (4, 6)
 STEPS = 20

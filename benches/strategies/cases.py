@@ -10,7 +10,6 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Plan
 from hocket.artefacts.profile import Profile
-from hocket.bench.layered import layered, weights
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.builders import BUILDERS
 from hocket.planning.default import by_hosts, default_plan
@@ -18,6 +17,7 @@ from hocket.planning.links import link_graph
 from hocket.planning.rows import with_rows
 from hocket.planning.search import Considered
 from hocket.policy.bucketing import bucketed
+from hocket.tools.bench.layered import layered, weights
 
 GIGABIT, MEGABIT = 1e9, 1e6
 ELEMENTS = 3_250_000

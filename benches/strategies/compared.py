@@ -12,7 +12,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.planning.search import considered
-from hocket.simulation import shortlist
+from hocket.tools.simulation import shortlist
 
 TURNS, STEPS = 3, 4
 """How often each plan runs, and its steps each time; the median of all counts."""

@@ -14,10 +14,10 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Bucket, Part, Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, ROUNDED
-from hocket.bench.layered import layered, weights
 from hocket.planning.buckets import plan_of
 from hocket.planning.cost import Launch, Steps
 from hocket.planning.question import Question, Solved, question_of
+from hocket.tools.bench.layered import layered, weights
 
 CASES = 100
 VARIABLES_MAX, RANKS_MAX = 4, 6

@@ -13,7 +13,7 @@ from benches.row import Row
 from benches.strategies.cases import MEGABIT, MODELS
 from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
 from hocket.planning.search import considered
-from hocket.report.quantity import TIMES
+from hocket.tools.report.quantity import TIMES
 
 WORKERS, IDLE = 4, 2
 CLUSTER = hosts([200 * MEGABIT] * (WORKERS + IDLE))

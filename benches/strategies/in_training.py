@@ -11,11 +11,11 @@ import torch
 from benches.autopilot.jobs import measured, train_on
 from benches.row import Row
 from benches.strategies.cases import CLUSTERS, builders
-from hocket.analysis.searches import searches
 from hocket.artefacts import files
-from hocket.launch.testbed import Testbed
 from hocket.planning.search import considered
-from hocket.report.quantity import TIMES
+from hocket.tools.analysis.searches import searches
+from hocket.tools.report.quantity import TIMES
+from hocket.tools.testbed import Testbed
 
 MODEL = "transformer"
 STEPS, TRIED = 300, 20

@@ -19,16 +19,16 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Owned, Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
-from hocket.bench.layered import layered, weights
 from hocket.planning import delays
 from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.links import link_graph
 from hocket.planning.order import given_order
 from hocket.planning.question import question_of
 from hocket.planning.search import considered
-from hocket.report.quantity import TIMES
-from hocket.simulation import shortlist
-from hocket.simulation.fidelity import predict
+from hocket.tools.bench.layered import layered, weights
+from hocket.tools.report.quantity import TIMES
+from hocket.tools.simulation import shortlist
+from hocket.tools.simulation.fidelity import predict
 
 SETTINGS = (
     ("star", "uneven"),

@@ -27,8 +27,8 @@ from hocket.planning.question import Question, question_of
 from hocket.planning.sampler import all_reduces, sampled
 from hocket.planning.search import plan as planned
 from hocket.planning.trials import Trials
-from hocket.report.quantity import TIMES
-from hocket.simulation.fidelity import predict
+from hocket.tools.report.quantity import TIMES
+from hocket.tools.simulation.fidelity import predict
 
 SETTINGS = (
     ("star", "uneven"),

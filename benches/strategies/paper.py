@@ -17,11 +17,11 @@ from benches.strategies.shapes import MODELS
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT
-from hocket.bench.layered import layered
 from hocket.planning import builders
 from hocket.planning.question import question_of
 from hocket.planning.search import EVALUATIONS
-from hocket.report.quantity import TIMES
+from hocket.tools.bench.layered import layered
+from hocket.tools.report.quantity import TIMES
 
 GIGABIT = 1e9
 PER_FLOW_BIT_PER_S = 10 * GIGABIT

@@ -25,7 +25,7 @@ from benches.strategies.cases import CLUSTERS, MODELS
 from benches.strategies.compared import TURNS, compared
 from benches.strategies.in_training import searched
 from benches.strategies.sampled import message_by_message, on_ranks
-from hocket.report.quantity import TIMES
+from hocket.tools.report.quantity import TIMES
 
 TRAINED = {"hocket": 40, "gloo": 20}
 """Steps of a training: the job finds its plan in the first ones."""

@@ -16,7 +16,7 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import ROUNDED
 from hocket.planning.question import Question, question_of
 from hocket.planning.sampler import all_reduces, sampled
-from hocket.simulation.fidelity import predict
+from hocket.tools.simulation.fidelity import predict
 
 CLUSTERS: dict[str, Cluster] = {
     "star": hosts([GIGABIT] * 4),

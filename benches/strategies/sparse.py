@@ -16,13 +16,13 @@ from benches.strategies.cases import CLUSTERS
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Gathered, Plan
 from hocket.artefacts.profile import Profile
-from hocket.bench.layered import layered
 from hocket.planning.buckets import buckets
 from hocket.planning.rows import rows_bucket
 from hocket.planning.search import considered
-from hocket.report.quantity import TIMES
-from hocket.simulation import shortlist
-from hocket.simulation.fidelity import predict
+from hocket.tools.bench.layered import layered
+from hocket.tools.report.quantity import TIMES
+from hocket.tools.simulation import shortlist
+from hocket.tools.simulation.fidelity import predict
 
 LARGE, MIDDLE = 100_000, 10_000
 """Rows of an embedding."""

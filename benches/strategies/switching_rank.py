@@ -22,8 +22,8 @@ from hocket.settings import Settings
 from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
 from hocket.training.autopilot.plans import Plans
-from hocket.training.gradients import gradients_of
-from hocket.training.reducing import ReducingSession
+from hocket.training.memory.gradients import gradients_of
+from hocket.training.step.reducing import ReducingSession
 from torch import nn
 
 APART = 4

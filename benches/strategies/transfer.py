@@ -23,7 +23,7 @@ from hocket.planning.question import question_of
 from hocket.planning.search import considered
 from hocket.planning.transfer import transferred, with_experience
 from hocket.planning.trials import Trials
-from hocket.report.quantity import TIMES
+from hocket.tools.report.quantity import TIMES
 
 Place = tuple[str, str]
 """A cluster and a model."""

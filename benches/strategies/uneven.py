@@ -9,7 +9,7 @@ from benches.row import Row
 from benches.strategies.cases import CLUSTERS, GIGABIT, MEGABIT, MODELS
 from benches.strategies.compared import compared
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.report.quantity import TIMES
+from hocket.tools.report.quantity import TIMES
 
 FLOW_BIT_PER_S = 250 * MEGABIT
 WITHIN_HOST_BIT_PER_S = 4e10

@@ -8,12 +8,12 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hocket.analysis import arrivals, messages
-from hocket.analysis.analyse import analyse
-from hocket.analysis.distribution import VALUES_MAX, Distribution
-from hocket.analysis.stragglers import stragglers
 from hocket.cli.trace import command
-from hocket.formats import dlc
+from hocket.tools.analysis import arrivals, messages
+from hocket.tools.analysis.analyse import analyse
+from hocket.tools.analysis.distribution import VALUES_MAX, Distribution
+from hocket.tools.analysis.stragglers import stragglers
+from hocket.tools.formats import dlc
 from tests.support.dlc_files import FRAGMENT, header, line
 
 BASE_US = 1_500_000_000_000_000
@@ -231,7 +231,7 @@ def test_the_papers_fragment():
 moments = st.tuples(st.integers(500, 900), st.integers(1, 90), st.integers(0, 20), st.integers(1, 90))
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_moments=st.lists(st.lists(moments, min_size=6, max_size=6), min_size=1, max_size=5))
 def test_phases_and_servers_of_any_job(tmp_path, given_moments):
     """A number of the analysis would not be what its definition says."""

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hocket.analysis.analyse import analyse
-from hocket.analysis.launches_path import launch_path
 from hocket.artefacts import trace
 from hocket.artefacts.trace import Kind
 from hocket.errors import UsageError
-from hocket.formats import catalogue
-from hocket.formats.launches import Iteration, Launch
+from hocket.tools.analysis.analyse import analyse
+from hocket.tools.analysis.launches_path import launch_path
+from hocket.tools.formats import catalogue
+from hocket.tools.formats.launches import Iteration, Launch
 from tests.support.synthetic import SyntheticRun, write_trace
 
 KINETO = Path(__file__).parents[1] / "formats/vectors/kineto-resnet50-ddp-2xa100.json.gz"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hocket.bench.collectives import mpirun, run
-from hocket.bench.collectives.definitions import BUS
-from hocket.bench.collectives.result import Contestant, Result, row
 from hocket.cli.bench import command
 from hocket.errors import Error, UsageError
+from hocket.tools.bench.collectives import mpirun, run
+from hocket.tools.bench.collectives.definitions import BUS
+from hocket.tools.bench.collectives.result import Contestant, Result, row
 from tests.support import warm
 
 HOCKET = str(Path(sys.executable).with_name("hocket"))
@@ -216,7 +216,7 @@ def test_wrong_elements_are_an_error(monkeypatch):
 
 STUCK = """
 import time
-from hocket.bench.collectives.deadline import Deadline
+from hocket.tools.bench.collectives.deadline import Deadline
 deadline = Deadline("rank 3 on node7", timeout_s=0.2)
 with deadline.over("gloo, set-up"):
     pass

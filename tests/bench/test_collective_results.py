@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from hocket.bench.collectives import plot, table
-from hocket.bench.collectives.definitions import (
+from hocket.tools.bench.collectives import plot, table
+from hocket.tools.bench.collectives.definitions import (
     BUS,
     DTYPES,
     ROOT,
@@ -20,8 +20,8 @@ from hocket.bench.collectives.definitions import (
     own_part,
     wrong_elements,
 )
-from hocket.bench.collectives.result import Contestant, Result, row, slowest
-from hocket.report import quantity
+from hocket.tools.bench.collectives.result import Contestant, Result, row, slowest
+from hocket.tools.report import quantity
 
 SVG = "{http://www.w3.org/2000/svg}"
 WORLD, ELEMENTS = 3, 12_000

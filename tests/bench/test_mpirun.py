@@ -2,8 +2,8 @@
 
 import pytest
 
-from hocket.bench.collectives import mpirun
 from hocket.errors import UsageError
+from hocket.tools.bench.collectives import mpirun
 
 SAYS = {"Open MPI": "mpirun (Open MPI) 5.0.11", "MPICH": "HYDRA build details:\n    Version: 5.0.2"}
 

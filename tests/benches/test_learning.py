@@ -12,8 +12,8 @@ from benches.delays.guarding import LATE, UNWATCHED, WATCHED, learned, stability
 from benches.delays.learning import Way, _reached, bucket_at, grouped
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Due, Schedule, Turn
-from hocket.demo.models import DigitsNet
 from hocket.planning.default import by_hosts, default_plan
+from hocket.tools.demo.models import DigitsNet
 
 RATE = guarding.CASES[0].rate
 

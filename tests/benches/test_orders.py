@@ -15,10 +15,10 @@ from benches.spearman import spearman
 from hocket._native import SimulatedJob, SimulatedProgram
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import TestbedError, UsageError
-from hocket.launch.testbed import Testbed
-from hocket.simulation import flow
-from hocket.simulation.conditions import Conditions, Costs
-from hocket.simulation.networks import from_cluster
+from hocket.tools.simulation import flow
+from hocket.tools.simulation.conditions import Conditions, Costs
+from hocket.tools.simulation.networks import from_cluster
+from hocket.tools.testbed import Testbed
 from tests.support import warm
 
 matrices = st.lists(st.lists(st.floats(1e-5, 1e-2), min_size=4, max_size=4), min_size=4, max_size=4)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from benches.routes import rows
 from hocket.artefacts.cluster import Cluster
-from hocket.launch.testbed import Testbed
+from hocket.tools.testbed import Testbed
 
 STEPS = 4
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hocket.analysis.paired import compared, settled
 from hocket.artefacts import files
 from hocket.artefacts.gradient import Gradient
 from hocket.cli.check import command
 from hocket.errors import UsageError
 from hocket.planning.default import by_hosts, default_plan
+from hocket.tools.analysis.paired import compared, settled
 from tests.support import warm
 
 SCRIPT = """

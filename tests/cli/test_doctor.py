@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hocket import extras
-from hocket.doctor import limits, machine, network, settings
 from hocket.extras import EXTRAS
+from hocket.tools.doctor import limits, machine, network, settings
 
 WITHOUT = """
 import sys

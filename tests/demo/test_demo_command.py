@@ -17,7 +17,7 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import RUN_FILE
-from hocket.launch.testbed import Testbed
+from hocket.tools.testbed import Testbed
 from tests.support import warm
 
 DEADLINE_S = 400
@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_nothing_behind(small: Path, tmp_path: Path) -> None:
         text=True,
     )
     deadline_s = time.monotonic() + DEADLINE_S
-    while not (ranks := _descendants(demo.pid, "hocket.demo.train")) and time.monotonic() < deadline_s:
+    while not (ranks := _descendants(demo.pid, "hocket.tools.demo.train")) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert ranks, "no rank was started"
     everything = _descendants(demo.pid, "")
@@ -154,7 +154,7 @@ def test_a_cluster_of_several_ranks_a_host_is_refused(tmp_path: Path) -> None:
 def test_the_script_says_what_a_rank_lacks(tmp_path: Path) -> None:
     """Broken: running the training script by hand would end in a riddle of PyTorch's."""
     clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    argv = [sys.executable, "-m", "hocket.demo.train", "--strategy", "ddp", "--model", "digits"]
+    argv = [sys.executable, "-m", "hocket.tools.demo.train", "--strategy", "ddp", "--model", "digits"]
     argv += ["--steps", "3", "--out", str(tmp_path), "--deadline-s", "60"]
     ended = subprocess.run(argv, env=clean, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1

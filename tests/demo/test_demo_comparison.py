@@ -3,9 +3,9 @@
 import pytest
 
 from hocket.artefacts.plan import Candidate
-from hocket.demo.comparison import Comparison, Strategy, quality, row, speedup
-from hocket.demo.events import RankResult
-from hocket.demo.training import Trained, Training
+from hocket.tools.demo.comparison import Comparison, Strategy, quality, row, speedup
+from hocket.tools.demo.events import RankResult
+from hocket.tools.demo.training import Trained, Training
 
 
 def _trained(steps_s: list[float], *, seed: int = 0, loss: float = 2.0, right: int = 8) -> Trained:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import torch
-from hocket.demo import data
-from hocket.demo.task import TASKS
 from hocket.errors import UsageError
+from hocket.tools.demo import data
+from hocket.tools.demo.task import TASKS
 
 
 def _library(root: Path, size_bytes: int, count: int = 40) -> Path:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from hocket.demo import emulation
 from hocket.errors import TestbedError
-from hocket.launch import emulated_links
-from hocket.launch.testbed import example_cluster
+from hocket.job import emulated_links
+from hocket.tools.demo import emulation
+from hocket.tools.testbed import example_cluster
 
 
 class _Refused:

@@ -1,8 +1,8 @@
 """The demo's models are what the demo says they are."""
 
 import torch
-from hocket.demo.models import CONTEXT_BYTES, DigitsNet, Transformer
-from hocket.demo.task import TASKS
+from hocket.tools.demo.models import CONTEXT_BYTES, DigitsNet, Transformer
+from hocket.tools.demo.task import TASKS
 
 
 def _parameters(model: torch.nn.Module) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from hocket import _native
 from hocket.errors import UsageError
-from hocket.launch.messages import TIMEOUT_MAX_S
+from hocket.job.store.messages import TIMEOUT_MAX_S
 from tests.engine.test_completion import load
 from tests.support.engines import TIMEOUT_S, Job
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from hocket.artefacts.trace import FIELDS, LoadedProgram, Recording, RunInfo
-from hocket.formats import chakra, chakra_program, kineto, kineto_buckets, msccl, parquet
-from hocket.formats.foreign_program import program
+from hocket.tools.formats import chakra, chakra_program, kineto, kineto_buckets, msccl, parquet
+from hocket.tools.formats.foreign_program import program
 from tests.support.dlc_files import VECTORS
 
 

@@ -6,8 +6,8 @@ import tarfile
 import pytest
 
 from hocket.errors import ArtefactError
-from hocket.formats import chakra, chakra_native, msccl
-from hocket.formats.chakra import CollectiveType, EtFile
+from hocket.tools.formats import chakra, chakra_native, msccl
+from hocket.tools.formats.chakra import CollectiveType, EtFile
 from tests.support.dlc_files import VECTORS
 
 RING = VECTORS / "chakra-custom-ring-8"

@@ -15,7 +15,7 @@ from hocket.artefacts import trace
 from hocket.artefacts.trace import Kind
 from hocket.cli.trace import command
 from hocket.errors import ArtefactError, UsageError
-from hocket.formats import catalogue, chakra, dlc
+from hocket.tools.formats import catalogue, chakra, dlc
 from tests.support.dlc_files import FRAGMENT, VECTORS
 from tests.support.synthetic import SyntheticRun, write_trace
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from hocket.errors import ArtefactError, Error
-from hocket.formats import dlc
+from hocket.tools.formats import dlc
 from tests.formats.subjects import Subject, subjects
 from tests.support.damage import damaged
 from tests.support.dlc_files import FRAGMENT
@@ -24,7 +24,6 @@ HANG_S = 10
 
 CASES = settings(
     max_examples=int(os.environ.get("HOCKET_FUZZ_CASES", "300")),
-    deadline=None,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

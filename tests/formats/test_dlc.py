@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hocket.cli.trace import command
 from hocket.errors import ArtefactError
-from hocket.formats import dlc
+from hocket.tools.formats import dlc
 from tests.support.dlc_files import FRAGMENT, header, line, records
 
 GOOD = line(3, 2, 0, 19, 21, "OP:= Push_Recv_Worker", "6-5-s0", 1, 4216, 1516622729, 817035, "6-4-s0")
@@ -43,7 +43,7 @@ def test_the_papers_fragment_comes_back_from_parquet(tmp_path):
     assert text.read_bytes() == FRAGMENT.read_bytes()
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=records(), block=st.integers(1, 300))
 def test_any_file_comes_back(tmp_path, monkeypatch, text, block):
     """A trace would change by being converted, or depend on where a block of it ends."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hocket.artefacts.trace import FIELDS, NO_PEER, Kind, LoadedProgram, Recording, Roles, RunInfo
-from hocket.formats import dlc, dlc_native, dlc_server
+from hocket.tools.formats import dlc, dlc_native, dlc_server
 
 KEYS = 4
 LEFT = (3, 2, 0, 1)

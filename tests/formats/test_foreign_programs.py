@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from hocket import reference
 from hocket.cli.verify import command
 from hocket.errors import ProgramError
-from hocket.formats import chakra, chakra_program, msccl
-from hocket.formats.foreign_program import program
+from hocket.tools.formats import chakra, chakra_program, msccl
+from hocket.tools.formats.foreign_program import program
 from tests.support.dlc_files import VECTORS
 from tests.support.engines import Job
 

@@ -8,7 +8,7 @@ import pytest
 
 from hocket.artefacts.trace import Kind
 from hocket.errors import ArtefactError
-from hocket.formats import kineto
+from hocket.tools.formats import kineto
 from tests.support.dlc_files import VECTORS
 
 RESNET = VECTORS / "kineto-resnet50-ddp-2xa100.json.gz"

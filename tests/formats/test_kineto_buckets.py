@@ -12,7 +12,7 @@ from hocket.artefacts import files
 from hocket.artefacts.profile import Profile
 from hocket.cli.main import hocket
 from hocket.errors import ArtefactError
-from hocket.formats import kineto_buckets
+from hocket.tools.formats import kineto_buckets
 from tests.formats.subjects import small_step
 from tests.support.dlc_files import VECTORS
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import Outcome, launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import Outcome, launch
 
 SETTINGS = Settings(timeout_s=60, start_timeout_s=60)
 

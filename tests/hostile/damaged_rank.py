@@ -5,7 +5,7 @@ import os
 import hocket.torch as hk
 import torch
 from hocket import PeerError
-from hocket.launch.store import Store
+from hocket.job.store.store import Store
 from tests.hostile.cables import Cable
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))

@@ -11,8 +11,8 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import ArtefactError
-from hocket.launch.testbed import example_cluster
 from hocket.planning import search
+from hocket.tools.testbed import example_cluster
 
 CLUSTER = example_cluster("two-racks")
 PROFILE = search.neutral_profile()
@@ -63,7 +63,7 @@ def test_damage_ends_in_a_sentence(kind, tmp_path):
     """A file that was cut off, or changed on disk, would crash the job on some ranks."""
     whole = files.encode(GOOD[kind])
 
-    @settings(deadline=None, max_examples=150)
+    @settings(max_examples=150)
     @given(st.integers(0, len(whole)), st.integers(0, 30), st.binary(max_size=4))
     def check(at, cut, put):
         (tmp_path / "x").write_bytes(whole[:at] + put + whole[at + cut :])

@@ -15,7 +15,7 @@ import pytest
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.cli.main import hocket, run
-from hocket.launch.journal import Generation, Journal, Served
+from hocket.members.journal import Generation, Journal, Served
 from hocket.planning import search
 from tests.cli.commands import leaves
 
@@ -258,7 +258,9 @@ def test_a_journal_that_is_no_text_is_refused(tmp_path):
 def test_reading_a_small_trace_takes_little_memory(tmp_path):
     """A machine with less than 8 GiB could not read any trace of PyTorch's profiler."""
     (tmp_path / "trace.json").write_text('{"traceEvents": []}')
-    source = "from pathlib import Path; from hocket.formats import kineto; kineto.read(Path('trace.json'))"
+    source = (
+        "from pathlib import Path; from hocket.tools.formats import kineto; kineto.read(Path('trace.json'))"
+    )
     ran = subprocess.run(
         [sys.executable, "-c", source],
         cwd=tmp_path,

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 
 STEPPING = r"""
 #define _GNU_SOURCE
@@ -54,7 +54,7 @@ RANK = """
 import sys, time
 import numpy as np
 from hocket.artefacts.plan import AllReduce
-from hocket.launch.rendezvous import join
+from hocket.job.rendezvous import join
 from hocket.planning.compile import all_reduce_program
 
 dates = [time.time() for _ in range(20)]

@@ -7,9 +7,9 @@ import pytest
 
 from hocket.artefacts import trace
 from hocket.artefacts.trace import Kind
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 from tests.support import warm
 
 STEPS = 8

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 
 SCRIPT = """
 import os, signal, sys
 import numpy as np
 from hocket import _native
-from hocket.launch.rendezvous import join
+from hocket.job.rendezvous import join
 
 ELEMENTS = (1, 1000, 300_001, 1_500_000)
 dies = sys.argv[1] == "dies"

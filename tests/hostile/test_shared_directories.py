@@ -11,9 +11,11 @@ import pytest
 
 from hocket.artefacts import writing
 from hocket.errors import UsageError
-from hocket.launch import cache, leash, private, running
-from hocket.launch.cache import Cache
-from hocket.launch.testbed import keeper
+from hocket.job import private
+from hocket.job.known import cache
+from hocket.job.known.cache import Cache
+from hocket.start import leash, running
+from hocket.tools.testbed import keeper
 
 SOMEBODY = 65534
 """A user that runs nothing here."""

@@ -113,7 +113,7 @@ def test_every_kind_has_a_slice(tmp_path: Path, kind: Kind) -> None:
     assert "other" not in {event["args"]["name"] for event in events if event["name"] == "thread_name"}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(
@@ -130,7 +130,7 @@ def test_tracks_never_overlap(tmp_path: Path, spans: list[tuple[int, int, int, i
     assert sum(event["ph"] == "X" for event in events) == len(spans)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(

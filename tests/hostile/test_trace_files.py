@@ -17,9 +17,7 @@ from hocket.artefacts.trace import LoadedProgram, RunInfo
 from hocket.errors import ArtefactError
 from tests.hostile.trace_files import SEND, STEP, header, record, write_rank, write_run, write_trace
 
-ANY_FOLDER = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ANY_FOLDER = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def everything(directory: Path) -> int:

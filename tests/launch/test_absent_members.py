@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hocket import _native
-from hocket.launch.member_messages import Finished, Hears
+from hocket.members.member_messages import Finished, Hears
 from tests.launch.test_coordination import SILENCE_S, Job
 
 

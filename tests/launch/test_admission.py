@@ -2,9 +2,9 @@
 
 import pytest
 
-from hocket.launch.admission import Admission
-from hocket.launch.frames import FrameError
-from hocket.launch.member_messages import Joins
+from hocket.job.store.frames import FrameError
+from hocket.members.admission import Admission
+from hocket.members.member_messages import Joins
 
 
 def joins(member: int | None) -> Joins:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hocket.launch.alone import warning
-from hocket.launch.environment import identify
-from hocket.launch.rendezvous import join
+from hocket.job.alone import warning
+from hocket.job.environment import identify
+from hocket.job.rendezvous import join
 from tests.launch.test_launch_environment import MPICH, OPEN_MPI, SLURM, TORCH
 
 ONE_OF_SEVERAL = [

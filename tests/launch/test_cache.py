@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from hocket.launch import cache
-from hocket.launch.cache import DIGEST_BYTES, SUFFIX, UNFINISHED, Cache
+from hocket.job.known import cache
+from hocket.job.known.cache import DIGEST_BYTES, SUFFIX, UNFINISHED, Cache
 
 NAME = cache.key(b"program")
 

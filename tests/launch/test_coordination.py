@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from hocket import __version__, _native
-from hocket.launch.coordination import Coordination
-from hocket.launch.frames import FrameError
-from hocket.launch.journal import Journal
-from hocket.launch.member_limits import Limits
-from hocket.launch.member_messages import (
+from hocket.job.store.frames import FrameError
+from hocket.members.coordination import Coordination
+from hocket.members.journal import Journal
+from hocket.members.member_limits import Limits
+from hocket.members.member_messages import (
     Answer,
     Asks,
     AtEdge,
@@ -32,7 +32,7 @@ from hocket.launch.member_messages import (
     Welcome,
     read_from_coordinator,
 )
-from hocket.launch.stores import Stores
+from hocket.members.stores import Stores
 
 SILENCE_S = 0.2
 OPERATOR = 100

@@ -10,9 +10,9 @@ import pytest
 from benches.culprits import memory, words
 from benches.culprits.cases import WRONG_AT
 from benches.culprits.notes import Read
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 from tests.launch.culprits import BLAMED, SCRIPT, WORLD, blamed, patience_s
 from tests.support import warm
 

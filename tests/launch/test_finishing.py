@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from hocket.errors import PeerError
-from hocket.launch.coordination import Coordination
-from hocket.launch.member_limits import Limits
-from hocket.launch.membership import Membership
-from hocket.launch.server import Server
-from hocket.launch.stores import Stores
+from hocket.job.store.server import Server
+from hocket.members.coordination import Coordination
+from hocket.members.member_limits import Limits
+from hocket.members.membership import Membership
+from hocket.members.stores import Stores
 from hocket.settings import Settings
 
 SECRET = b"0123456789abcdef"

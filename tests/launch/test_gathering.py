@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from hocket.launch.gathering import Gathering
-from hocket.launch.member_messages import Gives, Lacks
+from hocket.members.gathering import Gathering
+from hocket.members.member_messages import Gives, Lacks
 
 PATIENCE_NS = 1000
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from hocket.errors import RendezvousError
-from hocket.launch.handover import Handover
-from hocket.launch.member_messages import FromMember, Gives, Lacks
+from hocket.members.handover import Handover
+from hocket.members.member_messages import FromMember, Gives, Lacks
 
 
 class Newcomer:

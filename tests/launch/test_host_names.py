@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.artefacts.names import check_hosts
-from hocket.launch.host import job_names
+from hocket.job.host import job_names
 
 NAMES = st.sampled_from(["vm", "vm-2", "vm-3", "localhost"])
 

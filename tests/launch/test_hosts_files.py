@@ -3,13 +3,14 @@
 import shutil
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import UsageError
-from hocket.launch import address, hosts, remote
+from hocket.job.store import address
 from hocket.planning.ordering.handover import FORMATS
 from hocket.planning.ordering.handover.layout import Layout
+from hocket.start import hosts, remote
 
 
 def read(text, tmp_path):
@@ -75,7 +76,6 @@ def test_what_is_no_host_is_refused(text, said, tmp_path):
         read(text, tmp_path)
 
 
-@settings(deadline=None)
 @given(st.text("ab:[]=@#0 14.-sltomax_\r\n\ufeff", max_size=40))
 def test_no_hosts_file_crashes(text):
     """A typing error would end in a traceback, or in an option of ssh."""
@@ -91,7 +91,6 @@ names = st.from_regex(r"[a-z][a-z0-9-]{0,8}(\.[a-z]{1,4})?", fullmatch=True)
 machines = names | st.sampled_from(["10.0.0.7", "fe80::1%eth0", "2001:db8::7"])
 
 
-@settings(deadline=None)
 @given(st.dictionaries(machines, st.integers(1, 64), min_size=1, max_size=6))
 def test_files_for_other_launchers_are_read_as_they_are_written(slots):
     """An order that `hocket order` writes for MPICH or Open MPI could not be given to `hocket run`."""

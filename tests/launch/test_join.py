@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.launch.running import announced
 from hocket.settings import Settings
+from hocket.start.running import announced
 from tests.launch.processes import RUN, clean_environment, finish, start, write
 
 JOIN = [sys.executable, "-c", "from hocket.cli.main import main; main()", "join"]

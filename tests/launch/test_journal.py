@@ -13,7 +13,7 @@ import pytest
 
 from hocket import _native
 from hocket.errors import UsageError
-from hocket.launch.journal import Generation, Journal, Served
+from hocket.members.journal import Generation, Journal, Served
 
 SERVED = Served(
     host="127.0.0.1",

@@ -13,13 +13,13 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.promise import EXACT, ROUNDED
 from hocket.artefacts.tuning import Tuning
 from hocket.cli.main import hocket
-from hocket.doctor import knowledge as shown
-from hocket.launch import knowledge
-from hocket.launch.cache import Cache
-from hocket.launch.knowledge import Known, Memory
-from hocket.launch.rendezvous import join
+from hocket.job.known import knowledge
+from hocket.job.known.cache import Cache
+from hocket.job.known.knowledge import Known, Memory
+from hocket.job.rendezvous import join
 from hocket.planning import search
 from hocket.settings import Settings
+from hocket.tools.doctor import knowledge as shown
 from tests.planning.planner_inputs import model
 from tests.support import ranks
 
@@ -83,10 +83,10 @@ def test_another_job_is_another_one(settings):
 
 def test_hosts_of_equal_names_are_not_the_same_hosts(settings, monkeypatch):
     """Two clusters whose hosts are called node0, node1 … would be taken for one."""
-    monkeypatch.setattr("hocket.launch.interfaces.hardware", lambda _: "02:fc:00:00:00:01")
+    monkeypatch.setattr("hocket.job.store.interfaces.hardware", lambda _: "02:fc:00:00:00:01")
     keep(settings)
     assert there(recalled(settings)) == set(PARTS)
-    monkeypatch.setattr("hocket.launch.interfaces.hardware", lambda _: "02:fc:00:00:00:02")
+    monkeypatch.setattr("hocket.job.store.interfaces.hardware", lambda _: "02:fc:00:00:00:02")
     assert there(recalled(settings)) == set()
 
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from hocket.launch.last_ones import LastOnes
+from hocket.start.last_ones import LastOnes
 
 
 def test_who_hangs_after_the_last_step_is_named(caplog: pytest.LogCaptureFixture) -> None:

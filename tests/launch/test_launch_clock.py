@@ -16,10 +16,10 @@ from hocket.artefacts import trace
 from hocket.artefacts.clock import DRIFT_MAX, Alignment, Reading
 from hocket.artefacts.trace import FIELDS, Kind, RunInfo
 from hocket.errors import ArtefactError
-from hocket.launch import clock
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
+from hocket.job import clock
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 
 TRIPS_NS = st.lists(
     st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=clock.PINGS, max_size=clock.PINGS

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import RendezvousError, UsageError
-from hocket.launch import address, hosts, interfaces, slurm
-from hocket.launch.environment import PORT_COUNT, PORT_FIRST, identify
+from hocket.job import slurm
+from hocket.job.environment import PORT_COUNT, PORT_FIRST, identify
+from hocket.job.store import address, interfaces
+from hocket.start import hosts
 
 HOCKET = {
     "HOCKET_RANK": "1",

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.launch import frames, messages
-from hocket.launch.frames import FrameError, Frames
-from hocket.launch.handshake import (
+from hocket.job.store import frames, messages
+from hocket.job.store.frames import FrameError, Frames
+from hocket.job.store.handshake import (
     CHALLENGE_BYTES,
     HELLO_BYTES,
     PROOF_BYTES,

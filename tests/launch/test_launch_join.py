@@ -13,15 +13,15 @@ import pytest
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import RendezvousError
-from hocket.launch import rendezvous
-from hocket.launch.rendezvous import Member, join
+from hocket.job import rendezvous
+from hocket.job.rendezvous import Member, join
 from tests.launch.processes import finish, start, write
 from tests.support import warm
 
 RANK = """
 import json, os, sys
 from hocket.errors import Error
-from hocket.launch import rendezvous
+from hocket.job import rendezvous
 rendezvous.__version__ = os.environ.get("FAKE_VERSION", rendezvous.__version__)
 try:
     job = rendezvous.join()
@@ -37,7 +37,7 @@ with job:
 COUNTING_RANK = """
 import os
 from pathlib import Path
-from hocket.launch import rendezvous
+from hocket.job import rendezvous
 
 STORE = f":{int(os.environ['HOCKET_STORE'].rpartition(':')[2]):04X}"
 

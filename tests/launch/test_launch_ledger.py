@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from hocket.launch import ledger as ledgers
-from hocket.launch.frames import FrameError
-from hocket.launch.ledger import Ledger
-from hocket.launch.messages import Add, Done, Failed, Gather, Get, Hello, Leave, Ping, Set
+from hocket.job.store import ledger as ledgers
+from hocket.job.store.frames import FrameError
+from hocket.job.store.ledger import Ledger
+from hocket.job.store.messages import Add, Done, Failed, Gather, Get, Hello, Leave, Ping, Set
 
 S = 1_000_000_000
 

@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from hocket.errors import RendezvousError
-from hocket.launch import member_messages, store
-from hocket.launch.membership import Membership
-from hocket.launch.server import Server
+from hocket.job.store import store
+from hocket.job.store.server import Server
+from hocket.members import member_messages
+from hocket.members.membership import Membership
 from hocket.settings import Settings
 
 SECRET = b"0123456789abcdef"

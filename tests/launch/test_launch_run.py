@@ -14,12 +14,12 @@ import pytest
 
 from hocket.artefacts import files
 from hocket.errors import RendezvousError, UsageError
-from hocket.launch import run as runs
-from hocket.launch.output import Channel
-from hocket.launch.processes import LEASH, ProcessSpec
-from hocket.launch.run import launch
 from hocket.planning.buckets import plan_of
 from hocket.settings import Settings
+from hocket.start import run as runs
+from hocket.start.output import Channel
+from hocket.start.processes import LEASH, ProcessSpec
+from hocket.start.run import launch
 from tests.launch.processes import RUN, eventually, finish, start, with_token, write
 
 FAKE_SSH = """#!/bin/sh
@@ -62,7 +62,7 @@ def test_ranks_meet_and_their_lines_are_marked(tmp_path):
     """`hocket run -n 3` would not make a job, or lines of ranks would run into each other."""
     script = write(
         tmp_path,
-        "import sys\nfrom hocket.launch.rendezvous import join\n"
+        "import sys\nfrom hocket.job.rendezvous import join\n"
         "with join() as job:\n    print(job.rank, job.world, job.local_rank, sys.argv[1:])\n"
         "    print('warning', file=sys.stderr)",
     )
@@ -145,7 +145,7 @@ def test_a_killed_rank_ends_the_job_and_is_named(tmp_path, token):
     """After the kernel killed a rank for memory the others would hang, and nobody would know which it was."""
     script = write(
         tmp_path,
-        "import os, signal\nfrom hocket.launch.rendezvous import join\njob = join()\n"
+        "import os, signal\nfrom hocket.job.rendezvous import join\njob = join()\n"
         "if job.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\njob.store.get('never', 60)",
     )
     code, _, err = finish(start([*RUN, "-n", "3", script], TOKEN=token))
@@ -160,7 +160,7 @@ def test_a_rank_that_fails_before_it_joins_is_named_by_those_that_wait(tmp_path)
     script = write(
         tmp_path,
         "import os, sys\nif os.environ['HOCKET_RANK'] == '1': sys.exit(7)\n"
-        "from hocket.launch.rendezvous import join\njoin()",
+        "from hocket.job.rendezvous import join\njoin()",
     )
     settings = Settings(start_timeout_s=900)
     outcome = launch([ProcessSpec(argv=[sys.executable, script])] * 2, settings=settings, err=io.BytesIO())
@@ -223,7 +223,7 @@ def test_hosts_are_reached_through_ssh(tmp_path, ssh, token):
     """A job on several machines would not start, or ranks would sit on other hosts than the file says."""
     script = write(
         tmp_path,
-        "from hocket.launch.rendezvous import join\n"
+        "from hocket.job.rendezvous import join\n"
         "with join() as job:\n    print(job.rank, job.local_rank, *job.hosts)",
     )
     hosts = write(tmp_path, "# two\nnode1 slots=2\nnode2\n", "hosts.txt")
@@ -310,7 +310,7 @@ def test_rank_0_can_serve_the_store(tmp_path):
     """A launcher that ranks cannot reach, outside their namespaces, could not be used."""
     script = write(
         tmp_path,
-        "from hocket.launch.rendezvous import join\nwith join() as job: print(job.server is not None)",
+        "from hocket.job.rendezvous import join\nwith join() as job: print(job.server is not None)",
     )
     out = io.BytesIO()
     specs = [ProcessSpec(argv=[sys.executable, script])] * 2

@@ -14,13 +14,13 @@ import pytest
 
 from hocket import _native
 from hocket.errors import RendezvousError
-from hocket.launch import server as servers
-from hocket.launch import store as stores
-from hocket.launch.channel import Channel
-from hocket.launch.frames import encode
-from hocket.launch.handshake import CHALLENGE_BYTES, PROOF_BYTES, Connector
-from hocket.launch.server import Server
-from hocket.launch.store import Store
+from hocket.job.store import server as servers
+from hocket.job.store import store as stores
+from hocket.job.store.channel import Channel
+from hocket.job.store.frames import encode
+from hocket.job.store.handshake import CHALLENGE_BYTES, PROOF_BYTES, Connector
+from hocket.job.store.server import Server
+from hocket.job.store.store import Store
 
 SECRET = b"0123456789abcdef"
 

@@ -7,12 +7,12 @@ import msgspec
 
 from hocket.artefacts import files, shipped
 from hocket.artefacts.tuning import Tuning
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 
 SCRIPT = """
-from hocket.launch.rendezvous import join
-from hocket.launch.tuning import agreed
+from hocket.job.rendezvous import join
+from hocket.job.tuning import agreed
 with join() as job:
     print("went by", agreed(job).machine or "the shipped one", flush=True)
 """

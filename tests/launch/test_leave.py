@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.launch.running import announced, running
 from hocket.settings import Settings
+from hocket.start.running import announced, running
 from tests.launch.processes import RUN, clean_environment, finish, start, write
 
 LEAVE = [sys.executable, "-c", "from hocket.cli.main import main; main()", "leave"]
@@ -88,7 +88,7 @@ def test_what_a_killed_launcher_has_left_is_removed(place: Path) -> None:
     """Broken: `hocket leave` would speak with whoever has the port now."""
     script = (
         "import os, signal\n"
-        "from hocket.launch.running import announced\n"
+        "from hocket.start.running import announced\n"
         "from hocket.settings import Settings\n"
         "with announced('127.0.0.1:1', '00', ['a'], Settings()): os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hocket.launch import address, interfaces, listening
+from hocket.job.store import address, interfaces, listening
 
 HERE = (("eth0", "10.0.0.5/24"), ("ib0", "10.1.0.5/24"), ("lo", "127.0.0.1/8"))
 NAMES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hocket import _native
-from hocket.launch.member_messages import Comes, Notes
+from hocket.members.member_messages import Comes, Notes
 from tests.launch.test_coordination import NEWCOMERS, Newcomers
 
 

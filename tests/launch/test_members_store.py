@@ -1,4 +1,4 @@
-"""The store as threads beside training use it in an elastic job (`launch/members_store.py`)."""
+"""The store as threads beside training use it in an elastic job (`members/members_store.py`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hocket.errors import RendezvousError
-from hocket.launch.members_store import MembersStore
-from hocket.launch.rendezvous import Job
-from hocket.launch.server import Server
-from hocket.launch.store import Store
+from hocket.job.rendezvous import Job
+from hocket.job.store.server import Server
+from hocket.job.store.store import Store
+from hocket.members.members_store import MembersStore
 from hocket.settings import Settings
 
 SECRET = b"0123456789abcdef"

@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from hocket.errors import RendezvousError
-from hocket.launch import replacements
-from hocket.launch.coordination import Coordination
-from hocket.launch.processes import Process
-from hocket.launch.replacements import STEADY_S, WAIT_MAX_S, WAIT_S, Replacements
+from hocket.members.coordination import Coordination
+from hocket.start import replacements
+from hocket.start.processes import Process
+from hocket.start.replacements import STEADY_S, WAIT_MAX_S, WAIT_S, Replacements
 
 
 @dataclass

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hocket import _native
-from hocket.launch.coordination import Coordination
-from hocket.launch.journal import Generation, Journal, Served
-from hocket.launch.member_messages import AtEdge, Back, Welcome
+from hocket.members.coordination import Coordination
+from hocket.members.journal import Generation, Journal, Served
+from hocket.members.member_messages import AtEdge, Back, Welcome
 from tests.launch.test_coordination import NEWCOMERS, Job, Newcomers
 
 

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from hocket.errors import UsageError
-from hocket.launch.environment import identify
-from hocket.launch.rendezvous import join
-from hocket.launch.secrecy import check_secret
+from hocket.job.environment import identify
+from hocket.job.rendezvous import join
+from hocket.job.secrecy import check_secret
 from hocket.libraries.catalogue import open_library
-from hocket.replay.mesh import Mesh
 from hocket.settings import Settings
+from hocket.tools.replay.mesh import Mesh
 from tests.support import warm
 
 LAUNCHERS = {
@@ -57,7 +57,7 @@ def test_a_secret_that_is_none_is_said_by_rank_0(launcher, caplog):
     for each in ("0", "1"):
         me = identify({**environment, rank: each})
         assert not me.private
-        with caplog.at_level(logging.WARNING, "hocket.launch"):
+        with caplog.at_level(logging.WARNING, "hocket.job"):
             check_secret(me, Settings())
     assert [record.getMessage().count("no secret") for record in caplog.records] == [1]
     assert "HOCKET_SECRET" in caplog.text
@@ -75,7 +75,7 @@ def test_a_given_secret_is_one(launcher, caplog):
 
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 RANK = """
-from hocket.launch.rendezvous import join
+from hocket.job.rendezvous import join
 
 with join() as job:
     job.engine().close()

@@ -11,15 +11,15 @@ import time
 import pytest
 
 from hocket.errors import RendezvousError, UsageError
-from hocket.launch import frames, server
-from hocket.launch import run as runs
-from hocket.launch.ledger import Ledger
-from hocket.launch.messages import TIMEOUT_MAX_S
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
-from hocket.launch.server import Server
-from hocket.launch.store import Store, connect
+from hocket.job.store import frames, server
+from hocket.job.store.ledger import Ledger
+from hocket.job.store.messages import TIMEOUT_MAX_S
+from hocket.job.store.server import Server
+from hocket.job.store.store import Store, connect
 from hocket.settings import SECONDS_MAX, Settings
+from hocket.start import run as runs
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 from tests.launch.processes import write
 
 SECRET = b"0123456789abcdef"
@@ -101,7 +101,7 @@ def test_a_job_whose_store_fails_ends_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "REPORT_S", 0.5)
     script = write(
         tmp_path,
-        "import time\nfrom hocket.launch.rendezvous import join\njob = join()\n"
+        "import time\nfrom hocket.job.rendezvous import join\njob = join()\n"
         "if job.rank == 0: time.sleep(900)\njob.store.set('break', 1)",
     )
     err = io.BytesIO()

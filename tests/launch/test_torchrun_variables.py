@@ -12,12 +12,12 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import UsageError
-from hocket.launch.environment import identify
-from hocket.launch.output import Channel
-from hocket.launch.processes import Process, ProcessSpec, end_all
-from hocket.launch.script import argv_of
-from hocket.launch.variables import variables
+from hocket.job.environment import identify
 from hocket.settings import Settings
+from hocket.start.output import Channel
+from hocket.start.processes import Process, ProcessSpec, end_all
+from hocket.start.script import argv_of
+from hocket.start.variables import variables
 from tests.launch.processes import RUN, clean_environment, finish, start, write
 from tests.support import warm
 
@@ -169,7 +169,7 @@ def test_rank_0_that_cannot_start_is_named():
     """Its peers would wait for the place of torch's store for ever."""
     prefix = json.dumps([sys.executable, "-c", "raise SystemExit(3)"])
     script = (
-        "import json, sys\nfrom hocket.launch.processes import ProcessSpec\nfrom hocket.launch.run import launch\n"
+        "import json, sys\nfrom hocket.start.processes import ProcessSpec\nfrom hocket.start.run import launch\n"
         f"spec = ProcessSpec(argv=['true'], host='node7', prefix=json.loads({prefix!r}))\n"
         "print(*launch([spec, spec]).failures)"
     )

@@ -4,8 +4,8 @@ import logging
 
 from hocket.artefacts.members_change import MembersChange
 from hocket.errors import ArtefactError
-from hocket.launch.change_log import ChangeLog
-from hocket.launch.trace_writes import TraceWrites
+from hocket.job.trace_writes import TraceWrites
+from hocket.members.change_log import ChangeLog
 
 
 def test_a_file_that_is_lost_is_said_once(caplog):

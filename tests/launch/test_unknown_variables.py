@@ -3,7 +3,7 @@
 import pytest
 
 from hocket.errors import UsageError
-from hocket.launch.rendezvous import join
+from hocket.job.rendezvous import join
 from hocket.settings import Settings, unknown
 
 MISSPELT = [

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from hocket.errors import UsageError
-from hocket.launch.cause import cause_of
-from hocket.launch.verdict import Exit, Report, Verdict, settled, verdict
+from hocket.job.cause import cause_of
+from hocket.job.store.verdict import Exit, Report, Verdict, settled, verdict
 
 
 def blames(rank, why="lost"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hocket.errors import Error
-from hocket.launch.rendezvous import join
+from hocket.job.rendezvous import join
 from hocket.libraries.call import DTYPES, Call, parts
 from hocket.libraries.catalogue import open_library
 from hocket.settings import Settings

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from hocket.errors import UsageError
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.rendezvous import join
-from hocket.launch.run import launch
+from hocket.job.rendezvous import join
 from hocket.libraries.catalogue import open_library
 from hocket.libraries.torch_distributed import serve_store
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 from tests.support import warm
 
 RANK = Path(__file__).parent / "mpi_rank.py"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from hocket.launch.rendezvous import join
+from hocket.job.rendezvous import join
 from hocket.measure.quick import quick
 
 

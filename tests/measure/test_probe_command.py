@@ -12,10 +12,10 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.cli.probe import command
 from hocket.errors import Error, PeerError, UsageError
-from hocket.launch.output import LINE_BYTES_MAX, Channel
-from hocket.launch.processes import ProcessSpec
 from hocket.measure.agent import Event, lines_of
 from hocket.measure.hosts import AGENT, _Events, probe_hosts
+from hocket.start.output import LINE_BYTES_MAX, Channel
+from hocket.start.processes import ProcessSpec
 
 
 def test_this_machine_is_written_with_its_slots(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.planning import search
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 
 RANK = Path(__file__).with_name("quick_rank.py")
 EXAMPLES = Path(__file__).parents[2] / "examples"

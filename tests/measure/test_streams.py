@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.testbed import Testbed
 from hocket.measure import streams
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.options import ProbeOptions
 from hocket.measure.rounds import tournament
 from hocket.measure.steps import Flow
+from hocket.start.processes import ProcessSpec
+from hocket.tools.testbed import Testbed
 
 Emulated = Callable[[Cluster], AbstractContextManager[Testbed]]
 PORT = 29_431

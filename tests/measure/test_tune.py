@@ -8,12 +8,12 @@ from hocket.artefacts import files
 from hocket.artefacts.tuning import NetworkShape, Point, Timing, Tuning
 from hocket.cli.tune import command
 from hocket.errors import ArtefactError, PeerError, UsageError
-from hocket.launch.processes import ProcessSpec
 from hocket.measure.algorithm_times import Task
 from hocket.measure.regret import regrets
 from hocket.measure.tune import AGENT, Wanted, empty, tune, with_point
 from hocket.policy.algorithms import fitting
 from hocket.policy.topology import Topology
+from hocket.start.processes import ProcessSpec
 
 HERE = [ProcessSpec(argv=AGENT, host="here")] * 2
 ONE_HOST = Topology.even(world=2, hosts_per_rack=1)

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from hocket.errors import RendezvousError
-from hocket.launch.member_limits import Limits
+from hocket.members.member_limits import Limits
 from hocket.settings import Settings
 from tests.meetings.clockwork import Clockwork, Threading, Time
 from tests.meetings.network import LOOK_S, Connection, LauncherDied, Network, Worker
@@ -20,7 +20,7 @@ CLOCKED = (
     *("change_log", "coordination", "handover", "link", "meetings", "member_limits", "membership"),
     *("shortage", "sight"),
 )
-"""Modules of `hocket.launch` that read a clock."""
+"""Modules of `hocket.members` that read a clock."""
 SILENCE_S = 2.0
 TIMEOUT_S = 60.0
 """How long a script waits for others."""
@@ -105,9 +105,9 @@ class Course:
         time, threading = Time(self.work), Threading(self.work)
         with contextlib.ExitStack() as stack:
             for module in CLOCKED:
-                stack.enter_context(mock.patch(f"hocket.launch.{module}.time", time))
-            stack.enter_context(mock.patch("hocket.launch.membership.threading", threading))
-            stack.enter_context(mock.patch("hocket.launch.link.connect", self._connect))
+                stack.enter_context(mock.patch(f"hocket.members.{module}.time", time))
+            stack.enter_context(mock.patch("hocket.members.membership.threading", threading))
+            stack.enter_context(mock.patch("hocket.members.link.connect", self._connect))
             yield
 
     def _connect(

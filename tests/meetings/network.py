@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hocket.errors import RendezvousError, StoreGoneError
-from hocket.launch import frames
-from hocket.launch.coordination import Coordination
-from hocket.launch.frames import FrameError
-from hocket.launch.journal import Generation, Served
-from hocket.launch.member_limits import Limits
+from hocket.job.store import frames
+from hocket.job.store.frames import FrameError
+from hocket.members.coordination import Coordination
+from hocket.members.journal import Generation, Served
+from hocket.members.member_limits import Limits
 from tests.meetings.clockwork import Clockwork, Condition, Process
 
 log = logging.getLogger(__name__)
@@ -300,7 +300,7 @@ class Network:
 
 
 class Store:
-    """Of one meeting, as `hocket.launch.ledger` is for its ranks."""
+    """Of one meeting, as `hocket.job.store.ledger` is for its ranks."""
 
     def __init__(self, network: Network) -> None:
         """Nobody is there."""
@@ -349,7 +349,7 @@ class Store:
 
 
 class Stores:
-    """As `hocket.launch.stores`, of one launcher."""
+    """As `hocket.members.stores`, of one launcher."""
 
     def __init__(self, network: Network) -> None:
         """None is open."""

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from hocket.errors import EpochError, Error, PeerError, RendezvousError
-from hocket.launch.member_messages import Regroup
-from hocket.launch.membership import Membership
+from hocket.members.member_messages import Regroup
+from hocket.members.membership import Membership
 from hocket.settings import Settings
 from hocket.training.elastic.absent import check_finished, without_the_absent
 from hocket.training.process import AGAIN_S

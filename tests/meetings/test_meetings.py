@@ -15,10 +15,10 @@ from unittest import mock
 
 import pytest
 
-from hocket.launch.coordination import Coordination
-from hocket.launch.gathering import Gathering
-from hocket.launch.membership import Membership
-from hocket.launch.roll import Roll
+from hocket.members.coordination import Coordination
+from hocket.members.gathering import Gathering
+from hocket.members.membership import Membership
+from hocket.members.roll import Roll
 from tests.meetings import script
 from tests.meetings.course import Course
 

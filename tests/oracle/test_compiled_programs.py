@@ -48,7 +48,7 @@ def compiled(bucket):
     return bucket_program(0, plan_of([bucket], len(bucket.order), label=""))
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_reference_sums(case):
     """Gradients would be wrong by the plan alone, before any byte moves."""
@@ -66,7 +66,7 @@ def test_reference_sums(case):
     assert np.all(np.abs(buffers[0][0] - exact) <= bound)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(cases())
 def test_text_is_the_program(case):
     """A program that was printed, edited and read back would be another one."""
@@ -84,7 +84,7 @@ def test_native_is_reference(hosts, fabric):
     job = Job(list(hosts), fabric)
     world = len(hosts)
 
-    @settings(deadline=None, max_examples=25, database=None)
+    @settings(max_examples=25, database=None)
     @given(cases(world_max=1), st.permutations(range(world)), st.data())
     def check(case, order, data):
         bucket, seed = case

@@ -57,7 +57,7 @@ def wide(values, dtype):
     return cast(values, dtype, "f64") if dtype != "f64" else values
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(
     world=st.integers(1, 6),
     algorithm=st.sampled_from(["ring", "direct"]),

@@ -60,7 +60,7 @@ def run(program: Program, inputs: np.ndarray) -> np.ndarray:
     return np.stack([each for (each,) in buffers])
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(plans(), st.integers(0, 2**32 - 1))
 def test_workers_get_the_mean(plan, seed):
     """A worker would train on a sum that lacks a gradient, or has the memory of a rank that does not train in it."""
@@ -71,7 +71,7 @@ def test_workers_get_the_mean(plan, seed):
     assert all(np.array_equal(each, ends[0]) for each in ends), "replicas differ"
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(plans(update="owners"), st.integers(0, 2**32 - 1))
 def test_values_of_owners_reach_everybody(plan, seed):
     """A shard's update would be lost, or come to some ranks alone: replicas would drift apart."""
@@ -97,7 +97,7 @@ def test_values_of_owners_reach_everybody(plan, seed):
     assert all(np.array_equal(ends[rank], expected) for rank in plan.workers)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plans(update="owners"), st.lists(st.integers(0, 1000), min_size=1, max_size=3), st.integers(0, 2**32 - 1)
 )
@@ -122,7 +122,7 @@ def test_values_of_a_bucket_in_pieces_reach_everybody(plan, cuts, seed):
     assert all(np.array_equal(np.concatenate(pieces[rank]), expected) for rank in plan.workers)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(plans())
 def test_counted_elements_are_those_of_the_program(plan):
     """Plans over owners would be scored by other traffic than they make."""
@@ -145,7 +145,7 @@ def test_native_is_reference(hosts, fabric):
     # A program is of fewer ranks than the plan where the last ones have no part in it.
     jobs = {world: Job(list(hosts[:world]), fabric) for world in range(1, len(hosts) + 1)}
 
-    @settings(deadline=None, max_examples=20, database=None)
+    @settings(max_examples=20, database=None)
     @given(plans(world=len(hosts)), st.integers(0, 2**32 - 1))
     def check(plan, seed):
         inputs = np.random.default_rng(seed).standard_normal((plan.world, plan.buckets[0].elements))

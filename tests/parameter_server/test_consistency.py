@@ -116,7 +116,7 @@ WORLDS = {"steps": st.lists(st.integers(0, 5), min_size=1, max_size=4), "keys": 
 
 
 @given(**WORLDS, staleness=st.sampled_from([0, 1, 2, 3, None]), random=st.randoms(use_true_random=False))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_everybody_ends_and_nobody_runs_ahead(steps, keys, staleness, random):
     """A job would hang for ever, or workers would train on values older than the user allowed."""
     world = World(steps, keys, staleness)
@@ -127,7 +127,7 @@ def test_everybody_ends_and_nobody_runs_ahead(steps, keys, staleness, random):
 
 
 @given(**WORLDS, random=st.randoms(use_true_random=False))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_synchronous_is_the_average_gradient_bit_for_bit(steps, keys, random):
     """Two runs of the same job would differ, because packets came in another order."""
     world = World(steps, keys, 0)
@@ -148,7 +148,7 @@ def test_synchronous_is_the_average_gradient_bit_for_bit(steps, keys, random):
 @given(
     random=st.randoms(use_true_random=False), slow=st.integers(0, 2), staleness=st.sampled_from([1, 3, None])
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_how_far_a_worker_gets_without_the_slowest(random, slow, staleness):
     """A bound that is one off would let workers drift, or stall a job that was asked to be asynchronous."""
     world = World([9, 9, 9], 2, staleness)

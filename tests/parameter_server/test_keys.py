@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan_check import findings
 from hocket.errors import PeerError, UsageError
-from hocket.launch.hosts import Slots, place_servers
 from hocket.parameter_server.choice import ParameterServer, with_roles
 from hocket.parameter_server.description import Description, Group, Key, Segment
 from hocket.parameter_server.keys import SPLIT_ELEMENTS_MIN, place
@@ -24,6 +23,7 @@ from hocket.parameter_server.programs import (
     step_program,
 )
 from hocket.settings import Settings
+from hocket.start.hosts import Slots, place_servers
 
 SIZES = st.lists(st.tuples(st.integers(1, 3_000_000), st.sampled_from([2, 4, 8])), min_size=1, max_size=40)
 
@@ -74,7 +74,7 @@ def described(workers, servers, sizes, *, codec="none", links=(), lengths=()):
 
 @given(sizes=st.lists(st.tuples(st.integers(1, 2_000_000), st.sampled_from([2, 4, 8])), min_size=1, max_size=4),
        workers=st.integers(1, 4), servers=st.integers(1, 4))  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_programs_are_right_for_any_model_and_job(sizes, workers, servers):
     """A job would be refused, or would race, when it starts, or ranks would take one program for another."""
     description = described(workers, servers, sizes)
@@ -134,7 +134,6 @@ SHAPES = st.lists(
 @given(
     shapes=SHAPES, workers=st.integers(1, 4), servers=st.integers(1, 4), bucket_bytes=st.integers(0, 1 << 21)
 )
-@settings(deadline=None)
 def test_a_plan_of_servers_has_every_parameter_and_even_servers(shapes, workers, servers, bucket_bytes):
     """A parameter would not be trained, or one server would hold all others up."""
     gradients = [Gradient(f"p{at}", (elements,), dtype) for at, (elements, dtype) in enumerate(shapes)]

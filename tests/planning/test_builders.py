@@ -14,7 +14,7 @@ from hocket.planning import builders, search
 from hocket.planning.compile import programs
 from hocket.planning.question import question_of
 from hocket.planning.search import considered, neutral_profile
-from hocket.simulation import fidelity, shortlist
+from hocket.tools.simulation import fidelity, shortlist
 from tests.planning.planner_inputs import alternating, model
 from tests.planning.test_never_worse import CASES
 

@@ -34,7 +34,7 @@ def measured(rates: list[float], latency_s: float, trunk_bit_per_s: float) -> Cl
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rates=st.lists(RATES, min_size=4, max_size=4),
     factors=st.lists(st.floats(1, 100), min_size=4, max_size=4),
@@ -61,7 +61,7 @@ def test_a_better_network_is_never_predicted_slower(
     assert after.step_s <= before.step_s * (1 + 1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     rates=st.lists(RATES, min_size=4, max_size=4),
     shuffle=st.permutations(range(4)),

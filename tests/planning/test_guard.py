@@ -59,7 +59,7 @@ def test_the_limit_without_momentum(delay):
         stability_limit(1, 1.0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     delay=st.integers(0, 3),
     momentum=st.floats(0, 0.95),

@@ -12,7 +12,7 @@ from hocket.errors import ArtefactError
 from hocket.planning.links import link_graph
 from hocket.planning.order import placement, rates_bit_per_s
 from hocket.policy.topology import Topology
-from hocket.simulation.networks import from_cluster
+from hocket.tools.simulation.networks import from_cluster
 
 RATES = st.floats(1e7, 1e10)
 
@@ -43,7 +43,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(clusters())
 def test_planner_policies_and_simulator_see_one_network(cluster: Cluster) -> None:
     """Broken: a policy would branch on another rate or latency than the one that it is planned and simulated with."""

@@ -17,7 +17,7 @@ from hocket.planning import search
 from hocket.planning.compile import programs
 from hocket.planning.cost import predict
 from hocket.planning.traffic import sent
-from hocket.simulation import fidelity, shortlist
+from hocket.tools.simulation import fidelity, shortlist
 from tests.planning.first_planner import first_choice, grid
 from tests.planning.planner_inputs import model
 

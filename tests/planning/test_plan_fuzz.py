@@ -149,7 +149,7 @@ def test_what_is_wrong_is_named(wrong: Callable[[random.Random, Tree], str], tmp
     """Broken: gradients would be lost or added twice by a plan that somebody edited, or nobody would be told why it is refused."""
     path = tmp_path / "plan.json"
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(st.integers(0, 2**32))
     def refused(seed: int) -> None:
         draw = random.Random(seed)  # noqa: S311
@@ -163,7 +163,7 @@ def test_what_is_wrong_is_named(wrong: Callable[[random.Random, Tree], str], tmp
     refused()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32))
 def test_what_is_sound_reads_back_equal(seed: int) -> None:
     """Broken: what the planner writes would be refused, or read as another plan."""

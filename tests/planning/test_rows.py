@@ -19,8 +19,8 @@ from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.rows import rows_bucket, rows_max, sent, with_rows
 from hocket.planning.search import considered, neutral_profile
 from hocket.planning.search import plan as plan_for
-from hocket.simulation import flow
-from hocket.simulation.networks import from_cluster
+from hocket.tools.simulation import flow
+from hocket.tools.simulation.networks import from_cluster
 
 WORDS = Gradient("words", (10_000, 16), "f32", sparse=True)
 MODEL = (

@@ -120,7 +120,7 @@ def check_by_running(schedule: Schedule) -> bool:
     return not found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32 - 1).map(drawn), st.data())
 def test_a_lost_or_doubled_iteration_is_named(schedule, data):
     """A gradient would be applied never, or twice."""

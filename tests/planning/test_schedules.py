@@ -13,7 +13,7 @@ from hocket.errors import UsageError
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.links import link_graph
 from hocket.planning.schedules import deft, front, turns
-from hocket.simulation.fidelity import predict
+from hocket.tools.simulation.fidelity import predict
 from tests.planning.planner_inputs import alternating, model
 
 DELAYED = Promise("delayed", merge=3, delay=3)

@@ -14,7 +14,7 @@ from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.planning import search
 from hocket.planning.cost import predict
-from hocket.training.arenas import arenas_of, arranged
+from hocket.training.memory.arenas import arenas_of, arranged
 from tests.support.means import assert_means
 
 CARD, PATH, WIDER = 1e9, 1e8, 3e8

@@ -14,7 +14,7 @@ from hocket.planning import ways
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.cost import Steps, pieces, predict_on
 from hocket.planning.links import link_graph
-from hocket.simulation.fidelity import predict
+from hocket.tools.simulation.fidelity import predict
 from tests.planning.planner_inputs import model
 
 CARDS = (330e6, 200e6)

@@ -96,7 +96,7 @@ def cases(draw):
     )
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 @given(cases())
 def test_collective(case):
     """A collective would give another result than its name says, for some group, length or algorithm."""

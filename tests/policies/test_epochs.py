@@ -10,7 +10,7 @@ from hocket.errors import Error
 from hocket.policy.epoch import Epoch, Epochs
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_all_ranks_begin_at_one_iteration(world, seed):
     """Ranks would run different programs in one iteration, and hang or mix gradients up."""

@@ -155,7 +155,7 @@ def agree(policy, job, *, elements, dtype, chunk_bytes, seed):
 
 
 def check_on(job, cases):
-    @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(cases)
     def check(case):
         script, elements, dtype, chunk_bytes, seed = case

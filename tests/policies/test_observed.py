@@ -262,7 +262,7 @@ def _quiet(capsys):
 def test_no_use_leaks(name):
     """A program would be made by a number that nobody watches."""
 
-    @settings(max_examples=25, deadline=None, database=None)
+    @settings(max_examples=25, database=None)
     @given(VALUES, VALUES)
     @example(2.0, 7.3)
     @example(1.0, 2.0)
@@ -296,7 +296,7 @@ OPERATIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(OPERATIONS, st.one_of(st.none(), st.integers(-3, 3), st.floats(-9, 9))), max_size=6),
     VALUES,

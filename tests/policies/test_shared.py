@@ -9,16 +9,16 @@ import pytest
 
 from hocket.artefacts.gradient import Gradient
 from hocket.errors import PolicyError
-from hocket.launch.cache import DIGEST_BYTES, Cache
-from hocket.launch.server import Server
-from hocket.launch.store import Store
+from hocket.job.known.cache import DIGEST_BYTES, Cache
+from hocket.job.store.server import Server
+from hocket.job.store.store import Store
 from hocket.policies.two_level import TwoLevelRing
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.policy.trace import Programs, TraceContext, layout
 from hocket.settings import Settings
-from hocket.training import shared
-from hocket.training.buckets import ordered
+from hocket.training.memory.buckets import ordered
+from hocket.training.programs import shared
 
 SECRET = b"0123456789abcdef"
 HOSTS = ("a", "a", "b", "b", "b")

@@ -7,8 +7,8 @@ import pytest
 
 from hocket.artefacts.plan import AllReduce
 from hocket.errors import UsageError
-from hocket.formats.svg import svg
 from hocket.planning.compile import all_reduce_program
+from hocket.tools.formats.svg import svg
 
 
 def program(world, algorithm, chunk_bytes=1 << 20):

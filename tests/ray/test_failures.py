@@ -14,7 +14,6 @@ import pytest
 import hocket.ray as hr
 import ray
 from hocket.errors import PeerError, RendezvousError, UsageError
-from hocket.launch.run import REPORT_S
 from hocket.ray import session
 from hocket.ray.job import begin
 from hocket.ray.results import Kept
@@ -22,6 +21,7 @@ from hocket.ray.watch import Watch
 from hocket.ray.worker import Ended, Worker
 from hocket.ray.workers import started
 from hocket.settings import Settings
+from hocket.start.run import REPORT_S
 from tests.ray import functions
 from tests.ray.test_training import SETTINGS, fit, run_example
 

@@ -15,7 +15,6 @@ import hocket.ray as hr
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.network import LATENCY_S, network
-from hocket.demo.emulation import LoopbackEmulation
 from hocket.errors import PeerError, UsageError
 from hocket.measure.quick import ALIKE
 from hocket.planning.solved import SIZE_BYTES, WORTH
@@ -25,6 +24,7 @@ from hocket.ray.order import in_a_ring
 from hocket.ray.watch import Watch
 from hocket.ray.workers import Member, started
 from hocket.settings import Settings
+from hocket.tools.demo.emulation import LoopbackEmulation
 from tests.ray import functions
 from tests.ray.namespaces import ray_on
 from tests.ray.test_training import FOUR, SETTINGS, fit

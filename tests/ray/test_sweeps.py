@@ -17,8 +17,8 @@ from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import RendezvousError, SimulationError
 from hocket.planning.search import neutral_profile, plan
 from hocket.ray.tasks import RETRIES_MAX, RayTasks
-from hocket.simulation.sweep import STRATEGIES, cases, sweep
-from hocket.simulation.tasks import Here
+from hocket.tools.simulation.sweep import STRATEGIES, cases, sweep
+from hocket.tools.simulation.tasks import Here
 
 CLUSTER = Cluster(
     hosts=tuple(Host(name=f"h{at}", rack=f"r{at % 2}", bandwidth_bit_per_s=1e9) for at in range(4))

@@ -11,12 +11,12 @@ import pytest
 
 import hocket.ray as hr
 from examples import train_ray
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.ray.job import begin
 from hocket.ray.watch import Watch
 from hocket.ray.workers import started
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 from tests.ray import functions
 
 FOUR = hr.ScalingConfig(num_workers=4)
@@ -123,9 +123,7 @@ def test_actors_train_again(nodes):
 
 def test_nothing_else_loads_ray():
     """Every rank of every job would start a second later, where Ray is installed."""
-    modules = (
-        "hocket.cli.main, hocket.torch, hocket.simulation.shortlist, hocket.cli.plan, hocket.cli.simulate"
-    )
+    modules = "hocket.cli.main, hocket.torch, hocket.tools.simulation.shortlist, hocket.cli.plan, hocket.cli.simulate"
     script = f"import sys, {modules}; print('ray' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"

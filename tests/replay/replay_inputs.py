@@ -1,6 +1,6 @@
 """What the tests of replays have in common."""
 
-from hocket.formats import dlc
+from hocket.tools.formats import dlc
 
 STEPS = 4
 """Of the run in virtual time that `trace` gives."""

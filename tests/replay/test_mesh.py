@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from hocket.errors import PeerError
-from hocket.launch import address as addresses
-from hocket.replay.mesh import HELLO, PIECE_BYTES, Mesh
-from hocket.replay.node import Node
-from hocket.replay.traffic import Message
+from hocket.job.store import address as addresses
 from hocket.settings import Settings
+from hocket.tools.replay.mesh import HELLO, PIECE_BYTES, Mesh
+from hocket.tools.replay.node import Node
+from hocket.tools.replay.traffic import Message
 
 SIZES = [0, 1, PIECE_BYTES, 3 * PIECE_BYTES + 7, 5]
 

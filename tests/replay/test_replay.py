@@ -10,8 +10,8 @@ import pytest
 
 from hocket.artefacts.trace import RUN_FILE, read
 from hocket.errors import ArtefactError
-from hocket.replay.run import compared
-from hocket.replay.schedule import schedule
+from hocket.tools.replay.run import compared
+from hocket.tools.replay.schedule import schedule
 from tests.replay.replay_inputs import STEPS
 
 HOCKET = str(Path(sys.executable).with_name("hocket"))

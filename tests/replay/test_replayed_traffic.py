@@ -14,11 +14,11 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.trace import RUN_FILE
 from hocket.cli.main import hocket
 from hocket.errors import ArtefactError, UsageError
-from hocket.replay.of_dlc import of_dlc_files
-from hocket.replay.run import traffic_of
-from hocket.replay.simulated import predict
-from hocket.simulation.conditions import Conditions
-from hocket.simulation.networks import from_cluster, star
+from hocket.tools.replay.of_dlc import of_dlc_files
+from hocket.tools.replay.run import traffic_of
+from hocket.tools.replay.simulated import predict
+from hocket.tools.simulation.conditions import Conditions
+from hocket.tools.simulation.networks import from_cluster, star
 from tests.replay.replay_inputs import COMPUTE_US, ITERATIONS, SIZES, SMALL, UPDATE_US, WORKERS
 
 HOCKET = str(Path(sys.executable).with_name("hocket"))

@@ -14,15 +14,15 @@ from hocket.artefacts.trace import RUN_FILE, read
 from hocket.cli.main import hocket
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning.rescaled import rescaled
-from hocket.replay import simulated, workers
-from hocket.replay.of_dlc import of_dlc_files
-from hocket.replay.predicted import predict, predicted
-from hocket.replay.schedule import schedule
-from hocket.replay.traffic import Message, Traffic
-from hocket.replay.workers import with_workers
-from hocket.simulation import flow
-from hocket.simulation.conditions import Conditions, Costs
-from hocket.simulation.networks import from_cluster, star
+from hocket.tools.replay import simulated, workers
+from hocket.tools.replay.of_dlc import of_dlc_files
+from hocket.tools.replay.predicted import predict, predicted
+from hocket.tools.replay.schedule import schedule
+from hocket.tools.replay.traffic import Message, Traffic
+from hocket.tools.replay.workers import with_workers
+from hocket.tools.simulation import flow
+from hocket.tools.simulation.conditions import Conditions, Costs
+from hocket.tools.simulation.networks import from_cluster, star
 from tests.replay.replay_inputs import COMPUTE_US, ITERATIONS, SIZES, SMALL, STEPS, WORKERS
 
 RATE_BIT_PER_S = 1e8

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.report import build
+from hocket.tools.report import build
 from tests.report.browser import CHROMIUM, Browser
 from tests.support.synthetic import SyntheticRun, write_trace
 

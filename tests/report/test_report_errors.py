@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hocket.cli.report import command
 from hocket.errors import ArtefactError, UsageError
-from hocket.report import build, numbers
-from hocket.report.material import load
+from hocket.tools.report import build, numbers
+from hocket.tools.report.material import load
 from tests.support.synthetic import RECORD, SyntheticRun, header, write_trace
 
 SMALL = SyntheticRun(steps=4)
@@ -45,7 +45,7 @@ def test_mixed_runs_are_refused(tmp_path: Path) -> None:
         build(tmp_path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(*[st.integers(0, 2**64 - 1)] * 4, *[st.integers(0, 2**32 - 1)] * 4, st.sampled_from(KINDS)),

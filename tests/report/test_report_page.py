@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from hocket.artefacts.change import Change
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.trace import append_change, append_members_change
-from hocket.report import build, numbers, timeline
-from hocket.report.learning import LINE_POINTS_MAX, decimated
-from hocket.report.markup import data, tag
-from hocket.report.material import load
-from hocket.report.page import PAGE_BYTES_MAX
-from hocket.report.quantity import NARROW_SPACE, TIMES
-from hocket.report.spans import SPANS_MAX
+from hocket.tools.report import build, numbers, timeline
+from hocket.tools.report.learning import LINE_POINTS_MAX, decimated
+from hocket.tools.report.markup import data, tag
+from hocket.tools.report.material import load
+from hocket.tools.report.page import PAGE_BYTES_MAX
+from hocket.tools.report.quantity import NARROW_SPACE, TIMES
+from hocket.tools.report.spans import SPANS_MAX
 from tests.support.synthetic import RECORD, SyntheticRun, run_info, write_trace
 
 SMALL = SyntheticRun(steps=6)

@@ -16,10 +16,10 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.cli.main import hocket
 from hocket.errors import UsageError
 from hocket.planning.buckets import buckets, plan_of
-from hocket.simulation import aggregation, flow
-from hocket.simulation.aggregation import Switch
-from hocket.simulation.conditions import Conditions
-from hocket.simulation.networks import leaf_spine, star
+from hocket.tools.simulation import aggregation, flow
+from hocket.tools.simulation.aggregation import Switch
+from hocket.tools.simulation.conditions import Conditions
+from hocket.tools.simulation.networks import leaf_spine, star
 
 BYTES_PER_S = 1e9 / 8
 

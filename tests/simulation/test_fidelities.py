@@ -11,9 +11,9 @@ from hocket.planning import cost
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.rows import rows_bucket
 from hocket.planning.search import neutral_profile
-from hocket.simulation import flow
-from hocket.simulation.conditions import Costs
-from hocket.simulation.networks import from_cluster
+from hocket.tools.simulation import flow
+from hocket.tools.simulation.conditions import Costs
+from hocket.tools.simulation.networks import from_cluster
 
 WORLD = 6
 RATES_BIT_PER_S = (1e9, 10e9, 25e9, 40e9, 100e9)

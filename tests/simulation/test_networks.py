@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import UsageError
-from hocket.simulation.networks import fat_tree, leaf_spine, star, torus
+from hocket.tools.simulation.networks import fat_tree, leaf_spine, star, torus
 
 NETWORKS = {
     "star": lambda: star(6, bit_per_s=1e9),

@@ -17,9 +17,9 @@ from hocket.artefacts.plan import AllReduce, Plan
 from hocket.cli.order import command
 from hocket.errors import UsageError
 from hocket.planning.buckets import buckets, plan_of
-from hocket.simulation import flow
-from hocket.simulation.networks import from_cluster
-from hocket.simulation.order import _at_once, solve_program
+from hocket.tools.simulation import flow
+from hocket.tools.simulation.networks import from_cluster
+from hocket.tools.simulation.order import _at_once, solve_program
 
 
 def cluster(racks: int, hosts: int, slots: int = 1) -> Cluster:

@@ -8,7 +8,7 @@ import pytest
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Plan
 from hocket.planning import search
-from hocket.simulation import fidelity, shortlist
+from hocket.tools.simulation import fidelity, shortlist
 from tests.planning.planner_inputs import alternating, model
 
 CLUSTER = Cluster(hosts=tuple(Host(name=f"h{at}", bandwidth_bit_per_s=1e9) for at in range(4)))

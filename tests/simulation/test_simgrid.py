@@ -10,7 +10,7 @@ import pytest
 
 from hocket import _native
 from hocket._native import Program
-from hocket.simulation import simgrid
+from hocket.tools.simulation import simgrid
 
 FLOWS = 12
 FREE = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, True)

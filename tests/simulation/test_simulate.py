@@ -15,10 +15,10 @@ from hocket.artefacts.promise import ROUNDED
 from hocket.cli.main import hocket
 from hocket.errors import SimulationError, UsageError
 from hocket.planning import search
-from hocket.report import numbers
-from hocket.simulation import fidelity, flow, shortlist, simgrid
-from hocket.simulation.conditions import Conditions, LinkChange
-from hocket.simulation.networks import from_cluster
+from hocket.tools.report import numbers
+from hocket.tools.simulation import fidelity, flow, shortlist, simgrid
+from hocket.tools.simulation.conditions import Conditions, LinkChange
+from hocket.tools.simulation.networks import from_cluster
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.schedule_check import findings
 from hocket.errors import UsageError
 from hocket.planning.buckets import buckets, plan_of
-from hocket.simulation import flow, record
-from hocket.simulation.conditions import Conditions, Costs
-from hocket.simulation.fidelity import predict
-from hocket.simulation.networks import from_cluster
+from hocket.tools.simulation import flow, record
+from hocket.tools.simulation.conditions import Conditions, Costs
+from hocket.tools.simulation.fidelity import predict
+from hocket.tools.simulation.networks import from_cluster
 
 LAYERS, WORLD = 8, 4
 FORWARD_S, BACKWARD_S = 0.1, 0.2
@@ -142,7 +142,7 @@ def test_turns_as_often_as_links_allow():
     assert iteration_s(1.3, scheduled([1], 1)) > 1.25 * (FORWARD_S + BACKWARD_S)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     coverage=st.floats(0.2, 2.5),
     lengths=st.lists(st.integers(1, 3), min_size=1, max_size=3),

@@ -10,8 +10,8 @@ from hocket import reference
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
 from hocket.reference.ops import STORED
-from hocket.training.arenas import arenas_of, arranged
-from hocket.training.buckets import of_plan
+from hocket.training.memory.arenas import arenas_of, arranged
+from hocket.training.memory.buckets import of_plan
 
 
 def assert_means(plan: Plan, gradients: Sequence[Gradient], seed: int) -> None:

@@ -12,7 +12,7 @@ RANK = f"""
 import json, os, subprocess
 import numpy as np
 from hocket.artefacts.plan import AllReduce
-from hocket.launch.rendezvous import join
+from hocket.job.rendezvous import join
 from hocket.planning.compile import all_reduce_program
 
 def sent():

@@ -6,7 +6,7 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import TestbedError, UsageError
-from hocket.launch.testbed import Testbed
+from hocket.tools.testbed import Testbed
 from tests.testbed.job import ranks
 
 

@@ -16,7 +16,7 @@ import pytest
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import ArtefactError, TestbedError
-from hocket.launch.testbed import Testbed, switch_program
+from hocket.tools.testbed import Testbed, switch_program
 from tests.testbed.streams import RECEIVE, SEND, assert_rates
 
 pytestmark = pytest.mark.timing
@@ -176,7 +176,7 @@ def test_nothing_is_left_when_the_owner_is_killed(number, started):
     script = (
         "import sys\n"
         "from hocket.artefacts.cluster import Cluster, Host\n"
-        "from hocket.launch.testbed import Testbed\n"
+        "from hocket.tools.testbed import Testbed\n"
         "hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9, latency_s=1e-3) for name in 'ab')\n"
         "with Testbed(Cluster(hosts=hosts)) as bed:\n"
         "    print(bed.command('a')[2], bed.carried().delivered, flush=True)\n"

@@ -12,7 +12,7 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import TestbedError, UsageError
-from hocket.launch.testbed import Testbed, example_cluster
+from hocket.tools.testbed import Testbed, example_cluster
 from tests.testbed.streams import RECEIVE, SEND, assert_rates
 
 pytestmark = pytest.mark.timing
@@ -107,7 +107,7 @@ def test_nothing_is_left_when_the_owner_is_killed(holders):
     """Namespaces and processes would pile up on the user's machine."""
     script = (
         "import subprocess, sys\n"
-        "from hocket.launch.testbed import Testbed, example_cluster\n"
+        "from hocket.tools.testbed import Testbed, example_cluster\n"
         "with Testbed(example_cluster('two-racks')) as bed:\n"
         "    print(bed.command('node0')[2], flush=True)\n"
         "    sys.stdin.read()\n"

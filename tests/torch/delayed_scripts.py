@@ -31,9 +31,9 @@ from hocket.planning.walk import rate_factor
 from hocket.policies.top_k import TopK
 from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
-from hocket.training import choice
-from hocket.training.buckets import assumed_backward, check_runs
-from hocket.training.gradients import gradients_of
+from hocket.training.assemble import choice
+from hocket.training.memory.buckets import assumed_backward, check_runs
+from hocket.training.memory.gradients import gradients_of
 from tests.training.delayed_reference import RATE, Turns, merges, train
 from torch import nn
 

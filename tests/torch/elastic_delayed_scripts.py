@@ -14,8 +14,8 @@ import torch
 from hocket.artefacts.plan import Begun, Due, Schedule, Turn
 from hocket.planning.walk import rate_factor
 from hocket.torch.distribute import distributed_of
-from hocket.training import turns
 from hocket.training.elastic.delayed import ElasticDelayedSession
+from hocket.training.memory import turns
 from tests.torch.delayed_scripts import plan_for, schedule_of
 from tests.torch.elastic_scripts import BATCH, MOMENTUM, RATE, WIDTH, Fate, die_inside, digest, made
 

@@ -27,7 +27,7 @@ from hocket.policy.control import Control
 from hocket.policy.handles import Buffer
 from hocket.policy.policy import Policy, Value
 from hocket.torch.distribute import distributed_of
-from hocket.training import states
+from hocket.training.checkpoint import states
 from hocket.training.elastic.session import ElasticSession
 from tests.torch.elastic_scripts import Fate, die_inside, digest, loss_of, made, values
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import hocket.torch as hk
 import torch
-from hocket.launch.membership import Membership
+from hocket.members.membership import Membership
 from hocket.torch.distribute import distributed_of
 from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.session import ElasticSession

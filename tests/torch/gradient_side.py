@@ -12,7 +12,7 @@ import torch
 from hocket.artefacts.plan import Owned, Owner, Schedule
 from hocket.planning.buckets import buckets, plan_of
 from hocket.torch.framework import Torch
-from hocket.training.gradients import gradients_of
+from hocket.training.memory.gradients import gradients_of
 from torch import nn
 
 

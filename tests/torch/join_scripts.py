@@ -21,15 +21,15 @@ from typing import Any, ClassVar
 import hocket.torch as hk
 import torch
 from hocket.artefacts.plan import Plan
-from hocket.launch.membership import Membership
-from hocket.launch.store import Store
+from hocket.job.store.store import Store
+from hocket.members.membership import Membership
 from hocket.policy.context import Context
 from hocket.policy.control import Control
 from hocket.policy.handles import Buffer
 from hocket.policy.policy import Policy, Value
 from hocket.torch.distribute import distributed_of
-from hocket.training import states
-from hocket.training.elastic import newcomers
+from hocket.training.assemble import newcomers
+from hocket.training.checkpoint import states
 from hocket.training.elastic.session import ElasticSession
 from tests.torch.elastic_scripts import digest
 

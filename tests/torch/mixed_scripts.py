@@ -14,8 +14,8 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Bucket, Part, Plan, Schedule, Traced
 from hocket.planning.buckets import plan_of
 from hocket.policy.policy import Policy
-from hocket.training import choice
-from hocket.training.buckets import assumed_backward
+from hocket.training.assemble import choice
+from hocket.training.memory.buckets import assumed_backward
 from tests.support.random_plans import random_plan
 from torch import nn
 

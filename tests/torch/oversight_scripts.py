@@ -9,7 +9,7 @@ import msgspec
 import hocket.torch as hk
 import torch
 from hocket.torch.distribute import distributed_of
-from hocket.training.delayed import DelayedSession
+from hocket.training.step.delayed import DelayedSession
 from tests.torch.delayed_scripts import here, plan_for, schedule_of
 from torch import nn
 

@@ -11,8 +11,8 @@ import hocket.torch as hk
 import torch
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce
-from hocket.launch.testbed import wiring
 from hocket.planning.buckets import buckets, plan_of
+from hocket.tools.testbed import wiring
 from torch import nn
 
 SIDE = 512

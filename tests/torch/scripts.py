@@ -199,7 +199,7 @@ def hold_the_gil():
     """Holds the GIL in C for half a second from the launch on; when did the all-reduce end?"""
     from hocket import _native
     from hocket.artefacts.plan import AllReduce
-    from hocket.launch.rendezvous import join
+    from hocket.job.rendezvous import join
     from hocket.planning.compile import all_reduce_program
 
     with join() as job:

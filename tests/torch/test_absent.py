@@ -14,10 +14,10 @@ from random import Random
 
 import pytest
 
-from hocket.launch import replacements
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import Outcome, launch
 from hocket.settings import Settings
+from hocket.start import replacements
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import Outcome, launch
 from tests.support import warm
 
 pytest.importorskip("torch")

@@ -10,12 +10,12 @@ import pytest
 
 import torch
 from benches.autopilot.jobs import changing
-from hocket.analysis.searches import searches
 from hocket.artefacts import experience, trace
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
+from hocket.tools.analysis.searches import searches
 from tests.support import warm
 from tests.torch.autopilot_rank import COMPARED
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.launch.testbed import Testbed
 from hocket.settings import Settings
+from hocket.tools.testbed import Testbed
 
 pytest.importorskip("torch")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 from tests.support import warm
 
 SCRIPT = Path(__file__).with_name("hazard_rank.py")

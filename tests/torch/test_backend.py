@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.launch import address as addresses
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
-from hocket.launch.testbed import Testbed
+from hocket.job.store import address as addresses
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
+from hocket.tools.testbed import Testbed
 from tests.support import warm
 
 RANK = Path(__file__).parent / "backend_rank.py"

@@ -12,14 +12,14 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.promise import EXACT, ROUNDED
 from hocket.artefacts.trace import read
 from hocket.errors import UsageError
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.parameter_server.plan import served_plan
 from hocket.planning import search
 from hocket.planning.default import by_cluster
 from hocket.policies import TopK
 from hocket.settings import Settings
-from hocket.training.choice import check_promise
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
+from hocket.training.assemble.choice import check_promise
 from tests.support import ranks, warm
 
 GRADIENTS = [Gradient("w", (1_000_000,), "f32")]

@@ -16,8 +16,8 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import TestbedError
-from hocket.launch.testbed import Testbed
 from hocket.settings import Settings
+from hocket.tools.testbed import Testbed
 
 pytest.importorskip("torch")
 

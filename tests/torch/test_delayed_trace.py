@@ -9,9 +9,9 @@ import pytest
 
 from hocket.artefacts import trace
 from hocket.artefacts.trace import Kind
-from hocket.formats.launches import iterations, numbers
-from hocket.report import build
-from hocket.report import numbers as report_numbers
+from hocket.tools.formats.launches import iterations, numbers
+from hocket.tools.report import build
+from hocket.tools.report import numbers as report_numbers
 from tests.support import ranks
 from tests.torch.test_delayed import AT_ONCE
 

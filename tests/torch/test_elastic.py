@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from hocket.artefacts.trace import read
-from hocket.launch.processes import SIGNALLED, ProcessSpec
-from hocket.launch.run import Outcome, launch
 from hocket.settings import Settings
+from hocket.start.processes import SIGNALLED, ProcessSpec
+from hocket.start.run import Outcome, launch
 from tests.support import warm
 
 torch = pytest.importorskip("torch")

@@ -11,11 +11,11 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.cli.run import HELP
 from hocket.errors import UsageError
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
-from hocket.training.buckets import check_runs
-from hocket.training.helpers import helps, number, shared
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
+from hocket.training.memory.buckets import check_runs
+from hocket.training.memory.helpers import helps, number, shared
 from tests.support import ranks, warm
 from tests.torch.helper_scripts import HELPERS, WORKERS, alone, network, plan
 

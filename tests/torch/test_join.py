@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from hocket.launch.processes import SIGNALLED
 from hocket.settings import Settings
+from hocket.start.processes import SIGNALLED
 from tests.launch.processes import clean_environment
 from tests.support import warm
 
@@ -229,7 +229,7 @@ def least_used(notes: list[dict[str, Any]]) -> dict[str, int]:
 def test_a_launcher_that_is_told_to_end_ends_all_its_ranks(tmp_path: Path) -> None:
     """Broken: ranks would take the launcher's SIGTERM for a notice that each of them alone is to leave, and all stay."""
     patient = (
-        "import sys; sys.executable = sys.argv.pop(1); from hocket.launch import run; run.INTERRUPT_S = 1e6; "
+        "import sys; sys.executable = sys.argv.pop(1); from hocket.start import run; run.INTERRUPT_S = 1e6; "
         "from hocket.cli.main import main; main()"
     )
     ranks = [str(SCRIPT), str(tmp_path), "founder", ""]

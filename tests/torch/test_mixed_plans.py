@@ -10,7 +10,7 @@ from hocket.artefacts.plan import AllReduce, Part, Plan, Traced
 from hocket.errors import UsageError
 from hocket.planning.buckets import plan_of
 from hocket.policies import LocalSGD, TopK
-from hocket.training.scopes import scopes_of
+from hocket.training.memory.scopes import scopes_of
 from tests.planning.test_plan_check import bucket
 from tests.support import ranks
 

@@ -6,15 +6,15 @@ from itertools import pairwise
 
 import pytest
 
-from hocket.analysis.analyse import analyse
 from hocket.artefacts import trace as artefact
-from hocket.formats import catalogue, dlc
-from hocket.formats.launches import launch_times
-from hocket.replay.run import traffic_of
-from hocket.replay.simulated import predict
-from hocket.replay.workers import with_workers
 from hocket.settings import Settings
-from hocket.simulation.networks import star
+from hocket.tools.analysis.analyse import analyse
+from hocket.tools.formats import catalogue, dlc
+from hocket.tools.formats.launches import launch_times
+from hocket.tools.replay.run import traffic_of
+from hocket.tools.replay.simulated import predict
+from hocket.tools.replay.workers import with_workers
+from hocket.tools.simulation.networks import star
 from tests.support import ranks
 from tests.torch.server_scripts import STEPS
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hocket.artefacts import trace as artefact
-from hocket.formats import catalogue, dlc
 from hocket.settings import Settings
+from hocket.tools.formats import catalogue, dlc
 from tests.support import ranks, warm
 from tests.torch import server_scripts
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.launch import replacements
 from hocket.settings import Settings
+from hocket.start import replacements
 
 pytest.importorskip("torch")
 

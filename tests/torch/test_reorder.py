@@ -9,9 +9,9 @@ import pytest
 from hocket.artefacts import trace
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import UsageError
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
 from tests.support import warm
 
 HOSTS = 4

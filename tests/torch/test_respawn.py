@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.launch import replacements
+from hocket.start import replacements
 
 pytest.importorskip("torch")
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from hocket.errors import RendezvousError, UsageError
-from hocket.launch import resume as resuming
-from hocket.launch.resume import resume
-from hocket.launch.running import RunningJob, chosen, running
+from hocket.start import resume as resuming
+from hocket.start.resume import resume
+from hocket.start.running import RunningJob, chosen, running
 from tests.launch.processes import clean_environment
 from tests.support import warm
 

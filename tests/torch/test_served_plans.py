@@ -11,19 +11,19 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from hocket.analysis.analyse import analyse
 from hocket.artefacts import files
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Served
 from hocket.artefacts.plan_check import findings
 from hocket.errors import ArtefactError, UsageError
-from hocket.formats import catalogue
 from hocket.parameter_server.choice import ParameterServer
 from hocket.planning.buckets import plan_of
 from hocket.policies import TopK
 from hocket.settings import Settings
-from hocket.training.buckets import check_runs
-from hocket.training.roles import plan_with
+from hocket.tools.analysis.analyse import analyse
+from hocket.tools.formats import catalogue
+from hocket.training.memory.buckets import check_runs
+from hocket.training.servers.roles import plan_with
 from tests.support import ranks, warm
 from tests.torch.served_scripts import WORKERS
 

@@ -9,15 +9,15 @@ import pytest
 
 import hocket.torch as hk
 import torch
-from hocket.analysis.analyse import analyse
 from hocket.artefacts.trace import HEADER, RECORD_BYTES, Kind, read, records_file
 from hocket.errors import UsageError
-from hocket.formats import catalogue
-from hocket.launch.alike import shared
-from hocket.launch.running import RunningJob
-from hocket.replay.schedule import schedule
-from hocket.report.material import load
+from hocket.job.alike import shared
 from hocket.settings import Settings
+from hocket.start.running import RunningJob
+from hocket.tools.analysis.analyse import analyse
+from hocket.tools.formats import catalogue
+from hocket.tools.replay.schedule import schedule
+from hocket.tools.report.material import load
 from tests.support import ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -22,12 +22,12 @@ import msgspec
 
 import torch
 from benches.elastic.launcher import Wanted
-from hocket.launch import address as addresses
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import Outcome, launch
-from hocket.launch.running import RunningJob, chosen
-from hocket.launch.testbed import Testbed
+from hocket.job.store import address as addresses
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import Outcome, launch
+from hocket.start.running import RunningJob, chosen
+from hocket.tools.testbed import Testbed
 from tests.launch.processes import clean_environment
 from tests.support import warm
 from tests.torch import join_scripts as scripts

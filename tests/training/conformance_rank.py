@@ -12,11 +12,11 @@ from hocket.errors import PeerError
 from hocket.planning.buckets import buckets, plan_of
 from hocket.policies import LocalSGD, PartialF16, Priority
 from hocket.settings import Settings
-from hocket.training import buckets as bucket_memory
-from hocket.training.companion import Alone
-from hocket.training.gradients import gradients_of
+from hocket.training.assemble.start import prepare, session_of
+from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.gradients import gradients_of
 from hocket.training.process import joined
-from hocket.training.start import prepare, session_of
+from hocket.training.step.companion import Alone
 from tests.training import network
 from tests.training.adapters import ADAPTERS
 

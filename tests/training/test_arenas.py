@@ -8,7 +8,7 @@ import pytest
 
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Part
-from hocket.training.arenas import arenas_of, arranged
+from hocket.training.memory.arenas import arenas_of, arranged
 from tests.support.random_plans import random_plan
 
 GRADIENTS = {f"p{at}": Gradient(f"p{at}", (size,), "f32") for at, size in enumerate([1, 7, 40, 3, 12, 0])}

@@ -1,6 +1,6 @@
 """Who is told of which change of a job's ranks."""
 
-from hocket.training.changes import Change, Changes, Worker
+from hocket.training.loop.changes import Change, Changes, Worker
 
 ONE, TWO, THREE = (Worker(member=each, rank=each, host="a") for each in range(3))
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hocket.launch.rendezvous import join
+from hocket.job.rendezvous import join
 from hocket.settings import Settings
-from hocket.training.buckets import LoadedBucket
-from hocket.training.gradients import gradients_of
+from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.gradients import gradients_of
 from tests.support import ranks
 from tests.training import network
 from tests.training.adapters import ADAPTERS

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hocket.artefacts.plan import Begun, Due, Ready, Schedule, Turn
 from hocket.artefacts.schedule_check import findings
 from hocket.errors import UsageError
-from hocket.training.turns import Saved, Turns, table
+from hocket.training.memory.turns import Saved, Turns, table
 
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "300"))
 RANKS, ARENAS = 2, 2
@@ -275,7 +275,7 @@ class Training:
         self.turns = restored
 
 
-@settings(max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=CASES, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.lists(schedules(), min_size=2, max_size=2), st.lists(EVENTS, max_size=16))
 def test_every_gradient_is_applied_once(planned, events):
     """Broken: a gradient would be lost, applied twice or before it was sent, or a checkpoint would change what follows."""
@@ -291,7 +291,7 @@ def test_every_gradient_is_applied_once(planned, events):
     assert training.counted + training.turns[0].made == training.iterations
 
 
-@settings(max_examples=min(CASES, 1000), deadline=None)
+@settings(max_examples=min(CASES, 1000))
 @given(schedules(), st.integers(0, 9))
 def test_saved_turns_that_cannot_be_are_refused(planned, iterations):
     """Broken: a checkpoint of another plan would be taken for this one's, and gradients of other iterations applied."""

@@ -10,7 +10,7 @@ from hocket.artefacts.plan import Gathered
 from hocket.errors import PeerError
 from hocket.planning.buckets import plan_of
 from hocket.planning.rows import rows_bucket, sent
-from hocket.training.gathered import Rows, compile_rows
+from hocket.training.memory.gathered import Rows, compile_rows
 from tests.support.engines import TIMEOUT_S, Job
 
 WORLD, TABLE, ROW, BOUND = 3, 30, 5, 6

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hocket.artefacts.learning import Learning
-from hocket.training.gauge import LOSSES_MAX, Gauge, Norms, Report, learning_of
+from hocket.training.guard.gauge import LOSSES_MAX, Gauge, Norms, Report, learning_of
 
 OPTIMIZER = Learning(optimizer="SGD", rate=0.1, momentum=0.9)
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce
 from hocket.errors import ProgramError
-from hocket.launch.cache import DIGEST_BYTES, Cache
+from hocket.job.known.cache import DIGEST_BYTES, Cache
 from hocket.planning import compile as compiling
 from hocket.planning.buckets import buckets, plan_of
 from hocket.settings import Settings
-from hocket.training import buckets as bucket_memory
-from hocket.training import host_programs
+from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory import host_programs
 
 HOSTS = ("a", "a", "b", "b", "b")
 GRADIENTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hocket.errors import UsageError
-from hocket.training.learning_rate import Scale
+from hocket.training.loop.learning_rate import Scale
 
 
 def test_rules() -> None:

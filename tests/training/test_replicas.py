@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from hocket.training.replicas import (
+from hocket.training.memory.replicas import (
     ALLOWANCE_NS,
     PART_BYTES,
     PIECES_MAX,

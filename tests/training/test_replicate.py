@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hocket.settings import Settings
+from hocket.training.checkpoint.replicate import BLOCK_BYTES, WINDOW_BYTES, WORD_BYTES, digest, replicate
 from hocket.training.process import joined
-from hocket.training.replicate import BLOCK_BYTES, WINDOW_BYTES, WORD_BYTES, digest, replicate
 from tests.support import ranks
 
 HERE = "tests.training.test_replicate"

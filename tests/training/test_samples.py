@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import UsageError
-from hocket.training.samples import Place, Samples
+from hocket.training.loop.samples import Place, Samples
 
 
 class Rank:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import UsageError
-from hocket.training.sentinel import SETTLING, Sentinel, Watch
+from hocket.training.guard.sentinel import SETTLING, Sentinel, Watch
 
 
 def losses(random, count, *, begin=2.3, floor=0.3, fall=0.99, noise=0.1):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hocket.artefacts.plan import Begun, Due, Ready, Schedule, Turn
 from hocket.artefacts.schedule_check import SLOTS_MAX, findings
-from hocket.training import turns as module
-from hocket.training.turns import Turns, table
+from hocket.training.memory import turns as module
+from hocket.training.memory.turns import Turns, table
 
 ITERATIONS = 12
 
@@ -76,7 +76,7 @@ class Memory:
         assert all(not any(slots.values()) for slots in self.slots)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     schedules(), st.lists(st.sampled_from(["backward", "backward", "backward", "hold", "flush"]), max_size=24)
 )
@@ -99,7 +99,7 @@ def test_every_iteration_is_applied_once_in_order(schedule, events):
     assert memory.turns.applied == memory.iteration
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(schedules())
 def test_turns_are_applied_when_the_schedule_says(schedule):
     """Ranks would wait for what has not left, or apply gradients later than promised."""
@@ -143,7 +143,7 @@ def test_a_parameter_is_dropped_only_where_no_iteration_made_its_gradient():
     assert due.unmade == {"b"}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(schedules())
 def test_the_table_has_every_launch_once(schedule):
     """Buckets would not leave, or twice."""
@@ -168,7 +168,7 @@ def test_no_turns_is_one_in_each_iteration():
         table(Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=0)),),)), 2)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     schedules(),
     st.lists(st.sampled_from(["backward", "backward", "hold", "flush"]), max_size=16),

@@ -13,12 +13,12 @@ import numpy as np
 from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
-from hocket.training.buckets import LoadedBucket
-from hocket.training.first_gradients import ZERO
-from hocket.training.framework import Hints, Hooks, Remote, StateBytes
-from hocket.training.gradients import Parameter as Described
-from hocket.training.replicas import Piece
-from hocket.training.shards import Range, Shard, State
+from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.framework import Hints, Hooks, Remote, StateBytes
+from hocket.training.memory.gradients import Parameter as Described
+from hocket.training.memory.replicas import Piece
+from hocket.training.memory.shards import Range, Shard, State
+from hocket.training.step.first_gradients import ZERO
 from tests.training.tape import Parameter
 
 DTYPES = {"f64": np.float64, "f32": np.float32, "f16": np.float16}

@@ -1,6 +1,6 @@
 //! Parses lines of `SketchDLC`'s trace format into columns and broken rules. No I/O, no clock.
 //!
-//! This is the inner loop of `hocket.formats.dlc`, which handles files, headers and Arrow. Budget: each byte is read
+//! This is the inner loop of `hocket.tools.formats.dlc`, which handles files, headers and Arrow. Budget: each byte is read
 //! twice (for the end of its line, and for its field); only the growth of columns allocates.
 #![forbid(unsafe_code)]
 

@@ -300,7 +300,7 @@ impl Program {
     /// An SVG of the dataflow graph, written to `path`.
     #[pyo3(signature = (path = None))]
     fn show<'py>(slf: &Bound<'py, Self>, path: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("hocket.formats.svg")?.call_method1("show", (slf, path))
+        slf.py().import("hocket.tools.formats.svg")?.call_method1("show", (slf, path))
     }
 
     /// By op: its fields by name, `op` is its kind; slices are (buffer, start, stop).

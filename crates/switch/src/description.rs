@@ -8,7 +8,7 @@
 //! way 0.001 0 0.01 4,7,1  latency and mean jitter in seconds, share lost, links crossed (`-`: none)
 //! ```
 //!
-//! Links and ways are numbered in the order of their lines. `python/hocket/launch/testbed/switched.py` writes this form.
+//! Links and ways are numbered in the order of their lines. `python/hocket/tools/testbed/switched.py` writes this form.
 
 use crate::network::{Network, WayRule};
 use std::str::FromStr;

@@ -1,6 +1,6 @@
 //! `hocket-switch`: carries frames between the TAP devices of an emulated cluster until its control pipe ends.
 //!
-//! `hocket.launch.testbed.switch` opens the devices, which requires namespaces and `ioctl`s, and then becomes this
+//! `hocket.tools.testbed.switch` opens the devices, which requires namespaces and `ioctl`s, and then becomes this
 //! program. It leaves descriptors in the Unix socket that is standard input: of the description (a file, see
 //! [`parse`]), of the control pipe, and of a device per host. The program prints `ready`, then a line of counters for
 //! each byte from the control pipe. It exits with 1 and a message on standard error when it cannot continue.

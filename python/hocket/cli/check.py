@@ -15,7 +15,6 @@ import msgspec
 from rich.table import Table
 
 from hocket import extras
-from hocket.analysis.paired import SEEDS_MAX, Compared, compared, settled
 from hocket.artefacts import files, trace
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.artefacts.profile import Profile
@@ -29,12 +28,13 @@ from hocket.cli.shared.options import (
 )
 from hocket.cli.shared.output import publish
 from hocket.errors import Error, UsageError
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
-from hocket.launch.script import argv_of
 from hocket.planning import admission, delays
 from hocket.planning.default import by_hosts, default_plan
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
+from hocket.start.script import argv_of
+from hocket.tools.analysis.paired import SEEDS_MAX, Compared, compared, settled
 
 DEFAULT = Promise("delayed", delay=1)
 

@@ -22,14 +22,14 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.shared.options import cluster_option, dir_option, json_option, made
 from hocket.cli.shared.output import json_text
-from hocket.demo.catalogue import LEADS, MODELS, STRATEGIES, WARM_UP_STEPS
-from hocket.demo.compare import Compared, Wanted, clear, compare, describe
-from hocket.demo.comparison import Comparison, Strategy, speedup
-from hocket.demo.emulation import Emulation, open_emulation
-from hocket.demo.screen import Screen
 from hocket.errors import UsageError
-from hocket.launch.testbed import example_cluster
-from hocket.report import build, quantity
+from hocket.tools.demo.catalogue import LEADS, MODELS, STRATEGIES, WARM_UP_STEPS
+from hocket.tools.demo.compare import Compared, Wanted, clear, compare, describe
+from hocket.tools.demo.comparison import Comparison, Strategy, speedup
+from hocket.tools.demo.emulation import Emulation, open_emulation
+from hocket.tools.demo.screen import Screen
+from hocket.tools.report import build, quantity
+from hocket.tools.testbed import example_cluster
 
 CLUSTER = "two-racks"
 REPORT, NUMBERS = "report.html", "demo.json"

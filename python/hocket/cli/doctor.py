@@ -13,10 +13,10 @@ from rich.table import Table
 from hocket import __version__
 from hocket.cli.shared.options import json_option
 from hocket.cli.shared.output import publish
-from hocket.doctor import knowledge, limits, machine, network, packages, settings, testbed
-from hocket.doctor.finding import Finding
-from hocket.doctor.knowledge import Known
-from hocket.doctor.settings import InForce
+from hocket.tools.doctor import knowledge, limits, machine, network, packages, settings, testbed
+from hocket.tools.doctor.finding import Finding
+from hocket.tools.doctor.knowledge import Known
+from hocket.tools.doctor.settings import InForce
 
 SECTIONS = (machine, limits, network, packages, testbed)
 

@@ -10,8 +10,8 @@ import click
 
 from hocket.cli.shared.options import python_option
 from hocket.errors import UsageError
-from hocket.launch import running
-from hocket.launch.script import argv_of
+from hocket.start import running
+from hocket.start.script import argv_of
 
 
 @click.command("join", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hocket.cli.shared.values import SECONDS
-from hocket.launch import operator, running
+from hocket.start import operator, running
 
 
 @click.command("leave")

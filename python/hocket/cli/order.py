@@ -29,7 +29,6 @@ from hocket.cli.shared.options import (
 )
 from hocket.cli.shared.output import bars, publish, save
 from hocket.cli.shared.values import COUNTS, PATIENCE, SIZES, Real
-from hocket.launch import hosts as hosts_file
 from hocket.measure.inferred import with_trunks
 from hocket.planning.ordering import execute, matrix, topology
 from hocket.planning.ordering.cluster import of_cluster
@@ -38,7 +37,8 @@ from hocket.planning.ordering.handover.layout import layout_of
 from hocket.planning.ordering.matrix import Matrix
 from hocket.planning.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, solve, solve_sizes
 from hocket.planning.ordering.solve import Progress as Told
-from hocket.simulation.order import solve_program
+from hocket.start import hosts as hosts_file
+from hocket.tools.simulation.order import solve_program
 
 HOSTS_SHOWN_MAX = 32
 

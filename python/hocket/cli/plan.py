@@ -39,7 +39,7 @@ from hocket.planning.search import Option
 from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
 from hocket.settings import Guard, Settings
-from hocket.simulation import shortlist
+from hocket.tools.simulation import shortlist
 
 
 @click.command("plan")

@@ -17,9 +17,6 @@ from hocket.cli.shared.options import json_option, output_option, remote_options
 from hocket.cli.shared.output import bars, publish, rate_text
 from hocket.cli.shared.values import RATE, SECONDS
 from hocket.errors import UsageError
-from hocket.launch import hosts as hosts_file
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.remote import processes_over, reachable, store_for
 from hocket.measure import fping
 from hocket.measure.certainty import within
 from hocket.measure.hosts import AGENT, probe_hosts
@@ -28,6 +25,9 @@ from hocket.measure.options import LIMIT_BIT_PER_S, PAIR_S, ProbeOptions, Rates
 from hocket.measure.rounds import rounds_of
 from hocket.measure.saved import Saved, beside
 from hocket.measure.steps import Progress as Told
+from hocket.start import hosts as hosts_file
+from hocket.start.processes import ProcessSpec
+from hocket.start.remote import processes_over, reachable, store_for
 
 HOSTS_SHOWN_MAX = 16
 """Larger matrices do not fit a terminal; the file has them."""

@@ -16,14 +16,14 @@ from hocket.cli.shared.options import json_option, output_option, remote_options
 from hocket.cli.shared.output import publish
 from hocket.cli.shared.refuse import refuse
 from hocket.errors import Error, UsageError
-from hocket.formats import kineto_buckets
-from hocket.formats.kineto_buckets import Profiled
-from hocket.launch import hosts as hosts_file
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.remote import processes_over, store_for
-from hocket.launch.run import launch
-from hocket.launch.script import argv_of
 from hocket.settings import Settings
+from hocket.start import hosts as hosts_file
+from hocket.start.processes import ProcessSpec
+from hocket.start.remote import processes_over, store_for
+from hocket.start.run import launch
+from hocket.start.script import argv_of
+from hocket.tools.formats import kineto_buckets
+from hocket.tools.formats.kineto_buckets import Profiled
 
 GRADIENTS_SHOWN = 10
 

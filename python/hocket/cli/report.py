@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from hocket import report
 from hocket.cli.shared.options import json_option, output_option
 from hocket.cli.shared.output import json_text
+from hocket.tools import report
 
 
 @click.command(name="report")

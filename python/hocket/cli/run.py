@@ -31,18 +31,18 @@ from hocket.cli.shared.options import (
 )
 from hocket.cli.shared.values import MEMBERS, PATIENCE, SECONDS
 from hocket.errors import UsageError
-from hocket.launch import hosts as hosts_file
-from hocket.launch.processes import SIGNALLED, ProcessSpec
-from hocket.launch.remote import processes_over, store_for
-from hocket.launch.resume import resume
-from hocket.launch.run import Outcome, launch
-from hocket.launch.script import argv_of
 from hocket.parameter_server.choice import ParameterServer
 from hocket.policies import load
 from hocket.settings import OnRefusal, Settings, seconds_of
+from hocket.start import hosts as hosts_file
+from hocket.start.processes import SIGNALLED, ProcessSpec
+from hocket.start.remote import processes_over, store_for
+from hocket.start.resume import resume
+from hocket.start.run import Outcome, launch
+from hocket.start.script import argv_of
 from hocket.training.elastic.refusals import check_asked
 
-HELP = ("-m", "hocket.training.helper_rank")
+HELP = ("-m", "hocket.training.servers.helper_rank")
 """The program of a helper, in place of the script."""
 
 RESPAWN_MAX = 10_000

@@ -29,8 +29,8 @@ from hocket.cli.shared.values import NAMES, RATES, Real
 from hocket.errors import UsageError
 
 if TYPE_CHECKING:
-    from hocket.simulation.conditions import Conditions
-    from hocket.simulation.fidelity import Fidelity
+    from hocket.tools.simulation.conditions import Conditions
+    from hocket.tools.simulation.fidelity import Fidelity
 
 STRATEGIES = ("ring", "two-level", "two-level-f16")
 
@@ -180,7 +180,7 @@ def command(
     Example: hocket simulate --cluster cluster.toml --profile profile.json -n 4,16 --bandwidth 100Mbit,1Gbit --svg steps.svg
     Example: hocket simulate worker0.txt worker1.txt server0.txt --cluster cluster.toml -n 8
     """
-    from hocket.simulation.conditions import Conditions, LinkChange  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.tools.simulation.conditions import Conditions, LinkChange  # noqa: PLC0415  # loads what only this verb needs
 
     cluster = files.read(cluster_path, Cluster)
     changes = tuple(LinkChange(link=link, at_s=at_s) for link, at_s in failures)
@@ -260,7 +260,7 @@ def command(
 
 def _ideal(fidelity: Fidelity, conditions: Conditions, *, shaped: bool, given: Mapping[str, object]) -> None:
     """Raise UsageError when a fidelity other than flow gets conditions that only the flow engine has."""
-    from hocket.simulation.conditions import IDEAL  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.tools.simulation.conditions import IDEAL  # noqa: PLC0415  # loads what only this verb needs
 
     disturbed = msgspec.structs.replace(conditions, seed=0) != IDEAL or shaped
     if fidelity != "flow" and (

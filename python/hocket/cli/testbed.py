@@ -17,7 +17,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.cli.shared.options import json_option
 from hocket.cli.shared.output import publish
 from hocket.errors import TestbedError, UsageError
-from hocket.launch.testbed import Testbed, example_cluster, keeper
+from hocket.tools.testbed import Testbed, example_cluster, keeper
 
 CLUSTER = click.argument("cluster")
 START_TIMEOUT_S = 15.0

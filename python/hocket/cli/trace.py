@@ -18,10 +18,10 @@ from hocket.artefacts.trace import Kind, Trace, kind_name
 from hocket.cli.shared.options import cluster_option, json_option
 from hocket.cli.shared.output import publish
 from hocket.errors import UsageError
-from hocket.formats import catalogue
+from hocket.tools.formats import catalogue
 
 if TYPE_CHECKING:
-    from hocket.analysis.analyse import Analysis
+    from hocket.tools.analysis.analyse import Analysis
 
 
 class KindTotal(Struct, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ def analyse(*, files: tuple[Path, ...], as_json: bool, strict: bool) -> None:
 
     Example: hocket trace analyse worker0.txt worker1.txt server0.txt --json > analysis.json
     """
-    from hocket.analysis.tables import tables  # noqa: PLC0415  # loads only when the verb runs
+    from hocket.tools.analysis.tables import tables  # noqa: PLC0415  # loads only when the verb runs
 
     found = _analyse(files, strict=strict)
     for note in found.notes:
@@ -136,8 +136,8 @@ def replay(*, files: tuple[Path, ...], cluster_path: Path | None, repeat: int, a
 
     Example: hocket trace replay run1 --repeat 3
     """
-    from hocket.replay.run import replay as run  # noqa: PLC0415  # loads only when the verb runs
-    from hocket.replay.run import replay_traffic, traffic_of  # noqa: PLC0415
+    from hocket.tools.replay.run import replay as run  # noqa: PLC0415  # loads only when the verb runs
+    from hocket.tools.replay.run import replay_traffic, traffic_of  # noqa: PLC0415
 
     cluster = None if cluster_path is None else read_file(cluster_path, Cluster)
     with Console(stderr=True).status("replaying"):
@@ -169,8 +169,8 @@ def diff(*, first: Path, second: Path, as_json: bool) -> None:
 
     Example: hocket trace diff before.txt after.txt
     """
-    from hocket.analysis.diff import diff as compare  # noqa: PLC0415  # loads only when the verb runs
-    from hocket.analysis.tables import diff_table  # noqa: PLC0415
+    from hocket.tools.analysis.diff import diff as compare  # noqa: PLC0415  # loads only when the verb runs
+    from hocket.tools.analysis.tables import diff_table  # noqa: PLC0415
 
     found = compare(_analyse((first,), strict=False), _analyse((second,), strict=False))
     names = {field.replace("_", " "): getattr(found, field) for field in found.__struct_fields__[1:]}
@@ -179,7 +179,7 @@ def diff(*, first: Path, second: Path, as_json: bool) -> None:
 
 
 def _analyse(files: tuple[Path, ...], *, strict: bool) -> Analysis:
-    from hocket.analysis.analyse import analyse as ask  # noqa: PLC0415  # loads only when the verb runs
+    from hocket.tools.analysis.analyse import analyse as ask  # noqa: PLC0415  # loads only when the verb runs
 
     with Console(stderr=True).status("reading") as status:
         return ask(files, strict=strict, progress=lambda count: status.update(f"{count:,} records read"))

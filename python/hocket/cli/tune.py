@@ -26,13 +26,13 @@ from hocket.cli.shared.options import (
 from hocket.cli.shared.output import bars, publish
 from hocket.cli.shared.values import SIZES
 from hocket.errors import UsageError
-from hocket.launch import address as addresses
-from hocket.launch import hosts as hosts_file
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.remote import processes_over, store_for
+from hocket.job.store import address as addresses
 from hocket.measure.regret import Regret, regrets
 from hocket.measure.tune import AGENT, COLLECTIVES, SIZES_BYTES, Wanted, empty, tune
-from hocket.report import quantity
+from hocket.start import hosts as hosts_file
+from hocket.start.processes import ProcessSpec
+from hocket.start.remote import processes_over, store_for
+from hocket.tools.report import quantity
 
 BY = {
     "engine": "",
@@ -170,7 +170,7 @@ def _real(
 
 @contextlib.contextmanager
 def _emulated(cluster: Cluster, world: int | None) -> Iterator[_Ranks]:
-    from hocket.demo.emulation import open_emulation, ranks  # noqa: PLC0415  # loads what only --emulate needs
+    from hocket.tools.demo.emulation import open_emulation, ranks  # noqa: PLC0415  # loads what only --emulate needs
 
     names = [host.name for host in cluster.hosts for _ in range(host.slots)][:world]
     if world is not None and len(names) < world:

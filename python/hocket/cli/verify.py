@@ -23,8 +23,8 @@ from hocket.cli.shared.refuse import refuse
 from hocket.cli.shared.subjects import CHAKRA, MSCCL, Subject, of_foreign, of_plan, of_policy, topology_of
 from hocket.cli.shared.values import RATE
 from hocket.errors import UsageError
-from hocket.formats.svg import svg
 from hocket.policy.topology import Topology
+from hocket.tools.formats.svg import svg
 
 WORLD, CHUNK_ELEMENTS = 8, 1024
 

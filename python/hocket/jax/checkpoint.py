@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from hocket.jax.distribute import distributed
-from hocket.training.saved import plain, read_back
+from hocket.training.checkpoint.saved import plain, read_back
 
 
 def state_dict() -> dict[str, Any]:

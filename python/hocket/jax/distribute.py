@@ -12,7 +12,7 @@ from hocket.errors import UsageError
 from hocket.jax.leaves import Leaves
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
-from hocket.training.compiled_job import CompiledJob, Distributed
+from hocket.training.assemble.compiled_job import CompiledJob, Distributed
 
 Parameters = TypeVar("Parameters")
 Found = Distributed[Leaves]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hocket.errors import UsageError
-from hocket.training.compiled_model import DTYPES, CompiledModel
-from hocket.training.gradients import Parameter
+from hocket.training.memory.compiled_model import DTYPES, CompiledModel
+from hocket.training.memory.gradients import Parameter
 
 
 class Leaves(CompiledModel):

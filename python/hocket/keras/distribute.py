@@ -11,7 +11,7 @@ import keras
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
 

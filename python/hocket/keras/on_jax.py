@@ -10,8 +10,8 @@ from hocket.errors import UsageError
 from hocket.jax.distribute import distributed, train
 from hocket.jax.leaves import Leaves
 from hocket.jax.means import gradients, mean
-from hocket.launch.rendezvous import Job
-from hocket.training.compiled_model import unlike
+from hocket.job.rendezvous import Job
+from hocket.training.memory.compiled_model import unlike
 
 
 def distribute(model: Any, **options: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import hocket.tensorflow as adapted
 from hocket.errors import UsageError
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.tensorflow.distribute import check_runtime, distributed, train
 from hocket.tensorflow.means import mean_of
 from hocket.tensorflow.variables import Variables

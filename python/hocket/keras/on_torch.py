@@ -11,11 +11,11 @@ import torch
 from hocket.artefacts.plan import Owned, Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.torch.distribute import distributed_of
-from hocket.training.choice import policy_of, promise_asked
+from hocket.training.assemble.choice import policy_of, promise_asked
 from hocket.training.elastic.refusals import refusal
 
 

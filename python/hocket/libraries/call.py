@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 
 DTYPES = {
     "f64": np.float64,

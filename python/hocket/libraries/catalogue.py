@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hocket.errors import UsageError
-from hocket.launch.rendezvous import Job
-from hocket.launch.secrecy import refuse_clear
+from hocket.job.rendezvous import Job
+from hocket.job.secrecy import refuse_clear
 from hocket.libraries.call import Library, place
 from hocket.policy.libraries import KNOWN
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hocket import extras
 from hocket.errors import PeerError, UsageError
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.libraries.call import Call, Elements, parts, place
 from hocket.libraries.presence import ANNOUNCE_S, Presence
 

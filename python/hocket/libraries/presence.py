@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from hocket.errors import PeerError, RendezvousError
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.libraries.call import Call, place
 
 ANNOUNCE_S = 1.0

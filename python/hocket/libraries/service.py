@@ -14,7 +14,7 @@ import numpy as np
 
 from hocket import _native
 from hocket.errors import Error
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.libraries.call import DTYPES, Call, Elements, Library
 from hocket.libraries.catalogue import open_library
 

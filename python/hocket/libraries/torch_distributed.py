@@ -18,8 +18,8 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 import torch
 from hocket.errors import PeerError, UsageError
-from hocket.launch import address as addresses
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
+from hocket.job.store import address as addresses
 from hocket.libraries.call import Call, Elements, place
 from hocket.libraries.presence import Presence
 

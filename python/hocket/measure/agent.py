@@ -16,8 +16,8 @@ import msgspec
 from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error
-from hocket.launch import rendezvous
-from hocket.launch.store import Store
+from hocket.job import rendezvous
+from hocket.job.store.store import Store
 from hocket.measure.network import probe
 from hocket.measure.options import ProbeOptions
 from hocket.measure.sampled import ROW_SHARE

@@ -21,7 +21,7 @@ from hocket.artefacts.chunks import CHUNK_BYTES, SHARED_CHUNK_BYTES
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Point, Runner, Timing
 from hocket.errors import Error
-from hocket.launch.rendezvous import Job, join
+from hocket.job.rendezvous import Job, join
 from hocket.policy import algorithms, single
 from hocket.policy.topology import Topology
 

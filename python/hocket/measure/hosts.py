@@ -13,11 +13,11 @@ import msgspec
 from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError
-from hocket.launch import run
-from hocket.launch.processes import ProcessSpec
 from hocket.measure.agent import Event, Order, saved_key
 from hocket.measure.options import ProbeOptions
 from hocket.measure.steps import Keep, Note, Progress, Step
+from hocket.start import run
+from hocket.start.processes import ProcessSpec
 
 AGENT = (sys.executable, "-m", "hocket.measure.agent")
 """The command of a rank of a probe, where the same Python is installed."""
@@ -37,7 +37,7 @@ def probe_hosts(
     """Measure the network between hosts; each of `processes` runs `AGENT` on one.
 
     Args:
-        processes: as for `hocket.launch.run.launch`. Several on one host count as its slots.
+        processes: as for `hocket.start.run.launch`. Several on one host count as its slots.
         store: `HOST:PORT` where all hosts meet; default: loopback.
         serve: whether this process serves the store, or rank 0 does (on a testbed, whose network does not lead here).
         options: of the probe; default: those of `ProbeOptions`.

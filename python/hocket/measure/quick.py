@@ -20,8 +20,8 @@ from hocket import _native
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.network import network
 from hocket.errors import Error
-from hocket.launch.rendezvous import Job
-from hocket.launch.store import Store
+from hocket.job.rendezvous import Job
+from hocket.job.store.store import Store
 from hocket.measure.rounds import tournament
 from hocket.measure.topology import fastest_pair, find_racks, settle_capacities, slow_flows
 

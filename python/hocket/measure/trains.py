@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
-from hocket.launch import address as addresses
+from hocket.job.store import address as addresses
 from hocket.measure.pace import Pace, on_the_wire
 
 SEGMENT_BYTES = 1400

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from hocket.errors import PeerError
-from hocket.launch import address as addresses
+from hocket.job.store import address as addresses
 from hocket.measure import datagrams, trains
 from hocket.measure.datagrams import TOKEN_BYTES, Trips
 from hocket.measure.meter import Meter

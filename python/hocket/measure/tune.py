@@ -16,11 +16,11 @@ import msgspec
 from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Ladder, NetworkShape, Point, Runner, Tuning
-from hocket.launch import run
-from hocket.launch.processes import ProcessSpec
 from hocket.measure.algorithm_times import FLAT_BYTES_MAX, Event, Request, Task
 from hocket.policy.selection import network_shape
 from hocket.policy.topology import Topology
+from hocket.start import run
+from hocket.start.processes import ProcessSpec
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
 """Collectives with several algorithms."""
@@ -124,7 +124,7 @@ def tune(
     """`known` with the points of `wanted` that it lacks.
 
     Args:
-        processes: the ranks, as for `hocket.launch.run.launch`; each runs `AGENT`.
+        processes: the ranks, as for `hocket.start.run.launch`; each runs `AGENT`.
         wanted: the points to measure.
         known: earlier measurements, which are kept.
         rounds: of each algorithm at each size.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hocket.artefacts.chunks import FIRST_BUCKET_BYTES
 from hocket.errors import PeerError, UsageError
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.settings import Settings
 
 ANY = "any"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from hocket.errors import UsageError
-from hocket.launch.messages import WORLD_MAX
+from hocket.job.store.messages import WORLD_MAX
 
 Placement = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 """Ray's ways to place workers: on few nodes or on many, if possible or in any case."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 from hocket.errors import UsageError
-from hocket.launch import address as addresses
+from hocket.job.store import address as addresses
 
 AUTO, LOCAL = "auto", "local"
 """Ray's names for the cluster of this machine, and for one that it starts."""

@@ -13,10 +13,10 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 import ray
 from hocket.errors import PeerError, RendezvousError, UsageError
-from hocket.launch.processes import ProcessSpec
-from hocket.launch.variables import variables
 from hocket.ray.workers import Member, said
 from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.variables import variables
 
 SECRET_BYTES = 32
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError
-from hocket.launch.first_file import of_rank_0
-from hocket.launch.rendezvous import join
+from hocket.job.first_file import of_rank_0
+from hocket.job.rendezvous import join
 from hocket.measure.quick import ALIKE, HOSTS_MAX, HOSTS_MIN, quick
 from hocket.planning.solved import WORTH
 from hocket.ray.job import begin

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from hocket.errors import RendezvousError, UsageError
-from hocket.launch.environment import identify
+from hocket.job.environment import identify
 from hocket.ray.checkpoint import Checkpoint
 
 REPORTS_MAX = 64

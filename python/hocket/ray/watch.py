@@ -15,10 +15,10 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 import ray
 from hocket.errors import PeerError
-from hocket.launch.run import REPORT_S
 from hocket.ray.session import Reported
 from hocket.ray.worker import Ended
 from hocket.ray.workers import Member, said
+from hocket.start.run import REPORT_S
 
 NEXT_S = 2.0
 """How long a worker is asked to wait for an event."""

@@ -19,13 +19,14 @@ import msgspec
 
 import ray
 from hocket.errors import Error, PeerError, RendezvousError
-from hocket.launch import address as addresses
-from hocket.launch import leash, listening
-from hocket.launch.host import Host
-from hocket.launch.server import Server
+from hocket.job.host import Host
+from hocket.job.store import address as addresses
+from hocket.job.store import listening
+from hocket.job.store.server import Server
 from hocket.ray.checkpoint import unpack
 from hocket.ray.session import REPORTS_MAX, Reported, Session, enter
 from hocket.settings import Settings
+from hocket.start import leash
 from hocket.training import process
 
 

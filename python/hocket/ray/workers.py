@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import ray
 from hocket.errors import RendezvousError
-from hocket.launch.host import job_names
+from hocket.job.host import job_names
 from hocket.ray.config import ScalingConfig
 from hocket.ray.worker import Place, Worker
 

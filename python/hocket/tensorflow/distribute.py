@@ -14,7 +14,7 @@ from hocket.errors import UsageError
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.tensorflow.variables import Variables
-from hocket.training.compiled_job import CompiledJob, Distributed
+from hocket.training.assemble.compiled_job import CompiledJob, Distributed
 
 Given = TypeVar("Given")
 Found = Distributed[Variables]

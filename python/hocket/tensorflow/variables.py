@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from hocket.errors import UsageError
-from hocket.training.compiled_model import DTYPES, CompiledModel, unlike
-from hocket.training.gradients import Parameter
+from hocket.training.memory.compiled_model import DTYPES, CompiledModel, unlike
+from hocket.training.memory.gradients import Parameter
 
 
 class Variables(CompiledModel):

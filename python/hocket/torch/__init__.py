@@ -29,7 +29,7 @@ from hocket.torch.distribute import (  # noqa: E402
     world,
 )
 from hocket.torch.loop import batches, epochs, extra_state, leave, on_change, scale_lr  # noqa: E402
-from hocket.training.changes import Change  # noqa: E402
+from hocket.training.loop.changes import Change  # noqa: E402
 
 __all__ = [
     "Change",

@@ -16,7 +16,7 @@ from torch.futures import Future
 
 import torch
 from hocket.errors import PolicyError, UsageError
-from hocket.launch.secrecy import refuse_clear
+from hocket.job.secrecy import refuse_clear
 from hocket.policy import bucketing
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
@@ -26,9 +26,9 @@ from hocket.torch.backend.tasks import Task
 from hocket.torch.dtypes import DTYPES
 from hocket.torch.lent import tensor_over
 from hocket.torch.rendezvous import publish
-from hocket.training import buckets
-from hocket.training.buckets import CompiledBucket, LoadedBucket
-from hocket.training.choice import promise_asked
+from hocket.training.assemble.choice import promise_asked
+from hocket.training.memory import buckets
+from hocket.training.memory.buckets import CompiledBucket, LoadedBucket
 from hocket.training.process import Process, joined
 
 Hook = Callable[[object, GradBucket], Future[torch.Tensor]]

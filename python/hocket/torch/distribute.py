@@ -31,20 +31,20 @@ from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
 from hocket.torch.trainable import Abandoned, check_batch_norm
 from hocket.torch.watch import Watch
-from hocket.training.asked import agree_on_call
-from hocket.training.choice import check_settings, policy_of, promise_asked, spans_of
-from hocket.training.elastic.newcomers import Asked
-from hocket.training.gradients import agree, gradients_of
-from hocket.training.helping import help_training
-from hocket.training.loop import Loop
+from hocket.training.assemble.asked import agree_on_call
+from hocket.training.assemble.choice import check_settings, policy_of, promise_asked, spans_of
+from hocket.training.assemble.newcomers import Asked
+from hocket.training.assemble.start import prepare, session_of
+from hocket.training.beside.spans import Spans
+from hocket.training.checkpoint.saved import plain, read_back
+from hocket.training.loop.loop import Loop
+from hocket.training.memory.gradients import agree, gradients_of
 from hocket.training.process import Process, joined
-from hocket.training.reducing import ReducingSession
-from hocket.training.roles import helping, plan_with, plan_with_helpers, workers_of
-from hocket.training.saved import plain, read_back
-from hocket.training.serve import serve
-from hocket.training.session import Session
-from hocket.training.spans import Spans
-from hocket.training.start import prepare, session_of
+from hocket.training.servers.helping import help_training
+from hocket.training.servers.roles import helping, plan_with, plan_with_helpers, workers_of
+from hocket.training.servers.serve import serve
+from hocket.training.step.reducing import ReducingSession
+from hocket.training.step.session import Session
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)

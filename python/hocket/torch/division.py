@@ -18,7 +18,7 @@ import torch
 from hocket.errors import UsageError
 from hocket.torch import optimizers
 from hocket.torch.hyperparameters import ELEMENTWISE
-from hocket.training.shards import Range, Shard, State
+from hocket.training.memory.shards import Range, Shard, State
 
 STEPPED = ELEMENTWISE | {"Adagrad"}
 """Optimizers of `torch.optim` that update each element by itself."""

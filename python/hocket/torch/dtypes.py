@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hocket.training.gradients import COMPLEX
+from hocket.training.memory.gradients import COMPLEX
 
 DTYPES = {
     torch.float64: "f64",

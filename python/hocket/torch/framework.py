@@ -29,12 +29,12 @@ from hocket.torch.remote import Remote
 from hocket.torch.uncompiled import uncompiled
 from hocket.torch.workload import Workload
 from hocket.torch.wrappers import refuse_wrapped
-from hocket.training.buckets import LoadedBucket, over
-from hocket.training.framework import Hints, Hooks, StateBytes, Values
-from hocket.training.gathered import Numbers, RowBytes
-from hocket.training.gradients import Parameter
-from hocket.training.replicas import Options, Piece
-from hocket.training.shards import Range, Shard, State
+from hocket.training.memory.buckets import LoadedBucket, over
+from hocket.training.memory.framework import Hints, Hooks, StateBytes, Values
+from hocket.training.memory.gathered import Numbers, RowBytes
+from hocket.training.memory.gradients import Parameter
+from hocket.training.memory.replicas import Options, Piece
+from hocket.training.memory.shards import Range, Shard, State
 
 
 class Torch:

@@ -26,7 +26,7 @@ from hocket.torch.announced import Sealed
 from hocket.torch.forward_hooks import check_hooks
 from hocket.torch.observer import Observer
 from hocket.torch.put_off import PutOff
-from hocket.training.framework import Values
+from hocket.training.memory.framework import Values
 
 _alive: WeakSet[Gates] = WeakSet()
 _ABSENT = object()

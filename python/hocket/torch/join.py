@@ -18,9 +18,9 @@ from hocket.planning.compile import votes_program
 from hocket.torch.forward_hooks import before_forward as hooked
 from hocket.torch.framework import Torch
 from hocket.torch.module_buffers import BeforeForward, Buffers
-from hocket.training.buckets import LoadedBucket
-from hocket.training.reducing import ReducingSession
-from hocket.training.replicate import replicate
+from hocket.training.checkpoint.replicate import replicate
+from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.step.reducing import ReducingSession
 
 
 class Window:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from hocket import _native
-from hocket.training.first_gradients import UNKNOWN, ZERO
-from hocket.training.replicas import Piece
+from hocket.training.memory.replicas import Piece
+from hocket.training.step.first_gradients import UNKNOWN, ZERO
 
 
 class Looks:

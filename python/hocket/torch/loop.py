@@ -9,13 +9,13 @@ import torch
 from hocket.errors import UsageError
 from hocket.torch.distribute import distributed_of
 from hocket.torch.optimizers import wrapped_step
-from hocket.training.changes import Told
-from hocket.training.delayed import DelayedSession
 from hocket.training.elastic.session import ElasticSession
-from hocket.training.learning_rate import Rule, Scale
-from hocket.training.loop import Loop
-from hocket.training.reducing import ReducingSession
-from hocket.training.samples import Samples
+from hocket.training.loop.changes import Told
+from hocket.training.loop.learning_rate import Rule, Scale
+from hocket.training.loop.loop import Loop
+from hocket.training.loop.samples import Samples
+from hocket.training.step.delayed import DelayedSession
+from hocket.training.step.reducing import ReducingSession
 
 OF_BATCHES = ("batch_size", "batch_sampler", "drop_last", "generator", "sampler", "shuffle")
 """Options of DataLoader that `batches` decides."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 from hocket import _native
 from hocket.errors import UsageError
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.planning.compile import broadcast_program
 from hocket.torch.buffer_memory import Mirror, named_buffers
-from hocket.training.companion import Alone
+from hocket.training.step.companion import Alone
 
 
 class MemberBuffers(Alone):

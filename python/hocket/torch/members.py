@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hocket.errors import EpochError, PeerError, RendezvousError
-from hocket.launch.member_messages import Regroup
+from hocket.members.member_messages import Regroup
 from hocket.settings import Settings
 from hocket.torch.framework import Torch
 from hocket.torch.member_buffers import MemberBuffers
 from hocket.torch.module_buffers import Keep
-from hocket.training.companion import Alone, MembersCompanion
-from hocket.training.elastic.newcomers import Asked, Late, Met, meeting, met, share_states
+from hocket.training.assemble.newcomers import Asked, Late, Met, meeting, met, share_states
+from hocket.training.assemble.start import elastic_session_of
+from hocket.training.beside.spans import Spans
 from hocket.training.elastic.refusals import refusal
 from hocket.training.elastic.session import ElasticSession
-from hocket.training.loop import Loop
+from hocket.training.loop.loop import Loop
 from hocket.training.process import Process
-from hocket.training.source import ProgramSource
-from hocket.training.spans import Spans
-from hocket.training.start import elastic_session_of
+from hocket.training.programs.source import ProgramSource
+from hocket.training.step.companion import Alone, MembersCompanion
 
 
 class Members:

@@ -17,11 +17,11 @@ from typing import Any, Literal
 import torch
 from hocket import _native
 from hocket.errors import UsageError
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.planning.compile import broadcast_program
 from hocket.torch.buffer_memory import Current, Mirror, Place, named_buffers, places_of
 from hocket.torch.forward_hooks import after_forward, before_forward
-from hocket.training.buckets import LoadedBucket
+from hocket.training.memory.buckets import LoadedBucket
 
 Keep = Literal["after_step", "before_forward", "none"]
 

@@ -23,15 +23,15 @@ from hocket.artefacts import files
 from hocket.artefacts.learning import Learning
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.policy.policy import Value
 from hocket.torch.framework import Torch
 from hocket.torch.sketch import sketch
 from hocket.torch.workload import Workload
-from hocket.training.gauge import Gauge, Norms, Report, learning_of
-from hocket.training.gradients import gradients_of
-from hocket.training.saved import SavedSession
-from hocket.training.spans import Spans
+from hocket.training.beside.spans import Spans
+from hocket.training.checkpoint.saved import SavedSession
+from hocket.training.guard.gauge import Gauge, Norms, Report, learning_of
+from hocket.training.memory.gradients import gradients_of
 
 WARM_UP_STEPS = 2
 STEPS = 8

@@ -11,7 +11,7 @@ from hocket.torch import hyperparameters, optimizers
 
 
 class Remote:
-    """See `hocket.training.framework.Remote`."""
+    """See `hocket.training.memory.framework.Remote`."""
 
     def __init__(
         self, parameters: Mapping[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer

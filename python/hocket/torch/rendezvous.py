@@ -13,7 +13,7 @@ from hocket.errors import RendezvousError
 
 KEY = "hocket/store"
 
-log = logging.getLogger("hocket.launch")
+log = logging.getLogger("hocket.job")
 
 
 def warn_if_apart(world: int) -> None:

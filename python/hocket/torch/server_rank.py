@@ -8,7 +8,7 @@ from hocket.settings import Settings
 from hocket.torch.rendezvous import publish
 from hocket.torch.shard import Shard
 from hocket.training.process import joined
-from hocket.training.serve import serve
+from hocket.training.servers.serve import serve
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from hocket.torch.hyperparameters import one_parameter
 
 
 class Shard:
-    """See `hocket.training.serve.Shard`."""
+    """See `hocket.training.servers.serve.Shard`."""
 
     def __init__(self, optimizer: str, dtype: str, elements: int, options: Mapping[str, Any]) -> None:
         """Zero at first. `optimizer`: a class of `torch.optim`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from hocket.training.spans import Spans
+from hocket.training.beside.spans import Spans
 
 
 def watch(spans: Spans, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

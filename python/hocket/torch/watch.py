@@ -14,11 +14,11 @@ from hocket.torch.forward_hooks import before_forward
 from hocket.torch.framework import Torch
 from hocket.torch.optimizers import all_parameters
 from hocket.torch.trainable import Trainable
-from hocket.training.delayed import DelayedSession
 from hocket.training.elastic.session import ElasticSession
-from hocket.training.parameters import ParameterSession
-from hocket.training.reducing import ReducingSession
-from hocket.training.session import Session
+from hocket.training.step.delayed import DelayedSession
+from hocket.training.step.parameters import ParameterSession
+from hocket.training.step.reducing import ReducingSession
+from hocket.training.step.session import Session
 
 
 class Watch:

@@ -20,18 +20,18 @@ from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PeerError, RendezvousError, UsageError
-from hocket.launch import at_exit as ending
-from hocket.launch import tuning
-from hocket.launch.cause import cause_of
-from hocket.launch.clock import ClockLog
-from hocket.launch.first_file import of_rank_0
-from hocket.launch.host import Host
-from hocket.launch.meeting import Publish
-from hocket.launch.member_messages import Regroup
-from hocket.launch.membership import Membership
-from hocket.launch.rendezvous import LINGER_S, Job, join
+from hocket.job import at_exit as ending
+from hocket.job import tuning
+from hocket.job.cause import cause_of
+from hocket.job.clock import ClockLog
+from hocket.job.first_file import of_rank_0
+from hocket.job.host import Host
+from hocket.job.meeting import Publish
+from hocket.job.rendezvous import LINGER_S, Job, join
 from hocket.libraries.service import Service
 from hocket.measure.quick import known_cluster
+from hocket.members.member_messages import Regroup
+from hocket.members.membership import Membership
 from hocket.parameter_server.choice import among_workers
 from hocket.settings import Settings
 

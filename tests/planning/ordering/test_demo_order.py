@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from hocket.artefacts.network import GOODPUT
 from hocket.cli.order import command
-from hocket.launch.testbed import clusters
 from hocket.planning.ordering.cluster import of_cluster
 from hocket.planning.ordering.solve import Algorithm, Request, cost_s, solve
+from hocket.tools.testbed import clusters
 
 CLUSTER = Path(clusters.__file__).parent / "two-racks.toml"
 

@@ -20,7 +20,7 @@ def switching(*phases):
 seeds = st.integers(0, 10_000)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=seeds, meeting=st.integers(1, 3), knows=st.booleans())
 def test_a_better_plan_is_in_force_within_twenty_steps(seed, meeting, knows):
     """A user with nothing but the two lines would train three times as long as necessary."""
@@ -34,7 +34,7 @@ def test_a_better_plan_is_in_force_within_twenty_steps(seed, meeting, knows):
     assert "was 3." in adopted.why
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=seeds, meeting=st.integers(1, 2))
 def test_a_wrong_plan_is_left_within_fifteen_steps_and_not_tried_again_at_once(seed, meeting):
     """A job would stay with a plan that was only predicted to be fast, or go to and fro."""
@@ -54,7 +54,7 @@ def test_a_wrong_plan_is_left_within_fifteen_steps_and_not_tried_again_at_once(s
     assert world.what().count("adopted") == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=seeds)
 def test_a_trunk_that_is_halved_and_restored_is_noticed_each_time(seed):
     """A job would train on with a plan for a network that is no longer there."""
@@ -67,7 +67,7 @@ def test_a_trunk_that_is_halved_and_restored_is_noticed_each_time(seed):
         assert world.median_s(first, last) <= 1.1 * best
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=seeds)
 def test_of_steps_that_are_as_long_more_updates_are_better(seed):
     """A trunk that is restored carries all gradients again, which a schedule that merges them would never use."""
@@ -78,7 +78,7 @@ def test_of_steps_that_are_as_long_more_updates_are_better(seed):
         assert set(world.run(60).in_force[30:]) == {"each"}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=seeds)
 def test_a_faster_network_is_noticed_by_what_connections_carry(seed):
     """A plan that hides its communication takes as long on a faster network, on which another one would be faster."""
@@ -91,7 +91,7 @@ def test_a_faster_network_is_noticed_by_what_connections_carry(seed):
     assert any("connections carry other rates" in each.why for each in world.changes)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=seeds)
 def test_connections_whose_rates_always_change_are_asked_about_less_and_less(seed):
     """A network that others use, too, would be looked at for ever."""
@@ -100,7 +100,7 @@ def test_connections_whose_rates_always_change_are_asked_about_less_and_less(see
     assert len(world.looks) <= 10
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=seeds)
 def test_where_the_best_plan_stays_the_best_it_stays(seed):
     """A change of the network would cost a change of plans, though no other plan is better."""
@@ -111,7 +111,7 @@ def test_where_the_best_plan_stays_the_best_it_stays(seed):
     assert any(140 < step <= 170 for step in world.plans)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=seeds)
 def test_where_nothing_can_be_gained_it_goes_quiet(seed):
     """A small model would pay for a pilot that cannot help it."""
@@ -122,7 +122,7 @@ def test_where_nothing_can_be_gained_it_goes_quiet(seed):
     assert len(world.looks) <= 9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=seeds,
     true=st.lists(st.floats(0.5, 2.0), min_size=2, max_size=5),
@@ -138,7 +138,7 @@ def test_it_ends_with_a_plan_that_is_no_worse_than_the_first(seed, true, said):
     assert world.what().count("adopted") <= 6
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=seeds)
 def test_steps_that_take_longer_than_predicted_cast_doubt_on_the_network(seed):
     """A wrong cluster file, or one of yesterday, would decide for the whole training."""

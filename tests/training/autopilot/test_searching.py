@@ -62,7 +62,7 @@ def test_twenty_strategies_take_no_more_than_three_hundred_steps(seed):
     assert sum(step <= began + 300 for step in ended) >= 20
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=seeds)
 def test_a_hopeless_candidate_is_stopped_after_three_steps(seed):
     """A trial would cost a user twelve steps that take ten times as long."""
@@ -75,7 +75,7 @@ def test_a_hopeless_candidate_is_stopped_after_three_steps(seed):
     assert world.in_force[-1] == "first"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=seeds, drift=st.floats(0.6, 1.6))
 def test_a_drift_of_the_machine_does_not_decide(seed, drift):
     """A search on a machine that gets slower would keep what it tried first, and on one that gets faster what it tried last."""

@@ -22,7 +22,7 @@ def seen(*rates):
     return traffic
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.floats(0.85e8, 1.15e8), max_size=100))
 def test_noise_is_no_change(rates):
     """A job would look at its network again and again."""

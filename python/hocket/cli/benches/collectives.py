@@ -108,10 +108,10 @@ def _collective(what: str, doc: str) -> click.Command:
         output: Path | None,
         as_json: bool,
     ) -> None:
-        from hocket.bench.collectives import plot as drawing  # noqa: PLC0415  # loads what only this verb needs
-        from hocket.bench.collectives import table  # noqa: PLC0415  # as above
-        from hocket.bench.collectives.request import Request  # noqa: PLC0415  # as above
-        from hocket.bench.collectives.run import measure  # noqa: PLC0415  # as above
+        from hocket.tools.bench.collectives import plot as drawing  # noqa: PLC0415  # loads what only this verb needs
+        from hocket.tools.bench.collectives import table  # noqa: PLC0415  # as above
+        from hocket.tools.bench.collectives.request import Request  # noqa: PLC0415  # as above
+        from hocket.tools.bench.collectives.run import measure  # noqa: PLC0415  # as above
 
         if tcp and cluster_path is not None:
             raise click.UsageError("--tcp is for ranks of this machine; hosts of a --cluster use TCP anyway")

@@ -20,7 +20,7 @@ def hook(*, output: Path | None, as_json: bool) -> None:
 
     Example: hocket bench hook
     """
-    from hocket.bench.hook import measure  # noqa: PLC0415  # loads torch
+    from hocket.tools.bench.hook import measure  # noqa: PLC0415  # loads torch
 
     cost = measure()
     table = Table("per gradient", "µs")
@@ -44,7 +44,7 @@ def trace(*, world: int, rounds: int, output: Path | None, as_json: bool) -> Non
 
     Example: hocket bench trace
     """
-    from hocket.bench.trace import measure  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.tools.bench.trace import measure  # noqa: PLC0415  # loads what only this verb needs
 
     result = measure(world=world, rounds=rounds)
     table = Table("step", "median", "p10 to p90")
@@ -66,8 +66,8 @@ def verify(*, output: Path | None, as_json: bool) -> None:
 
     Example: hocket bench verify
     """
-    from hocket.bench.start import measure as measure_start  # noqa: PLC0415  # loads what only this verb needs
-    from hocket.bench.verify import measure, measure_policy  # noqa: PLC0415
+    from hocket.tools.bench.start import measure as measure_start  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.tools.bench.verify import measure, measure_policy  # noqa: PLC0415
 
     costs = [measure(), *(measure_policy(world=world) for world in (64, 1024))]
     table = Table("ranks", "from", "buckets", "elements", "time")
@@ -97,7 +97,7 @@ def planner(*, output: Path | None, as_json: bool) -> None:
 
     Example: hocket bench planner
     """
-    from hocket.bench.planner import measure  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.tools.bench.planner import measure  # noqa: PLC0415  # loads what only this verb needs
 
     costs = [measure(), measure(world=1024, variables=400, longer=False)]
     table = Table(

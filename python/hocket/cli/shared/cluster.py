@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from hocket.settings import Settings
-from hocket.simulation.tasks import Tasks
+from hocket.tools.simulation.tasks import Tasks
 
 
 @contextlib.contextmanager

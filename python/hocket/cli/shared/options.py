@@ -13,7 +13,7 @@ import click
 from hocket.artefacts.promise import promise_of
 from hocket.cli.shared.values import COUNTS, STEPS, TRACE_BYTES, One, Word
 from hocket.errors import UsageError
-from hocket.launch.remote import SSH
+from hocket.start.remote import SSH
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -14,7 +14,6 @@ from hocket.artefacts.plan import Plan, Served, Traced
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
-from hocket.formats import chakra_program, foreign_program, msccl
 from hocket.parameter_server import programs as served
 from hocket.parameter_server.description import Description, key_of
 from hocket.parameter_server.plan import among_workers
@@ -26,7 +25,8 @@ from hocket.policy.bucketing import Bucket as TracedBucket
 from hocket.policy.bucketing import Gradient
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.training.scopes import key, scopes_of
+from hocket.tools.formats import chakra_program, foreign_program, msccl
+from hocket.training.memory.scopes import key, scopes_of
 
 MSCCL, CHAKRA = ".xml", ".et"
 """Suffixes of other systems' program files."""

@@ -15,10 +15,10 @@ from hocket.cli.shared.cluster import tasks_at
 from hocket.cli.shared.output import bars, publish, rate_text, save
 from hocket.cli.simulations.of_plan import profile_of
 from hocket.planning.search import neutral_profile
-from hocket.simulation import plot
-from hocket.simulation.conditions import Conditions
-from hocket.simulation.fidelity import Fidelity
-from hocket.simulation.sweep import Case, cases, sweep
+from hocket.tools.simulation import plot
+from hocket.tools.simulation.conditions import Conditions
+from hocket.tools.simulation.fidelity import Fidelity
+from hocket.tools.simulation.sweep import Case, cases, sweep
 
 
 def run(

@@ -14,13 +14,13 @@ from hocket.cli.shared.output import publish
 from hocket.errors import UsageError
 from hocket.planning.buckets import sizes_of
 from hocket.planning.search import neutral_profile
-from hocket.simulation import aggregation, flow
-from hocket.simulation import fidelity as levels
-from hocket.simulation.conditions import Conditions
-from hocket.simulation.fidelity import Fidelity
-from hocket.simulation.networks import from_cluster
-from hocket.simulation.outcome import Outcome
-from hocket.simulation.sweep import changed
+from hocket.tools.simulation import aggregation, flow
+from hocket.tools.simulation import fidelity as levels
+from hocket.tools.simulation.conditions import Conditions
+from hocket.tools.simulation.fidelity import Fidelity
+from hocket.tools.simulation.networks import from_cluster
+from hocket.tools.simulation.outcome import Outcome
+from hocket.tools.simulation.sweep import changed
 
 LINKS_SHOWN = 8
 
@@ -128,7 +128,7 @@ def _predicted(
         plan, network, profile, conditions=conditions, steps=steps, recorded=trace_path is not None
     )
     if trace_path is not None:
-        from hocket.simulation import record  # noqa: PLC0415  # loads NumPy
+        from hocket.tools.simulation import record  # noqa: PLC0415  # loads NumPy
 
         record.write(
             trace_path,

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.shared.output import publish, rate_text
-from hocket.replay.predicted import predicted
-from hocket.replay.run import Replayed
-from hocket.simulation.conditions import Conditions
-from hocket.simulation.sweep import changed
+from hocket.tools.replay.predicted import predicted
+from hocket.tools.replay.run import Replayed
+from hocket.tools.simulation.conditions import Conditions
+from hocket.tools.simulation.sweep import changed
 
 
 def run(

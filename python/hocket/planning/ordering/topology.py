@@ -18,7 +18,7 @@ import numpy as np
 from hocket import typed
 from hocket.artefacts.decoding import MALFORMED, clipped, text_of, unreadable, why
 from hocket.errors import ArtefactError, UsageError
-from hocket.launch import slurm
+from hocket.job import slurm
 from hocket.planning.ordering.matrix import Matrix, build
 
 LEAF_S = 20e-6

@@ -22,14 +22,14 @@ from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import PeerError, RendezvousError
-from hocket.launch import at_exit as ending
-from hocket.launch import tuning
-from hocket.launch.cause import cause_of
-from hocket.launch.first_file import of_rank_0
-from hocket.launch.rendezvous import LINGER_S, SECRET_BYTES, Job, join
-from hocket.launch.variables import OF_A_RANK
+from hocket.job import at_exit as ending
+from hocket.job import tuning
+from hocket.job.cause import cause_of
+from hocket.job.first_file import of_rank_0
+from hocket.job.rendezvous import LINGER_S, SECRET_BYTES, Job, join
 from hocket.measure.quick import known_cluster
 from hocket.settings import Settings
+from hocket.start.variables import OF_A_RANK
 from hocket.torch.backend.messages import Messages
 from hocket.torch.backend.works import Works
 

@@ -17,12 +17,12 @@ from hocket import _native, typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError, Error, PeerError, RendezvousError, StoreGoneError
-from hocket.launch.cause import cause_of
-from hocket.launch.members_store import Among, store_beside, warn_that_it_is_gone
-from hocket.launch.rendezvous import Job
-from hocket.launch.store import Store
+from hocket.job.cause import cause_of
+from hocket.job.rendezvous import Job
+from hocket.job.store.store import Store
 from hocket.measure.budget import Budget
 from hocket.measure.quick import HOSTS_MAX, TAG, Beside, GivenUpError, Look
+from hocket.members.members_store import Among, store_beside, warn_that_it_is_gone
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.training.autopilot.connections import Connections
 from hocket.training.autopilot.coordinator import FIRST_S, Coordinator
@@ -30,7 +30,7 @@ from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.autopilot.meeting import Order, Report
 from hocket.training.autopilot.plans import Plans
 from hocket.training.autopilot.stopwatch import Stopwatch
-from hocket.training.buckets import CompiledBucket
+from hocket.training.memory.buckets import CompiledBucket
 
 PLAN = "plan"
 """The agreed value's name: the key of the plan in force. Without it, the default plan is."""

@@ -14,8 +14,8 @@ from hocket.artefacts.change import Change
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import append_change
-from hocket.launch.store import Store
-from hocket.launch.trace_writes import TraceWrites
+from hocket.job.store.store import Store
+from hocket.job.trace_writes import TraceWrites
 from hocket.planning.for_job import updates_per_step
 from hocket.training.autopilot.knowledge import Knowledge, described, differs
 from hocket.training.autopilot.meeting import Order, Report, What

@@ -20,9 +20,9 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.artefacts.trace import experience_file
 from hocket.artefacts.tuning import Tuning
-from hocket.launch import rendezvous
-from hocket.launch.knowledge import Kind, Memory
-from hocket.launch.trace_writes import TraceWrites
+from hocket.job import rendezvous
+from hocket.job.known.knowledge import Kind, Memory
+from hocket.job.trace_writes import TraceWrites
 from hocket.measure.by_traffic import rescaled
 from hocket.planning.admission import walk_of
 from hocket.planning.for_job import ForJob

@@ -9,9 +9,9 @@ import msgspec
 
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan, Rule
-from hocket.launch.rendezvous import Job
-from hocket.training import buckets
-from hocket.training.buckets import CompiledBucket
+from hocket.job.rendezvous import Job
+from hocket.training.memory import buckets
+from hocket.training.memory.buckets import CompiledBucket
 
 
 def key_of(plan: Plan) -> str:

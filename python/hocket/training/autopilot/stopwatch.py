@@ -18,7 +18,7 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Schedule
 from hocket.artefacts.profile import Gradient as Profiled
 from hocket.artefacts.profile import Profile
-from hocket.training.gauge import Report, learning_of
+from hocket.training.guard.gauge import Report, learning_of
 
 WARM_UP_STEPS, STEPS = 2, 5
 """The first steps allocate and connect; the profile is made of those after them."""

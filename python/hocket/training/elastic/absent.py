@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from hocket.errors import EpochError, PeerError, RendezvousError
-from hocket.launch.membership import Membership
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
+from hocket.members.membership import Membership
 
 
 @contextlib.contextmanager

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.training.arenas import arenas_of
-from hocket.training.buckets import CompiledBucket, Launch, LoadedBucket, over, parts_of
-from hocket.training.gathered import MakeArray
+from hocket.training.memory.arenas import arenas_of
+from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket, over, parts_of
+from hocket.training.memory.gathered import MakeArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ def areas_of(
     array: MakeArray,
     slots: Sequence[int] | None = None,
 ) -> list[Area]:
-    """Memory for these buckets; it is the same whatever the members are. `slots`: as for `hocket.training.buckets.load`."""
+    """Memory for these buckets; it is the same whatever the members are. `slots`: as for `hocket.training.memory.buckets.load`."""
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
     made = []
     for arena in arenas_of([parts_of(bucket) for bucket in buckets], gradients):

@@ -8,7 +8,7 @@ import numpy as np
 
 from hocket import _native
 from hocket.planning.compile import votes_program
-from hocket.training.votes import ITEM_BYTES
+from hocket.training.step.votes import ITEM_BYTES
 
 
 class Barrier:

@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from hocket.artefacts.plan import Schedule
-from hocket.training.buckets import CompiledBucket, LoadedBucket
-from hocket.training.delayed import DelayedSession
+from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.elastic.areas import areas_of, loaded
 from hocket.training.elastic.refusals import check_libraries
 from hocket.training.elastic.session import ElasticSession
-from hocket.training.framework import Framework
-from hocket.training.saved import SavedSession
-from hocket.training.turns import Places, Turn, is_synchronous
+from hocket.training.memory.buckets import CompiledBucket, LoadedBucket
+from hocket.training.memory.framework import Framework
+from hocket.training.memory.turns import Places, Turn, is_synchronous
+from hocket.training.step.delayed import DelayedSession
 
 log = logging.getLogger("hocket.elastic")
 

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from hocket import _native
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
-from hocket.launch.members_store import Among
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
+from hocket.members.members_store import Among
 from hocket.policy.epoch import Epoch
-from hocket.training import buckets as bucket_memory
-from hocket.training.arenas import arranged
 from hocket.training.autopilot.beside import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.elastic.source import Begin, Sources
+from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.arenas import arranged
 from hocket.training.process import Process
-from hocket.training.source import ProgramSource, driven
+from hocket.training.programs.source import ProgramSource, driven
 
 
 def driven_source(

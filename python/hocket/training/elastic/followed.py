@@ -6,10 +6,10 @@ import logging
 
 from hocket.artefacts.plan import Plan
 from hocket.errors import PolicyError, ProgramError
-from hocket.launch.rendezvous import Job
-from hocket.training.buckets import CompiledBucket
+from hocket.job.rendezvous import Job
 from hocket.training.elastic.plans import following, means
-from hocket.training.source import ProgramSource
+from hocket.training.memory.buckets import CompiledBucket
+from hocket.training.programs.source import ProgramSource
 
 log = logging.getLogger("hocket.elastic")
 

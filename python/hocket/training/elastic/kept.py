@@ -13,9 +13,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from hocket import _native
-from hocket.training import states
-from hocket.training.buckets import LoadedBucket
-from hocket.training.states import Held, OfBucket, OfParameter
+from hocket.training.checkpoint import states
+from hocket.training.checkpoint.states import Held, OfBucket, OfParameter
+from hocket.training.memory.buckets import LoadedBucket
 
 State = TypeVar("State", OfParameter, OfBucket)
 

@@ -9,8 +9,8 @@ from hocket.artefacts.plan import AllReduce, Gathered, Owned, Plan, Traced
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.settings import Settings
-from hocket.training.buckets import CompiledBucket
-from hocket.training.source import ProgramSource
+from hocket.training.memory.buckets import CompiledBucket
+from hocket.training.programs.source import ProgramSource
 
 HINT = "\nhint: leave one of them out; docs/elastic.md says what an elastic job can do"
 

@@ -15,13 +15,13 @@ from functools import partial
 from hocket import _native
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError, RendezvousError
-from hocket.launch.member_messages import Regroup
-from hocket.launch.membership import Membership
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
 from hocket.libraries.service import Service
-from hocket.training import states
-from hocket.training.buckets import CompiledBucket, LoadedBucket, launches_of
-from hocket.training.companion import MembersCompanion
+from hocket.members.member_messages import Regroup
+from hocket.members.membership import Membership
+from hocket.training.beside.spans import Spans
+from hocket.training.checkpoint import states
+from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.elastic.absent import (
     check_finished,
     gathered_without_the_absent,
@@ -33,15 +33,15 @@ from hocket.training.elastic.followed import followed
 from hocket.training.elastic.kept import Kept
 from hocket.training.elastic.notice import Notice
 from hocket.training.elastic.refusals import check_libraries, check_source, refusal
-from hocket.training.framework import Framework
-from hocket.training.loop import Loop, workers_of
-from hocket.training.owners import Owners
-from hocket.training.reducing import ReducingSession
-from hocket.training.saved import SavedSession
-from hocket.training.source import Loaded, ProgramSource
-from hocket.training.spans import Spans
-from hocket.training.statistics import Steps
-from hocket.training.votes import Votes
+from hocket.training.loop.loop import Loop, workers_of
+from hocket.training.memory.buckets import CompiledBucket, LoadedBucket, launches_of
+from hocket.training.memory.framework import Framework
+from hocket.training.programs.source import Loaded, ProgramSource
+from hocket.training.step.companion import MembersCompanion
+from hocket.training.step.owners import Owners
+from hocket.training.step.reducing import ReducingSession
+from hocket.training.step.statistics import Steps
+from hocket.training.step.votes import Votes
 
 
 class ElasticSession(ReducingSession):

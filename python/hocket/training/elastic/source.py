@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan, Traced
-from hocket.launch.members_store import Among
-from hocket.launch.rendezvous import Job
+from hocket.job.rendezvous import Job
+from hocket.members.members_store import Among
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Value
 from hocket.policy.topology import Topology
-from hocket.training import buckets as bucket_memory
-from hocket.training.arenas import arranged
-from hocket.training.buckets import CompiledBucket
+from hocket.training.beside.timer import Timer
+from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.arenas import arranged
+from hocket.training.memory.buckets import CompiledBucket
+from hocket.training.memory.scopes import Scope, initial
 from hocket.training.process import Process
-from hocket.training.scopes import Scope, initial
-from hocket.training.source import ProgramSource
-from hocket.training.timer import Timer
-from hocket.training.traced import TracedBuckets
+from hocket.training.programs.source import ProgramSource
+from hocket.training.programs.traced import TracedBuckets
 
 Begin = tuple[int, Mapping[str, Value]]
 """The number of the epoch in force, and its agreed values."""

@@ -1,0 +1,378 @@
+"""The store's state, without I/O: values, counters, gathers, members, and waits with their deadlines.
+
+`handle`, `expire` and `disconnect` take requests and the time; `poll` returns answers. A client has one request at a
+time. Nobody waits in vain: once a rank is lost or gave up, all waits, current and later, end with the reason; but gathers
+`without_lost` go on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Raw
+
+from hocket import typed
+from hocket.job.store.frames import FRAME_BYTES_MAX, FrameError
+from hocket.job.store.messages import (
+    WORLD_MAX,
+    Add,
+    Answer,
+    Done,
+    Failed,
+    Gather,
+    Get,
+    Hello,
+    Leave,
+    Ping,
+    Request,
+    Set,
+    read_request,
+)
+from hocket.job.store.verdict import Report
+
+KEYS_MAX = 1 << 16
+STORED_BYTES_MAX = 16 * FRAME_BYTES_MAX
+RANKS_NAMED_MAX = 12
+"""Number of missing ranks that a message names; the rest are counted."""
+
+DOUBT_S = 5.0
+"""How long a rank is waited for of which a process with another secret says that it is that rank."""
+
+ANSWER_BYTES = 64
+"""Bytes that an answer adds to its value."""
+
+NOTHING = Raw(b"null")
+
+
+@dataclass
+class _Round:
+    """A gather in progress."""
+
+    world: int
+    without_lost: bool
+    values: dict[int, Raw] = field(default_factory=dict)
+    clients: dict[int, int] = field(default_factory=dict)
+
+    def missing(self, gone: Collection[int]) -> list[int]:
+        spared = gone if self.without_lost else ()
+        return [rank for rank in range(self.world) if rank not in self.values and rank not in spared]
+
+
+class Ledger:
+    """The store's state."""
+
+    def __init__(self, wary_s: float = 0.0) -> None:
+        """Without members. `wary_s`: so long after ranks have first met, one that exists twice ends the job: it may be another
+        job's, where anybody knows the secret."""
+        self._wary_ns = round(wary_s * 1e9)
+        self._now_ns = self._met_ns = 0
+        self._values: dict[str, Raw] = {}
+        self._stored_bytes = 0
+        self._rounds: dict[str, _Round] = {}
+        self._completed: dict[str, int] = {}
+        self._members: dict[int, Hello] = {}
+        self._seen: set[int] = set()
+        self._left: dict[int, Failed] = {}
+        self._lost: dict[int, Failed] = {}
+        self.reports: dict[int, Report] = {}
+        """What ranks said as they left, in that order: for the launcher."""
+        self._refusal: Failed | None = None
+        self._doubts: dict[int, tuple[int, str]] = {}
+        """By rank that has not come: until when it may, and why it hardly will."""
+        self._waiting: dict[int, tuple[Get | Gather, int]] = {}
+        self._answers: list[tuple[int, Answer]] = []
+
+    def handle(self, client: int, request: Request, now_ns: int) -> None:
+        """Take a client's request; FrameError if the client may not make it now."""
+        self._now_ns = now_ns
+        if client in self._waiting:
+            raise FrameError("a request while another one waits for its answer")
+        if not isinstance(request, Hello) and client not in self._members:
+            raise FrameError("a request before hello")
+        match request:
+            case Hello():
+                self._hello(client, request)
+            case Set():
+                self._set(client, request)
+            case Get():
+                self._get(client, request, now_ns)
+            case Add():
+                self._add(client, request)
+            case Gather():
+                self._gather(client, request, now_ns)
+            case Ping():
+                self._answer(client, Done(value=Raw(b"%d" % now_ns)))
+            case Leave():
+                self._leave(client, request)
+
+    def receive(self, client: int, payload: bytes, now_ns: int) -> None:
+        """Take a client's request as it comes in a frame; FrameError if it is none, or may not be made now."""
+        self.handle(client, read_request(payload), now_ns)
+
+    def answers(self) -> list[tuple[int, bytes]]:
+        """Answers to send since the last call, as frames carry them."""
+        return [(client, msgspec.json.encode(answer)) for client, answer in self.poll()]
+
+    def poll(self) -> list[tuple[int, Answer]]:
+        """Answers to send since the last call: (client, answer)."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def expire(self, now_ns: int) -> None:
+        """End the waits whose deadline has passed."""
+        for client, (request, deadline_ns) in list(self._waiting.items()):
+            if client in self._waiting and deadline_ns <= now_ns:
+                self._time_out(client, request)
+        for rank, (deadline_ns, reason) in list(self._doubts.items()):
+            if deadline_ns <= now_ns:
+                del self._doubts[rank]
+                self.refuse_absent(rank, reason)
+
+    def deadline_ns(self) -> int | None:
+        """When `expire` is due next."""
+        deadlines = [
+            *self._waiting.values(),
+            *((None, deadline_ns) for deadline_ns, _ in self._doubts.values()),
+        ]
+        return min((deadline_ns for _, deadline_ns in deadlines), default=None)
+
+    def disconnect(self, client: int) -> None:
+        """The client's connection is closed; without an earlier `Leave`, its rank is lost."""
+        self._waiting.pop(client, None)
+        member = self._members.pop(client, None)
+        if member is not None and member.rank is not None:
+            self._lose(
+                member.rank, f"{member.who} ended or lost its connection to the store\nhint: see its output"
+            )
+
+    def refuse_absent(self, rank: int, reason: str) -> None:
+        """The rank's process has ended, says the launcher. If it never said hello, nobody else would know."""
+        if rank not in self._seen:
+            self.refuse(rank, reason)
+
+    def doubt(self, rank: int, reason: str, now_ns: int) -> None:
+        """A process says that it is that rank, and does not know the job's secret. The job's own rank may still come."""
+        if rank not in self._seen and rank < WORLD_MAX:
+            message = (
+                f"rank {rank} has not come, but from {reason}\n"
+                "hint: give all ranks of a job one HOCKET_SECRET, and each job its own address (HOCKET_STORE)"
+            )
+            self._doubts.setdefault(rank, (now_ns + round(DOUBT_S * 1e9), message))
+
+    def refuse(self, rank: int, reason: str) -> None:
+        """The rank takes no further part, whatever its connection says."""
+        self._lose(rank, reason)
+
+    def is_over(self, world: int) -> bool:
+        """Whether nobody is connected, and enough ranks have been to know how the job ended."""
+        return not self._members and len(self._seen) >= world
+
+    def _hello(self, client: int, request: Hello) -> None:
+        if client in self._members:
+            raise FrameError("a second hello")
+        twin = next((each.who for each in self._members.values() if each.rank == request.rank), None)
+        if request.rank is not None and twin is not None:
+            refusal = Failed(
+                message=f"two processes are rank {request.rank}: {twin}, and {request.who}\nhint: each needs its own",
+                rank=request.rank,
+            )
+            # A latecomer does not disturb a job in progress.
+            if not self._completed or self._now_ns < self._met_ns + self._wary_ns:
+                self._refusal = refusal
+                self._end_all_waits(refusal)
+            self._answer(client, refusal)
+            return
+        self._members[client] = request
+        if request.rank is not None:
+            self._seen.add(request.rank)
+            self._left.pop(request.rank, None)
+            self._lost.pop(request.rank, None)
+        self._answer(client, Done(value=NOTHING))
+
+    def _set(self, client: int, request: Set) -> None:
+        refusal = self._store(request.key, request.value)
+        if refusal:
+            self._answer(client, Failed(message=refusal))
+            return
+        self._answer(client, Done(value=NOTHING))
+        for waiter, (wait, _) in list(self._waiting.items()):
+            if isinstance(wait, Get) and wait.key == request.key:
+                self._end_wait(waiter, Done(value=self._values[request.key]))
+
+    def _store(self, key: str, value: Raw) -> str | None:
+        before = len(bytes(self._values[key])) if key in self._values else 0
+        stored = self._stored_bytes - before + len(bytes(value))
+        if key not in self._values and len(self._values) >= KEYS_MAX:
+            return f"the store is full: ledger.KEYS_MAX is {KEYS_MAX}"
+        if stored > STORED_BYTES_MAX:
+            return f"the store is full: ledger.STORED_BYTES_MAX is {STORED_BYTES_MAX}"
+        self._values[key] = value.copy()
+        self._stored_bytes = stored
+        return None
+
+    def _get(self, client: int, request: Get, now_ns: int) -> None:
+        if request.key in self._values:
+            self._answer(client, Done(value=self._values[request.key]))
+        else:
+            self._wait(client, request, now_ns)
+
+    def _add(self, client: int, request: Add) -> None:
+        try:
+            total = typed.of_json(self._values.get(request.key, Raw(b"0")), int) + request.n
+        except msgspec.MsgspecError:
+            self._answer(client, Failed(message=f"`{request.key}` is no counter"))
+            return
+        refusal = self._store(request.key, Raw(b"%d" % total))
+        self._answer(client, Failed(message=refusal) if refusal else Done(value=self._values[request.key]))
+
+    def _gather(self, client: int, request: Gather, now_ns: int) -> None:
+        # An observer is a rank's second connection: it acts for the rank that it names.
+        if self._members[client].rank not in (None, request.rank) or request.rank >= request.world:
+            raise FrameError(f"{self._who(client)} speaks for rank {request.rank} of {request.world}")
+        world_before = self._completed.get(request.name)
+        if world_before is not None and world_before != request.world:
+            message = (
+                f"{self._who(client)} was started with world size {request.world}, others with {world_before}"
+            )
+            self._answer(client, Failed(message=message, rank=request.rank))
+            return
+        open_round = self._rounds.setdefault(request.name, _Round(request.world, request.without_lost))
+        if open_round.world != request.world:
+            other = self._who(open_round.clients[min(open_round.clients)])
+            differs = Failed(
+                message=f"{self._who(client)} was started with world size {request.world}, "
+                f"{other} with {open_round.world}\nhint: start all ranks with the same world size",
+                rank=request.rank,
+            )
+            self._answer(client, differs)
+            self._end_round(request.name, differs)
+            return
+        open_round.values[request.rank] = request.value.copy()
+        open_round.clients[request.rank] = client
+        if not self._missing(open_round):
+            self._complete(request.name, open_round, client)
+        else:
+            self._wait(client, request, now_ns)
+
+    def _missing(self, of: _Round) -> list[int]:
+        return of.missing(self._lost.keys() | self._left.keys())
+
+    def _complete(self, name: str, done: _Round, last: int | None) -> None:
+        del self._rounds[name]
+        self._met_ns = self._met_ns or self._now_ns
+        if name in self._completed or len(self._completed) < KEYS_MAX:
+            self._completed[name] = done.world
+        values = (bytes(done.values.get(rank, NOTHING)) for rank in range(done.world))
+        value = Raw(b"[" + b",".join(values) + b"]")
+        answer: Answer = Done(value=value)
+        if len(bytes(value)) > FRAME_BYTES_MAX - ANSWER_BYTES:
+            answer = Failed(
+                message=f"gather `{name}` is too large: frames.FRAME_BYTES_MAX is {FRAME_BYTES_MAX}"
+            )
+        for client in done.clients.values():
+            if client == last:
+                self._answer(client, answer)
+            else:
+                self._end_wait(client, answer)
+
+    def _leave(self, client: int, request: Leave) -> None:
+        member = self._members.pop(client)
+        self._answer(client, Done(value=NOTHING))
+        if member.rank is None:
+            return
+        report = Report(reason=request.reason, cause=request.cause, why=request.why)
+        self.reports.setdefault(member.rank, report)
+        if request.reason is not None:
+            self._lose(member.rank, f"{member.who} gave up: {request.reason}", cause=request.cause)
+            return
+        because = "" if request.cause is None else f" because of rank {request.cause}"
+        self._left[member.rank] = Failed(
+            message=f"{member.who} has left the job{because}", rank=_first(request.cause, member.rank)
+        )
+        for name, each in list(self._rounds.items()):
+            if member.rank in self._missing(each):
+                self._end_round(name, self._left[member.rank])
+        self._go_on_without_lost()
+
+    def _wait(self, client: int, request: Get | Gather, now_ns: int) -> None:
+        reason = self._refusal
+        if not (isinstance(request, Gather) and self._rounds[request.name].without_lost):
+            reason = reason or next(iter(self._lost.values()), None)
+        if reason is None and isinstance(request, Gather):
+            missing = self._missing(self._rounds[request.name])
+            reason = next((self._left[rank] for rank in missing if rank in self._left), None)
+        self._waiting[client] = (request, now_ns + round(request.timeout_s * 1e9))
+        if reason is None:
+            return
+        if isinstance(request, Gather):
+            self._end_round(request.name, reason)
+        else:
+            self._end_wait(client, reason)
+
+    def _lose(self, rank: int, message: str, *, cause: int | None = None) -> None:
+        self._lost[rank] = Failed(message=message, rank=_first(cause, rank))
+        going_on = {name for name, each in self._rounds.items() if each.without_lost}
+        self._end_all_waits(self._lost[rank], but=going_on)
+        self._go_on_without_lost()
+
+    def _go_on_without_lost(self) -> None:
+        for name, each in list(self._rounds.items()):
+            if not self._missing(each):
+                self._complete(name, each, None)
+
+    def _end_all_waits(self, reason: Failed, *, but: Collection[str] = ()) -> None:
+        for name in [each for each in self._rounds if each not in but]:
+            self._end_round(name, reason)
+        for client, (request, _) in list(self._waiting.items()):
+            if not (isinstance(request, Gather) and request.name in but):
+                self._end_wait(client, reason)
+
+    def _end_round(self, name: str, reason: Failed) -> None:
+        for client in self._rounds.pop(name).clients.values():
+            self._end_wait(client, reason)
+
+    def _time_out(self, client: int, request: Get | Gather) -> None:
+        if isinstance(request, Get):
+            whom = _rank_of(request.key)
+            named = "" if whom is None else f" of rank {whom}"
+            message = f"nobody gave `{request.key}`{named} within {request.timeout_s:g} s"
+            missing = () if whom is None else (whom,)
+            self._end_wait(client, Failed(message=message, rank=whom, missing=missing))
+            return
+        missing_ranks = self._missing(self._rounds[request.name])
+        named = ", ".join(str(rank) for rank in missing_ranks[:RANKS_NAMED_MAX])
+        more = (
+            f" and {len(missing_ranks) - RANKS_NAMED_MAX} more"
+            if len(missing_ranks) > RANKS_NAMED_MAX
+            else ""
+        )
+        ranks = "ranks" if len(missing_ranks) > 1 else "rank"
+        message = (
+            f"{ranks} {named}{more} of {request.world} did not come to `{request.name}` within "
+            f"{request.timeout_s:g} s\nhint: see whether they were started and what they printed"
+        )
+        late = Failed(message=message, rank=missing_ranks[0], missing=tuple(missing_ranks))
+        self._end_round(request.name, late)
+
+    def _end_wait(self, client: int, answer: Answer) -> None:
+        if self._waiting.pop(client, None) is not None:
+            self._answer(client, answer)
+
+    def _answer(self, client: int, answer: Answer) -> None:
+        self._answers.append((client, answer))
+
+    def _who(self, client: int) -> str:
+        return self._members[client].who
+
+
+def _first(cause: int | None, rank: int) -> int:
+    """The rank at fault: the one because of which `rank` does not go on, if there is one."""
+    return rank if cause is None else cause
+
+
+def _rank_of(key: str) -> int | None:
+    """The rank that alone sets `key`: 3 for `plan/3`."""
+    last = key.rpartition("/")[2]
+    return int(last) if last.isascii() and last.isdigit() and int(last) < WORLD_MAX else None

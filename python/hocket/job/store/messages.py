@@ -1,0 +1,116 @@
+"""Messages between client and store: one request, then its answer. The store never looks into values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from hocket import _native, typed
+from hocket.job.store.frames import FrameError
+
+WORLD_MAX = 1 << 16
+KEY_BYTES_MAX = 512
+REASON_MAX = 1 << 16
+TIMEOUT_MAX_S = _native.TIMEOUT_MAX_S
+"""Of any wait, native ones too: longer than any sum of settings, and far from what clocks cannot count."""
+
+Key = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
+Rank = Annotated[int, Meta(ge=0, lt=WORLD_MAX)]
+World = Annotated[int, Meta(ge=1, le=WORLD_MAX)]
+Timeout = Annotated[float, Meta(ge=0, le=TIMEOUT_MAX_S)]
+
+
+class Hello(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="hello"):
+    """First request: the rank, and a name of the process for people. Rank None only observes."""
+
+    rank: Rank | None
+    who: Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
+
+
+class Set(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="set"):
+    """Set the value of a key, replacing the old one."""
+
+    key: Key
+    value: Raw
+
+
+class Get(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="get"):
+    """Wait until a key has a value."""
+
+    key: Key
+    timeout_s: Timeout
+
+
+class Add(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="add"):
+    """Add to a counter that starts at 0; the answer is its new value."""
+
+    key: Key
+    n: int
+
+
+class Gather(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="gather"):
+    """Wait until `world` ranks have given their values under a name; the answer is all values by rank.
+
+    `without_lost`: ranks that are lost, or have left, are not waited for; their values are null.
+    """
+
+    name: Key
+    rank: Rank
+    world: World
+    value: Raw
+    timeout_s: Timeout
+    without_lost: bool = False
+
+
+class Ping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ping"):
+    """The answer is the store's monotonic clock, nanoseconds."""
+
+
+class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="leave"):
+    """Last request. With a reason, this rank gives up, and every waiting rank receives the reason.
+
+    `cause`: the rank because of which it does not go on, if that is another one; `why`: what that one did, as in `PeerError.why`.
+    """
+
+    reason: Annotated[str, Meta(max_length=REASON_MAX)] | None
+    cause: Rank | None = None
+    why: Annotated[str, Meta(max_length=32)] | None = None
+
+
+class Done(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="done"):
+    """The answer to a request."""
+
+    value: Raw
+
+
+class Failed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="failed"):
+    """A refused or failed request; `message` is for people. `rank`: at fault; `missing`: did not come in time."""
+
+    message: str
+    rank: Rank | None = None
+    missing: tuple[Rank, ...] = ()
+
+
+Request = Hello | Set | Get | Add | Gather | Ping | Leave
+Answer = Done | Failed
+
+_requests: typed.Decoder[Request] = typed.json_decoder(Request)
+_answers: typed.Decoder[Answer] = typed.json_decoder(Answer)
+
+
+def read_request(payload: bytes) -> Request:
+    """Decode a request from a frame's payload; FrameError describes an invalid one."""
+    try:
+        return _requests.decode(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise FrameError(f"a frame that is no request: {error}") from None
+
+
+def read_answer(payload: bytes) -> Answer:
+    """Decode an answer from a frame's payload; FrameError describes an invalid one."""
+    try:
+        return _answers.decode(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise FrameError(f"a frame that is no answer: {error}") from None

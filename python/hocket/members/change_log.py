@@ -1,0 +1,187 @@
+"""What people are told of the changes of an elastic job's members."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hocket import _native
+from hocket.artefacts.members_change import MembersChange
+from hocket.artefacts.trace import append_members_change, members_file
+from hocket.job.trace_writes import TraceWrites
+from hocket.members.member_limits import Limits
+from hocket.members.roll import Roll
+
+log = logging.getLogger("hocket.coordinator")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """The job goes on no more: why, and which members it lost at last."""
+
+    why: str
+    lost: tuple[int, ...]
+
+
+class ChangeLog:
+    """A line for each change, with how long it took to decide, and one in the trace, if there is one."""
+
+    def __init__(self) -> None:
+        """Nothing changes."""
+        self.steps_before = 0
+        """Those that the job had made when its ranks met last: within a generation, the machine counts from there."""
+        self._trace: Path | None = None
+        self._writes = TraceWrites("changes of members")
+        self._since_ns: int | None = None
+        self._noticed: str | None = None
+        self._change: MembersChange | None = None
+        """The last one, after which nobody trains yet."""
+
+    def take_down_in(self, trace: str | None, *, begins: bool) -> None:
+        """In that directory, if there is one. A job that `begins` replaces what another one has left there."""
+        self._trace = None if trace is None else Path(trace)
+        if self._trace is not None and begins:
+            members_file(self._trace).unlink(missing_ok=True)
+
+    def begin(self, noticed: str) -> None:
+        """Something was noticed of a member, such as the end of its connection. More may follow."""
+        if self._since_ns is None:
+            self._since_ns, self._noticed = time.monotonic_ns(), noticed
+
+    def forget(self) -> None:
+        """Members meet anew."""
+        self._since_ns = self._noticed = None
+
+    def decided(
+        self,
+        epoch: int,
+        decision: _native.MemberAction,
+        before: Collection[int],
+        generation: Collection[int],
+        roll: Roll,
+    ) -> None:
+        """An epoch of others than those that trained `before`, all of whom are in that generation."""
+        here = [each for each in decision.members if each in generation]
+        newcomers = [each for each in decision.members if each not in generation]
+        if newcomers:
+            self.expected([roll.name(each) for each in newcomers])
+        elif decision.step is None:
+            leavers = [each for each in before if each not in decision.members]
+            self.left(epoch, roll.names(leavers), len(here), len(generation))
+        if decision.step is not None:
+            silent = not roll.silent.isdisjoint(decision.evicted)
+            names = roll.names(decision.evicted)
+            self.lost(epoch, names, len(here), len(generation), decision.step, silent=silent)
+
+    def lost(self, epoch: int, names: str, here: int, of: int, step: int, *, silent: bool) -> None:
+        """Decided: `here` of `of` members go on without those. `silent`: one of them could not be heard."""
+        if not names:
+            log.warning("epoch %d: nobody is missing any more, and %d of %d ranks go on", epoch, here, of)
+            return
+        after_s = 0.0 if self._since_ns is None else (time.monotonic_ns() - self._since_ns) * 1e-9
+        step += self.steps_before
+        log.warning(
+            "epoch %d without %s: %d of %d ranks go on, from step %d; decided %.0f ms after the loss was noticed",
+            epoch,
+            names,
+            here,
+            of,
+            step,
+            after_s * 1e3,
+        )
+        self._take_down(
+            MembersChange(
+                what="lost",
+                who=names,
+                epoch=epoch,
+                ranks=here,
+                step=step,
+                noticed="a rank was silent" if silent else self._noticed,
+                decided_s=after_s,
+            )
+        )
+
+    def left_behind(self, name: str, why: str) -> None:
+        """It runs, and the others go on without it."""
+        log.warning("%s is left behind: %s", name, why)
+
+    def ended_early(self, name: str, steps: int) -> None:
+        """Its script has ended after so many steps, and others make more."""
+        log.warning(
+            "the script of %s has ended after %d steps, and those of others go on: they do so without it",
+            name,
+            steps,
+        )
+
+    def left(self, epoch: int, names: str, here: int, of: int) -> None:
+        """Those have left in order."""
+        log.warning("epoch %d after %s has left: %d of %d ranks go on", epoch, names, here, of)
+        self._take_down(MembersChange(what="left", who=names, epoch=epoch, ranks=here))
+
+    def expected(self, names: Sequence[str]) -> None:
+        """Those wait to join."""
+        which = "it" if len(names) == 1 else "them"
+        log.warning("%s: the others meet %s at the end of a step", ", ".join(names), which)
+
+    def joined(self, epoch: int, names: str, here: int) -> None:
+        """All have met."""
+        log.warning("epoch %d with %s: %d ranks go on", epoch, names or "the others", here)
+        self._take_down(MembersChange(what="joined", who=names or "nobody", epoch=epoch, ranks=here))
+
+    def full(self, name: str, ranks: int) -> None:
+        """It waits until there is room."""
+        log.warning("%s waits: the job has %d ranks, as many as it may", name, ranks)
+
+    def dropped(self, name: str, why: str) -> None:
+        """It was lost in a meeting."""
+        log.warning("%s was lost before all had met it: %s; the others meet without it", name, why)
+
+    def waits(self, left: int, lost: str, limits: Limits) -> None:
+        """So many are left, which is too few, without those."""
+        log.warning(
+            "%d of at least %d ranks are left, without %s: they wait %g s for others to join\n"
+            "hint: `hocket join`, as many as are missing",
+            left,
+            limits.members_min,
+            lost or "the others",
+            limits.rejoin_patience_s,
+        )
+
+    def back(self, name: str) -> None:
+        """It has found this coordinator."""
+        log.warning("%s is back", name)
+
+    def resumed(self, epoch: int, rank: int, took_s: float, *, again: bool) -> None:
+        """That rank trains again."""
+        work = "one step's communication was done again" if again else "nothing was done again"
+        log.warning(
+            "epoch %d: training goes on, %.0f ms after rank %d stopped; %s", epoch, took_s * 1e3, rank, work
+        )
+        if self._change is not None:
+            self._write(replace(self._change, stopped_s=took_s, again=again))
+
+    def end(self) -> None:
+        """The job has ended."""
+        if self._change is not None:
+            self._write(self._change)
+
+    def _take_down(self, change: MembersChange) -> None:
+        self.end()
+        self._change = change
+
+    def _write(self, change: MembersChange) -> None:
+        self._change = None
+        if self._trace is None:
+            return
+        self._writes(functools.partial(_append, self._trace, change))
+
+
+def _append(trace: Path, change: MembersChange) -> None:
+    trace.mkdir(parents=True, exist_ok=True)
+    append_members_change(trace, change)

@@ -1,0 +1,494 @@
+"""The coordinator of an elastic job in its launcher: the native machine behind a server, with what people are told of it.
+
+What it decides is in a journal, if there is one, before anybody hears of it: another launcher may go on from there. A member is
+known by a number: a founder's is its rank at the start, and joiners get the next ones.
+
+A *generation* is a meeting of members, who then have a wire and a machine of their own. The founders are the first. When an epoch
+with newcomers has begun, all its members wait between two steps until each of them does, and the next generation meets: this
+machine then makes room for a new one, which knows nothing of it. If one of them dies while they meet, the others meet once more.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from hocket import _native
+from hocket.job.store.frames import FrameError
+from hocket.members import member_messages as messages
+from hocket.members.admission import Admission
+from hocket.members.change_log import ChangeLog, Ended
+from hocket.members.condemned import Condemned
+from hocket.members.gathering import Gathering
+from hocket.members.journal import Generation, Journal
+from hocket.members.member_limits import Limits
+from hocket.members.operators import Operators
+from hocket.members.roll import Roll
+from hocket.members.shortage import Shortage
+from hocket.members.stores import Stores
+
+TICK_NS = 50_000_000
+"""How late the machine notices at most that a time is up."""
+
+
+class Coordination:
+    """Decides which members go on; a `Machine` for `launch.server`. The launcher reads what is public."""
+
+    def __init__(self, founders: int, limits: Limits, stores: Stores, kept: range = range(0)) -> None:
+        """Of a job that `founders` members begin, which others may join at `stores`. `kept`: numbers of those that the launcher
+        starts in the place of others."""
+        self._limits = limits
+        self._stores = stores
+        self.journal: Journal | None = None
+        """Where what is decided is written."""
+        self._machine = limits.machine(founders)
+        self._admission = Admission(founders, kept)
+        self._gathering = Gathering(range(founders))
+        self._hellos: dict[int, bytes] = {}
+        """What those who wait to join have told the machine."""
+        self._operators = Operators()
+        self._refused: set[int] = set()
+        """Clients that came back in vain."""
+        self._roll = Roll(limits.heartbeat_s)
+        self._shut_out: set[int] = set()
+        """Lost members, some of which may come back and not know it."""
+        self._left: set[int] = set()
+        """Members that have left in order."""
+        self._answers: list[tuple[int, bytes]] = []
+        self._finished: dict[int, int] = {}
+        self._members: tuple[int, ...] = ()
+        self._epoch = 0  # of the machine
+        self._ticked_ns = 0
+        self._back_until_ns: int | None = None
+        """When those that have not come back to this coordinator are taken to be gone."""
+        self.founded = False
+        """Whether the first epoch is decided: before that, all founders are needed."""
+        self.over = False
+        """Whether all members have finished in order."""
+        self.changes = ChangeLog()
+        self._shortage = Shortage(limits, self.changes)
+        self.condemned = Condemned(self._roll, self.changes)
+        self.ended: Ended | None = None
+        """Why the job ends before its scripts do."""
+
+    @classmethod
+    def restored(cls, journal: Journal, limits: Limits, stores: Stores) -> Coordination:
+        """Goes on where another one has died. Members come back by themselves; if they were about to meet, they meet anew."""
+        generation = journal.generation
+        made = cls(len(generation.members), limits, stores, range(*journal.served.replacements))
+        made.journal = journal
+        decisions, _ = _native.read_journal(journal.records)
+        made._machine = limits.machine(len(generation.members), journal.records)
+        made._admission.next_member = generation.next_member
+        made._gathering = Gathering.restored(generation, met=bool(decisions))
+        made._members = generation.members
+        for decision in decisions:
+            made._follow(decision)
+        made.founded = True
+        made._back_until_ns = time.monotonic_ns() + round(limits.heartbeat_s * 1e9)
+        return made
+
+    def generation(self) -> Generation:
+        """Who meets, or has met: for the journal."""
+        return self._gathering.kept(self._admission.next_member)
+
+    def end(self, why: str, *, lost: tuple[int, ...] = ()) -> None:
+        """Tell all members that the job ends."""
+        if self.over or self.ended is not None:
+            return
+        self.ended = Ended(why=why, lost=lost)
+        self.changes.end()
+        for each in self._roll:
+            self._tell(each, messages.Answer(done=False, text=f"the job ends: {why}"))
+        self._answer_operators()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether members train, wherever they run."""
+        here = len(self._roll.missing(self._members)) < len(self._members)
+        return self.founded and not self.over and self.ended is None and here
+
+    @property
+    def room(self) -> int:
+        """For so many more."""
+        return self._limits.members_max - len(self._members) + len(self._roll.missing(self._members))
+
+    def misses(self, member: int) -> bool:
+        """Whether the job goes on, and that member has not left in order: another one may take its place."""
+        return self.goes_on and not self._finished and member not in self._left
+
+    @property
+    def _closed(self) -> str | None:
+        """Why nobody may come, or leave in order, if so."""
+        if self.over or self.ended is not None:
+            return "the job has ended"
+        return None if self.founded else "the job has not begun yet: some of its ranks are still to come"
+
+    @property
+    def linked(self) -> bool:
+        """Whether any member is connected."""
+        return len(self._roll) > 0
+
+    def has(self, member: int) -> bool:
+        """Whether it is of those that go on, or went on to the end."""
+        return member in self._members
+
+    def receive(self, client: int, payload: bytes, now_ns: int) -> None:
+        """Take what a member or an operator says; FrameError if it may not say that now."""
+        match messages.read_from_client(payload):
+            case messages.MustLeave() as message:
+                self._ask_to_leave(client, message)
+            case messages.Joins() as message:
+                self._join(client, message)
+            case _ if self.over or client in self._refused:
+                pass
+            case messages.Back() as message:
+                self._come_back(client, message)
+            case _ if self.ended is not None:
+                pass
+            case messages.Comes() as message:
+                self._come(client, message)
+            case message:
+                self._take(client, message, now_ns)
+
+    def _take(self, client: int, message: messages.FromMember, now_ns: int) -> None:
+        member = self._roll.member_of(client)
+        if member is None and isinstance(message, messages.Asks):  # a founder that still loads
+            self._answers.append((client, msgspec.json.encode(messages.Hears())))
+            return
+        if member is None:
+            raise FrameError("a member's message before its name")
+        if member in self._shut_out:  # it was told so, and will hear that
+            return
+        if self._roll.heard(member):
+            self._tell(member, messages.Unheard())
+        match message:
+            case messages.Asks():
+                self._tell(member, messages.Hears())
+            case messages.Notes():
+                self._note(member, message.note, now_ns)
+            case messages.AtEdge():
+                self._gathering.wait_at_edge(member, message.epoch)
+                self._regroup_at_the_edge()
+            case messages.Gives() | messages.Lacks():
+                for other, gives in self._gathering.hand_over(member, message):
+                    self._tell(other, gives)
+            case messages.CannotMeet() if 0 < message.generation == self._gathering.number:
+                self._gathering.complain(member, message.missing, now_ns)
+            case messages.Finished():
+                self._finish(member, message.steps)
+            case messages.Resumed() if self._members and member == self._members[0]:
+                epoch = self._gathering.epochs_before + message.epoch
+                self.changes.steps_before = message.steps_before
+                self.changes.resumed(epoch, member, message.took_s, again=message.again)
+
+    def answers(self) -> list[tuple[int, bytes]]:
+        """What to tell members since the last call."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def disconnect(self, client: int) -> None:
+        """A member's connection has ended, or an operator's."""
+        self._operators.drop(client)
+        self._refused.discard(client)
+        member = self._roll.leave(client)
+        if member is None:
+            return
+        self._hellos.pop(member, None)
+        self._gathering.drop(member)
+        if self.over:
+            return
+        if self.has(member):
+            self.changes.begin("a connection ended")
+        self._unlinked(member)
+
+    def _unlinked(self, member: int) -> None:
+        """It is not there any more, as far as this end of its connection knows."""
+        meet_anew = self._gathering.number > 0 and self._gathering.under_way
+        if not meet_anew or member not in self._gathering.members:
+            self._act(self._machine.unlinked(member, time.monotonic()))
+            self._regroup_at_the_edge()  # the machine does not wait for newcomers of an epoch that has begun
+        elif self._back_until_ns is None:
+            self._meet_without_missing()
+
+    def gone(self, member: int) -> None:
+        """A member's process has ended, says the launcher."""
+        self._roll.ended.add(member)
+        self._act(self._machine.gone(member, time.monotonic()))
+
+    def end_all(self) -> None:
+        """The launcher ends all ranks, whatever the machine decides meanwhile."""
+        for member in self._roll:
+            self._tell(member, messages.Ends())
+
+    def expire(self, now_ns: int) -> None:
+        """Time passes."""
+        if now_ns >= self._ticked_ns + TICK_NS and not self.over:
+            self._ticked_ns = now_ns
+            if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
+                self._back_until_ns = None
+                for member in self._roll.missing(self._members):
+                    self._unlinked(member)
+            if self._shortage.lasts and self.ended is None:
+                self._meet_without_missing()
+            self._meet_without_blamed(now_ns)
+            for member, found in self._roll.look():
+                if found == "ask":
+                    self._tell(member, messages.Asks())
+                else:
+                    self._unlinked(member)
+            self._regroup_at_the_edge()  # a newcomer may have come back after the others have said that they wait for it
+            self._act(self._machine.tick(now_ns * 1e-9))
+
+    def deadline_ns(self) -> int | None:
+        """When `expire` is due next."""
+        return None if self.over else self._ticked_ns + TICK_NS
+
+    def is_over(self, world: int) -> bool:
+        """Whether nobody is connected, and `world` members have been."""
+        return not self.linked and len(self._roll.known) >= world
+
+    def _come(self, client: int, message: messages.Comes) -> None:
+        member = message.member
+        if message.generation != self._gathering.number or self._shortage.lasts:
+            return  # the others have begun to meet once more since, or will when there are enough
+        expected = member in self._gathering.members and member not in self._gathering.present
+        if self._gathering.number == 0:
+            expected = expected and self._roll.member_of(client) is None and member not in self._roll.known
+        else:
+            expected = expected and self._roll.member_of(client) == member
+        if not expected:
+            raise FrameError(f"{message.who} comes as member {member}, which it is not")
+        self._gathering.present.add(member)
+        self._roll.enter(client, member, message.who)
+
+    def _come_back(self, client: int, message: messages.Back) -> None:
+        member = message.member
+        if self._roll.member_of(client) is not None or member in self._roll:
+            raise FrameError(f"{message.who} comes back as member {member}, which is here")
+        if message.generation is not None and message.generation > self._gathering.number:
+            self.end(f"{message.who} has met others since the journal was written: it is an old copy")
+        if self.ended is not None or (
+            message.generation is not None and member not in self._gathering.members
+        ):
+            self._refused.add(client)
+            self._answer(client, "the others went on without it" if self.ended is None else self.ended.why)
+            return
+        self._roll.enter(client, member, message.who)
+        self.changes.back(message.who)
+        for newcomer, host in self._roll.hosts.items():
+            self._tell(member, messages.Welcome(member=newcomer, host=host))
+        if member not in self._gathering.members:
+            self._await(member, message.host)
+        elif not self._gathering.under_way:
+            self._gathering.present.add(member)
+        elif not self._roll.missing(self._members):
+            self._meet_without_missing()
+
+    def _await(self, member: int, host: str) -> None:
+        """A process waits to become that member."""
+        self._admission.take(member)
+        self._roll.hosts[member] = host
+        self._write(lambda journal: journal.change(self.generation()))
+        for other in self._roll:
+            self._tell(other, messages.Welcome(member=member, host=host))
+
+    def _write(self, write: Callable[[Journal], None]) -> None:
+        """Note it in the journal, if there is one."""
+        if self.journal is not None:
+            write(self.journal)
+
+    def _join(self, client: int, message: messages.Joins) -> None:
+        if self._roll.member_of(client) is not None:
+            raise FrameError("a member wants to become one")
+        why = self._closed or self._admission.refusal(message)
+        if why is not None:
+            self._answer(client, why)
+            return
+        known = self._shut_out.union(self._members, self._gathering.members, self._roll.known)
+        member = self._admission.number(message, known)
+        self._roll.enter(client, member, f"rank {member} on {message.host} (process {message.process})")
+        self._await(member, message.host)
+        if len(self._members) >= self._limits.members_max:
+            self.changes.full(self._roll.name(member), self._limits.members_max)
+
+    def _note(self, member: int, note: bytes, now_ns: int) -> None:
+        if member in self._gathering.present:
+            actions = self._machine.note(member, note, now_ns * 1e-9)
+        elif member in self._gathering.members:
+            return  # of the machine that was there before
+        else:
+            self._hellos.setdefault(member, note)
+            if self._gathering.under_way or self._shortage.lasts:
+                return
+            actions = self._machine.note(member, note, now_ns * 1e-9)
+        if actions and member in self._members:
+            self.changes.begin("another rank missed it")
+        self._act(actions)
+
+    def _regroup_at_the_edge(self) -> None:
+        members = self._gathering.due(self._roll) if self.ended is None else None
+        if members is not None and not (self._back_until_ns is not None and self._roll.missing(members)):
+            self._members = members
+            self._left.difference_update(members)
+            self._meet_without_missing()
+
+    def _meet_without_missing(self) -> None:
+        """The members meet, without those of them that were lost on the way, or have not come back."""
+        self._back_until_ns = None
+        missing = self._roll.missing(self._members)
+        self._meet_without(dict.fromkeys(missing, "it could not be heard when the job's ranks met"))
+
+    def _meet_without_blamed(self, now_ns: int) -> None:
+        """The members meet once more if some could not, without whoever is to blame for that."""
+        if self._gathering.under_way and self.ended is None:
+            blamed = self._gathering.to_blame(now_ns, round(self._limits.heartbeat_s / 2 * 1e9))
+            if blamed is not None:
+                member, count = blamed
+                why = f"{count} of the others could not reach it when the job's ranks met"
+                self._meet_without({member: why})
+
+    def _meet_without(self, lost: Mapping[int, str]) -> None:
+        """The members meet without these, and why."""
+        for each, why in lost.items():
+            name = self._roll.name(each)
+            self.changes.dropped(name, why)
+            self._shut_out.add(each)
+            self.condemned.add(each)
+            if each in self._roll:
+                number = self._gathering.epochs_before + self._epoch + 1
+                self._answer(self._roll.client_of(each), f"evicted in epoch {number}: {why}")
+            if self._gathering.under_way:
+                self._stores.refuse(self._gathering.members.index(each), f"{name} is lost")
+        self._members = tuple(each for each in self._members if each not in lost)
+        self._meet_if_enough(tuple(lost))
+
+    def _meet_if_enough(self, lost: tuple[int, ...]) -> None:
+        """Those that are left meet: with others that wait to join if they are too few, and once there are enough."""
+        left, least = len(self._members), self._limits.members_min
+        if not any(each in self._members for each in self._gathering.holders):
+            self.end("nobody who holds the model's state is left", lost=lost)
+            return
+        waiting = [each for each in self._hellos if each in self._roll and each not in self._roll.silent]
+        if left + len(waiting) >= least:
+            self._shortage.end()
+            self._regroup((*self._members, *waiting[: max(0, least - left)]))
+        elif (why := self._shortage.go_on(left, self._roll.names(lost))) is not None:
+            self.end(why, lost=lost)
+
+    def _regroup(self, members: Sequence[int]) -> None:
+        self._gathering.begin(members, self._epoch)
+        self._epoch, self._members = 0, tuple(members)
+        self.changes.forget()
+        self._finished.clear()
+        self._machine = self._limits.machine(len(members))
+        self._write(lambda journal: journal.change(self.generation()))
+        order = messages.Regroup(
+            generation=self._gathering.number, members=self._members, store=self._stores.another()
+        )
+        for each in members:
+            self._hellos.pop(each, None)
+            self._tell(each, order)
+
+    def _ask_to_leave(self, client: int, message: messages.MustLeave) -> None:
+        why = self._closed
+        if why is None and self._gathering.under_way:
+            why = "the job's ranks are just meeting those that have joined; ask again"
+        elif why is None:
+            here = [each for each in self._members if each in self._roll]
+            why = self._operators.ask(client, message.member, here, self._limits.members_min)
+        if why is None:
+            self._tell(message.member, message)
+        else:
+            self._answer(client, why)
+
+    def _answer_operators(self, evicted: Sequence[int] = ()) -> None:
+        """Those whose members are no longer there."""
+        ended, of = self.over or self.ended is not None, len(self._gathering.members)
+        answers = self._operators.answers(self._members, evicted, ended=ended, of=of, name=self._roll.name)
+        self._answers += [(client, msgspec.json.encode(answer)) for client, answer in answers]
+
+    def _act(self, actions: Sequence[_native.MemberAction]) -> None:
+        waiting = deque(actions)
+        while waiting:
+            action = waiting.popleft()
+            match action.kind:
+                case "send" if action.member is not None and action.bytes is not None:
+                    if action.member in self._roll:
+                        self._tell(action.member, messages.Orders(order=action.bytes))
+                case "write":
+                    self._write(operator.methodcaller("append", action.bytes or b""))
+                    self._decided(action)
+                    waiting.extend(self._machine.written(time.monotonic()))
+                case "wait":
+                    self.changes.waits(action.step or 0, self._roll.names(action.members), self._limits)
+                case "kill" if action.member is not None:
+                    # Whoever has left after the end of its script ends by itself.
+                    if action.member in self._roll or action.member not in self._finished:
+                        self.condemned.add(action.member, action.why)
+                case "let_go" if action.member is not None:
+                    steps = self._finished.pop(action.member, 0)
+                    self.changes.ended_early(self._roll.name(action.member), steps)
+                    if action.member in self._roll:
+                        self._tell(action.member, messages.Over())
+                case "end":
+                    self.ended = Ended(why=action.why or "", lost=tuple(action.members))
+                    self._answer_operators()
+
+    def _tell(self, member: int, message: messages.FromCoordinator) -> None:
+        self._answers.append((self._roll.client_of(member), msgspec.json.encode(message)))
+
+    def _answer(self, client: int, why: str) -> None:
+        """What it wants comes to nothing."""
+        self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
+
+    def _follow(self, decision: _native.MemberAction) -> None:
+        self._members, self._epoch = tuple(decision.members), decision.epoch or 0
+        self._shut_out.update(decision.evicted)
+        self._gathering.decide(self._epoch, self._members, planned=decision.step is None)
+
+    def _decided(self, decision: _native.MemberAction) -> None:
+        before, lost = self._members, decision.evicted
+        self._follow(decision)
+        epoch = self._gathering.epochs_before + self._epoch
+        self._left.update(set(before) - {*self._members, *lost})
+        if self._gathering.under_way:
+            self._founded(epoch)
+        else:
+            self.changes.decided(epoch, decision, before, self._gathering.members, self._roll)
+        self.changes.forget()
+        self._answer_operators(lost)
+        self._end_if_finished()
+
+    def _founded(self, epoch: int) -> None:
+        """All of the generation have met."""
+        self._gathering.under_way, self.founded = False, True
+        self._gathering.holders = self._members
+        if self._gathering.number == 0:
+            return
+        newcomers = [each for each in self._members if each in self._roll.hosts]
+        self.changes.joined(epoch, self._roll.names(newcomers), len(self._members))
+        for each in self._members:
+            self._roll.hosts.pop(each, None)
+        for member, note in self._hellos.items():
+            self._act(self._machine.note(member, note, time.monotonic()))
+
+    def _finish(self, member: int, steps: int) -> None:
+        self._finished[member] = steps
+        for other in self._roll:
+            if other != member:
+                self._tell(other, messages.OtherFinished(member=member, steps=steps))
+        self._end_if_finished()
+
+    def _end_if_finished(self) -> None:
+        here = [member for member in self._members if member in self._gathering.members]
+        if here and not self._gathering.under_way and all(member in self._finished for member in here):
+            self.over = True
+            self.changes.end()
+            for member in self._roll:
+                self._tell(member, messages.Over())
+            self._answer_operators()

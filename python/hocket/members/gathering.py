@@ -1,0 +1,159 @@
+"""The generation of an elastic job's members that meets, or has met: one after the other, each with a machine of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from hocket import _native
+from hocket.members.journal import Generation
+from hocket.members.member_messages import Gives, Lacks
+from hocket.members.roll import Roll
+
+
+class Gathering:
+    """The founders are the first generation.
+
+    Attributes:
+        number: of the generation.
+        members: of it, by rank.
+        under_way: whether they are about to meet; else all have.
+        present: those that have met the others.
+        holders: members that have the job's state.
+        epochs_before: of generations before.
+    """
+
+    def __init__(self, members: Sequence[int]) -> None:
+        """The founders are about to meet."""
+        self.number = 0
+        self.members = tuple(members)
+        self.under_way = True
+        self.present: set[int] = set()
+        self.holders: tuple[int, ...] = ()
+        self.epochs_before = 0
+        self._epochs: dict[int, tuple[tuple[int, ...], bool]] = {}
+        """Since the last loss: members, and whether some of them fill places of lost ones, without whom there are too few."""
+        self._at_edge: dict[int, int] = {}
+        self._gives: Gives | None = None
+        self._lacking: set[int] = set()
+        """Members that wait for that."""
+        self._complaints: dict[int, frozenset[int]] = {}
+        """By member: whom it could not meet."""
+        self._complained_ns = 0
+        """When the first of them did."""
+
+    @classmethod
+    def restored(cls, generation: Generation, *, met: bool) -> Gathering:
+        """That of a coordinator which has died. `met`: all had."""
+        made = cls(generation.members)
+        made.number, made.epochs_before, made.under_way = (
+            generation.number,
+            generation.epochs_before,
+            not met,
+        )
+        made.holders = generation.members if met else generation.holders
+        return made
+
+    def kept(self, next_member: int) -> Generation:
+        """For the journal. `next_member`: as there."""
+        return Generation(
+            number=self.number,
+            members=self.members,
+            holders=self.holders,
+            next_member=next_member,
+            epochs_before=self.epochs_before,
+        )
+
+    @property
+    def awaited(self) -> Collection[int]:
+        """Those that are still to meet the others."""
+        return [each for each in self.members if each not in self.present]
+
+    def begin(self, members: Sequence[int], epochs: int) -> None:
+        """The next generation is about to meet; there were so many epochs in this one."""
+        self.number += 1
+        self.epochs_before += epochs
+        self.members, self.under_way = tuple(members), True
+        self.present.clear()
+        self._epochs.clear()
+        self._at_edge.clear()
+        self._complaints.clear()
+        self._gives = None
+        self._lacking.clear()
+
+    def complain(self, member: int, missing: Collection[int], now_ns: int) -> None:
+        """That member gives up on the meeting because of these, or of all that have not come yet."""
+        if not self._complaints:
+            self._complained_ns = now_ns
+        self._complaints[member] = frozenset(missing or self.awaited) - {member}
+
+    def to_blame(self, now_ns: int, patience_ns: int) -> tuple[int, int] | None:
+        """The member without whom the others should meet, and how many complain of it.
+
+        That is known when all have complained who are not complained of, or `patience_ns` after the first has. Who has not come
+        to another member because it could not reach a third one is not to blame: the complaint counts against one who complains
+        too only if they complain of each other.
+        """
+        pairs = [(by, of) for by, missing in self._complaints.items() for of in missing]
+        accused = {of for _, of in pairs}
+        all_have = all(each in self._complaints or each in accused for each in self.members)
+        if not pairs or not (all_have or now_ns > self._complained_ns + patience_ns):
+            return None
+        heeded = [(by, of) for by, of in pairs if by in self._complaints.get(of, {by})]
+        return _native.evicted(heeded or pairs)[0]
+
+    def decide(self, epoch: int, members: Sequence[int], *, planned: bool) -> None:
+        """These are the members of that epoch. A `planned` one may come to nothing."""
+        if not planned:
+            self._epochs.clear()
+        filled = not planned and any(each not in self.members for each in members)
+        self._epochs[epoch] = tuple(members), filled
+
+    def wait_at_edge(self, member: int, epoch: int) -> None:
+        """That member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""
+        self._at_edge[member] = epoch
+
+    def hand_over(self, member: int, message: Gives | Lacks) -> Iterator[tuple[int, Gives]]:
+        """That member gives something to those that joined with a generation, or lacks it: to whom it goes now."""
+        if message.generation != self.number or member not in self.members:
+            return
+        if isinstance(message, Lacks):
+            self._lacking.add(member)
+        else:
+            self._gives = self._gives or message
+        if self._gives is not None:
+            yield from ((each, self._gives) for each in self._lacking)
+            self._lacking.clear()
+
+    def drop(self, member: int) -> None:
+        """Its connection has ended."""
+        self._at_edge.pop(member, None)
+        self._lacking.discard(member)
+
+    def due(self, roll: Roll) -> tuple[int, ...] | None:
+        """The members of an epoch, if all of them that are of this generation wait for the others: the next one meets.
+
+        They make no step meanwhile, so that none which was planned since can begin.
+        """
+        if self.under_way:
+            return None
+        return next(
+            (
+                members
+                for epoch, (members, filled) in self._epochs.items()
+                if self._is_due(epoch, members, roll, filled=filled)
+            ),
+            None,
+        )
+
+    def _is_due(self, epoch: int, members: Collection[int], roll: Roll, *, filled: bool) -> bool:
+        """They need nothing of members that are silent, and train on without these.
+
+        If newcomers are lost, the machine plans an epoch without them, unless this one was `filled`.
+        """
+        here = [each for each in members if each in self.members]
+        heard = [each for each in here if each not in roll.silent]
+        newcomers = [each for each in members if each not in here]
+        if not newcomers or not heard:
+            return False
+        come = any(each not in roll.silent for each in newcomers) and all(each in roll for each in members)
+        return (come or filled) and all(self._at_edge.get(each) == epoch for each in heard)

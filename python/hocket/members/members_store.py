@@ -1,0 +1,77 @@
+"""The store as threads beside training use it, also those of the members of an elastic job, whose ranks are not the store's.
+
+The store knows ranks as they were when all met. Members number themselves anew whenever one is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from hocket.errors import RendezvousError
+from hocket.job.rendezvous import Job
+from hocket.job.store.store import Store
+
+log = logging.getLogger("hocket.store")
+
+
+@dataclass(frozen=True)
+class Among:
+    """An epoch of members: of which meeting, its number since then (0: of all that have met), and the job of all that have met."""
+
+    generation: int
+    epoch: int
+    everyone: Job
+
+    @property
+    def name(self) -> str:
+        """No other epoch of the job has it.
+
+        >>> Among(2, 5, None).name
+        '2.5'
+        """
+        return f"{self.generation}.{self.epoch}"
+
+
+class MembersStore(Store):
+    """Ranks are those of an epoch's members. A lost one ends what they do together."""
+
+    def __init__(self, job: Job, everyone: Job, who: str) -> None:
+        """Connect. `job`: as the members see it."""
+        self._members, self._hosts, self._everyone = job.members, job.hosts, everyone
+        super().__init__(
+            everyone.store.address,
+            job.secret,
+            rank=None,
+            who=who,
+            timeout_s=job.settings.start_timeout_s,
+        )
+
+    def gather(
+        self, name: str, rank: int, world: int, value: Any, timeout_s: float, *, without_lost: bool = False
+    ) -> list[Any]:
+        """As `Store`."""
+        del rank, world
+        everyone = self._everyone
+        # Wrapped: what a lost rank has instead is None.
+        given = super().gather(name, everyone.rank, everyone.world, [value], timeout_s, without_lost=True)
+        own = [given[everyone.members.index(each)] for each in self._members]
+        if None in own and not without_lost:
+            lost = own.index(None)
+            raise RendezvousError(f"rank {lost} on {self._hosts[lost]} is lost", rank=lost)
+        return [None if each is None else each[0] for each in own]
+
+
+def store_beside(job: Job, what: str, among: Among | None) -> Store:
+    """A connection for a thread beside training, `what` it is for people. RendezvousError: the store does not answer."""
+    who = f"the {what} of rank {job.rank} on {job.host}"
+    if among is not None:
+        return MembersStore(job, among.everyone, who)
+    return Store(job.store.address, job.secret, rank=None, who=who, timeout_s=job.settings.start_timeout_s)
+
+
+def warn_that_it_is_gone(job: Job, what: str, among: Among | None) -> None:
+    """The launcher of an elastic job has died, and its store with it: rank 0 says what goes on as it was."""
+    if among is not None and job.rank == 0:
+        log.warning("the launcher is gone: %s until ranks join", what)

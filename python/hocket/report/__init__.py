@@ -1,5 +1,0 @@
-"""Turns a trace directory into one self-contained HTML page: one question, one section, one file; `page.py` joins them."""
-
-from hocket.report.page import build, numbers
-
-__all__ = ["build", "numbers"]

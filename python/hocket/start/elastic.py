@@ -1,0 +1,92 @@
+"""What the launcher of an elastic job serves beside the store: the coordinator, and where others find the job."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hocket.job.store import address as addresses
+from hocket.job.store.server import Server
+from hocket.members.coordination import Coordination
+from hocket.members.journal import Journal, Served
+from hocket.members.member_limits import Limits
+from hocket.members.stores import Stores
+from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.replacements import numbers
+from hocket.start.running import RunningJob, announced
+
+COORDINATOR_TIMEOUT_S = 300.0
+"""How long ranks train on without a launcher that keeps a journal."""
+REJOIN_TIMEOUT_S = 300.0
+"""How long a job with too few ranks waits for those that its launcher starts in the place of lost ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elastic:
+    """`settings` are those of the ranks, which say where the coordinator is. `job`: how others join."""
+
+    coordination: Coordination
+    coordinator: Server
+    stores: Stores
+    job: RunningJob
+    settings: Settings
+
+
+def serve(
+    stack: contextlib.ExitStack,
+    processes: Sequence[ProcessSpec],
+    settings: Settings,
+    *,
+    host: str,
+    listeners: Sequence[str],
+    secret: str,
+    members_min: int,
+    members_max: int,
+    respawn: int,
+    journal: Path | None,
+) -> Elastic:
+    """Until the stack ends. `host`: this machine's as ranks reach it, at `listeners`; others as `launch`.
+
+    RendezvousError: no port is free. UsageError: there is a journal already, or it cannot be written.
+    """
+    rejoin_s = settings.rejoin_timeout_s
+    if rejoin_s is None and respawn:
+        rejoin_s = REJOIN_TIMEOUT_S
+    settings = dataclasses.replace(
+        settings,
+        rejoin_timeout_s=rejoin_s,
+        coordinator_timeout_s=None
+        if journal is None
+        else settings.coordinator_timeout_s or COORDINATOR_TIMEOUT_S,
+    )
+    stores = Stores(host, listeners, bytes.fromhex(secret))
+    stack.callback(stores.close)
+    kept = numbers(len(processes), respawn)
+    limits = Limits.of(settings, members_min, members_max)
+    coordination = Coordination(len(processes), limits, stores, kept)
+    coordination.changes.take_down_in(settings.trace, begins=True)
+    coordinator = stack.enter_context(Server(listeners, 0, bytes.fromhex(secret), coordination))
+    where = addresses.join(host, coordinator.port)
+    settings = dataclasses.replace(settings, coordinator=where)
+    job = stack.enter_context(announced(where, secret, processes[0].argv, settings))
+    if journal is not None:
+        served = Served(
+            host=host,
+            coordinator=where,
+            secret=secret,
+            command=tuple(processes[0].argv),
+            settings=settings.to_environment(),
+            members_min=members_min,
+            members_max=members_max,
+            replacements=(kept.start, kept.stop),
+        )
+        written = Journal.create(journal, served, coordination.generation())
+        stack.callback(written.close, done=True)
+        coordination.journal = written
+    return Elastic(
+        coordination=coordination, coordinator=coordinator, stores=stores, job=job, settings=settings
+    )

@@ -1,0 +1,118 @@
+"""Ranks on other machines: the ssh command that starts each, and this machine's store as they reach it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from hocket.errors import UsageError
+from hocket.job.store import address as addresses
+from hocket.start.processes import ProcessSpec
+
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
+"""The command that reaches a host; the host's name is appended."""
+
+REACH_TIMEOUT_S = 15.0
+"""Longer than `SSH` allows a connection."""
+
+ASKED_AT_ONCE = 64
+
+
+def processes_over(
+    ssh: str, names: Sequence[str], argv: Sequence[str], interpreter: str
+) -> list[ProcessSpec]:
+    """`argv` on each of the hosts, by rank, behind a leash run by `interpreter`. A thread count set here is also set there."""
+    reach = shlex.split(ssh)
+    threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
+    return [
+        ProcessSpec(
+            argv=argv,
+            host=name,
+            prefix=[*reach, name],
+            remote=True,
+            environment=threads,
+            interpreter=interpreter,
+        )
+        for name in names
+    ]
+
+
+def reachable(ssh: str, names: Sequence[str], timeout_s: float = REACH_TIMEOUT_S) -> list[bool]:
+    """By host: whether `ssh` runs a command there in time; all hosts are tried at once."""
+
+    def answers(name: str) -> bool:
+        try:
+            ran = subprocess.run(
+                [*shlex.split(ssh), name, "true"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=timeout_s,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return ran.returncode == 0
+
+    with ThreadPoolExecutor(min(len(names), ASKED_AT_ONCE)) as pool:
+        return list(pool.map(answers, names))
+
+
+def store_for(names: Sequence[str], given: str | None, ssh: str) -> str:
+    """`HOST:PORT` of the store as the hosts reach it; port 0: any.
+
+    Args:
+        names: the hosts, as `user@host`, `host`, or names that ssh's configuration gives to hosts.
+        given: the user's choice; None: this machine's address on the route to the first host that is another one.
+        ssh: the command that reaches a host.
+
+    Raises:
+        UsageError: there is no route to any of them.
+    """
+    address = given or _address_towards(names, ssh)
+    return addresses.join(address, 0) if ":" not in address or addresses.is_literal(address) else address
+
+
+def _address_towards(names: Sequence[str], ssh: str) -> str:
+    here = ("localhost", socket.gethostname())
+    others = [name for name in dict.fromkeys(names) if name.rpartition("@")[2] not in here]
+    if not others:
+        return addresses.LOOPBACK
+    # A name for this machine itself may lead to its loopback, where the others do not reach it.
+    loopback = None
+    for name in others:
+        found = addresses.towards(machine_of(name, ssh))
+        if found is not None and not addresses.is_loopback(found):
+            return found
+        loopback = loopback or found
+    if loopback is None:
+        raise UsageError(
+            f"no address of this machine is known that `{others[0]}` could reach\nhint: give it with --store ADDRESS"
+        )
+    return loopback
+
+
+def machine_of(name: str, ssh: str) -> str:
+    """The name or address of the machine that ssh connects to for `name`, which its configuration may give to another one."""
+    own = name.rpartition("@")[2]
+    command = shlex.split(ssh)
+    if not command or Path(command[0]).name != "ssh":
+        return own
+    try:
+        ran = subprocess.run(
+            [*command, "-G", name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=REACH_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return own
+    found = dict(line.partition(" ")[::2] for line in ran.stdout.splitlines())
+    return found.get("hostname", own) if ran.returncode == 0 else own

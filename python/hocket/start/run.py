@@ -1,0 +1,496 @@
+"""Starts the ranks of a job, locally or remotely, and waits until all have ended; leaves nothing behind.
+
+The launcher serves the store, creates the secret, shows the ranks' output, and finally reports which rank failed first
+and how.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import secrets
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hocket.errors import PeerError, UsageError
+from hocket.job.store import address as addresses
+from hocket.job.store import listening
+from hocket.job.store.ledger import Ledger
+from hocket.job.store.server import Server
+from hocket.job.store.store import Store
+from hocket.job.store.verdict import Exit, Report, settled, verdict
+from hocket.members.change_log import Ended
+from hocket.settings import Settings
+from hocket.start import elastic
+from hocket.start.elastic import Elastic
+from hocket.start.last_ones import LastOnes
+from hocket.start.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
+from hocket.start.replacements import Replacements
+from hocket.start.signals import collected_signals
+from hocket.start.starting import TICK_S, Starter
+from hocket.start.variables import variables
+
+REPORT_S = 4.0
+"""After a rank failed, the others have this long to report and to end by themselves, unless they are what others wait for."""
+INTERRUPT_S = 10.0
+"""The same after Ctrl-C, when they may have something to save."""
+TERMINATE_S = 4.0
+"""From SIGTERM to SIGKILL, and from there to the end of the leash."""
+DYING_S = 1.0
+"""A rank whose connection has ended is most likely about to end: it has so long to do that by itself, and to say why."""
+LAST_LINES_SHOWN = 8
+PUT_TIMEOUT_S = 10.0
+"""Time-out for the launcher to reach its own store."""
+
+log = logging.getLogger("hocket.run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A rank that failed. `code` is 128 + N for signal N. `condemned`: the launcher killed it, whatever it would have died of.
+
+    `ended`: the launcher ended it, as the job had failed. `accusers`: ranks that did not go on because of it, and `why`.
+    """
+
+    rank: int
+    host: str
+    code: int
+    last_lines: tuple[str, ...]
+    condemned: bool = False
+    ended: bool = False
+    accusers: tuple[int, ...] = ()
+    why: str | None = None
+
+    @property
+    def how(self) -> str:
+        """The exit code, or the signal, or why the launcher sent that."""
+        if self.condemned:
+            return f"the others went on without it, and it was killed (exit code {self.code})"
+        if self.accusers and (self.ended or self.code == 0):
+            who = f"rank{'s' * (len(self.accusers) > 1)} {', '.join(map(str, self.accusers))}"
+            what = REPROACHES.get(self.why or "", "did not go on because of it")
+            end = "it was ended" if self.ended else "it ended in order"
+            return f"{who} {what}, and {end} (exit code {self.code})"
+        if self.code > SIGNALLED:
+            with contextlib.suppress(ValueError):
+                return f"{signal.Signals(self.code - SIGNALLED).name} (exit code {self.code})"
+        return f"exit code {self.code}"
+
+    def __str__(self) -> str:
+        """A description for people."""
+        last_words = "".join(f"\n    {line}" for line in self.last_lines[-LAST_LINES_SHOWN:])
+        return f"rank {self.rank} on {self.host} failed: {self.how}" + (
+            f"; its last words:{last_words}" if last_words else ""
+        )
+
+    def error(self, message: str) -> PeerError:
+        """The error of the whole job, ready to raise."""
+        return PeerError(message, rank=self.rank, host=self.host, why="failed")
+
+
+REPROACHES = {
+    "silent": "heard nothing of it any more",
+    "timeout": "waited for it in vain",
+    "left": "still needed it",
+    "lost": "lost the connection to it",
+}
+"""What others say of a rank, by `PeerError.why`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The end of a job: `failures` in the order in which they were observed, but first that of the rank at fault. `ended`: why an
+    elastic job went on no more."""
+
+    failures: tuple[Failure, ...]
+    ended: Ended | None = None
+
+    @property
+    def code(self) -> int:
+        """Exit code of the launcher: that of the first failed rank which ended by itself; 1 for another end than that of the
+        scripts, or 0."""
+        codes = [each.code for each in sorted(self.failures, key=lambda each: each.ended) if each.code != 0]
+        return codes[0] if codes else int(bool(self.failures) or self.ended is not None)
+
+
+def launch(
+    processes: Sequence[ProcessSpec],
+    *,
+    settings: Settings | None = None,
+    store: str | None = None,
+    serve: bool = True,
+    values: Mapping[str, Any] | None = None,
+    quiet_others: bool = False,
+    members_min: int | None = None,
+    members_max: int | None = None,
+    respawn: int = 0,
+    journal: Path | None = None,
+    out: BinaryIO | None = None,
+    err: BinaryIO | None = None,
+) -> Outcome:
+    """Start one process per rank, by rank, and wait for all.
+
+    Args:
+        processes: what to start.
+        settings: passed to every rank, besides its identity; default: from the environment.
+        store: `HOST:PORT` of the store as ranks reach it; default: loopback, a free port.
+        serve: whether the launcher serves the store there; otherwise rank 0 does.
+        values: initial values of the store, if the launcher serves it.
+        quiet_others: show only the output of rank 0, unchanged.
+        members_min: the job goes on without ranks that it loses while so many are left; None: it ends with the first. The launcher
+            serves the store.
+        members_max: so many ranks it may have when others join; default: as many as are started.
+        respawn: an elastic job gets so many processes at most in the place of ranks that it loses.
+        journal: an elastic job keeps one there, from which `resume` goes on when this process has died; ranks go on meanwhile.
+        out, err: targets of the output; default: this process's own.
+
+    Raises:
+        RendezvousError: the store's address is taken, or a command cannot be started.
+        UsageError: there is a journal already, or it cannot be written.
+        KeyboardInterrupt: Ctrl-C, after all ranks have ended. SIGTERM and SIGHUP: SystemExit.
+
+    >>> import io
+    >>> launch([ProcessSpec(argv=["true"])] * 2, out=io.BytesIO(), err=io.BytesIO()).code
+    0
+    """
+    if not processes:
+        raise UsageError("there is no rank to start")
+    secret = secrets.token_hex(32)
+    settings = dataclasses.replace(
+        settings or Settings.from_environment(), coordinator=None, joins=False, member=None
+    )
+    services = _Services()
+    with contextlib.ExitStack() as stack:
+        if serve:
+            host, port = addresses.split(store, variable="store") if store else (addresses.LOOPBACK, 0)
+            listeners = listening.under(host, interface=settings.interface, one_host=False)
+            services.store = stack.enter_context(
+                Server(listeners, port, bytes.fromhex(secret), services.ledger)
+            )
+            store = addresses.join(host, services.store.port)
+            if members_min is not None:
+                services.elastic = elastic.serve(
+                    stack,
+                    processes,
+                    settings,
+                    host=host,
+                    listeners=listeners,
+                    secret=secret,
+                    members_min=members_min,
+                    members_max=members_max or len(processes),
+                    respawn=respawn,
+                    journal=journal,
+                )
+                settings = services.elastic.settings
+            _put(values, store, bytes.fromhex(secret))
+        if store is None:
+            raise UsageError("when rank 0 serves the store, `store` must say where")
+        signals = stack.enter_context(collected_signals())
+        starter = Starter(
+            processes,
+            variables(processes, settings, store=store, served=serve, secret=secret),
+            store=store,
+            journal=journal,
+            out=out,
+            err=err,
+            quiet_others=quiet_others,
+        )
+        stack.callback(end_all, starter.running)
+        begun = starter.begin(signals, settings.start_timeout_s)
+        coordination = None
+        if services.elastic is None:
+            failures = _Watch(begun, signals, services).until_the_end()
+        else:
+            coordination = services.elastic.coordination
+            start = functools.partial(starter.replace, services.elastic.job)
+            replacements = Replacements(coordination, len(processes), respawn, start)
+            failures = _ElasticWatch(begun, signals, services, services.elastic, replacements).until_the_end()
+    if signals:
+        if signals[0] == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(SIGNALLED + signals[0])
+    ended = None if coordination is None else coordination.ended
+    if services.failure is not None:
+        ended = Ended(why=services.failure, lost=())
+    return Outcome(failures=tuple(failures), ended=ended)
+
+
+@dataclass
+class _Services:
+    """What the launcher serves: the store, unless rank 0 does, and the coordinator of an elastic job."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    store: Server | None = None
+    elastic: Elastic | None = None
+
+    @property
+    def reports(self) -> Mapping[int, Report]:
+        """What ranks have said as they left, in that order."""
+        return dict(self.ledger.reports)
+
+    @property
+    def failure(self) -> str | None:
+        """What has ended one of its threads: nobody is answered any more."""
+        served = () if self.elastic is None else (self.elastic.coordinator, self.elastic.stores)
+        return next((each.failure for each in (self.store, *served) if each and each.failure), None)
+
+
+def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
+    if not values:
+        return
+    launcher = Store(store, secret, rank=None, who="the launcher", timeout_s=PUT_TIMEOUT_S)
+    for key, value in values.items():
+        launcher.set(key, value)
+    launcher.leave()
+
+
+class _Watch:
+    """Wait from the start to the end of all ranks: notes which failed when, and ends the others."""
+
+    def __init__(self, processes: Sequence[Process], signals: list[int], services: _Services) -> None:
+        """No process has ended yet."""
+        self._processes = processes
+        self._signals = signals
+        self._services = services
+        self._failures: list[Process] = []
+        self._steps: list[tuple[float, int]] = []
+        self._ended: set[Process] = set()
+        """Those that ran when the launcher ended all."""
+        self._last_ones = LastOnes()
+
+    def until_the_end(self) -> list[Failure]:
+        flow = Flow(self._processes)
+        running = list(self._processes)
+        heeded = 0
+        while running or self._goes_on_elsewhere():
+            for process in self._started_meanwhile(running):
+                flow.add(process)
+                running.append(process)
+            flow.move(TICK_S)
+            ended = [process for process in running if process.code is not None]
+            running = [process for process in running if process not in ended]
+            self._note_ends(ended)
+            # Two in one tick: a killed rank is the cause, a rank that reports is the consequence.
+            failed = [process for process in ended if process.code != 0]
+            failed = self._held_against_the_job(
+                sorted(failed, key=lambda each: (each.code or 0) <= SIGNALLED), running
+            )
+            self._failures += failed
+            self._tell_the_others(failed)
+            if (self._failures or self._services.failure) and not self._steps:
+                self._plan_the_end(REPORT_S)
+            if failed and settled([process.rank for process in running], self._services.reports):
+                self._end_now()
+            for number in self._signals[heeded:]:
+                self._heed(number, running, again=heeded > 0)
+                heeded += 1
+            self._take_steps(running)
+            self._note_last_ones(running)
+            for process in running:
+                process.sign_of_life()
+        flow.drain(TERMINATE_S)
+        return self._in_order()
+
+    def _in_order(self) -> list[Failure]:
+        """The failures, the one of the rank at fault first."""
+        exits = {each.rank: Exit(code=each.code or 0, ended=each in self._ended) for each in self._failures}
+        found = verdict(exits, self._services.reports, self._lost_at_the_end()) if self._failures else None
+        failures = {each.rank: _failure(each, ended=each in self._ended) for each in self._failures}
+        if found is None:
+            return list(failures.values())
+        guilty = next((each for each in self._processes if each.rank == found.rank), None)
+        if guilty is None:
+            return list(failures.values())
+        first = failures.pop(found.rank, None) or _failure(guilty, ended=guilty in self._ended)
+        return [dataclasses.replace(first, accusers=found.accusers, why=found.why), *failures.values()]
+
+    def _goes_on_elsewhere(self) -> bool:
+        """Whether ranks train that others have started."""
+        return False
+
+    def _lost_at_the_end(self) -> Sequence[int]:
+        """Members whose loss has ended the job."""
+        return ()
+
+    def _started_meanwhile(self, running: Sequence[Process]) -> Iterable[Process]:
+        """Processes that train with those that are `running`."""
+        del running
+        return ()
+
+    def _note_ends(self, ended: Sequence[Process]) -> None:
+        """These have just ended, whatever their exit codes."""
+
+    def _note_last_ones(self, running: Sequence[Process]) -> None:
+        """Say for whom the launcher waits, where the others have ended well."""
+        if running and len(running) < len(self._processes) and not self._steps:
+            self._last_ones.note([(each.rank, each.host) for each in running])
+
+    def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
+        """Those of the processes that have just failed because of which the job ends; `running`: the others."""
+        del running
+        return failed
+
+    def _tell_the_others(self, failed: Sequence[Process]) -> None:
+        """The store misses a rank that was connected. One that failed before that would be waited for."""
+        for each in map(_failure, failed):
+            if self._services.store is not None:
+                reason = f"rank {each.rank} on {each.host} ended before it joined the job: {each.how}\nhint: see its output"
+                refuse = functools.partial(self._services.ledger.refuse_absent, each.rank, reason)
+                self._services.store.call(refuse)
+
+    def _heed(self, number: int, running: Sequence[Process], *, again: bool) -> None:
+        """Forward Ctrl-C and the like; the second time, do not wait."""
+        for process in running:
+            process.signal(signal.SIGKILL if again else number)
+        self._ended.update(running)
+        self._plan_the_end(0.0 if again else INTERRUPT_S)
+
+    def _plan_the_end(self, patience_s: float) -> None:
+        at_s = time.monotonic() + patience_s
+        self._steps = [
+            (at_s, signal.SIGTERM),
+            (at_s + TERMINATE_S, signal.SIGKILL),
+            (at_s + 2 * TERMINATE_S, 0),
+            (float("inf"), 0),
+        ]
+
+    def _end_now(self) -> None:
+        """Nobody who still runs has anything to report."""
+        if self._steps and self._steps[0][1] == signal.SIGTERM:
+            self._plan_the_end(0.0)
+
+    def _take_steps(self, running: Sequence[Process]) -> None:
+        while self._steps and self._steps[0][0] <= time.monotonic():
+            _, number = self._steps.pop(0)
+            self._ended.update(running)
+            for process in running:
+                if number:
+                    process.signal(number)
+                    # One that is stopped would take it when it is continued.
+                    process.signal(signal.SIGCONT)
+                else:
+                    process.kill()
+
+
+class _ElasticWatch(_Watch):
+    """The same of an elastic job: a rank that fails is lost, and the others go on as the coordinator decides."""
+
+    def __init__(
+        self,
+        processes: Sequence[Process],
+        signals: list[int],
+        services: _Services,
+        elastic: Elastic,
+        replacements: Replacements,
+    ) -> None:
+        """The launcher serves the coordinator."""
+        super().__init__(processes, signals, services)
+        self._coordination, self._coordinator = elastic.coordination, elastic.coordinator
+        self._replacements = replacements
+        self._all = {process.rank: process for process in self._processes}
+        self._dying: dict[Process, float] = {}
+        """When those are killed without whom the others go on."""
+        self._condemned: dict[Process, float] = {}
+        """Until when their leashes may take to end them: a host that is cut off takes for ever."""
+        self._lost: list[Process] = []
+
+    def _goes_on_elsewhere(self) -> bool:
+        return self._coordination.goes_on and not self._steps
+
+    def _lost_at_the_end(self) -> Sequence[int]:
+        return () if self._coordination.ended is None else self._coordination.ended.lost
+
+    def _plan_the_end(self, patience_s: float) -> None:
+        self._coordinator.call(self._coordination.end_all)
+        super()._plan_the_end(patience_s)
+
+    def _started_meanwhile(self, running: Sequence[Process]) -> Iterable[Process]:
+        if self._steps:
+            return ()
+        if not self._may_be_joined(running):
+            for process in filter(self._replacements.waits, running):
+                process.signal(signal.SIGKILL)
+            return ()
+        started = tuple(self._replacements.started())
+        self._all.update((process.rank, process) for process in started)
+        return started
+
+    def _note_last_ones(self, running: Sequence[Process]) -> None:
+        """Nothing: members may leave long before the others have trained to the end."""
+
+    def _may_be_joined(self, running: Sequence[Process]) -> bool:
+        """Whether there is somebody with the job's state whom others may still meet."""
+        job = self._coordination
+        if job.over or job.ended is not None:
+            return False
+        return job.goes_on or any(not self._replacements.waits(process) for process in running)
+
+    def _end_condemned(self, running: Sequence[Process]) -> None:
+        now_s = time.monotonic()
+        for number, runs in self._coordination.condemned.take():
+            # Those that have joined by themselves were started by others, and end when they hear of it.
+            if (condemned := self._all.get(number)) is not None:
+                condemned.left_behind = runs
+                self._dying[condemned] = now_s + (0.0 if runs else DYING_S)
+        for process, at_s in tuple(self._dying.items()):
+            if process not in running:
+                del self._dying[process]
+            elif now_s >= at_s:
+                del self._dying[process]
+                process.condemn()
+                self._condemned[process] = now_s + TERMINATE_S
+                self._ended.add(process)
+        for process, until_s in tuple(self._condemned.items()):
+            if process not in running:
+                del self._condemned[process]
+            elif now_s > until_s:
+                process.kill()
+
+    def _note_ends(self, ended: Sequence[Process]) -> None:
+        job = self._coordination
+        for process in ended:
+            if process.code == 0 and job.misses(process.rank):
+                log.warning("rank %d on %s has ended before the others", process.rank, process.host)
+                self._replacements.lost(process)
+            self._coordinator.call(functools.partial(job.gone, process.rank))
+
+    def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
+        job = self._coordination
+        for process in failed:
+            if self._replacements.is_new(process) and not self._may_be_joined(running):
+                log.info("rank %d ends before it has joined: the job has ended", process.rank)
+                continue
+            log.warning("%s", _failure(process))
+            self._replacements.lost(process)
+        self._end_condemned(running)
+        if not job.founded:
+            return failed
+        if job.over:
+            # The death of one that was left behind may be noticed only when the others have finished.
+            return [process for process in failed if job.has(process.rank)]
+        self._lost += failed
+        trained = [process for process in running if not self._replacements.waits(process)]
+        if job.ended is not None or not (trained or job.goes_on):
+            lost, self._lost = self._lost, []
+            return [process for process in lost if not self._replacements.made_up_for(process)]
+        return []
+
+
+def _failure(process: Process, *, ended: bool = False) -> Failure:
+    lines = tuple(line.decode(errors="replace") for line in process.err.last)
+    # Where the launcher is slow, neighbours have ended one that ran before it could.
+    by_us = process.left_behind or (process.condemned and process.obeyed)
+    return Failure(
+        rank=process.rank,
+        host=process.host,
+        code=process.code or 0,
+        last_lines=lines,
+        condemned=by_us and process.code == SIGNALLED + signal.SIGKILL,
+        ended=ended,
+    )

@@ -1,0 +1,145 @@
+"""Elastic jobs of this user whose launchers run on this machine, for commands that speak with them.
+
+Each launcher keeps a file in the user's private directory, since it holds the job's secret. It holds a lock on the file for as long
+as it lives: one that nobody locks is what a killed launcher has left, and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import logging
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from hocket import typed
+from hocket.artefacts.decoding import MALFORMED, bytes_of, why
+from hocket.errors import UsageError
+from hocket.job.private import directory
+from hocket.settings import Settings
+from hocket.start.variables import OF_A_RANK
+
+log = logging.getLogger("hocket.run")
+
+
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One of them. `process`: of its launcher. `command`: of a rank. `settings`: of its ranks, as environment variables."""
+
+    process: int
+    coordinator: str
+    secret: str
+    command: tuple[str, ...]
+    settings: dict[str, str] = {}
+
+    def __str__(self) -> str:
+        """A description for people."""
+        return f"{self.process}: {shlex.join(self.command)}"
+
+    @property
+    def of_newcomer(self) -> dict[str, str | None]:
+        """Variables of a process that is to join it; None: those that it must not have."""
+        return {
+            **dict.fromkeys(OF_A_RANK),
+            "PYTHONUNBUFFERED": "1",
+            **self.settings,
+            "HOCKET_JOINS": "1",
+            "HOCKET_COORDINATOR": self.coordinator,
+            "HOCKET_SECRET": self.secret,
+        }
+
+    def for_newcomer(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a process that is to join it, instead of this one."""
+        changed = {**environment, **self.of_newcomer}
+        return {name: value for name, value in changed.items() if value is not None}
+
+
+@contextlib.contextmanager
+def announced(
+    coordinator: str, secret: str, command: Sequence[str], settings: Settings
+) -> Iterator[RunningJob]:
+    """While this process launches a job, others find it. It runs all the same where no file can be kept."""
+    job = RunningJob(
+        process=os.getpid(),
+        coordinator=coordinator,
+        secret=secret,
+        command=tuple(command),
+        # Files of this machine are not on others, and those who join need none of them.
+        settings=dataclasses.replace(
+            settings, plan=None, cluster=None, tuning=None, trace=None
+        ).to_environment(),
+    )
+    with contextlib.ExitStack() as stack:
+        try:
+            path = stack.enter_context(_kept(job))
+            log.info("others may join with `hocket join --job-file %s`", path)
+        except (OSError, UsageError) as error:
+            log.warning("`hocket leave` and `hocket join` will not find this job: %s", error)
+        yield job
+
+
+@contextlib.contextmanager
+def _kept(job: RunningJob) -> Iterator[Path]:
+    path = directory() / f"{job.process}-{job.coordinator.rpartition(':')[2]}.json"
+    # Whoever sees the name finds the whole file, which is locked.
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(msgspec.json.encode(job))
+        file.flush()
+        Path(file.name).replace(path)
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def running() -> tuple[RunningJob, ...]:
+    """Those that run now, by their launchers' process."""
+    found = []
+    for path in directory().glob("*.json"):
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with contextlib.suppress(*MALFORMED):  # of another version of Hocket
+                    found.append(typed.of_json(file.read(), RunningJob))
+            else:
+                path.unlink(missing_ok=True)
+    return tuple(sorted(found, key=lambda job: job.process))
+
+
+def read(path: Path) -> RunningJob:
+    """A job from its file, which may be another machine's. UsageError: it is none."""
+    try:
+        return typed.of_json(bytes_of(path), RunningJob)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except MALFORMED as error:
+        raise UsageError(
+            f"{path} is no file of an elastic job: {why(error)}\n"
+            "hint: `hocket run --elastic` keeps one while it runs, and says where"
+        ) from None
+
+
+def chosen(process: int | None) -> RunningJob:
+    """The job of that launcher, or the only one. UsageError: there is none, or there are several."""
+    jobs = running()
+    wanted = [job for job in jobs if process in (None, job.process)]
+    if len(wanted) == 1:
+        return wanted[0]
+    listed = "".join(f"\n  {job}" for job in jobs)
+    if not jobs:
+        raise UsageError(
+            "no elastic job of yours was started on this machine, or it has ended\n"
+            "hint: run this where `hocket run --elastic` runs, as the same user"
+        )
+    if not wanted:
+        raise UsageError(
+            f"{process} is no `hocket run --elastic` of yours on this machine; these are:{listed}"
+        )
+    raise UsageError(f"there are {len(wanted)} elastic jobs:{listed}\nhint: choose one by --job")

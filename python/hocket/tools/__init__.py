@@ -1,0 +1,1 @@
+"""What looks at jobs and plans from outside: analysis, formats, reports, replay, simulation, testbeds. The core imports none."""

@@ -1,0 +1,202 @@
+"""The demo's surroundings: hosts that programs run on, with the network of a cluster file.
+
+`Emulation` is the seam: the comparison knows nothing else of its surroundings. Network namespaces carry any
+program unmodified.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.ways import ways
+from hocket.errors import TestbedError
+from hocket.job import emulated_links
+from hocket.job.store import address as addresses
+from hocket.settings import Settings
+from hocket.start.processes import ProcessSpec
+from hocket.start.run import launch
+from hocket.tools.testbed import Testbed
+from hocket.tools.testbed.wiring import rack_names
+
+PORT_FIRST = 29_500
+
+LAST_WORDS_MAX = 2000
+"""Characters of a failed job's output that its error shows."""
+
+UNLIMITED_BIT_PER_S = 1e15
+"""A rack without an uplink rate: faster than anything on the machine."""
+
+
+class Emulation(Protocol):
+    """Hosts of an emulated cluster, up for as long as its context is."""
+
+    title: str
+    """A description for people."""
+
+    remarks: Sequence[str]
+    """Caveats about its numbers, a line each."""
+
+    cluster: Cluster
+
+    carries_any_program: bool
+    """False: only Hocket's traffic is slowed to the cluster's rates, so DDP cannot be compared."""
+
+    environment: Mapping[str, str]
+    """Additional variables of the hosts' processes, beyond those of a rank."""
+
+    def address(self, host: str) -> str:
+        """IP address of a host, for the other hosts."""
+
+    def port(self) -> int:
+        """A port that is free on all hosts, a new one at each call."""
+
+    def command(self, host: str, argv: Sequence[str] = ()) -> list[str]:
+        """The command that runs `argv` on a host."""
+
+    def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start `argv` on a host; it ends with the emulation at the latest."""
+
+    def trunk_bytes(self) -> int | None:
+        """Bytes between racks so far, all racks and both directions; None: not counted."""
+
+
+def ranks(emulation: Emulation, slots: Sequence[str], argv: Sequence[str]) -> list[ProcessSpec]:
+    """`argv` on each of these hosts, by rank."""
+    return [
+        ProcessSpec(argv=argv, host=host, prefix=emulation.command(host), environment=emulation.environment)
+        for host in slots
+    ]
+
+
+def run_ranks(
+    emulation: Emulation, meeting: str, processes: Sequence[ProcessSpec], settings: Settings
+) -> None:
+    """Run the ranks of one job, which meet on host `meeting`, to the end.
+
+    PeerError with the last output of the failed one.
+    """
+    output = io.BytesIO()
+    outcome = launch(
+        processes,
+        settings=settings,
+        store=addresses.join(emulation.address(meeting), emulation.port()),
+        serve=False,
+        out=output,
+        err=output,
+    )
+    if outcome.failures:
+        last = output.getvalue().decode(errors="replace")[-LAST_WORDS_MAX:]
+        first = outcome.failures[0]
+        raise first.error(f"{first}\n{last}")
+
+
+class NamespaceEmulation:
+    """The testbed's network namespaces."""
+
+    title = "network namespaces of this machine"
+    remarks: Sequence[str] = ()
+    carries_any_program = True
+    # The hosts' names do not resolve inside a namespace, so Gloo gets the interface.
+    environment: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "eth0"}
+
+    def __init__(self, testbed: Testbed) -> None:
+        """A testbed that is up."""
+        self.cluster = testbed.cluster
+        self.address = testbed.address
+        self.command = testbed.command
+        self.popen = testbed.popen
+        self._testbed = testbed
+        self._port = PORT_FIRST
+
+    def port(self) -> int:
+        """Nobody else listens in these namespaces, so counting is enough."""
+        self._port += 1
+        return self._port
+
+    def cut(self, host: str) -> None:
+        """Unplug its cable for good: nobody is told."""
+        self._testbed.cut(hosts=[host])
+
+    def trunk_bytes(self) -> int:
+        """From the kernel's counters of the racks' uplinks, link headers included."""
+        return sum(left for left, _ in self._testbed.trunk_bytes().values())
+
+
+class LoopbackEmulation:
+    """All hosts on loopback; the wire itself keeps the cluster's rates, so only Hocket is slowed to them."""
+
+    title = "loopback, at rates that Hocket's wire keeps by itself"
+    carries_any_program = False
+
+    def __init__(self, cluster: Cluster, directory: Path, why: str) -> None:
+        """`directory` holds the ranks' shared state; it must outlive them. `why`: the reason for not using namespaces."""
+        self.cluster = cluster
+        self.remarks: Sequence[str] = (
+            f"falls back to loopback: {why}",
+            "DDP is left out: only what Hocket sends can be slowed to the cluster's rates there",
+            *(["latency, jitter and loss are left out: only rates are kept there"] if ways(cluster) else ()),
+        )
+        self._directory = directory
+        racks = rack_names(cluster)
+        uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
+        # Per host its own link out and in, then per rack its uplink out and in.
+        rates = [host.bandwidth_bit_per_s for host in cluster.hosts for _ in range(2)]
+        first = len(rates)
+        rates += [uplinks.get(rack) or UNLIMITED_BIT_PER_S for rack in racks for _ in range(2)]
+        self._uplinks_out = range(first, len(rates), 2)
+        routes: dict[str, dict[str, tuple[int, ...]]] = {}
+        for a, source in enumerate(cluster.hosts):
+            for b, target in enumerate(cluster.hosts):
+                between: tuple[int, ...] = ()
+                if source.rack != target.rack:
+                    between = (first + 2 * racks.index(source.rack), first + 2 * racks.index(target.rack) + 1)
+                route = () if a == b else (2 * a, *between, 2 * b + 1)
+                routes.setdefault(source.name, {})[target.name] = route
+        path = emulated_links.write(directory, rates, routes)
+        self.environment: Mapping[str, str] = {"HOCKET_EMULATED_LINKS": str(path)}
+
+    def address(self, _host: str) -> str:
+        """Loopback, for all of them."""
+        return addresses.LOOPBACK
+
+    def port(self) -> int:
+        """A port that the system says is free now."""
+        with socket.socket() as probe:
+            probe.bind((addresses.LOOPBACK, 0))
+            return int(probe.getsockname()[1])
+
+    def command(self, _host: str, argv: Sequence[str] = ()) -> list[str]:
+        """The command itself: hosts differ in name alone."""
+        return list(argv)
+
+    def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start `argv` with the host's name in its environment."""
+        environment = {**(options.pop("env", None) or os.environ), **self.environment, "HOCKET_HOST": host}
+        return subprocess.Popen(argv, env=environment, **options)
+
+    def trunk_bytes(self) -> int:
+        """From the wire's own counters of the racks' uplinks, frame headers included."""
+        counted = emulated_links.bytes_so_far(self._directory)
+        return sum(counted[link] for link in self._uplinks_out)
+
+
+@contextlib.contextmanager
+def open_emulation(cluster: Cluster) -> Iterator[Emulation]:
+    """The cluster on this machine, until the context ends: in namespaces, or where these are not allowed, on loopback."""
+    with contextlib.ExitStack() as stack:
+        try:
+            testbed = stack.enter_context(Testbed(cluster))
+        except TestbedError as error:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-links-"))
+            yield LoopbackEmulation(cluster, Path(directory), str(error))
+        else:
+            yield NamespaceEmulation(testbed)

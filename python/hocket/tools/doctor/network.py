@@ -1,0 +1,98 @@
+"""Interfaces: addresses, rate, MTU; those that the wire can use, and the programs that reach other machines."""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from hocket import _native
+from hocket.errors import UsageError
+from hocket.job.store import interfaces
+from hocket.tools.doctor.finding import Finding
+
+SECTION = "network"
+CLASS = Path("/sys/class/net")
+
+
+def findings() -> Iterable[Finding]:
+    """A finding for each interface, then for the programs that start ranks on other machines."""
+    addresses: dict[str, list[str]] = {}
+    for name, address in interfaces.here():
+        addresses.setdefault(name, []).append(address)
+    for name, own in addresses.items():
+        yield _works(name, ", ".join([*own, *_link(name)]))
+    outside = any(
+        not ipaddress.ip_interface(each).ip.is_loopback for own in addresses.values() for each in own
+    )
+    if not outside:
+        yield Finding(
+            section=SECTION,
+            name="other machines",
+            state="missing",
+            detail="only loopback has an address: jobs are of this machine alone",
+            hint="give an interface an address, or start the container with a network",
+        )
+    control = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    if control.exists():
+        yield _works("TCP congestion control", control.read_text().strip())
+    yield _fabric()
+    yield _tool("ssh", "`--hosts` starts ranks over it", "openssh-client")
+    yield _tool("fping", "`hocket probe --fping` measures with it", "fping")
+
+
+def _fabric() -> Finding:
+    """Providers of libfabric that HOCKET_FABRIC can choose."""
+    try:
+        found = _native.fabric_providers()
+    except UsageError as error:
+        return Finding(
+            section=SECTION,
+            name="libfabric",
+            state="missing",
+            detail=str(error),
+            hint="install libfabric, 1.17 or later (libfabric1), to send gradients over EFA; everything else works without",
+        )
+    return _works(
+        "libfabric", ", ".join(sorted({name for name, _, _ in found})) or "no provider of tagged messages"
+    )
+
+
+def _link(name: str) -> list[str]:
+    """Rate and MTU, as far as the driver reports them."""
+    facts = []
+    speed = _read(CLASS / name / "speed")
+    if speed.isdigit() and int(speed) > 0:  # virtual interfaces have none, or -1
+        facts.append(f"{int(speed):,} Mbit/s")
+    mtu = _read(CLASS / name / "mtu")
+    if mtu:
+        facts.append(f"MTU {mtu}")
+    state = _read(CLASS / name / "operstate")
+    if state == "down":
+        facts.append("down")
+    return facts
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:  # the kernel does not report the speed of an interface that is down
+        return ""
+
+
+def _works(name: str, detail: str) -> Finding:
+    return Finding(section=SECTION, name=name, state="works", detail=detail)
+
+
+def _tool(name: str, what: str, package: str) -> Finding:
+    found = shutil.which(name)
+    if found is not None:
+        return _works(name, found)
+    return Finding(
+        section=SECTION,
+        name=name,
+        state="missing",
+        detail=f"not found: {what}",
+        hint=f"apt-get install {package}",
+    )

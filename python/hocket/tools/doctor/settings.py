@@ -1,0 +1,66 @@
+"""Every setting in force, and whether it is the default or comes from the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from msgspec import Struct
+
+from hocket.errors import UsageError
+from hocket.settings import Settings, nearest, unknown
+from hocket.tools.doctor.finding import Finding
+
+SECTION = "settings"
+
+
+class InForce(Struct, frozen=True, kw_only=True):
+    """One variable. `source` is `default` or `environment`."""
+
+    name: str
+    now: Any
+    default: Any
+    source: str
+    doc: str
+
+
+def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce], list[Finding]]:
+    """Settings with their source; a variable that cannot be parsed is a finding, and its default is listed."""
+    source = os.environ if environment is None else environment
+    rows, broken = [], []
+    for setting in fields(Settings):
+        name = setting.metadata["name"]
+        given = source.get(name, "")
+        value = setting.default
+        try:
+            value = getattr(Settings.from_environment({name: given}), setting.name)
+        except UsageError as error:
+            example = "" if setting.default is None else f", or give it a value such as {setting.default}"
+            hint = f"unset {name}{example}"
+            broken.append(Finding(section=SECTION, name=name, state="broken", detail=str(error), hint=hint))
+        # A secret must not appear on terminals and in logs.
+        shown = "set" if setting.name == "secret" and value else value
+        rows.append(
+            InForce(
+                name=name,
+                now=shown,
+                default=setting.default,
+                source="environment" if given else "default",
+                doc=setting.metadata["doc"],
+            )
+        )
+    broken += [_unknown(name) for name in unknown(source)]
+    return rows, broken
+
+
+def _unknown(name: str) -> Finding:
+    meant = nearest(name)
+    return Finding(
+        section=SECTION,
+        name=name,
+        state="broken",
+        detail="Hocket reads no such variable, and jobs that have it are refused",
+        hint=f"unset {name}" if meant is None else f"rename it to {meant}, or unset it",
+    )

@@ -1,0 +1,38 @@
+"""A section of the page: its question, its HTML, and the same numbers as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hocket.tools.report.markup import Html, tag
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question and its answer. `numbers` is its part of `hocket report --json`, if any."""
+
+    name: str
+    question: str
+    body: Html
+    numbers: Any = None
+
+    def html(self) -> Html:
+        """The section as an element with the question as its heading."""
+        heading = tag("h2", self.question, id=f"{self.name}-heading")
+        return tag("section", heading, self.body, id=self.name, aria_labelledby=f"{self.name}-heading")
+
+
+def absent(name: str, question: str, why: str) -> Section:
+    """A section without data: one line says what would provide it, with commands between backticks."""
+    parts = (tag("code", part) if index % 2 else part for index, part in enumerate(why.split("`")))
+    return Section(name, question, tag("p", *parts, class_="absent"))
+
+
+def latest(items: Sequence[T], most: int, caption: str) -> tuple[Sequence[T], str]:
+    """The last `most` of them, and the caption of their table, which says so where there are more."""
+    shown = items[-most:]
+    return shown, caption if len(shown) == len(items) else f"{caption} (the last {most} of {len(items)})"

@@ -1,0 +1,237 @@
+"""The flow fidelity: every op of a plan's programs in virtual time, by the native flow engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from hocket import _native
+from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Plan, Rule
+from hocket.artefacts.profile import Profile
+from hocket.errors import UsageError
+from hocket.planning.compile import unverified
+from hocket.planning.routes import name
+from hocket.planning.rows import as_touched
+from hocket.tools.simulation import timelines
+from hocket.tools.simulation.conditions import Conditions, Costs
+from hocket.tools.simulation.networks import BITS, Network
+from hocket.tools.simulation.outcome import BucketSpan, LinkLoad, Outcome
+
+LOADS_MAX = 64
+"""Number of links in an outcome: the busiest."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """An outcome, and its simulation, with records if they were requested."""
+
+    outcome: Outcome
+    simulation: _native.Simulation
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan's programs, each once, and each bucket's program."""
+
+    programs: list[_native.Program]
+    place: list[int]
+
+    @classmethod
+    def of(cls, plan: Plan, profile: Profile | None = None) -> Prepared:
+        """The parts of a simulation that do not depend on the network. `profile` tells how many rows a step touches, and which
+        gradients are sparse: their rows are not added up to a table."""
+        if profile is None:
+            return cls(*_programs(plan, frozenset()))
+        sparse = frozenset(each.name for each in profile.gradients if each.sparse)
+        return cls(*_programs(as_touched(plan, profile), sparse))
+
+    def on(
+        self, network: Network, costs: Costs
+    ) -> tuple[_native.SimulatedNetwork, list[_native.SimulatedProgram]]:
+        """The network with the routes that the programs use, and the programs on it."""
+        native = network.native(pair for program in self.programs for pair in program.pairs())
+        cost = costs.native()
+        return native, [_native.SimulatedProgram.compile(each, native, cost) for each in self.programs]
+
+
+def predict(
+    plan: Plan,
+    network: Network,
+    profile: Profile,
+    *,
+    costs: Costs | None = None,
+    conditions: Conditions | None = None,
+    steps: int = 1,
+    recorded: bool = False,
+    prepared: Prepared | None = None,
+) -> Run:
+    """Run `steps` training steps of the plan. `prepared`: reuses the preparation of this plan.
+
+    Raises UsageError when plan, profile and network do not fit, ProgramError for programs that cannot run,
+    SimulationError when
+    nothing moves any more: it names the ranks that are stuck, and why.
+    """
+    costs = costs or Costs()
+    conditions = conditions or Conditions()
+    if plan.world != network.world:
+        raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
+    if any(bucket.cards is not None for bucket in plan.buckets):
+        raise UsageError(
+            "the flow engine sees a host's cards as one link, and buckets of the plan use some of them alone\n"
+            "hint: the closed form tells cards apart: --fidelity closed-form"
+        )
+    prepared = prepared or Prepared.of(plan, profile)
+    native, compiled = prepared.on(network, costs)
+    steps = timelines.iterations(plan.schedule, steps)
+    job = timelines.job(
+        plan.schedule,
+        [bucket.priority for bucket in plan.buckets],
+        prepared.place,
+        computation(plan, profile),
+        count=steps,
+        pace=_pace(plan, conditions),
+        world=plan.world,
+    )
+    simulation = run(
+        native,
+        compiled,
+        job,
+        network,
+        rendezvous=costs.rendezvous,
+        conditions=conditions,
+        recorded=recorded,
+    )
+    return Run(_outcome(plan, network, profile, steps, simulation), simulation)
+
+
+def _pace(plan: Plan, conditions: Conditions) -> list[float]:
+    """Of computation, one for all or by rank: those that only own have none, and start all that they have a part in at once."""
+    slow = dict(conditions.slow)
+    if not slow and len(plan.workers) == plan.world:
+        return [1.0]
+    return [slow.get(rank, 1.0) if rank in plan.workers else 0.0 for rank in range(plan.world)]
+
+
+def _programs(plan: Plan, sparse: frozenset[str]) -> tuple[list[_native.Program], list[int]]:
+    """Programs, each once, and each bucket's program: similar buckets share one. `sparse`: names of sparse gradients.
+
+    An all-reduce in place has no messages: it runs as `direct`, which moves the same bytes through the host's memory.
+    """
+    plan = msgspec.structs.replace(plan, buckets=tuple(_with_messages(bucket) for bucket in plan.buckets))
+    found: dict[bytes, int] = {}
+    programs: list[_native.Program] = []
+    place = []
+    for index, bucket in enumerate(plan.buckets):
+        table = sparse.isdisjoint(bucket.variables)
+        alike = msgspec.structs.replace(bucket, parts=(), priority=0, rule=Rule())
+        key = msgspec.json.encode((alike, table or not isinstance(bucket.route, Gathered)))
+        if key not in found:
+            found[key] = len(programs)
+            programs.append(unverified(index, plan, table=table))
+        place.append(found[key])
+    return programs, place
+
+
+def _with_messages(bucket: Bucket) -> Bucket:
+    if name(bucket.route) != "in_place":
+        return bucket
+    return msgspec.structs.replace(bucket, route=AllReduce(algorithm="direct"))
+
+
+def computation(plan: Plan, profile: Profile) -> timelines.Computation:
+    """An iteration of the plan's buckets: each is ready with its last gradient, and needed with its first.
+
+    UsageError: the profile lacks one.
+    """
+    known = {gradient.name: gradient for gradient in profile.gradients}
+    missing = [name for bucket in plan.buckets for name in bucket.variables if name not in known]
+    if missing:
+        raise UsageError(
+            f"plan: gradient {missing[0]} is not in the profile\nhint: make the plan from this profile"
+        )
+    gradients = [[known[name] for name in bucket.variables] for bucket in plan.buckets]
+    return timelines.Computation(
+        needed_s=[min((each.needed_s for each in bucket), default=0.0) for bucket in gradients],
+        ready_s=[max((each.ready_s for each in bucket), default=0.0) for bucket in gradients],
+        backward_end_s=profile.forward_s + profile.backward_s,
+        step_s=profile.step_s,
+    )
+
+
+def run(
+    native: _native.SimulatedNetwork,
+    programs: Sequence[_native.SimulatedProgram],
+    job: _native.SimulatedJob,
+    network: Network,
+    *,
+    rendezvous: bool,
+    conditions: Conditions,
+    recorded: bool,
+) -> _native.Simulation:
+    """The flow engine under these conditions. `native`: of `network`, whose links the conditions name.
+
+    Raises UsageError for an unknown link, SimulationError when nothing moves any more.
+    """
+    return _native.simulate(
+        native,
+        programs,
+        job,
+        rendezvous=rendezvous,
+        seed=conditions.seed,
+        jitter=conditions.jitter,
+        slow=list(conditions.slow),
+        changes=_changes(conditions, network),
+        recorded=recorded,
+    )
+
+
+def _changes(conditions: Conditions, network: Network) -> list[tuple[float, int, float]]:
+    """Rate changes for the flow engine: seconds, link, bytes per second. UsageError for an unknown link."""
+    numbers = {link.name: at for at, link in enumerate(network.links)}
+    found = []
+    for change in conditions.changes:
+        if change.link not in numbers:
+            some = ", ".join(f"`{name}`" for name in list(numbers)[:8])
+            raise UsageError(f"there is no link `{change.link}`\nhint: links are {some}, …")
+        found.append((change.at_s, numbers[change.link], change.bit_per_s / BITS))
+    return found
+
+
+def loads(network: Network, link_bytes: Sequence[float], end_s: float) -> tuple[LinkLoad, ...]:
+    """Usage of links until the end, busiest first."""
+    found = (
+        LinkLoad(
+            link=link.name, bit_per_s=link.bit_per_s, bytes=count, busy=count * BITS / link.bit_per_s / end_s
+        )
+        for link, count in zip(network.links, link_bytes, strict=True)
+        if count > 0 and end_s > 0
+    )
+    return tuple(sorted(found, key=lambda load: -load.busy)[:LOADS_MAX])
+
+
+def _outcome(
+    plan: Plan, network: Network, profile: Profile, steps: int, simulation: _native.Simulation
+) -> Outcome:
+    # Ranks end before what they launched last and never wait for.
+    end_s = max([simulation.end_s, *(done_s for _, done_s in simulation.launches_s)])
+    step_s = timelines.steady_s(simulation.phase_ends_s, plan.schedule)
+    spans = simulation.launches_s[: len(plan.buckets)]
+    # Ranks that only own are there before those that have gradients.
+    ready_s = computation(plan, profile).ready_s
+    return Outcome(
+        fidelity="flow",
+        network=network.title,
+        world=plan.world,
+        steps=steps,
+        step_s=step_s,
+        exposed_s=max(0.0, step_s - profile.step_s),
+        buckets=tuple(
+            BucketSpan(bucket=index, elements=bucket.elements, launched_s=max(span[0], ready), done_s=span[1])
+            for index, (bucket, span, ready) in enumerate(zip(plan.buckets, spans, ready_s, strict=True))
+        ),
+        loads=loads(network, simulation.link_bytes, end_s),
+        messages=simulation.messages,
+        events=simulation.events,
+    )

@@ -1,0 +1,108 @@
+"""Writes a simulated run as a trace directory, which `hocket report` and all other readers treat like a real one.
+
+Times are nanoseconds since the start in virtual time; the clocks of all ranks agree.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hocket import _native
+from hocket.artefacts import trace
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.profile import Profile
+from hocket.artefacts.trace import Kind, LoadedProgram, Recording, RunInfo
+from hocket.errors import ArtefactError
+from hocket.tools.simulation.networks import Network
+from hocket.tools.simulation.timelines import launches
+
+NS = 1e9
+
+
+def write(
+    directory: Path,
+    *,
+    plan: Plan,
+    profile: Profile,
+    network: Network,
+    simulation: _native.Simulation,
+    cluster: Cluster | None = None,
+) -> None:
+    """Write `run.json` and every rank's records. Raises ArtefactError when it cannot be written."""
+    names = [host.name for host in cluster.hosts] if cluster else None
+    info = RunInfo(
+        world=plan.world,
+        hosts=tuple(names[host] if names else f"host {host}" for host in network.hosts),
+        script=f"simulated: {plan.label}",
+        plan=plan,
+        cluster=cluster,
+        profile=profile,
+        programs=tuple(
+            LoadedProgram(
+                program=index,
+                label=f"bucket.{index}",
+                bucket=index,
+                bytes=bucket.elements * ITEM_BYTES[bucket.dtype],
+            )
+            for index, bucket in enumerate(plan.buckets)
+        ),
+    )
+    ends_s = simulation.phase_ends_s
+    launched = launches(plan.schedule, len(plan.buckets), len(ends_s))
+    buckets = np.array([each.bucket for each in launched])
+    instances = np.array([each.before for each in launched])
+    ranks = []
+    for rank in range(plan.world):
+        ops = np.frombuffer(simulation.records(rank), list(trace.FIELDS)).copy()
+        # Launches are numbered through all steps: a program is a bucket, an instance a launch of it.
+        launch = ops["program"].copy()
+        ops["program"], ops["instance"] = buckets[launch], instances[launch]
+        own = np.concatenate([ops, _instances(ops, plan), _spans(rank, ends_s, profile)])
+        ranks.append(own[np.argsort(own["end_ns"], kind="stable")])
+    trace.write(directory, Recording(info, tuple(ranks)))
+    if not simulation.launches_s:
+        raise ArtefactError(f"{directory}: nothing was launched")
+
+
+def _instances(ops: trace.Records, plan: Plan) -> trace.Records:
+    """From each launch's first ready op to its last end."""
+    rows = []
+    for key in np.unique(ops[["program", "instance"]]):
+        mine = ops[(ops["program"] == key["program"]) & (ops["instance"] == key["instance"])]
+        bucket = plan.buckets[int(key["program"])]
+        row = _row(
+            Kind.INSTANCE, int(mine["ready_ns"].min()), int(mine["end_ns"].max()), int(key["instance"])
+        )
+        row["program"], row["bytes"] = key["program"], bucket.elements * ITEM_BYTES[bucket.dtype]
+        rows.append(row)
+    return np.concatenate(rows) if rows else np.empty(0, list(trace.FIELDS))
+
+
+def _spans(rank: int, ends_s: list[list[float]], profile: Profile) -> trace.Records:
+    """Forward, backward, waiting, optimizer and the whole of each step."""
+    rows = []
+    begin_s = 0.0
+    rest_s = max(0.0, profile.step_s - profile.forward_s - profile.backward_s)
+    for step, ends in enumerate(ends_s):
+        end_s = ends[rank]
+        moments_s = [begin_s, begin_s + profile.forward_s]
+        moments_s += [moments_s[-1] + profile.backward_s, end_s - rest_s, end_s]
+        moments = [round(moment * NS) for moment in moments_s]
+        kinds = (Kind.FORWARD, Kind.BACKWARD, Kind.WAIT, Kind.OPTIMIZER)
+        rows += [
+            _row(kind, a, max(a, b), step) for kind, a, b in zip(kinds, moments, moments[1:], strict=False)
+        ]
+        rows.append(_row(Kind.STEP, moments[0], moments[-1], step))
+        begin_s = end_s
+    return np.concatenate(rows)
+
+
+def _row(kind: Kind, start_ns: int, end_ns: int, instance: int) -> trace.Records:
+    row = np.zeros(1, list(trace.FIELDS))
+    row["ready_ns"], row["start_ns"], row["end_ns"] = start_ns, start_ns, end_ns
+    row["instance"], row["kind"], row["peer"] = instance, kind, trace.NO_PEER
+    return row

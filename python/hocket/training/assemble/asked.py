@@ -1,0 +1,35 @@
+"""What a script asks for as it distributes its model: compared before ranks do anything about it together, since a rank that was
+asked for something else would wait for what the others never do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from hocket.artefacts.plan import Plan
+from hocket.job.alike import compare
+from hocket.policy.policy import Policy
+from hocket.training.process import Process
+
+
+def agree_on_call(process: Process, asked: Mapping[str, object]) -> None:
+    """All ranks of the job that know its model call it with the arguments of their `distribute`. Newcomers are asked later.
+
+    RendezvousError: they differ; on all ranks it names arguments, values and ranks.
+    """
+    job = process.everyone
+    mine = {name: _named(value) for name, value in asked.items() if value is not None}
+    trains = job.world - job.settings.besides
+    if process.is_newcomer or job.rank >= trains:
+        return
+    given = job.store.gather("distribute", job.rank, trains, mine, job.settings.start_timeout_s)
+    compare(given, job.hosts, defaults={}, hint="give `distribute` the same arguments on all ranks")
+
+
+def _named(value: object) -> str:
+    if isinstance(value, Plan):
+        return f"{value.label} ({hashlib.sha256(msgspec.json.encode(value)).hexdigest()[:8]})"
+    return type(value).__name__ if isinstance(value, Policy) else str(value)

@@ -1,0 +1,334 @@
+"""How a model's ranks train together: what a script and its settings ask for, and the source of programs that follows from it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from hocket import typed
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Plan, Served, Traced
+from hocket.artefacts.promise import EXACT, Level, Promise, promise_of
+from hocket.errors import UsageError
+from hocket.job.known.knowledge import Memory
+from hocket.job.rendezvous import Job
+from hocket.parameter_server.choice import ParameterServer
+from hocket.parameter_server.plan import serves
+from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
+from hocket.planning.reordered import matters
+from hocket.policies.load import load
+from hocket.policy.epoch import Epoch, Epochs
+from hocket.policy.policy import Policy
+from hocket.policy.topology import Topology
+from hocket.settings import Settings, seconds_of
+from hocket.training.autopilot.beside import Autopilot, useful
+from hocket.training.autopilot.knowledge import Knowledge
+from hocket.training.beside.spans import Spans
+from hocket.training.beside.timer import Timer
+from hocket.training.elastic.driven import driven_source
+from hocket.training.elastic.refusals import check_asked, check_plan, runs_elastic
+from hocket.training.elastic.source import Begin, members_source
+from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.framework import Remote
+from hocket.training.memory.helpers import helps
+from hocket.training.memory.scopes import Scope, scopes_of
+from hocket.training.process import Process
+from hocket.training.programs.source import Planned, ProgramSource, driven, of_plan, of_policy, planned_of
+from hocket.training.programs.traced import TracedBuckets
+from hocket.training.servers.helping import Helpers
+from hocket.training.servers.served import ServedBuckets
+
+log = logging.getLogger("hocket.choice")
+
+DECIDES = "a policy decides for itself"
+
+
+def policy_of(plan: Plan | None, policy: Policy | None, settings: Settings) -> Policy | None:
+    """The policy that was given, or that the settings name where no plan is given. UsageError: one of them is something else."""
+    for what, given, kind, hint in (
+        ("plan", plan, Plan, "hocket.artefacts.files.read(FILE, Plan), or HOCKET_PLAN=FILE without one here"),
+        ("policy", policy, Policy, "an instance of its class, or HOCKET_POLICY=NAME without one here"),
+    ):
+        if given is not None and not isinstance(given, kind):
+            raise UsageError(
+                f"the {what} is of type {type(given).__name__}, not a {kind.__name__}\nhint: {hint}"
+            )
+    if policy is None and settings.policy is not None and plan is None:
+        return load(settings.policy)
+    return policy
+
+
+def check_settings(
+    policy: Policy | None,
+    settings: Settings,
+    *,
+    search: str | None = None,
+    parameter_server: ParameterServer | None = None,
+) -> None:
+    """UsageError: one of them would do nothing beside the others, or cannot be in an elastic job."""
+    if settings.coordinator is not None:
+        check_asked(settings, search=search, parameter_server=parameter_server)
+    if settings.reorder and policy is not None:
+        raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
+    if settings.reorder and not settings.autopilot:
+        raise UsageError(
+            "HOCKET_REORDER=1 and HOCKET_AUTOPILOT=0: the autopilot is what changes orders\nhint: leave one of them unset"
+        )
+
+
+def search_asked(
+    search: str | None, settings: Settings, *, plan: Plan | None, policy: Policy | None
+) -> float | None:
+    """Seconds that a search in training may take, given or as the settings say; None: there is none.
+
+    UsageError: it is no time, or nothing may be searched for.
+    """
+    text = settings.search if search is None else search
+    if text is None:
+        return None
+    budget_s = seconds_of(text)
+    if plan is not None or policy is not None:
+        given = f"plan `{plan.label}`" if plan is not None else f"policy {type(policy).__name__}"
+        raise UsageError(f"a search for a plan, and {given} was given\nhint: leave one of them out")
+    if not settings.autopilot:
+        raise UsageError(
+            "HOCKET_AUTOPILOT=0, and a search: the autopilot is what tries plans\nhint: leave one of them unset"
+        )
+    return budget_s
+
+
+def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise | None:
+    """The promise that was given, or that the settings name; None: nobody asks. UsageError: it cannot be kept."""
+    given = settings.promise if promise is None else promise
+    return None if given is None else promise_of(given)
+
+
+def check_promise(asked: Promise | None, level: Level, what: str) -> None:
+    """UsageError: `what` gives results of a level that does not keep what was asked for."""
+    if asked is not None and not asked.allows(level):
+        raise UsageError(
+            f"{what} promises `{level}`, which is less than the `{asked.level}` that was asked for\n"
+            f"hint: promise `{level}`, or leave {what} out"
+        )
+
+
+def source_of(
+    gradients: Mapping[str, Gradient],
+    *,
+    plan: Plan | None,
+    policy: Policy | None,
+    promise: Promise | None,
+    search: str | None,
+    process: Process,
+    settings: Settings,
+    remote: Callable[[Sequence[str]], Remote],
+    keeps_plan: bool = False,
+    begin: Begin | None = None,
+) -> ProgramSource:
+    """Where the programs of these gradients come from; the same on all ranks. `remote`: as `Framework.remote`; `search`: how long
+    the job tries plans, as in the settings; `keeps_plan`: it looks at its network as it starts, and changes its plan no more;
+    `begin`: where an elastic job is already.
+
+    Raises UsageError when the plan is for another job, plan or policy promise less than `promise`, or there is nothing to search.
+    """
+    job = process.job
+    search_s = search_asked(search, settings, plan=plan, policy=policy)
+    if plan is not None:
+        check_world(plan, process)
+    if plan is not None:
+        check_promise(promise, plan.promise, f"plan `{plan.label}`")
+    elif policy is not None:
+        # Nobody knows what a policy's code rounds, merges or leaves out.
+        check_promise(promise, "lossy", f"policy {type(policy).__name__}")
+    scopes = _scopes(plan, policy)
+    served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, settings, remote)
+    if scopes and settings.reorder:
+        raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
+    if process.elastic:
+        drives = plan is None and not scopes
+        return (
+            _driven_among(gradients, process, promise or EXACT, begin)
+            if drives
+            else members_source(plan, scopes, gradients, process=process, begin=begin)
+        )
+    if scopes:
+        traced, timer = _of_policies(scopes, gradients, process)
+        if plan is None:
+            return of_policy(scopes[0], gradients, traced=traced, timer=timer)
+        return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served, helpers=helpers)
+    if plan is None and useful(job) and not keeps_plan:
+        return _driven(gradients, process, promise or EXACT, search_s)
+    if search_s is not None and job.rank == 0:
+        log.warning("nothing is searched: a job on one host, or on too many to measure, has no plans to try")
+    if plan is not None and settings.reorder and useful(job) and matters(plan):
+        return _reordered(plan, gradients, process)
+    planned = plan or _default_plan(gradients, job, process.network, promise or EXACT)
+    return of_plan(planned, gradients, job=job, served=served, helpers=helpers)
+
+
+def _besides(
+    plan: Plan,
+    gradients: Mapping[str, Gradient],
+    process: Process,
+    settings: Settings,
+    remote: Callable[[Sequence[str]], Remote],
+) -> tuple[ServedBuckets | None, Helpers | None]:
+    """What ranks that do not train have of a plan: as parameter servers, or as helpers."""
+    if not serves(plan) and not helps(plan):
+        return None, None
+    if settings.reorder:
+        raise UsageError(
+            "HOCKET_REORDER is for plans whose ranks all train: others have no order\nhint: leave it unset"
+        )
+    bucket_memory.check_runs(plan, gradients)
+    if helps(plan):
+        return None, Helpers(process)
+    held = [each for each in plan.buckets if isinstance(each.route, Served)]
+    names = dict.fromkeys(name for each in held for name in each.variables)
+    return ServedBuckets(plan, gradients, remote(list(names)), process), None
+
+
+def check_world(plan: Plan, process: Process) -> None:
+    """UsageError: the plan is for another number of ranks."""
+    job = process.everyone
+    if plan.world != job.world:
+        raise UsageError(
+            f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
+        )
+    if len(plan.workers) != process.job.world:
+        raise UsageError(
+            f"{len(plan.workers)} ranks of the plan train, and {process.job.world} of the job\n"
+            "hint: as many parameter servers, or helpers, as the plan has"
+        )
+
+
+def _reordered(plan: Plan, gradients: Mapping[str, Gradient], process: Process) -> ProgramSource:
+    """Of a job that may change nothing of its plan but orders of ranks."""
+    bucket_memory.check_runs(plan, gradients)
+    planned = functools.partial(_same, plan)
+    job = process.job
+    knowledge = Knowledge(job.hosts, tuple(gradients.values()), process.cluster, EXACT, given=plan)
+    return driven(Autopilot(job, process.engine, knowledge, lambda _: plan), planned, gradients, job)
+
+
+def _driven(
+    gradients: Mapping[str, Gradient], process: Process, promise: Promise, search_s: float | None
+) -> ProgramSource:
+    """Of a job that drives itself. It begins with what the last one on the same hosts and model ended with, if there was one."""
+    job = process.job
+    memory = Memory(job)
+    last = _recalled(memory, gradients, process, promise)
+    cluster = process.network
+    if last is None:
+        planned = _default_plan(gradients, job, cluster, promise)
+    else:
+        bucket_memory.check_runs(last, gradients)
+        planned = functools.partial(_same, last)
+
+    def default(epoch: Epoch) -> Plan:
+        return planned_of(planned, epoch, gradients)
+
+    knowledge = Knowledge(
+        job.hosts,
+        tuple(gradients.values()),
+        cluster,
+        promise,
+        memory=memory,
+        search_s=search_s,
+        guard=job.settings.guard,
+    )
+    return driven(Autopilot(job, process.engine, knowledge, default), planned, gradients, job)
+
+
+def _driven_among(
+    gradients: Mapping[str, Gradient], process: Process, promise: Promise, begin: Begin | None
+) -> ProgramSource:
+    """The same in an elastic job, of all that have just met. Where it trains already, others wait, and nobody looks."""
+    job = process.job
+    if promise.allows("merged"):
+        promise = Promise("rounded", codec=promise.codec)
+    if not useful(job):
+        plan = planned_of(_default_plan(gradients, job, None, promise), Epoch(0), gradients)
+        begin = None if begin is None else (begin[0], {})
+        return members_source(plan, (), gradients, process=process, begin=begin)
+    memory = Memory(job)
+    last = _recalled(memory, gradients, process, promise)
+    cluster = process.network if begin is None else process.cluster
+    if last is not None and runs_elastic(last):
+        plan = last
+    else:
+        plan = planned_of(_default_plan(gradients, job, cluster, promise), Epoch(0), gradients)
+    knowledge = Knowledge(
+        job.hosts, tuple(gradients.values()), cluster, promise, memory=memory, check=check_plan
+    )
+    return driven_source(plan, knowledge, gradients, process=process, begin=begin)
+
+
+def _recalled(
+    memory: Memory, gradients: Mapping[str, Gradient], process: Process, promise: Promise
+) -> Plan | None:
+    """The plan with which the last job on the same hosts and model ended, if there was one; its network counts as known."""
+    known = memory.recall(tuple(gradients.values()), promise)
+    if known.cluster is None or process.cluster is not None:
+        # A cluster file of the user's may say something else.
+        return None
+    process.recall(known.cluster)
+    return known.plan
+
+
+def _same(plan: Plan, _backward: Sequence[str]) -> Plan:
+    return plan
+
+
+def _scopes(plan: Plan | None, policy: Policy | None) -> list[Scope]:
+    if plan is not None:
+        return scopes_of(plan, policy)
+    return [] if policy is None else [Scope(Traced(policy=type(policy).__name__), policy)]
+
+
+def _of_policies(
+    scopes: Sequence[Scope], gradients: Mapping[str, Gradient], process: Process
+) -> tuple[TracedBuckets, Callable[[Epochs], Timer]]:
+    """What traces the buckets, and what makes the thread beside training."""
+    job = process.job
+    topology = Topology.of(job.hosts, process.cluster)
+    traced = TracedBuckets(scopes, gradients, job=job, topology=topology, tuning=process.tuning)
+
+    def timer(epochs: Epochs) -> Timer:
+        return Timer(
+            scopes, job, topology=topology, epochs=epochs, guards=lambda: traced.guards, fail=process.abort
+        )
+
+    return traced, timer
+
+
+def spans_of(process: Process, settings: Settings) -> Spans | None:
+    """Of the first model that the process distributes, where a trace is written."""
+    if settings.trace is None or process.traced:
+        return None
+    process.traced = True
+    return Spans(process.engine, Path(settings.trace), process.job.rank)
+
+
+def _default_plan(
+    gradients: Mapping[str, Gradient], job: Job, cluster: Cluster | None, promise: Promise
+) -> Planned:
+    """The plan of a job that was given none, from the order in which backward makes gradients."""
+    choice = by_hosts(job.hosts)
+    if cluster is not None:
+        # Rank 0's, since another machine may round a prediction another way.
+        chosen = None
+        if job.rank == 0:
+            chosen = by_cluster(list(gradients.values())[::-1], job.hosts, cluster, promise)
+        given = job.store.gather(
+            "plan/choice", job.rank, job.world, msgspec.to_builtins(chosen), job.settings.start_timeout_s
+        )
+        choice = typed.of_builtins(given[0], Choice)
+        if choice.codec != "none":
+            check_promise(promise, "rounded", "rank 0's promise")
+    return lambda backward: default_plan([gradients[name] for name in backward], choice)

@@ -1,0 +1,114 @@
+"""The model that a process trains by compiled functions, and how its ranks meet: what the adapters of such frameworks share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise
+from hocket.errors import UsageError
+from hocket.job.first_file import of_rank_0
+from hocket.policy.policy import Policy, Value
+from hocket.settings import Settings
+from hocket.training.assemble.asked import agree_on_call
+from hocket.training.assemble.choice import policy_of, promise_asked, spans_of
+from hocket.training.assemble.start import compiled_session_of, prepare
+from hocket.training.elastic.compiled_refusals import check_asked, check_plan
+from hocket.training.memory.framework import Model
+from hocket.training.process import joined
+from hocket.training.step.compiled import CompiledSession
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass(frozen=True)
+class Distributed(Generic[M]):
+    """A model in training."""
+
+    model: M
+    session: CompiledSession
+
+
+class CompiledJob(Generic[M]):
+    """At most one model: what such frameworks train has no identity by which a script could name one of several."""
+
+    def __init__(self, hint: str) -> None:
+        """`hint`: what to do when nothing is distributed."""
+        self._hint = hint
+        self._last: Distributed[M] | None = None
+
+    def distribute(
+        self,
+        model: M,
+        *,
+        plan: Plan | None,
+        policy: Policy | None,
+        promise: Promise | str | None,
+        settings: Settings | None,
+    ) -> Distributed[M]:
+        """Train `model` together with the other ranks, in place of the one before; it has rank 0's values then.
+
+        Raises as the `distribute` of the frameworks says.
+        """
+        settings = settings or Settings.from_environment()
+        check_asked(settings)
+        policy = policy_of(plan, policy, settings)
+        asked = promise_asked(promise, settings)
+        process = joined(settings)
+        try:
+            agree_on_call(process, {"plan": plan, "policy": policy, "promise": asked})
+            plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
+            if plan is not None:
+                check_plan(plan)
+            if self._last is not None:
+                self._last.session.close()
+                self._last = None
+            source = prepare(
+                model,
+                plan=plan,
+                policy=policy,
+                promise=asked,
+                process=process,
+                settings=settings,
+                compiled=True,
+            )
+            spans = spans_of(process, settings)
+            session = compiled_session_of(model, source, process=process, spans=spans)
+        except BaseException as error:
+            process.abort(f"{type(error).__name__}: {error}", error)
+            raise
+        self._last = Distributed(model, session)
+        process.also_close(session.close)
+        session.start()
+        return self._last
+
+    def distributed(self) -> Distributed[M]:
+        """What the process trains. UsageError: nothing."""
+        if self._last is None:
+            raise UsageError(f"nothing is distributed\nhint: {self._hint}")
+        return self._last
+
+    def log(self, **values: Any) -> None:
+        """Add values of this step (`step=3, loss=2.5`) to the trace. Without a trace, this does nothing."""
+        spans = self.distributed().session.spans
+        if spans is not None:
+            spans.log(**values)
+
+    def record(self, **values: float) -> None:
+        """Add values of this step to this rank's statistics, which a policy reads. Without a policy, this does nothing."""
+        for name, value in values.items():
+            self.distributed().session.record(name, value)
+
+    def agreed(self) -> Mapping[str, Value]:
+        """The values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
+        return dict(self.distributed().session.agreed())
+
+    def rank(self) -> int:
+        """This process's rank in the job."""
+        return self.distributed().session.job.rank
+
+    def world(self) -> int:
+        """Number of ranks in the job."""
+        return self.distributed().session.job.world

@@ -1,0 +1,213 @@
+"""How ranks join a job that trains: between two steps, all of its ranks meet anew, as at the start of a job, and with them those
+that have come. These get their state from those that were there before.
+
+What a script does between the optimizer's step and its next forward, such as a step of its schedulers, comes after that. So the
+script's own state, and the numbers of the optimizer that schedulers change, go to the newcomers at the next forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from hocket import typed
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise
+from hocket.errors import Error, RendezvousError, UsageError
+from hocket.job.store.frames import FRAME_BYTES_MAX
+from hocket.members.member_messages import Regroup
+from hocket.policy.policy import Policy
+from hocket.settings import Settings
+from hocket.training.assemble.start import go_on_in, prepare
+from hocket.training.checkpoint import states
+from hocket.training.checkpoint.replicate import copy, near
+from hocket.training.elastic.plans import following
+from hocket.training.elastic.session import ElasticSession
+from hocket.training.loop.loop import Loop, SavedLoop
+from hocket.training.memory.framework import Framework
+from hocket.training.process import Process
+from hocket.training.programs.source import ProgramSource
+from hocket.training.step.companion import MembersCompanion
+
+STATE_BYTES_MAX = FRAME_BYTES_MAX // 2
+"""A frame has it as text, which is a third longer."""
+
+MakeCompanion = Callable[[Process], MembersCompanion]
+
+
+class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a job is when others join: so many steps, and the place in its data; the plan and the policy that were given to it, and
+    what its policies agree on."""
+
+    steps: int
+    loop: SavedLoop
+    plan: Plan | None
+    policy: str | None
+    begin: tuple[int, dict[str, bool | int | float | str]]
+
+
+class Asked(NamedTuple):
+    """What a script asked for as it distributed its model."""
+
+    plan: Plan | None
+    policy: Policy | None
+    promise: Promise | None
+
+    @property
+    def policy_name(self) -> str | None:
+        """None: no policy was given."""
+        return None if self.policy is None else type(self.policy).__name__
+
+
+class Met(NamedTuple):
+    """All have met: where programs come from, where the job is, and the ranks that have its state."""
+
+    source: ProgramSource
+    standing: Standing
+    holders: Sequence[int]
+
+
+class Late:
+    """What newcomers get at the first forward: bytes that `get` makes on ranks that were there before, and `put` takes."""
+
+    def __init__(self, get: Callable[[], bytes], put: Callable[[bytes], None]) -> None:
+        """Nobody has come yet."""
+        self._get, self._put = get, put
+        self._process: Process | None = None
+        self._holders: Sequence[int] = ()
+
+    def awaited(self, process: Process, holders: Sequence[int]) -> None:
+        """The ranks of this job have just met, of which `holders` were there before."""
+        self._process, self._holders = process, holders
+
+    def exchange(self) -> None:
+        """The first forward since then; all ranks call it.
+
+        RendezvousError: none of those that were there before come to theirs in time. UsageError: the state is too large.
+        """
+        process, self._process = self._process, None
+        if process is None:
+            return
+        job = process.job
+        if job.rank in self._holders:
+            state = self._get()
+            if len(state) > STATE_BYTES_MAX:
+                raise UsageError(
+                    f"the state that hk.extra_state registers takes {len(state)} bytes, too much for ranks that join\n"
+                    f"hint: at most {STATE_BYTES_MAX}; keep tensors in the model's buffers or the optimizer's state"
+                )
+            process.membership.handover.give(process.generation, state)
+            return
+        timeout_s = job.settings.with_another_launcher_s(job.settings.timeout_s)
+        holders = [job.members[rank] for rank in self._holders]
+        given = process.membership.handover.take(process.generation, holders, timeout_s)
+        if given is not None:
+            self._put(given)
+
+
+def met(
+    framework: Framework,
+    *,
+    process: Process,
+    settings: Settings,
+    asked: Asked,
+    standing: Standing | None,
+) -> Met:
+    """All that have met call it. `standing`: as ranks that were there before know it.
+
+    RendezvousError: a newcomer's model or policy is another one, or some do not come.
+    """
+    job = process.job
+    mine: Any = None if standing is None else msgspec.to_builtins(standing)
+    given = job.store.gather("standing", job.rank, job.world, mine, job.settings.start_timeout_s)
+    holders = [rank for rank, each in enumerate(given) if each is not None]
+    now = typed.of_builtins(given[holders[0]], Standing)
+    if asked.policy_name != now.policy:
+        raise RendezvousError(
+            f"rank {job.rank} on {job.host} comes with {_named(asked.policy_name)}, and the job trains with "
+            f"{_named(now.policy)}\n"
+            "hint: give `distribute`, or HOCKET_POLICY, what the job's other ranks have",
+            rank=job.rank,
+        )
+    source = prepare(
+        framework,
+        plan=None if now.plan is None else following(now.plan, job.hosts),
+        policy=asked.policy,
+        promise=asked.promise,
+        process=process,
+        settings=settings,
+        holders=holders,
+        begin=now.begin,
+    )
+    return Met(source, now, holders)
+
+
+def _named(policy: str | None) -> str:
+    return "no policy" if policy is None else f"policy {policy}"
+
+
+def share_states(session: ElasticSession, holders: Sequence[int]) -> None:
+    """All that have met call it: newcomers get what policies keep alike on all ranks; what is a rank's own begins at zero there.
+
+    RendezvousError: some do not come.
+    """
+    own = states.held(session.buckets, session.engine, session.job.rank).shared_only()
+    rows = [each.rows.reshape(-1) for each in own.parameters] + [
+        each.rows.reshape(-1) for each in own.buckets
+    ]
+    if rows:
+        others = [rank for rank in range(session.job.world) if rank not in holders]
+        copy(
+            rows,
+            "state of policies",
+            session.job,
+            session.engine,
+            sources=near(holders, session.job.hosts),
+            targets=others,
+        )
+        session.keep()
+
+
+def meeting(
+    session: ElasticSession,
+    framework: Framework,
+    *,
+    process: Process,
+    settings: Settings,
+    asked: Asked,
+    loop: Loop,
+    late: Late,
+    companion: MakeCompanion,
+) -> Callable[[Regroup], None]:
+    """How a rank that trains meets those that join. If one of them is lost meanwhile, the others meet once more."""
+
+    def once(order: Regroup) -> None:
+        process.meet(order)
+        current = session.source.epochs.current
+        standing = Standing(
+            steps=session.iteration,
+            loop=loop.saved()[0],
+            plan=asked.plan,
+            policy=asked.policy_name,
+            begin=(current.number, dict(current.agreed)),
+        )
+        source, _, holders = met(
+            framework, process=process, settings=settings, asked=asked, standing=standing
+        )
+        go_on_in(session, source, process=process, companion=companion(process))
+        share_states(session, holders)
+        process.begin(steps=session.iteration)
+        session.met(holders)
+        late.awaited(process, holders)
+
+    def until_it_works(order: Regroup) -> None:
+        while True:
+            try:
+                return once(order)
+            except Error as error:
+                order = process.next_meeting(order.generation, error)
+
+    return until_it_works

@@ -1,0 +1,176 @@
+"""Turns a framework's model into a session, in two steps: `prepare`, then `session_of`, `elastic_session_of` or
+`compiled_session_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from hocket import _native
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise
+from hocket.job.rendezvous import Job
+from hocket.libraries.service import Service
+from hocket.policy.policy import Policy
+from hocket.settings import Settings
+from hocket.training.assemble.choice import source_of
+from hocket.training.beside.spans import Spans
+from hocket.training.checkpoint.replicate import replicate
+from hocket.training.elastic.compiled_refusals import check_source
+from hocket.training.elastic.delayed import ElasticDelayedSession
+from hocket.training.elastic.refusals import refusal
+from hocket.training.elastic.session import ElasticSession
+from hocket.training.elastic.source import Begin
+from hocket.training.loop.loop import Loop
+from hocket.training.memory.framework import Framework, Model
+from hocket.training.memory.gradients import agree, gradients_of
+from hocket.training.memory.replicas import agree_on_options
+from hocket.training.process import Process
+from hocket.training.programs.run_file import RunFile
+from hocket.training.programs.source import Loaded, ProgramSource
+from hocket.training.step.companion import Companion, MembersCompanion
+from hocket.training.step.compiled import CompiledSession
+from hocket.training.step.delayed import DelayedSession
+from hocket.training.step.parameters import ParameterSession
+from hocket.training.step.reducing import ReducingSession
+
+
+def prepare(
+    framework: Model,
+    *,
+    plan: Plan | None,
+    policy: Policy | None,
+    promise: Promise | None,
+    process: Process,
+    settings: Settings,
+    search: str | None = None,
+    compiled: bool = False,
+    holders: Sequence[int] = (0,),
+    begin: Begin | None = None,
+) -> ProgramSource:
+    """The source of programs. Meets all ranks, and gives them the holders' state; every rank must call it.
+
+    Args:
+        framework: the model and its optimizer.
+        plan: how gradients travel, as `workers_of` gives it; None: one for the network.
+        policy: instead of a plan.
+        promise: allowed distance of results from DDP's; default: exact, or the promise of a given plan.
+        process: joined.
+        settings: of this rank.
+        search: how long the job tries plans while it trains; default: as the settings say.
+        compiled: gradients come out of compiled functions, and the job keeps the plan with which it begins.
+        holders: ranks that have the state of the job; others get it from them.
+        begin: where an elastic job is already; default: at its start.
+
+    Raises:
+        RendezvousError: the models differ. ReplicaError: options of their optimizers do.
+        ArtefactError: the plan is not sound, or for another model.
+        UsageError: the plan is for another job, promises less than requested, or needs what sessions do not support.
+        PolicyError: the policy is refused.
+    """
+    parameters = framework.parameters()
+    agree(parameters, process.job)
+    source = source_of(
+        gradients_of(parameters),
+        plan=plan,
+        policy=policy,
+        promise=promise,
+        search=search,
+        process=process,
+        settings=settings,
+        remote=framework.remote,
+        keeps_plan=compiled,
+        begin=begin,
+    )
+    if compiled:
+        check_source(source)
+    replicate(framework, process.job, process.engine, holders)
+    if begin is None and not compiled and source.served is None:
+        # Newcomers get theirs at their first forward. Servers apply a push at its worker's own rate, and refuse what cannot differ.
+        agree_on_options(framework, process.job)
+    return source
+
+
+class Common(TypedDict):
+    """What every session has."""
+
+    source: ProgramSource
+    job: Job
+    engine: _native.Engine
+    libraries: Service
+    spans: Spans | None
+    loaded: Loaded
+
+
+def session_of(
+    framework: Framework,
+    source: ProgramSource,
+    *,
+    process: Process,
+    companion: Companion,
+    spans: Spans | None,
+) -> ReducingSession | ParameterSession:
+    """A session with loaded programs and hooks. Call its `start` before the script trains."""
+    exchanged = {policy.exchanges for policy in source.policies}
+    kind: type[ParameterSession | ReducingSession]
+    if "parameters" in exchanged:
+        kind = ParameterSession
+    elif source.plan(source.epochs.current).schedule.turns or (source.autopilot and source.autopilot.delays):
+        kind = DelayedSession
+    else:
+        kind = ReducingSession
+    return kind(framework, companion=companion, **_common(source, process, spans))
+
+
+def elastic_session_of(
+    framework: Framework,
+    source: ProgramSource,
+    *,
+    process: Process,
+    companion: MembersCompanion,
+    spans: Spans | None,
+    loop: Loop,
+    steps: int = 0,
+) -> ElasticSession:
+    """The same in a job whose ranks may be lost, of which the script's `loop` hears. `steps`: that the job has made until now.
+
+    The process begins to take part in it afterwards.
+    """
+    if process.is_member:
+        raise refusal("a second model")
+    common = _common(source, process, spans)
+    turns = source.plan(source.epochs.current).schedule.turns
+    kind = ElasticDelayedSession if turns else ElasticSession
+    membership = process.membership
+    if spans is not None:
+        spans.go_on_from(steps)
+    return kind(framework, companion=companion, membership=membership, loop=loop, steps=steps, **common)
+
+
+def go_on_in(
+    session: ElasticSession, source: ProgramSource, *, process: Process, companion: MembersCompanion
+) -> None:
+    """A session that was there before is to go on among those who have just met."""
+    if session.spans is not None:
+        session.spans.go_on_in(process.engine)
+    session.go_on_in(companion=companion, **_common(source, process, session.spans))
+
+
+def compiled_session_of(
+    model: Model, source: ProgramSource, *, process: Process, spans: Spans | None
+) -> CompiledSession:
+    """The same for a model whose gradients come out of compiled functions."""
+    if process.elastic:
+        raise refusal("gradients of compiled functions")
+    return CompiledSession(gradients_of(model.parameters()), **_common(source, process, spans))
+
+
+def _common(source: ProgramSource, process: Process, spans: Spans | None) -> Common:
+    return Common(
+        source=source,
+        job=process.job,
+        engine=process.engine,
+        libraries=process.libraries,
+        spans=spans,
+        loaded=RunFile(spans, process.everyone, source, process.cluster).loaded,
+    )

@@ -1,0 +1,209 @@
+"""The thread beside training: calls policies' `on_timer`, shares statistics and proposals with all ranks, and begins epochs.
+
+The timers of all ranks meet at the store once per tick, over their own connections; no step waits for this thread. An exception
+in a handler ends the job on every rank, with the traceback.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from hocket.errors import PolicyError, RendezvousError, StoreGoneError
+from hocket.job.rendezvous import Job
+from hocket.job.store.store import Store
+from hocket.members.members_store import Among, store_beside, warn_that_it_is_gone
+from hocket.policy.control import Control, Statistics
+from hocket.policy.epoch import Epochs
+from hocket.policy.observed import Guard
+from hocket.policy.policy import Policy, Value
+from hocket.policy.topology import Topology
+from hocket.training.memory.scopes import Scope
+
+PATIENCE_S = 3600.0
+"""Limit of a tick's wait for the slowest rank's handler. It may be long, since no step waits for it."""
+
+
+_numbers = itertools.count()
+"""Numbers of this process's timers; equal on all ranks, which distribute their models in the same order."""
+
+
+class Timer:
+    """Runs until `stop`."""
+
+    def __init__(
+        self,
+        scopes: Sequence[Scope],
+        job: Job,
+        *,
+        topology: Topology,
+        epochs: Epochs,
+        guards: Callable[[], list[Guard]],
+        fail: Callable[[str], None],
+        among: Among | None = None,
+        before: Timer | None = None,
+    ) -> None:
+        """`scopes`: the policies. `guards` returns those of the current epoch; `fail` ends the job. `before`: whose place this one
+        takes, since the members of the job have changed; what was proposed there is proposed here."""
+        self.statistics = Statistics()
+        self._scopes, self._job, self._topology, self._epochs = tuple(scopes), job, topology, epochs
+        self._guards, self._fail = guards, fail
+        intervals_s = [job.settings.timer_interval_s or each.policy.timer_interval_s for each in scopes]
+        self._interval_s = min(intervals_s)
+        # Whole ticks, so that all ranks call the same handlers at the same tick.
+        self._every = [max(1, round(each_s / self._interval_s)) for each_s in intervals_s]
+        self._changes: dict[str, Value] = {} if before is None else before._changes
+        self._stopped = threading.Event()
+        self._store: Store | None = None
+        self._among = among
+        self._name = str(next(_numbers)) if among is None else among.name
+        self._calling = self._scopes[0]
+        self._tick = 0
+        # The values that handlers see: all ranks switch to an epoch's values at the same tick, so that negotiations match.
+        self._seen = epochs.current
+        self._norm_wanted = True
+        self._thread = threading.Thread(target=self._run, name="hocket-timer", daemon=True)
+
+    @property
+    def needed(self) -> bool:
+        """Whether a policy has handlers beside training, or decided by statistics."""
+        handlers = ("on_timer", "on_worker_added", "on_worker_removed")
+        kinds = [type(scope.policy) for scope in self._scopes]
+        return bool(self._guards()) or any(
+            getattr(kind, each) is not getattr(Policy, each) for kind in kinds for each in handlers
+        )
+
+    def start(self, added: Iterable[int] | None = None) -> None:
+        """Connect, tell the policies of these workers, which are new to this rank (None: all are), and begin."""
+        if self._among is None:
+            self._connect()
+        for worker in range(self._job.world) if added is None else added:
+            self._call_all("on_worker_added", worker)
+        self._thread.start()
+
+    def _connect(self) -> None:
+        self._store = store_beside(self._job, "timer", self._among)
+
+    def stop(self) -> None:
+        """End, without waiting for a handler that hangs. In an elastic job, others may never come to this one's turn."""
+        self._stopped.set()
+        if self._among is not None and self._store is not None:
+            self._store.hang_up()
+
+    def hang_up(self) -> None:
+        """After `stop`, where the job goes on without this: nobody comes to its turn any more."""
+        if self._store is not None:
+            self._store.hang_up()
+
+    def wants_norm(self) -> bool:
+        """Whether the norm of gradients is due: it is recorded once per tick, since it costs a pass over them."""
+        wanted, self._norm_wanted = self._norm_wanted, False
+        return wanted
+
+    def worker_removed(self, worker: int) -> None:
+        """Tell the policies that a rank is gone."""
+        self._call_all("on_worker_removed", worker)
+
+    def gather(self, key: str, value: float) -> list[float]:
+        """As `Exchange`: the values of all ranks in this turn."""
+        given = self._meet("negotiate", {"key": key, "value": value})
+        keys = {each["key"] for each in given}
+        if len(keys) > 1:
+            raise PolicyError(f"ranks negotiate in different orders: {', '.join(sorted(keys))}")
+        return [each["value"] for each in given]
+
+    def propose(self, changes: Mapping[str, Value]) -> None:
+        """As `Exchange`: changes wait for the end of this tick."""
+        self._changes.update(self._calling.of_job(changes))
+
+    def _run(self) -> None:
+        try:
+            if self._among is not None:
+                # Not in the way of the step that an epoch of members begins with.
+                self._connect()
+            while not self._stopped.wait(self._interval_s):
+                self._tick += 1
+                self._norm_wanted = True
+                for scope, every in zip(self._scopes, self._every, strict=True):
+                    if self._tick % every == 0:
+                        self._call(scope, "on_timer", self.statistics)
+                self._share()
+        except StoreGoneError:
+            if not self._stopped.is_set():
+                warn_that_it_is_gone(self._job, "policies' timers stand still", self._among)
+            self._stopped.set()
+        except RendezvousError:
+            # A rank has left the store: in order at the end of training, or dead; then the wire reports it by name.
+            self._stopped.set()
+        except Exception as error:  # whatever it is, the others would wait for this thread
+            self._fail(f"{type(error).__name__}: {error}")
+        finally:
+            if self._store is not None:
+                self._store.leave()
+
+    def _share(self) -> None:
+        mine = {
+            "statistics": self.statistics.published(),
+            "changes": self._changes,
+            "settled": self._epochs.settled,
+            "epoch": self._epochs.current.number,
+        }
+        everyone = self._meet("tick", mine)
+        if not self._stopped.is_set():
+            self._changes = {}
+        snapshot = [each["statistics"] for each in everyone]
+        self.statistics.take_others(snapshot)
+        # Changes that arrive while an epoch is about to begin, or while ranks are in different epochs, are repeated.
+        if any(not each["settled"] or each["epoch"] != everyone[0]["epoch"] for each in everyone):
+            self._changes = {**mine["changes"], **self._changes}  # type: ignore[dict-item]
+            return
+        current = self._epochs.current
+        if self._seen is not current:
+            self._seen = current
+            self.statistics.forget()
+        changes: dict[str, Value] = {}
+        for each in reversed(everyone):
+            changes.update(each["changes"])  # the lowest rank has the last word
+        # Guards read the statistics of all ranks, which all now have, so all ranks reach the same result.
+        broken = self._enough(snapshot) and any(not guard.holds(snapshot) for guard in self._guards())
+        changed = {name: value for name, value in changes.items() if current.agreed.get(name) != value}
+        if changed or broken:
+            self._epochs.learn(current.after({**current.agreed, **changed}, snapshot))
+
+    def _enough(self, snapshot: list[Mapping[str, list[float]]]) -> bool:
+        return all(len(each.get("step_time", ())) > 1 for each in snapshot)
+
+    def _meet(self, what: str, value: Any) -> list[Any]:
+        """RendezvousError: a rank is lost."""
+        job = self._job
+        if self._store is None:
+            raise PolicyError(
+                "a handler negotiates where ranks do not call it alike\n"
+                "hint: negotiate in `on_timer`; in an elastic job, the handlers of workers propose alone"
+            )
+        return self._store.gather(f"timer/{self._name}/{what}", job.rank, job.world, value, PATIENCE_S)
+
+    def _call_all(self, handler: str, argument: Any) -> None:
+        for scope in self._scopes:
+            self._call(scope, handler, argument)
+
+    def _call(self, scope: Scope, handler: str, argument: Any) -> None:
+        self._calling = scope
+        control = Control(
+            self._job.rank,
+            self._topology,
+            agreed=scope.own(self._seen.agreed),
+            statistics=self.statistics,
+            exchange=self,
+            turn=f"{scope.prefix}{handler} {self._tick}",
+        )
+        try:
+            getattr(scope.policy, handler)(control, argument)
+        except RendezvousError:
+            raise
+        except Exception as error:
+            text = "".join(traceback.format_exception(error)).rstrip()
+            raise PolicyError(f"{type(scope.policy).__name__}.{handler} raised:\n{text}") from error

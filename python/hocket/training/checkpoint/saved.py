@@ -1,0 +1,130 @@
+"""What a session leaves behind for the next job: state of buckets' programs, and gradients that were made and are not applied.
+
+The form is plain data with arrays of bytes, for a framework's own files. What comes back from a file is checked here as data;
+whether it is of this job, sessions check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from hocket import typed
+from hocket.artefacts.plan import Schedule
+from hocket.errors import UsageError
+from hocket.job.rendezvous import Job
+from hocket.training.checkpoint.states import Held, OfBucket, OfParameter
+from hocket.training.guard.oversight import SavedOversight
+from hocket.training.memory.turns import Saved as SavedTurns
+
+VERSION = 1
+
+
+class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a session with merged or late gradients.
+
+    Attributes:
+        layout: digest of the plan's schedules, buckets and ranks: open turns go on in the same alone.
+        turns: which are open and on their way.
+        reduced: by launch, turns that were reduced and not applied.
+        slots: by gradient, the bytes in each of its slots; None: nothing of a turn.
+        schedule: in force.
+        retreats: ranks have agreed that it ends.
+        reschedules: another schedule of the same programs follows when turns are drained.
+        oversight: guard and sentinel, if there are any.
+        norms2: by arena, the squared norm of what was applied last.
+    """
+
+    layout: str
+    turns: SavedTurns
+    reduced: tuple[int, ...]
+    slots: dict[str, tuple[Any, ...]]
+    schedule: Schedule
+    retreats: bool
+    reschedules: bool
+    oversight: SavedOversight | None
+    norms2: tuple[tuple[int, float], ...]
+
+    @property
+    def open(self) -> int:
+        """Iterations whose gradients are not applied yet, of any parameter."""
+        return self.turns.made - min(self.turns.applied, default=self.turns.made)
+
+
+class SavedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of one rank. `steps`: of local SGD, since the model was distributed."""
+
+    version: int = VERSION
+    rank: int
+    world: int
+    steps: int = 0
+    parameters: tuple[OfParameter, ...] = ()
+    buckets: tuple[OfBucket, ...] = ()
+    delays: SavedDelays | None = None
+
+    @classmethod
+    def of(cls, held: Held, job: Job, *, steps: int = 0) -> SavedSession:
+        """Of a session without turns."""
+        return cls(
+            rank=job.rank,
+            world=job.world,
+            steps=steps,
+            parameters=tuple(held.parameters),
+            buckets=tuple(held.buckets),
+        )
+
+    def held(self, rank: int) -> Held:
+        """State for that rank: another one's is what all ranks have in common."""
+        held = Held(list(self.parameters), list(self.buckets))
+        return held if rank == self.rank else held.shared_only()
+
+
+def plain(value: Any, leaf: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
+    """Dictionaries, lists, numbers and words; `leaf` makes something of each array, which changes no more."""
+    if isinstance(value, Struct):
+        config = value.__struct_config__
+        tag = {} if config.tag is None else {str(config.tag_field): config.tag}
+        return tag | {name: plain(getattr(value, name), leaf) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {key: plain(each, leaf) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(each, leaf) for each in value]
+    if isinstance(value, np.ndarray):
+        return leaf(value.copy())
+    return value
+
+
+def read_back(given: Any, array: Callable[[Any], Any]) -> SavedSession:
+    """What `plain` made; `array` makes NumPy arrays of leaves again, and leaves all else alone. UsageError: it is something
+    else."""
+    try:
+        saved = typed.of_builtins(_with_arrays(given, array), SavedSession)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"load_state_dict: this is not what hk.state_dict returned: {error}\n"
+            "hint: give it the same rank's, as it was saved"
+        ) from None
+    if saved.version != VERSION:
+        raise UsageError(
+            f"load_state_dict: version {saved.version} of saved state, and this Hocket knows version {VERSION}"
+        )
+    slots = () if saved.delays is None else saved.delays.slots.values()
+    rows = [*(each.rows for each in saved.parameters), *(each.rows for each in saved.buckets)]
+    leaves = [*rows, *(each for own in slots for each in own if each is not None)]
+    if any(not isinstance(each, np.ndarray) or each.dtype != np.uint8 for each in leaves):
+        raise UsageError("load_state_dict: arrays of this state are not of bytes, as hk.state_dict made them")
+    if any(each.ndim != 2 for each in rows):
+        raise UsageError("load_state_dict: state of this file has no row of bytes for each element")
+    return saved
+
+
+def _with_arrays(value: Any, array: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _with_arrays(each, array) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_arrays(each, array) for each in value]
+    return array(value)

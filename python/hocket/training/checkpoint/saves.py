@@ -1,0 +1,72 @@
+"""Notices that a script saves a model while gradients are made and not applied, and says so once, unless it saves these, too."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hocket.artefacts.turn_counts import TurnCounts, write_turns
+from hocket.job.trace_writes import TraceWrites
+from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.framework import Framework
+
+
+class Saves:
+    """Of one session.
+
+    Attributes:
+        open: by save of the model without them, the iterations whose gradients were made and not applied.
+    """
+
+    def __init__(self, framework: Framework, counts: Callable[[], tuple[int, int]]) -> None:
+        """`counts`: iterations whose gradients were made, and of how many all were applied."""
+        self.open: list[int] = []
+        self._counts = counts
+        self._left = 0
+        self._warned = False
+        framework.on_save(self._saving)
+
+    def settled(self) -> None:
+        """What was left is applied, or saved beside the model."""
+        self._left = 0
+
+    def training(self) -> None:
+        """Training goes on, or ends: whatever was to be saved with the model is."""
+        if not self._left:
+            return
+        self.open.append(self._left)
+        left, self._left = self._left, 0
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the model's state was saved without the gradients of {left} iterations, which were made and not applied; "
+                "said once\n"
+                "hint: save hk.state_dict(model) beside it, or call hk.flush(model) before",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def ended(self, rank: int) -> None:
+        """Training has. Rank 0 says what is made and not applied."""
+        self.training()
+        made, applied = self._counts()
+        if applied < made and rank == 0:
+            warnings.warn(
+                f"gradients of the last {made - applied} of {made} iterations were made and not applied\n"
+                "hint: hk.flush(model) after the last step, on all ranks",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def write(self, directory: Path, rank: int, buckets: Sequence[LoadedBucket]) -> None:
+        """What was made and applied, for the trace."""
+        made, applied = self._counts()
+        extra = sum(len(slot.memory) for bucket in buckets for slot in bucket.others)
+        left = tuple(self.open)
+        counts = TurnCounts(made=made, applied=applied, saved_open=left, extra_bytes=extra)
+        TraceWrites("counts of turns")(lambda: write_turns(directory, rank, counts))
+
+    def _saving(self) -> None:
+        made, applied = self._counts()
+        self._left = made - applied

@@ -1,0 +1,1 @@
+"""What watches training: divergence, workload, and whether a delayed schedule still converges."""

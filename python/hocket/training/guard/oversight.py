@@ -1,0 +1,199 @@
+"""What guards a session's convergence: the guard before a schedule is used, and the sentinel while it is.
+
+A session begins with synchronous updates. They show how large updates are, and how noisy gradients. Then the guard judges the
+plan's schedule by what the live optimizer is; one that fails gives way to the next safer one of the plan, at last to synchronous
+updates. From then on the sentinel watches the norm of what is applied, and the loss where the script logs it. Its alarm ends the
+schedule in force, and every one that is as risky. All ranks decide the same at the same iteration, and each decision is logged and
+written into the trace.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hocket import typed
+from hocket.artefacts.change import Change, What
+from hocket.artefacts.learning import Learning
+from hocket.artefacts.plan import Begun, Due, Plan, Ready, Schedule, Turn
+from hocket.artefacts.trace import append_change
+from hocket.job.rendezvous import Job
+from hocket.job.trace_writes import TraceWrites
+from hocket.planning.admission import judged, risk_of
+from hocket.planning.guard import accepted, described, used
+from hocket.training.guard.gauge import GAUGED, Gauge, Report, learning_of
+from hocket.training.guard.sentinel import WINDOW_MIN, Alarm, SavedWatch, Watch
+from hocket.training.memory.framework import Framework
+from hocket.training.memory.turns import is_synchronous
+
+log = logging.getLogger("hocket.delays")
+
+
+class SavedOversight(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An `Oversight` between two iterations; `seen`: by the gauge of its rank."""
+
+    norm: SavedWatch
+    loss: SavedWatch
+    ended: tuple[float, ...]
+    measures: bool
+    watches: bool
+    seen: Report
+
+
+class Oversight:
+    """Of one session, whose schedules are not all synchronous."""
+
+    def __init__(self, framework: Framework, job: Job, gauge: Gauge, trace: Path | None) -> None:
+        """`trace`: the directory of the trace, if this model's is written."""
+        self._framework, self._job, self._gauge = framework, job, gauge
+        self._trace = trace if job.rank == 0 else None
+        self._writes = TraceWrites("changes of the plan")
+        self._norm, self._loss = Watch("the norm of applied gradients"), Watch("the loss")
+        self._ended: list[float] = []
+        self._measures = self._watches = False
+
+    @property
+    def learns(self) -> bool:
+        """Whether synchronous updates are still to be seen: the same on all ranks."""
+        return self._norm.learns
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """What this rank has seen."""
+        return self._norm.alarm or self._loss.alarm
+
+    @property
+    def looks(self) -> bool:
+        """Whether it wants to see what is applied."""
+        return self._measures or self._watches
+
+    @property
+    def retreated(self) -> bool:
+        """Whether an alarm has ended a schedule."""
+        return bool(self._ended)
+
+    def saved(self) -> SavedOversight:
+        """What it has seen and decided."""
+        return SavedOversight(
+            norm=self._norm.saved(),
+            loss=self._loss.saved(),
+            ended=tuple(self._ended),
+            measures=self._measures,
+            watches=self._watches,
+            seen=self._gauge.report(None),
+        )
+
+    def restore(self, saved: SavedOversight) -> None:
+        """Go on from there."""
+        self._norm.restore(saved.norm)
+        self._loss.restore(saved.loss)
+        self._ended = list(saved.ended)
+        self._measures, self._watches = saved.measures, saved.watches
+        self._gauge.resume(saved.seen)
+
+    def see(self, norm: float) -> None:
+        """Of what was applied: the same on all ranks."""
+        if self.looks:
+            self._norm.see(norm)
+
+    def logged(self, loss: float) -> None:
+        """By this rank's script."""
+        if self.looks:
+            self._loss.see(loss)
+
+    def schedule(self, plan: Plan, iteration: int, epoch: int) -> Schedule:
+        """What a plan's iterations do from now on. All ranks call it at the same iteration, and get the same."""
+        self._measures = self._watches = False
+        if is_synchronous(plan.schedule):
+            return plan.schedule
+        if self.learns:
+            self._measures = True
+            return measuring(plan)
+        if self.alarm is not None:
+            # It came while the schedule before was being ended.
+            self._forgive()
+        found = self._admitted(plan, iteration, epoch)
+        self._watches = not is_synchronous(found)
+        return found
+
+    def gauges(self, iteration: int) -> bool:
+        """Whether gradients of an iteration of `measuring` are complete before any of them leaves, and are to be copied."""
+        return self._measures and self._gauge.wants and iteration % WINDOW_MIN < GAUGED
+
+    def retreat(self, schedule: Schedule, plan: Plan, iteration: int, epoch: int) -> None:
+        """The ranks have agreed that a schedule ends."""
+        seen = self.alarm or "another rank's updates"
+        self._ended.append(risk_of(schedule))
+        self._forgive()
+        self._note(
+            "retreated",
+            plan,
+            iteration,
+            epoch,
+            f"gradients are less merged and less late from now on: {seen}",
+        )
+
+    def _forgive(self) -> None:
+        for watch in (self._norm, self._loss):
+            watch.again()
+
+    def _admitted(self, plan: Plan, iteration: int, epoch: int) -> Schedule:
+        """The first of the plan's schedules that is safer than those that ended, and that rank 0's guard lets pass."""
+        job = self._job
+        mine = msgspec.to_builtins(self._gauge.report(self._framework.learning()))
+        given = job.store.gather("guard/seen", job.rank, job.world, mine, job.settings.timeout_s)
+        schedules = (plan.schedule, *plan.safer)
+        choice = None
+        if job.rank == 0:
+            learning = learning_of([typed.of_builtins(each, Report) for each in given], job.world)
+            choice, refused = self._choice(schedules, learning)
+            for why in refused:
+                self._note("refused", plan, iteration, epoch, why)
+        chosen = job.store.gather("guard/choice", job.rank, job.world, choice, job.settings.timeout_s)[0]
+        return Schedule() if chosen == len(schedules) else schedules[chosen]
+
+    def _choice(self, schedules: Sequence[Schedule], learning: Learning | None) -> tuple[int, list[str]]:
+        """Its place, their number where there is none; and why those before it are refused."""
+        refused: list[str] = []
+        for at, schedule in enumerate(schedules):
+            if any(risk_of(schedule) >= ended for ended in self._ended):
+                continue
+            found = judged(schedule, learning, guard=self._job.settings.guard)
+            if accepted(found):
+                return at, refused
+            failed = max((check for check in found if check.passed is False), key=used)
+            which = "its schedule" if at == 0 else f"its safer schedule {at}"
+            refused.append(f"the guard does not let {which} pass: {described(failed)}")
+        return len(schedules), refused
+
+    def _note(self, what: What, plan: Plan, iteration: int, epoch: int, why: str) -> None:
+        if self._job.rank != 0:
+            return
+        log.warning("iteration %d: %s: %s", iteration, plan.label, why)
+        if self._trace is not None:
+            change = Change(what=what, step=iteration, epoch=epoch, label=plan.label, why=why)
+            self._writes(functools.partial(append_change, self._trace, change))
+
+
+def measuring(plan: Plan) -> Schedule:
+    """Synchronous iterations, of which the first ones send nothing before backward has ended, so that gradients can be copied."""
+    turns = [
+        [
+            Turn(
+                first=at,
+                last=at,
+                sent=Begun(iteration=at, point="backward_end", place=bucket) if at < GAUGED else Ready(),
+                due=Due(iteration=at),
+            )
+            for at in range(WINDOW_MIN)
+        ]
+        for bucket in range(len(plan.buckets))
+    ]
+    return Schedule(
+        period=WINDOW_MIN, overlap=plan.schedule.overlap, together=False, turns=tuple(map(tuple, turns))
+    )

@@ -1,0 +1,438 @@
+"""Buckets: registered memory whose slices are the gradients (or parameters) themselves, each with its loaded program."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace as replaced
+
+from hocket import _native
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Bucket, Gathered, Owned, Part, Plan, Rule, Served
+from hocket.artefacts.plan_check import check
+from hocket.artefacts.schedule_check import divided
+from hocket.errors import UsageError
+from hocket.job.rendezvous import Job
+from hocket.parameter_server.plan import among_workers
+from hocket.planning.compile import bucket_program, halves, packed
+from hocket.planning.routes import reduces_means
+from hocket.policy import bucketing
+from hocket.policy.trace import Traced
+from hocket.training.memory import helpers, host_programs
+from hocket.training.memory.arenas import Arena, Run, arenas_of, arranged
+from hocket.training.memory.gathered import CompiledRows, MakeArray, Rows, compile_rows
+
+
+@dataclass(frozen=True)
+class Values:
+    """What comes after the step of a bucket whose owners alone update it: the program that brings their values to all ranks, and by
+    rank, which elements of the bucket it owns."""
+
+    program: _native.Program
+    owned: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class CompiledBucket:
+    """Gradients in the order in which they lie, and the program that they go through. Lower `priority` goes first."""
+
+    gradients: tuple[Gradient, ...]
+    priority: int
+    program: _native.Program
+    kernels: Mapping[str, int] = field(default_factory=dict)
+    """By name: the address of a kernel of the user's."""
+    starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """State that starts as a slice of the bucket: from which element to which."""
+    parts: tuple[Part, ...] = ()
+    """What travels of each gradient; empty: all of all."""
+    values: Values | None = None
+    """Where owners update; else all ranks do."""
+    number: int | None = None
+    """Of the program, where not all ranks that train load it: parameter servers hold the bucket."""
+    helped: bool = False
+    """Whether ranks that do not train own some of it: they load the program, too."""
+    rows: CompiledRows | None = None
+    """Of a gradient that travels as rows."""
+    cards: tuple[int, ...] | None = None
+    """Of the hosts: those that its messages may use; None: all."""
+
+    @classmethod
+    def traced(cls, bucket: bucketing.Bucket, traced: Traced) -> CompiledBucket:
+        """Of what a policy's handlers make."""
+        kernels = {name: each.address for name, each in traced.kernels.items() if each.address is not None}
+        return cls(bucket.gradients, bucket.priority, traced.program, kernels, traced.starts)
+
+    @property
+    def dtype(self) -> str:
+        """Element type."""
+        return self.gradients[0].dtype
+
+    @property
+    def ranges(self) -> tuple[tuple[str, int, int], ...]:
+        """Parameter, and from which of its elements to which, in the order in which they lie."""
+        if self.parts:
+            return tuple((part.variable, part.start, part.stop or 0) for part in self.parts)
+        return tuple((each.name, 0, each.elements) for each in self.gradients)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return sum(stop - start for _, start, stop in self.ranges)
+
+    def name_of(self, element: int) -> str:
+        """The parameter that an element of the bucket belongs to."""
+        end = 0
+        for name, start, stop in self.ranges:
+            end += stop - start
+            if element < end:
+                return name
+        raise IndexError(element)
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A bucket's program in the engine: the memory of the gradients that it reduces is that of a `LoadedBucket`."""
+
+    compiled: CompiledBucket
+    program: int
+    """Its number in the engine."""
+    number: int = 0
+    """Of the bucket, among its plan's."""
+    runs: tuple[Run, ...] = ()
+    """Where its elements lie in that memory."""
+    values: int | None = None
+    """The number of the program that brings owners' values."""
+    rows: Rows | None = None
+    """What of the gradient travels, where that is rows."""
+
+    def bound(self, memory: _native.Memory) -> dict[int, tuple[_native.Memory, int]]:
+        """What its programs bind of memory in which its elements lie as in that of the gradients."""
+        item = ITEM_BYTES[self.compiled.dtype]
+        return {at: (memory, start * item) for at, (start, _) in enumerate(self.runs)}
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedBucket:
+    """Gradients in memory. `elements` is the framework's array of all of it, `views` are those of each gradient. One launch
+    reduces all of them, or several do where parts of a gradient travel in different buckets."""
+
+    gradients: tuple[Gradient, ...]
+    memory: _native.Memory
+    elements: Any
+    views: tuple[Any, ...]
+    launches: tuple[Launch, ...]
+    values: LoadedBucket | None = None
+    """Where owners update some of it: the parameters themselves in memory, in the same way."""
+    others: tuple[LoadedBucket, ...] = ()
+    """The same in the slots after the first, where turns of the bucket overlap."""
+
+    @property
+    def slots(self) -> tuple[LoadedBucket, ...]:
+        """In each of its slots."""
+        return (self, *self.others)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the gradients."""
+        return tuple(each.name for each in self.gradients)
+
+    @property
+    def dtype(self) -> str:
+        """Element type."""
+        return self.gradients[0].dtype
+
+    @property
+    def served(self) -> bool:
+        """Whether parameter servers hold it."""
+        return any(launch.compiled.number is not None for launch in self.launches)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether its gradient is made and left as a sparse one: the views are for where it turns out dense."""
+        return any(launch.rows is not None and launch.rows.sparse for launch in self.launches)
+
+    @property
+    def program(self) -> int:
+        """The number of its program in the engine, where there is one alone."""
+        (launch,) = self.launches
+        return launch.program
+
+
+def of_plan(
+    plan: Plan,
+    gradients: Mapping[str, Gradient],
+    ready: Mapping[int, CompiledBucket] | None = None,
+    *,
+    job: Job | None = None,
+) -> list[CompiledBucket]:
+    """The buckets of a plan; `ready`: those that go by policies or that servers hold, by number, of the plan as `arranged`. Ranks
+    of a host share what the others' programs cost, if it is for a `job`. ProgramError: a program may not run."""
+    whole = arranged(plan, gradients)
+    plan = among_workers(whole)
+    made: dict[int, CompiledBucket] = {}
+    untraced: dict[int, list[int]] = {}
+    for arena in arenas_of([bucket.parts for bucket in plan.buckets], gradients):
+        for at in arena.numbers:
+            bucket = plan.buckets[at]
+            runs = [stop - start for start, stop in arena.runs(bucket.parts)]
+            own = (ready or {}).get(at)
+            if isinstance(bucket.route, Gathered):
+                made[at] = _gathered(at, plan, arena.gradients[0])
+                continue
+            if own is None:
+                if helpers.shared(whole, at):
+                    program = bucket_program(at, whole, runs)
+                    made[at] = CompiledBucket((), bucket.priority, program, helped=True)
+                elif _owners_update(bucket):
+                    made[at] = _halved(at, plan, runs)
+                else:
+                    untraced[at] = runs
+                continue
+            if len(runs) > 1 and own.number is None:
+                own = replace(own, program=packed(own.program, runs))
+            made[at] = own
+    programs = _programs(plan, untraced, job)
+    for at, program in zip(untraced, programs, strict=True):
+        made[at] = CompiledBucket((), plan.buckets[at].priority, program)
+    return [
+        replace(
+            made[at],
+            gradients=tuple(gradients[part.variable] for part in bucket.parts),
+            parts=bucket.parts,
+            cards=bucket.cards,
+        )
+        for at, bucket in enumerate(plan.buckets)
+    ]
+
+
+def _programs(plan: Plan, lengths: Mapping[int, Sequence[int]], job: Job | None) -> Sequence[_native.Program]:
+    """Those of the buckets with these numbers, in that order; `lengths`: of the pieces of memory in which each lies."""
+
+    def make() -> list[_native.Program]:
+        proofs = _native.Proofs()
+        return [bucket_program(at, plan, own, proofs) for at, own in lengths.items()]
+
+    if job is None:
+        return make()
+    buckets = [(at, own, plan.buckets[at]) for at, own in lengths.items()]
+    anonymous = [
+        (at, own, replaced(bucket, parts=(), rule=Rule(), priority=0, cards=None))
+        for at, own, bucket in buckets
+    ]
+    return host_programs.compiled(job, msgspec.json.encode((plan.world, plan.workers, anonymous)), make)
+
+
+def _gathered(at: int, plan: Plan, gradient: Gradient) -> CompiledBucket:
+    rows = compile_rows(plan, at, gradient)
+    return CompiledBucket((), plan.buckets[at].priority, rows.programs.gathered, rows=rows)
+
+
+def _owners_update(bucket: Bucket) -> bool:
+    return isinstance(bucket.route, Owned) and bucket.route.update == "owners"
+
+
+def _halved(at: int, plan: Plan, runs: Sequence[int]) -> CompiledBucket:
+    both = halves(plan, at, runs)
+    values = Values(both.from_owners, both.parts)
+    return CompiledBucket((), plan.buckets[at].priority, both.to_owners, values=values)
+
+
+def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
+    """ArtefactError: the plan is for another model, or not sound. UsageError names what sessions do not run."""
+    check(plan, tuple(gradients.values()))
+    hint = "\nhint: `hocket plan` makes plans that jobs run"
+    check_roles(plan, gradients)
+    for schedule in (plan.schedule, *plan.safer):
+        _check_turns(replaced(plan, schedule=schedule), hint)
+    for index, bucket in enumerate(plan.buckets):
+        if bucket.cards is not None and isinstance(bucket.route, Served):
+            raise UsageError(
+                f"plan: bucket {index} uses some cards alone, and messages of parameter servers use all{hint}"
+            )
+
+
+def check_roles(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
+    """UsageError names ranks that neither train nor help nor serve, and a variable of which servers hold a part alone."""
+    workers = len(plan.workers)
+    if plan.workers != tuple(range(workers)):
+        raise UsageError("plan: ranks that do not compute come after all that do")
+    helpers.check_helpers(plan)
+    arenas = arenas_of([bucket.parts for bucket in arranged(plan, gradients).buckets], gradients)
+    for arena in arenas:
+        kinds = {isinstance(plan.buckets[at].route, Served) for at in arena.numbers}
+        if len(kinds) > 1:
+            raise UsageError(
+                f"plan: buckets {', '.join(map(str, arena.numbers))} share variables, and servers hold only some of them\n"
+                "hint: a variable is on servers as a whole, or not at all"
+            )
+
+
+def _check_turns(plan: Plan, hint: str) -> None:
+    """UsageError names what of a schedule sessions do not run."""
+    schedule = plan.schedule
+    if not schedule.turns:
+        return
+    index = next((at for at, bucket in enumerate(plan.buckets) if not reduces_means(bucket)), None)
+    if index is not None:
+        raise UsageError(
+            f"plan: bucket {index} does not reduce means for all ranks, so its gradients are not merged or late{hint}"
+        )
+    if (found := divided(schedule, [bucket.variables for bucket in plan.buckets])) is not None:
+        name, one, other = found
+        raise UsageError(
+            f"plan: parts of `{name}` are in buckets {one} and {other}, whose turns differ: a gradient is applied as a "
+            f"whole{hint}"
+        )
+
+
+def assumed_backward(names: Iterable[str]) -> tuple[str, ...]:
+    """The order in which backward makes gradients as far as their registration tells: the last first."""
+    return tuple(reversed(list(names)))
+
+
+def ordered(gradients: Mapping[str, Gradient], backward: Sequence[str] = ()) -> list[bucketing.Gradient]:
+    """Gradients as tracing knows them. `backward`: the order in which it makes them; forward uses them the other way round."""
+    count = len(gradients)
+    order = {name: at for at, name in enumerate(backward or assumed_backward(gradients))}
+    return [
+        bucketing.Gradient(each.name, each.shape, each.dtype, order[each.name], count - 1 - order[each.name])
+        for each in gradients.values()
+    ]
+
+
+def load(
+    buckets: Sequence[CompiledBucket],
+    engine: _native.Engine,
+    array: MakeArray,
+    *,
+    epoch: int,
+    rank: int,
+    slots: Sequence[int] = (),
+    before: Sequence[LoadedBucket] = (),
+) -> list[LoadedBucket]:
+    """Allocate memory for the gradients and load programs, in order: the same on all ranks. What servers hold stays as it was
+    `before`.
+
+    `slots`: by bucket, how many copies of its memory there are; default: one. Of buckets that share memory, the same.
+    """
+    parts = [parts_of(bucket) for bucket in buckets]
+    gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
+    kept = {tuple(launch.number for launch in each.launches): each for each in before if each.served}
+    return [
+        kept.get(arena.numbers)
+        or _loaded(
+            arena,
+            buckets,
+            engine,
+            array,
+            epoch=epoch,
+            rank=rank,
+            slots=slots[arena.numbers[0]] if slots else 1,
+        )
+        for arena in arenas_of(parts, gradients)
+    ]
+
+
+def again(bucket: LoadedBucket, array: MakeArray) -> LoadedBucket:
+    """Other arrays over the same memory, by which one can tell who looks at it."""
+    return replace(over(bucket.gradients, bucket.memory, array), launches=bucket.launches)
+
+
+def parts_of(bucket: CompiledBucket) -> list[Part]:
+    """What travels of each gradient, with its ends."""
+    return [Part(variable=name, start=start, stop=stop) for name, start, stop in bucket.ranges]
+
+
+def _loaded(
+    arena: Arena,
+    buckets: Sequence[CompiledBucket],
+    engine: _native.Engine,
+    array: MakeArray,
+    *,
+    epoch: int,
+    rank: int,
+    slots: int,
+) -> LoadedBucket:
+    size = sum(each.bytes for each in arena.gradients)
+    memory, *more = [engine.allocate(size) for _ in range(slots)]
+    values = None
+    if any(buckets[number].values is not None for number in arena.numbers):
+        values = over(arena.gradients, engine.allocate(size), array)
+    launches = []
+    for number in arena.numbers:
+        bucket = buckets[number]
+        label = f"bucket {number}" if epoch == 0 else f"bucket {number} of epoch {epoch}"
+        launch = Launch(bucket, 0, number, arena.runs(parts_of(bucket)) or ((0, 0),))
+        rows = None if bucket.rows is None else Rows(bucket.rows, engine, rank, memory, array)
+        chosen = helpers.number(number, epoch) if bucket.helped else bucket.number
+        program = engine.load(
+            bucket.program,
+            launch.bound(memory) if rows is None else rows.bound,
+            priority=bucket.priority,
+            label=label,
+            kernels=bucket.kernels,
+            number=chosen,
+            others=[launch.bound(each) for each in more],
+            cards=bucket.cards,
+        )
+        if rows is not None:
+            rows.load(priority=bucket.priority, label=label, cards=bucket.cards)
+        back = None
+        if bucket.values is not None and values is not None:
+            back = engine.load(
+                bucket.values.program,
+                launch.bound(values.memory),
+                priority=bucket.priority,
+                label=f"values of {label}",
+                cards=bucket.cards,
+            )
+        launches.append(replace(launch, program=program, values=back, rows=rows))
+    first, *others = (
+        replace(over(arena.gradients, each, array), launches=tuple(launches)) for each in (memory, *more)
+    )
+    return replace(first, values=values, others=tuple(others))
+
+
+def over(gradients: tuple[Gradient, ...], memory: _native.Memory, array: MakeArray) -> LoadedBucket:
+    """The arrays of an arena's gradients over this memory."""
+    starts = itertools.accumulate((each.bytes for each in gradients), initial=0)
+    return LoadedBucket(
+        gradients=gradients,
+        memory=memory,
+        elements=array(memory, 0, gradients[0].dtype, (sum(each.elements for each in gradients),)),
+        views=tuple(
+            array(memory, start, *each.as_array) for each, start in zip(gradients, starts, strict=False)
+        ),
+        launches=(),
+    )
+
+
+def unload(launches: Iterable[Launch], engine: _native.Engine) -> None:
+    """Free their programs, which nobody waits for any more."""
+    for each in launches:
+        engine.unload(each.program)
+        if each.values is not None:
+            engine.unload(each.values)
+        if each.rows is not None:
+            each.rows.unload()
+
+
+def launches_of(buckets: Iterable[LoadedBucket]) -> list[Launch]:
+    """All, by the numbers of their buckets."""
+    return sorted((launch for bucket in buckets for launch in bucket.launches), key=lambda each: each.number)
+
+
+def start_states(buckets: Sequence[LoadedBucket], engine: _native.Engine) -> None:
+    """State that starts as a slice of its bucket gets it, now that the bucket is filled."""
+    for each in buckets:
+        item = ITEM_BYTES[each.dtype]
+        for launch in each.launches:
+            for name, (start, stop) in launch.compiled.starts.items():
+                window = engine.state(launch.program, name)
+                if window is not None and len(window):
+                    memoryview(window)[:] = memoryview(each.memory)[start * item : stop * item]

@@ -1,0 +1,72 @@
+"""Programs that all ranks of a host would compile alike: one of them does, and the others take their parts from the cache.
+
+The name of an entry is a digest of everything that determines the programs, so no rank has to be told where to look. A lock
+on the cache decides which rank compiles. A rank without a usable cache, or one that has waited too long for the lock,
+compiles for itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from hocket import typed
+from hocket._native import Program
+from hocket.errors import ProgramError
+from hocket.job.known import cache
+from hocket.job.known.cache import Cache
+from hocket.job.rendezvous import Job
+from hocket.planning import compile as compiling
+from hocket.planning import routes
+
+
+def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program]]) -> list[Program]:
+    """The programs that `make` makes by `hocket.planning`: whole ones, or the parts that this rank needs. Whatever `make` raises.
+
+    `determined_by`: equal where the arguments are.
+    """
+    kept = Cache.of(job.settings)
+    host = ranks_of_host(job)
+    names = {rank: cache.key(b"programs", _code(), determined_by, str(rank).encode()) for rank in host}
+    found = read(kept.get(names[job.rank]))
+    if found is not None:
+        return found
+    lock = cache.key(b"programs", _code(), determined_by, b"of", str(host[0]).encode())
+    with kept.locked(lock, job.settings.timeout_s):
+        found = read(kept.get(names[job.rank]))
+        if found is not None:
+            return found
+        made = list(make())
+        if kept.bytes_max:
+            for rank, name in names.items():
+                kept.put(name, written(made, rank))
+        return made
+
+
+@functools.cache
+def _code() -> bytes:
+    """The Python that makes programs of plans: in an edited checkout, entries of the code before must not be taken."""
+    return b"".join(inspect.getsource(module).encode() for module in (compiling, routes))
+
+
+def ranks_of_host(job: Job) -> list[int]:
+    """The ranks of this rank's host."""
+    return [rank for rank in range(job.world) if job.hosts[rank] == job.hosts[job.rank]]
+
+
+def written(programs: Sequence[Program], rank: int) -> bytes:
+    """What one rank needs of the programs."""
+    return msgspec.msgpack.encode([program.to_bytes(rank) for program in programs])
+
+
+def read(content: bytes | None) -> list[Program] | None:
+    """The programs of an entry; None where there is none, or none of this kind."""
+    if content is None:
+        return None
+    try:
+        return [Program.from_bytes(each) for each in typed.of_msgpack(content, list[bytes])]
+    except (msgspec.DecodeError, ProgramError):
+        return None

@@ -1,0 +1,90 @@
+"""What one rank updates of parameters that have owners, and the optimizer's state of it; a pure part of `owners`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from hocket.training.memory.buckets import Launch, LoadedBucket
+
+
+class Range(NamedTuple):
+    """Elements of a flattened parameter that this rank updates; `alone`: as no other rank does."""
+
+    start: int
+    stop: int
+    alone: bool
+
+
+@dataclass
+class State:
+    """An optimizer's state of a parameter or of a part of it, by name: what has an element for each of its elements, as flat arrays
+    of its element type, and what has not, in a form that JSON can hold."""
+
+    arrays: dict[str, Any] = field(default_factory=dict)
+    scalars: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The state of elements of a parameter."""
+
+    name: str
+    start: int
+    stop: int
+    state: State
+
+
+def ranges(buckets: Iterable[LoadedBucket], rank: int) -> dict[str, tuple[Range, ...]]:
+    """What `rank` updates of each parameter of which owners update something, ascending: its own, and what all ranks do."""
+    found: dict[str, list[Range]] = {}
+    divided: set[str] = set()
+    for bucket in buckets:
+        for launch in bucket.launches:
+            if launch.values is not None:
+                divided |= {name for name, start, stop in launch.compiled.ranges if start < stop}
+            for name, own in _updated(launch, rank):
+                found.setdefault(name, []).append(own)
+    return {
+        name: tuple(sorted(own))
+        for bucket in buckets
+        for name, own in ((each, found.get(each, [])) for each in bucket.names)
+        if name in divided
+    }
+
+
+def agreed(told: Iterable[Mapping[str, tuple[list[str], dict[str, Any]]]]) -> dict[str, State]:
+    """By parameter, of what all ranks tell of their shards: the names of arrays, without any array yet, and the scalars.
+
+    Scalars are alike on all ranks that have some of a parameter: those of the lowest count.
+
+    >>> agreed([{}, {"w": (["average"], {"step": 3})}])["w"].scalars
+    {'step': 3}
+    """
+    found: dict[str, State] = {}
+    for each in told:
+        for name, (arrays, scalars) in each.items():
+            state = found.setdefault(name, State(scalars=scalars))
+            state.arrays |= dict.fromkeys(arrays)
+    return found
+
+
+def _updated(launch: Launch, rank: int) -> Iterable[tuple[str, Range]]:
+    values = launch.compiled.values
+    ends = [0]
+    for _, start, stop in launch.compiled.ranges:
+        ends.append(ends[-1] + stop - start)
+    for (name, start, _), (first, last) in zip(launch.compiled.ranges, pairwise(ends), strict=True):
+        if values is None:
+            owned = [(rank, first, last)]
+        else:
+            owned = [
+                (owner, max(begin, first), min(end, last))
+                for owner, begin, end in values.owned
+                if owner == rank
+            ]
+        for _, begin, end in owned:
+            if begin < end:
+                yield name, Range(begin - first + start, end - first + start, values is not None)

@@ -1,0 +1,218 @@
+"""The source of a model's programs, epoch by epoch: a plan, whose orders may change and whose policies are traced again.
+
+A whole-model policy is a plan whose buckets all use it. A given plan stays as it is. Default plans and whole-model policies
+follow the order in which the first backward makes gradients on rank 0: if it leads to other buckets, an epoch with these begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Plan
+from hocket.errors import UsageError
+from hocket.job.rendezvous import Job
+from hocket.parameter_server.plan import in_step
+from hocket.policy.epoch import Epoch, Epochs
+from hocket.policy.policy import Policy, Value
+from hocket.training.autopilot.beside import Autopilot
+from hocket.training.beside.timer import Timer
+from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.arenas import arranged
+from hocket.training.memory.buckets import CompiledBucket, LoadedBucket
+from hocket.training.memory.scopes import Scope, initial
+from hocket.training.programs.traced import TracedBuckets
+from hocket.training.servers.helping import Helpers
+from hocket.training.servers.served import ServedBuckets
+
+
+@dataclass
+class ProgramSource:
+    """The programs of the current epoch, and what runs beside training: `timer` for policies, `autopilot` for plans that change;
+    `served` where parameter servers hold buckets, `helpers` where ranks that do not train own some. `following`: where ranks may
+    be lost, the source of those that go on with a plan's buckets, in an epoch of members."""
+
+    epochs: Epochs
+    make: Callable[[Epoch], list[CompiledBucket]]
+    plan: Callable[[Epoch], Plan]
+    layout: Callable[[tuple[str, ...]], object] = tuple
+    """The buckets that an order of backward leads to, for comparison."""
+    policies: tuple[Policy, ...] = ()
+    timer: Timer | None = None
+    autopilot: Autopilot | None = None
+    served: ServedBuckets | None = None
+    helpers: Helpers | None = None
+    following: Callable[[Plan, Job, int], ProgramSource] | None = None
+
+    @property
+    def in_step(self) -> bool:
+        """Whether ranks wait for one another in each iteration."""
+        return self.served is None or in_step(self.plan(self.epochs.current))
+
+    @property
+    def gates(self) -> bool:
+        """Whether each layer waits only for its own buckets."""
+        return self.plan(self.epochs.current).schedule.overlap == "gates"
+
+    def buckets(self) -> list[CompiledBucket]:
+        """Buckets and programs of the current epoch; equal on all ranks."""
+        return self.make(self.epochs.current)
+
+    def agreed(self) -> dict[str, Value]:
+        """The current epoch's agreed values, and its number as `epoch`."""
+        current = self.epochs.current
+        return {**current.agreed, "epoch": current.number}
+
+    @property
+    def observes(self) -> bool:
+        """Whether the order of gradients is not known yet."""
+        return self.epochs.observes
+
+    def observed(self, backward: tuple[str, ...]) -> None:
+        """Take the order of rank 0's gradients; called on every rank after the same step."""
+        assumed = self.epochs.current.backward
+        self.epochs.observed(None if self.layout(backward) == self.layout(assumed) else backward)
+
+    def decide(self, smallest_vote: int) -> bool:
+        """Whether an epoch begins now."""
+        return self.epochs.decide(smallest_vote) is not None
+
+    def start_timer(self, added: Iterable[int] | None = None) -> None:
+        """Start the threads beside training. The timer is dropped if no policy needs it: then no statistics are kept. `added`: the
+        workers that are new to this rank; None: all."""
+        if self.autopilot is not None:
+            self.autopilot.start()
+        if self.timer is None:
+            return
+        if self.timer.needed:
+            self.timer.start(added)
+        else:
+            self.timer = None
+
+    def stop(self) -> None:
+        """Stop the threads beside training."""
+        for beside in (self.timer, self.autopilot):
+            if beside is not None:
+                beside.stop()
+
+    def retire(self) -> None:
+        """Stop them in the middle of the job. UsageError: ranks that do not train have parts of this plan until the job ends."""
+        if self.served is not None or self.helpers is not None:
+            raise UsageError(
+                "distribute: the model is distributed already, and servers or helpers hold parts of it\n"
+                "hint: change the model before `distribute`, or use a plan in which all ranks train"
+            )
+        self.stop()
+        for beside in (self.timer, self.autopilot):
+            if beside is not None:
+                beside.hang_up()
+
+    def record(self, name: str, value: float) -> None:
+        """Record a statistic if a timer can use it."""
+        if self.timer is not None:
+            self.timer.statistics.record(name, value)
+
+
+Loaded = Callable[[ProgramSource, Sequence[LoadedBucket]], None]
+"""Told of the programs of each epoch of a source."""
+
+Planned = Callable[[Sequence[str]], Plan]
+"""Makes a default plan from the names of gradients in the order of backward."""
+
+
+def planned_of(planned: Planned, epoch: Epoch, gradients: Mapping[str, Gradient]) -> Plan:
+    """The default plan of an epoch: for the observed order of backward, else for the reverse of registration."""
+    return planned(epoch.backward or bucket_memory.assumed_backward(gradients))
+
+
+def of_plan(
+    plan: Plan | Planned,
+    gradients: Mapping[str, Gradient],
+    *,
+    job: Job,
+    traced: TracedBuckets | None = None,
+    timer: Callable[[Epochs], Timer] | None = None,
+    served: ServedBuckets | None = None,
+    helpers: Helpers | None = None,
+    observes: bool = True,
+) -> ProgramSource:
+    """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with a
+    `timer`, one for what policies agree on. `traced`: the buckets that go by policies; `served`: those that parameter servers hold;
+    `helpers`: ranks that do not train and own parts of others. `observes`: whether backward's order is looked at.
+
+    Raises ArtefactError: the plan is not sound, or for another model. UsageError: it has what sessions do not run.
+    """
+    if isinstance(plan, Plan):
+        bucket_memory.check_runs(plan, gradients)
+
+    def current(epoch: Epoch) -> Plan:
+        made = plan if isinstance(plan, Plan) else planned_of(plan, epoch, gradients)
+        return arranged(made, gradients)
+
+    def make(epoch: Epoch) -> list[CompiledBucket]:
+        now = current(epoch)
+        ready = {} if traced is None else traced.programs(now, epoch)
+        if served is not None:
+            ready |= served.programs()
+        return bucket_memory.of_plan(now, gradients, ready, job=job)
+
+    def layout(backward: tuple[str, ...]) -> object:
+        return _contents(current(Epoch(0, backward=backward)))
+
+    scopes = [] if traced is None else list(traced.scopes.values())
+    epochs = Epochs(Epoch(0, initial(scopes)), observes=observes and not isinstance(plan, Plan))
+    policies = tuple(scope.policy for scope in scopes)
+    beside = None if timer is None else timer(epochs)
+    return ProgramSource(epochs, make, current, layout, policies, beside, served=served, helpers=helpers)
+
+
+def driven(
+    autopilot: Autopilot, planned: Planned, gradients: Mapping[str, Gradient], job: Job
+) -> ProgramSource:
+    """A plan that the job's own measurements may replace: an epoch for backward's order, if the plan is a default one, and one for
+    each plan."""
+
+    def make(epoch: Epoch) -> list[CompiledBucket]:
+        made = autopilot.programs(epoch)
+        return bucket_memory.of_plan(autopilot.plan(epoch), gradients, job=job) if made is None else made
+
+    def layout(backward: tuple[str, ...]) -> object:
+        return _contents(planned(backward))
+
+    return ProgramSource(autopilot.epochs, make, autopilot.plan, layout, autopilot=autopilot)
+
+
+def of_policy(
+    scope: Scope,
+    gradients: Mapping[str, Gradient],
+    *,
+    traced: TracedBuckets,
+    timer: Callable[[Epochs], Timer],
+) -> ProgramSource:
+    """A policy that also decides which gradients travel together, and which at all. It is traced on every rank for all ranks.
+
+    PolicyError when what comes out is not the same everywhere.
+    """
+    policy = scope.policy
+
+    def current(epoch: Epoch) -> Plan:
+        return traced.plan(scope, epoch)
+
+    def make(epoch: Epoch) -> list[CompiledBucket]:
+        now = current(epoch)
+        return bucket_memory.of_plan(now, gradients, traced.programs(now, epoch))
+
+    def layout(backward: tuple[str, ...]) -> object:
+        made = current(Epoch(0, epochs.current.agreed, backward=backward)).buckets
+        if type(policy).on_tensor_ready is Policy.on_tensor_ready:
+            return [(frozenset(bucket.variables), bucket.priority) for bucket in made]
+        # Such a handler may look at the orders themselves.
+        return made, backward
+
+    epochs = Epochs(Epoch(0, initial([scope])), observes=policy.exchanges == "gradients")
+    return ProgramSource(epochs, make, current, layout, (policy,), timer(epochs))
+
+
+def _contents(plan: Plan) -> list[frozenset[str]]:
+    return [frozenset(bucket.variables) for bucket in plan.buckets]

@@ -1,0 +1,1 @@
+"""Ranks that do not train: parameter servers and helpers, from both sides."""

@@ -1,0 +1,185 @@
+"""Ranks that train nothing and own parts of buckets (helpers): in each step they launch their part of the buckets' programs.
+
+Worker 0 says in a header when a step begins, when other buckets are loaded, and when training has ended. What these buckets are, it
+leaves in the store. A helper needs no model and no framework: its memory is that of the programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Struct
+
+from hocket import _native, typed
+from hocket._native import Builder, Program
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.plan import Plan
+from hocket.errors import UsageError
+from hocket.job.rendezvous import Job
+from hocket.planning.compile import bucket_program
+from hocket.training.memory.helpers import HEADER, number
+from hocket.training.process import Process
+
+STEP, LOAD, LEAVE = 0.0, 1.0, 2.0
+"""The header's first number; its second one is the epoch that is in force."""
+
+HEADER_ELEMENTS = 2
+PATIENCE_S = 1e9
+"""How long a helper waits for a header: as long as scripts do other things. It ends when a rank is lost."""
+
+
+class Helped(Struct, frozen=True, kw_only=True):
+    """What helpers are told of an epoch: the plan; and of each bucket of which they own something, its number, and the lengths of
+    the pieces of memory in which it lies."""
+
+    plan: Plan
+    lengths: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def _key(epoch: int) -> str:
+    """In the store."""
+    return f"helpers/{epoch}"
+
+
+def header_program(world: int, workers: int) -> Program:
+    """Worker 0's header to all helpers, verified."""
+    builder = Builder("header of helpers", world)
+    mine = builder.buffer(0, "header", "f64", HEADER_ELEMENTS, "bound")
+    for helper in range(workers, world):
+        theirs = builder.buffer(helper, "header", "f64", HEADER_ELEMENTS, "bound")
+        whole = (0, HEADER_ELEMENTS)
+        builder.send(0, (mine, *whole), helper, 0, wire="f64", count=None, source=None)
+        builder.recv(helper, (theirs, *whole), 0, 0, wire="f64", reduce=None, count=None, source=None)
+    program = builder.finish()
+    program.verify()
+    return program
+
+
+@dataclass
+class _Header:
+    """The header's program and memory on one rank."""
+
+    engine: _native.Engine
+
+    def __post_init__(self) -> None:
+        memory = self.engine.allocate(HEADER_ELEMENTS * ITEM_BYTES["f64"])
+        self.values = memoryview(memory).cast("B").cast("d")
+        self._memory = memory
+
+    def load(self, world: int, workers: int) -> None:
+        bound = {0: (self._memory, 0)}
+        program = header_program(world, workers)
+        self.engine.load(program, bound, priority=0, label="header of helpers", number=HEADER)
+
+
+class Helpers:
+    """The helpers, as workers see them. All workers make one; worker 0 tells them."""
+
+    def __init__(self, process: Process) -> None:
+        """Helpers wait for what `loaded` tells them."""
+        self._job, self._store = process.job, process.job.store
+        self._engine, self._left = process.engine, False
+        self._header: _Header | None = None
+        if process.job.rank == 0:
+            self._header = _Header(process.engine)
+            self._header.load(process.everyone.world, process.job.world)
+
+    def loaded(self, plan: Plan, lengths: Mapping[int, Sequence[int]], epoch: int) -> None:
+        """The buckets of an epoch are loaded on this rank. `lengths`: as of `Helped`."""
+        if self._header is None:
+            return
+        told = Helped(plan=plan, lengths=tuple((at, tuple(each)) for at, each in lengths.items()))
+        self._store.set(_key(epoch), msgspec.to_builtins(told))
+        if epoch:
+            self._send(LOAD, epoch)
+
+    def begin(self, epoch: int) -> None:
+        """A step begins."""
+        self._send(STEP, epoch)
+
+    def leave(self) -> None:
+        """Training has ended."""
+        if self._header is not None and not self._left:
+            self._left = True
+            self._send(LEAVE, 0)
+            self._engine.wait(HEADER, self._job.settings.timeout_s)
+
+    def _send(self, kind: float, epoch: int) -> None:
+        if self._header is None:
+            return
+        self._engine.wait(HEADER, self._job.settings.timeout_s)
+        self._header.values[0], self._header.values[1] = kind, epoch
+        self._engine.launch(HEADER)
+
+
+class Helper:
+    """One helper of a training, until worker 0 says that it has ended."""
+
+    def __init__(self, job: Job, engine: _native.Engine, workers: int) -> None:
+        """Load what the first epoch needs."""
+        self._job, self._engine = job, engine
+        self._header = _Header(engine)
+        self._header.load(job.world, workers)
+        self._programs: list[int] = []
+        self._load(0, workers)
+
+    def run(self) -> None:
+        """Help until the end. PeerError: a rank died, or did not take part in a step."""
+        while True:
+            self._engine.launch(HEADER)
+            self._engine.wait(HEADER, PATIENCE_S)
+            kind, epoch = self._header.values[0], int(self._header.values[1])
+            if kind == LEAVE:
+                return
+            if kind == LOAD:
+                self._load(epoch, None)
+                continue
+            for program in self._programs:
+                self._engine.launch(program)
+            for program in self._programs:
+                self._engine.wait(program, self._job.settings.timeout_s)
+
+    def _load(self, epoch: int, workers: int | None) -> None:
+        given = self._job.store.get(_key(epoch), self._job.settings.start_timeout_s)
+        told = typed.of_builtins(given, Helped)
+        if workers is not None and (told.plan.world, len(told.plan.workers)) != (self._job.world, workers):
+            raise UsageError(
+                f"rank {self._job.rank} was started for {self._job.world - workers} helpers, the plan of rank 0 has "
+                f"{told.plan.world - len(told.plan.workers)}\nhint: the same --helpers or HOCKET_HELPERS on every rank"
+            )
+        before, self._programs = self._programs, []
+        for bucket, lengths in told.lengths:
+            program = bucket_program(bucket, told.plan, lengths)
+            kinds = [each for each in program.buffers(self._job.rank) if each[3] == "bound"]
+            bound = {
+                at: (self._engine.allocate(elements * ITEM_BYTES[dtype]), 0)
+                for at, (_, dtype, elements, *_) in enumerate(kinds)
+            }
+            self._programs.append(
+                self._engine.load(
+                    program,
+                    bound,
+                    priority=told.plan.buckets[bucket].priority,
+                    label=f"bucket {bucket} of epoch {epoch}",
+                    number=number(bucket, epoch),
+                )
+            )
+        for each in before:
+            self._engine.unload(each)
+
+
+def help_training(process: Process, workers: int) -> None:
+    """Help `workers` until training has ended; a failure is reported to the job with its reason."""
+    job = process.everyone
+    if job.settings.profile_out is not None:
+        # Ranks that are profiled exchange nothing.
+        process.close()
+        return
+    try:
+        Helper(job, process.engine, workers).run()
+    except BaseException as error:
+        process.abort(f"{type(error).__name__}: {error}", error)
+        raise
+    process.close()

@@ -1,0 +1,114 @@
+"""Which ranks of a job train and which serve parameters, and the plan that those that train go by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Plan
+from hocket.errors import UsageError
+from hocket.job.first_file import of_rank_0
+from hocket.parameter_server.choice import ParameterServer
+from hocket.parameter_server.plan import served_plan, serves
+from hocket.policy.policy import Policy
+from hocket.settings import Settings
+from hocket.training.memory.buckets import check_roles
+from hocket.training.memory.helpers import helps
+from hocket.training.process import Process
+
+
+def workers_of(
+    process: Process,
+    *,
+    plan: Plan | None,
+    parameter_server: ParameterServer | None,
+    gradients: Mapping[str, Gradient],
+    settings: Settings,
+) -> tuple[int | None, Plan | None]:
+    """How many ranks train, the first ones, where the others serve or help; the plan, if one is given. Every rank of the job calls
+    this, or where a `parameter_server` or helpers are asked for, every rank that knows the model.
+
+    Raises UsageError: the process has such a model already, or no rank would train.
+    """
+    if process.is_newcomer:
+        # The others have their plan.
+        return None, None
+    world = process.everyone.world
+    if parameter_server is not None:
+        workers = parameter_server.workers(world)
+    elif settings.helpers:
+        if settings.helpers >= world:
+            raise UsageError(
+                f"{settings.helpers} of {world} ranks are to help, so none would train\n"
+                "hint: `hocket run -n WORKERS --helpers HELPERS` starts both; other launchers must start the sum of the two"
+            )
+        workers = world - settings.helpers
+    else:
+        plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
+        if plan is None or len(plan.workers) == plan.world:
+            return None, plan
+        check_roles(plan, gradients)
+        workers = len(plan.workers)
+        if plan.world != world:
+            raise UsageError(
+                f"the plan is for {plan.world} ranks, the job has {world}\nhint: make a new plan"
+            )
+    if process.serves:
+        # The job goes on: this call alone is refused.
+        raise UsageError("ranks that do not train serve or help one model of a process, and have one already")
+    return workers, plan
+
+
+def helping(plan: Plan | None, parameter_server: ParameterServer | None) -> bool:
+    """Whether ranks that do not train are helpers, and no parameter servers. `plan`: as `workers_of` returns it."""
+    return parameter_server is None and (plan is None or helps(plan))
+
+
+def plan_with_helpers(process: Process, *, plan: Plan | None, settings: Settings) -> Plan:
+    """The plan of a job that was started with helpers: the given one. UsageError: there is none, or it has none for them."""
+    plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
+    if plan is None:
+        raise UsageError(
+            f"{settings.helpers} helpers, and no plan says what they own\n"
+            f"hint: `hocket plan --helpers {settings.helpers}` makes one"
+        )
+    if not helps(plan):
+        raise UsageError(
+            f"plan `{plan.label}` has nothing for helpers\nhint: `hocket plan --helpers`, or no helpers"
+        )
+    return plan
+
+
+def plan_with(
+    choice: ParameterServer,
+    process: Process,
+    *,
+    plan: Plan | None,
+    policy: Policy | None,
+    gradients: Mapping[str, Gradient],
+    settings: Settings,
+) -> Plan:
+    """The plan of a job that was started with these servers: the given one, whose served buckets they hold, or one in which they
+    hold all.
+
+    Raises UsageError: the plan has none for them, or something else is said of all buckets, too.
+    """
+    plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
+    if plan is None:
+        if policy is not None:
+            raise UsageError(
+                f"policy {type(policy).__name__} and parameter servers: each would have all buckets\n"
+                "hint: a plan says which buckets go by the policy and which are served"
+            )
+        return served_plan(list(gradients.values()), process.everyone.world, choice)
+    if not serves(plan):
+        raise UsageError(
+            f"plan `{plan.label}` has no bucket for the {choice.servers} parameter servers\n"
+            "hint: buckets of the route `served`, or no servers"
+        )
+    if choice.staleness != 0:
+        raise UsageError(
+            f"{choice.title}: plan `{plan.label}` says how far apart workers may be, for each of its served buckets\n"
+            "hint: leave the staleness out"
+        )
+    return plan

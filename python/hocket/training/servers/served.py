@@ -1,0 +1,198 @@
+"""A worker's half of the buckets that parameter servers hold: it pushes gradients, and values come back in their place.
+
+A step begins with a header, upon which each server launches its part of the worker's programs; a bucket's own program is launched
+when its gradients are there, as any other's. `hocket.training.servers.serve` is the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hocket import _native
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Bucket, Plan, Served
+from hocket.artefacts.trace import LoadedProgram, Roles
+from hocket.errors import PeerError
+from hocket.parameter_server import programs
+from hocket.parameter_server.choice import with_roles
+from hocket.parameter_server.description import Description, Segment, key_of
+from hocket.training.memory.arenas import arenas_of, arranged
+from hocket.training.memory.buckets import CompiledBucket, LoadedBucket
+from hocket.training.memory.framework import Remote
+from hocket.training.process import Process
+from hocket.training.servers.serve import DESCRIPTION, LEAVE, STEP
+
+PATIENCE_S = 1.0
+"""Beyond the time-out: a server that holds a value back knows the late worker, and must be able to report it first."""
+
+
+class ServedBuckets:
+    """The served buckets of a plan, for one worker."""
+
+    def __init__(
+        self, plan: Plan, gradients: Mapping[str, Gradient], remote: Remote, process: Process
+    ) -> None:
+        """All workers agree on what the servers are told. UsageError: they describe different trainings."""
+        self._remote, self._job, self._engine = remote, process.job, process.engine
+        self._settings = process.job.settings
+        mine = describe(plan, gradients, remote)
+        programs.check_numbers(mine)
+        store = process.job.store
+        if self._job.rank == 0:
+            store.set(DESCRIPTION, mine.text())
+        self.description = Description.of_text(store.get(DESCRIPTION, self._settings.start_timeout_s))
+        self.description.check_same(mine, self._job.rank)
+        self._step = programs.step_number(self._job.rank)
+        self._left = False
+        memory = self._engine.allocate(self.description.header_elements * ITEM_BYTES["f64"])
+        self._header = memoryview(memory).cast("B").cast("d")
+        step = programs.step_program(self.description, self._job.rank)
+        label = f"step of worker {self._job.rank}"
+        self._engine.load(step, {0: (memory, 0)}, priority=0, label=label, number=self._step)
+
+    def programs(self) -> dict[int, CompiledBucket]:
+        """By the number of their bucket, ready to be loaded."""
+        description, worker = self.description, self._job.rank
+        made = {}
+        for at, key in description.keys.items():
+            program = programs.part_of(programs.key_program(description, at, worker), worker)
+            number = programs.key_number(description, at, worker)
+            made[at] = CompiledBucket((), key.priority, program, number=number)
+        return made
+
+    def start(self, buckets: Sequence[LoadedBucket]) -> None:
+        """Worker 0's parameters become the servers' first values, and everybody's."""
+        own = [bucket for bucket in buckets if bucket.served]
+        if self._job.rank == 0:
+            for bucket in own:
+                for name, view in zip(bucket.names, bucket.views, strict=True):
+                    self._remote.give(name, view)
+        begins = {
+            id(bucket): [
+                self._first(launch.number, launch.bound(bucket.memory)) for launch in bucket.launches
+            ]
+            for bucket in own
+        }
+        for number in (each for numbers in begins.values() for each in numbers):
+            self._engine.launch(number)
+        for bucket in own:
+            for number in begins[id(bucket)]:
+                # The others may still be starting.
+                self._wait(number, self._settings.start_timeout_s)
+            self.take(bucket)
+        for number in (each for numbers in begins.values() for each in numbers):
+            self._engine.unload(number)
+
+    def _first(self, key: int, bound: Mapping[int, tuple[_native.Memory, int]]) -> int:
+        """The program by which a key's first value comes."""
+        description, worker = self.description, self._job.rank
+        return self._engine.load(
+            programs.part_of(programs.first_program(description, key, worker), worker),
+            bound,
+            priority=description.keys[key].priority,
+            label=f"first value of {description.keys[key].name}, worker {worker}",
+            number=programs.first_number(description, key, worker),
+        )
+
+    def begin(self, iteration: int) -> None:
+        """A step begins: the servers are told, and get the optimizer's numbers."""
+        self._wait(self._step)
+        self._header[0], self._header[1] = STEP, iteration
+        for at, number in enumerate(self._remote.numbers(), 2):
+            self._header[at] = number
+        self._engine.launch(self._step)
+
+    def take(self, bucket: LoadedBucket) -> None:
+        """The parameters of a bucket get the values that have come, and have no gradient left for the optimizer."""
+        for name, view in zip(bucket.names, bucket.views, strict=True):
+            self._remote.take(name, view)
+
+    def leave(self) -> None:
+        """Tell the servers that this worker leaves; its values have come."""
+        if self._left:
+            return
+        self._left = True
+        self._wait(self._step)
+        self._header[0] = LEAVE
+        self._engine.launch(self._step)
+        self._wait(self._step)
+
+    def named(self, error: PeerError) -> PeerError:
+        """The same; a server at fault is called one."""
+        return with_roles(error, self.description.workers)
+
+    def loaded(self) -> tuple[LoadedProgram, ...]:
+        """Programs of all workers for the trace."""
+        description = self.description
+        steps = (
+            LoadedProgram(program=programs.step_number(worker), label=f"step of worker {worker}")
+            for worker in range(description.workers)
+        )
+        keys = (
+            LoadedProgram(
+                program=number(description, at, worker),
+                label=f"{key.name}, worker {worker}",
+                bucket=at,
+                worker=worker,
+                bytes=key.elements * key.element_bytes,
+            )
+            for number in (programs.key_number, programs.first_number)
+            for at, key in description.keys.items()
+            for worker in range(description.workers)
+        )
+        return (*steps, *keys)
+
+    @property
+    def roles(self) -> Roles:
+        """Of ranks, for the trace."""
+        description = self.description
+        kept = {key.staleness for key in description.keys.values()}
+        return Roles(
+            workers=description.workers,
+            servers=description.servers,
+            staleness=kept.pop() if len(kept) == 1 else None,
+        )
+
+    def _wait(self, number: int, timeout_s: float | None = None) -> None:
+        try:
+            self._engine.wait(number, (timeout_s or self._settings.timeout_s) + PATIENCE_S)
+        except PeerError as error:
+            raise self.named(error) from None
+
+
+def describe(plan: Plan, gradients: Mapping[str, Gradient], remote: Remote) -> Description:
+    """What servers are told of a plan."""
+    plan = arranged(plan, gradients)
+    lengths: dict[int, tuple[int, ...]] = {}
+    for arena in arenas_of([bucket.parts for bucket in plan.buckets], gradients):
+        for at in arena.numbers:
+            runs = arena.runs(plan.buckets[at].parts)
+            lengths[at] = tuple(stop - start for start, stop in runs) if len(runs) > 1 else ()
+    return Description(
+        workers=len(plan.workers),
+        servers=plan.world - len(plan.workers),
+        optimizer=remote.kind,
+        keys={
+            at: key_of(
+                bucket,
+                bucket.route,
+                len(plan.workers),
+                segments=_segments(bucket, remote.group_of),
+                lengths=lengths[at],
+            )
+            for at, bucket in enumerate(plan.buckets)
+            if isinstance(bucket.route, Served)
+        },
+        groups=remote.groups,
+    )
+
+
+def _segments(bucket: Bucket, group_of: Mapping[str, int]) -> list[Segment]:
+    segments: list[Segment] = []
+    for part in bucket.parts:
+        elements, group = (part.stop or 0) - part.start, group_of[part.variable]
+        if segments and segments[-1].group == group:
+            elements += segments.pop().elements
+        segments.append(Segment(elements=elements, group=group))
+    return segments

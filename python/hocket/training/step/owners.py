@@ -1,0 +1,183 @@
+"""Buckets whose owners alone update them: gradients go to the owners, the optimizer steps there, and values come back to all ranks.
+
+Parameters of such buckets lie in memory beside their gradients, in the same order, so that nothing is copied. What the optimizer
+remembers of them exists at their owners alone; `whole` brings it together for checkpoints and for other plans. All methods but
+`reduced` are called by all ranks, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from hocket import _native
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.plan import AllReduce
+from hocket.errors import UsageError
+from hocket.job.rendezvous import Job
+from hocket.planning.compile import all_reduce_program
+from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.framework import Array, Framework
+from hocket.training.memory.shards import State, agreed, ranges
+
+
+class Owners:
+    """Those of one model, and what they own in the current epoch."""
+
+    def __init__(
+        self,
+        framework: Framework,
+        engine: _native.Engine,
+        job: Job,
+        naming: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Nothing has owners yet. `naming`: what waits are in, to say more of errors."""
+        self._framework, self._engine, self._job, self._naming = framework, engine, job, naming
+        self._all: tuple[LoadedBucket, ...] = ()
+        self._buckets: tuple[LoadedBucket, ...] = ()
+        self._norms: tuple[int, np.ndarray[tuple[int], np.dtype[np.float64]]] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether owners update anything."""
+        return bool(self._buckets)
+
+    def take(self, buckets: Sequence[LoadedBucket]) -> None:
+        """These buckets are loaded: their parameters move into memory, and the optimizer steps what this rank updates.
+
+        UsageError: it cannot step a part of a parameter.
+        """
+        self._all = tuple(buckets)
+        self._buckets = tuple(bucket for bucket in buckets if bucket.values is not None)
+        if not self._buckets:
+            return
+        own = ranges(self._buckets, self._job.rank)
+        self.hold()
+        self._framework.divide(self._buckets, own)
+
+    def hold(self) -> None:
+        """Parameters that owners update are in memory, also those that the script has moved."""
+        if self._buckets:
+            self._framework.hold_parameters(
+                [bucket.values for bucket in self._buckets if bucket.values is not None]
+            )
+
+    def release(self) -> None:
+        """Buckets will be others: whatever was reduced, and the optimizer's state, is whole on all ranks."""
+        if not self._buckets:
+            return
+        for bucket in self._buckets:
+            self._spread(bucket, bucket.memory)
+        self._framework.undivide(self.whole())
+        self._buckets = ()
+
+    def reduced(self, bucket: LoadedBucket) -> None:
+        """Owners have the means of its gradients, and nobody has all of them."""
+        if bucket.values is not None:
+            self._framework.divided(bucket)
+
+    def stepped(self) -> None:
+        """The optimizer has stepped what this rank owns: until all have each other's values."""
+        for bucket in range(len(self._all)):
+            self.send(bucket)
+        for bucket in range(len(self._all)):
+            self.receive(bucket)
+
+    def ready(self, bucket: int) -> bool:
+        """As `Values`."""
+        own = self._all[bucket]
+        return own.values is not None and all(self._engine.is_complete(each.program) for each in own.launches)
+
+    def send(self, bucket: int) -> None:
+        """As `Values`."""
+        for program in _programs(self._all[bucket]):
+            self._engine.launch(program)
+
+    def receive(self, bucket: int) -> None:
+        """As `Values`."""
+        self._wait(_programs(self._all[bucket]))
+
+    def whole(self) -> dict[str, State]:
+        """The optimizer's state of all parameters of which owners update something."""
+        shards = self._framework.shards()
+        told = {each.name: (sorted(each.state.arrays), each.state.scalars) for each in shards}
+        job = self._job
+        found = agreed(job.store.gather("owners/state", job.rank, job.world, told, job.settings.timeout_s))
+        for bucket in self._buckets:
+            own = [name for name in bucket.names if name in found]
+            for key in sorted({key for name in own for key in found[name].arrays}):
+                memory = self._engine.allocate(len(bucket.memory))
+                flat = self._flat(bucket, memory)
+                for each in shards:
+                    if each.name in flat and key in each.state.arrays:
+                        flat[each.name][each.start : each.stop] = each.state.arrays[key]
+                self._spread(bucket, memory)
+                for name in own:
+                    if key in found[name].arrays:
+                        found[name].arrays[key] = flat[name]
+        return found
+
+    def numbers(self, own: float) -> list[float]:
+        """Everybody's number, by rank, the same on all."""
+        job = self._job
+        if self._norms is None:
+            memory = self._engine.allocate(job.world * ITEM_BYTES["f64"])
+            program = all_reduce_program(
+                world=job.world,
+                elements=job.world,
+                dtype="f64",
+                op="sum",
+                scale=1.0,
+                route=AllReduce(algorithm="halving_doubling"),
+            )
+            number = self._engine.load(program, {0: (memory, 0)}, priority=0, label="norms")
+            self._norms = number, np.frombuffer(memoryview(memory), np.float64)
+        number, values = self._norms
+        values[:] = 0
+        values[job.rank] = own
+        self._engine.launch(number)
+        self._wait([number])
+        return [float(each) for each in values]
+
+    def _wait(self, programs: Iterable[int]) -> None:
+        with self._naming():
+            for program in programs:
+                self._engine.wait(program, self._job.settings.timeout_s)
+
+    def _flat(self, bucket: LoadedBucket, memory: _native.Memory) -> dict[str, Array]:
+        """Each gradient's elements in memory like the bucket's."""
+        flat, start = {}, 0
+        for each in bucket.gradients:
+            flat[each.name] = self._framework.array(memory, start, each.dtype, (each.elements,))
+            start += each.bytes
+        return flat
+
+    def _spread(self, bucket: LoadedBucket, memory: _native.Memory) -> None:
+        """What owners have in memory like the bucket's goes to all ranks."""
+        programs = [
+            self._engine.load(
+                launch.compiled.values.program, launch.bound(memory), priority=0, label="what owners have"
+            )
+            for launch in bucket.launches
+            if launch.compiled.values is not None
+        ]
+        for program in programs:
+            self._engine.launch(program)
+        self._wait(programs)
+        for program in programs:
+            self._engine.unload(program)
+
+
+def _programs(bucket: LoadedBucket) -> list[int]:
+    """Those that bring its values."""
+    return [launch.values for launch in bucket.launches if launch.values is not None]
+
+
+def check_joins(owners: Owners) -> None:
+    """UsageError: a finished rank would not step what it owns."""
+    if owners:
+        raise UsageError(
+            "join: the plan's owners update values, and a rank that has finished would not step what it owns\n"
+            "hint: give every rank the same number of batches, or use a plan in which all ranks update"
+        )

@@ -1,0 +1,172 @@
+"""Local SGD: ranks train alone and exchange parameters every few steps. Buckets hold the parameters themselves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from hocket import _native
+from hocket.errors import UsageError
+from hocket.job.rendezvous import Job
+from hocket.libraries.service import Service
+from hocket.policy.policy import Value
+from hocket.training.beside.spans import Spans
+from hocket.training.checkpoint import states
+from hocket.training.checkpoint.resume import resume
+from hocket.training.checkpoint.saved import SavedSession
+from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.framework import Framework
+from hocket.training.memory.gradients import gradients_of
+from hocket.training.programs.source import Loaded, ProgramSource
+from hocket.training.step.companion import Companion
+from hocket.training.step.together import Together
+from hocket.training.step.votes import Votes
+
+
+class ParameterSession:
+    """Hooks the optimizer's step. Parameters become views of buckets and keep their values."""
+
+    def __init__(
+        self,
+        framework: Framework,
+        *,
+        source: ProgramSource,
+        job: Job,
+        engine: _native.Engine,
+        libraries: Service,
+        spans: Spans | None,
+        companion: Companion,
+        loaded: Loaded,
+    ) -> None:
+        """Replicas are equal at the start, so initial state is the same on all ranks."""
+        (policy,) = source.policies
+        if policy.every < 1:
+            raise UsageError("parameters are exchanged once in `every` steps, at least 1")
+        self.job, self.engine, self.source, self.spans = job, engine, source, spans
+        self._every = policy.every
+        self._framework, self._companion = framework, companion
+        self._loaded = loaded
+        self._libraries = libraries
+        self._steps = 0
+        self._votes = Votes(engine, job.hosts, list(gradients_of(framework.parameters())))
+        self.buckets: list[LoadedBucket] = []
+        self._load()
+        self._together = Together(framework, job, source, steps_alone=True)
+        self._look: tuple[float, ...] = ()
+        framework.on_step(self._on_step)
+
+    @property
+    def programs(self) -> list[int]:
+        """The number of each bucket's program."""
+        return [bucket.program for bucket in self.buckets]
+
+    def start(self) -> None:
+        """Start the threads beside training."""
+        self.source.start_timer()
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        """Gradients are not communicated anyway."""
+        return contextlib.nullcontext()
+
+    def communicates(self) -> bool:
+        """Always: every forward belongs to a step."""
+        return True
+
+    def record(self, name: str, value: float) -> None:
+        """Record a statistic for the policy."""
+        self.source.record(name, value)
+
+    def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
+        """Nothing is merged or late."""
+
+    def agreed(self) -> Mapping[str, Value]:
+        """As `Session`."""
+        return self.source.agreed()
+
+    def settle(self) -> None:
+        """Do nothing: gradients are this rank's own, and final."""
+
+    def flush(self) -> None:
+        """Each step was applied."""
+
+    def saved(self) -> SavedSession:
+        """As `Session`: also how many steps ago parameters were exchanged."""
+        held = states.held(self.buckets, self.engine, self.job.rank)
+        return SavedSession.of(held, self.job, steps=self._steps)
+
+    def restore(self, saved: SavedSession, *, strict: bool) -> None:
+        """As `Session`."""
+        resume(saved, self.buckets, self.engine, self.job, strict=strict)
+        self._steps = saved.steps
+
+    def joinable(self) -> None:
+        """UsageError: `join` is not possible."""
+        raise UsageError(
+            "join: ranks exchange parameters, not sums to which one can add nothing\n"
+            "hint: give every rank the same number of batches"
+        )
+
+    def forward_begins(self, *, syncs: bool) -> None:
+        """Backward does not communicate anyway."""
+
+    def retire(self) -> None:
+        """As `Session`. Parameters stay where they are, each rank's own."""
+        self._companion.retire()
+        self.source.retire()
+        for each in self.buckets:
+            self._libraries.forget(each.program)
+            self.engine.unload(each.program)
+        self._votes.unload()
+        self._together.end()
+        self.buckets = []
+
+    def close(self) -> None:
+        """Stop the threads beside training."""
+        self.source.stop()
+
+    def _load(self) -> None:
+        old = self.buckets
+        buckets = self.source.buckets()
+        number = self.source.epochs.current.number
+        self.buckets = bucket_memory.load(
+            buckets, self.engine, self._framework.array, epoch=number, rank=self.job.rank
+        )
+        self._framework.hold_parameters(self.buckets)
+        bucket_memory.start_states(self.buckets, self.engine)
+        states.put(states.held(old, self.engine, self.job.rank), self.buckets, self.engine, self.job.rank)
+        for each in self.buckets:
+            self._libraries.learn(each.program, each.launches[0].compiled.program)
+        for each in old:
+            self._libraries.forget(each.program)
+            self.engine.unload(each.program)
+        self._loaded(self.source, self.buckets)
+
+    def _on_step(self) -> None:
+        self._steps += 1
+        if self._steps % self._every:
+            return
+        began_ns = _native.now_ns()
+        timeout_s = self.job.settings.timeout_s
+        self._framework.hold_parameters(self.buckets)
+        self._companion.begin()
+        self._votes.cast(self.source.epochs.vote(), [], meet=self._companion.end(), look=self._look)
+        self._libraries.expect(self.programs)
+        for program in self.programs:
+            self.engine.launch(program)
+        self._companion.launched(waits=True)
+        for program in self.programs:
+            self.engine.wait(program, timeout_s)
+        begins = self.source.decide(self._votes.count(timeout_s))
+        self._together.counted(self._votes)
+        # Between two exchanges ranks may differ: what they hold now travels with the next one.
+        self._look = self._together.vote(self._steps // self._every)
+        self._companion.arrive()
+        if self._votes.meet:
+            self._companion.meet()
+        ended_ns = _native.now_ns()
+        self.source.record("wait_time", (ended_ns - began_ns) * 1e-9)
+        if self.spans is not None:
+            self.engine.mark("wait", self._steps - 1, began_ns, ended_ns)
+        if begins:
+            self._load()

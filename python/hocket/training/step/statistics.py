@@ -1,0 +1,55 @@
+"""What sessions record of each step for policies, and what they warn of."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+
+from hocket import _native
+from hocket.training.memory.buckets import Launch
+from hocket.training.programs.source import ProgramSource
+
+
+class Steps:
+    """Seconds between the ends of steps, and what was sent in them; nothing where no timer asks."""
+
+    def __init__(self, engine: _native.Engine, source: ProgramSource) -> None:
+        """No step has ended."""
+        self._engine, self._source = engine, source
+        self._ended_s: float | None = None
+        self._sent = engine.bytes_sent()
+
+    def note(self) -> None:
+        """A step ends."""
+        if self._source.timer is None:
+            return
+        now_s, before_s = time.perf_counter(), self._ended_s
+        self._ended_s = now_s
+        sent = self._engine.bytes_sent()
+        if before_s is not None:
+            step_s = now_s - before_s
+            self._source.record("step_time", step_s)
+            self._source.record("bytes", sum(sent) - sum(self._sent))
+            for rank, (now, before) in enumerate(zip(sent, self._sent, strict=True)):
+                if now > before:
+                    self._source.record(f"throughput.{rank}", 8 * (now - before) / step_s)
+        self._sent = sent
+
+
+def warn_of_non_finite(
+    engine: _native.Engine, launches: Sequence[Launch], *, who: str, counted_in: str, hint: str = ""
+) -> bool:
+    """A RuntimeWarning names the first gradient in which the engine has found NaN or infinity; whether there was one. `counted_in`:
+    what an instance of a bucket's program is to people."""
+    of_program = {launch.program: launch for launch in launches}
+    for program, instance, element in engine.non_finite():
+        if program in of_program:
+            name = of_program[program].compiled.name_of(element)
+            warnings.warn(
+                f"{who}: the gradient of `{name}` has NaN or infinity in {counted_in} {instance}; said once.{hint}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            return True
+    return False
