@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-
 import torch
+from torch import nn
+
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Evidence, Plan
 from hocket.planning.default import by_hosts, default_plan
@@ -17,7 +18,6 @@ from hocket.training import process
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.autopilot.pilot import Pilot
 from hocket.training.autopilot.traffic import Traffic
-from torch import nn
 
 BACKENDS = {"gloo": "gloo", "backend": "hocket"}
 """Contenders that train with DDP: the backend."""

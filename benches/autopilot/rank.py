@@ -14,9 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
+from torch import nn
+
 from benches.autopilot.contenders import BACKENDS, distribute
 from hocket.tools.demo.task import TASKS
-from torch import nn
 
 TINY = 64
 COMPARED = 20

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 import torch.distributed as dist
 
 import hocket.torch as hk
-import torch
 from benches.culprits import memory
 from benches.culprits.cases import STEPS, WRONG_AT
 from benches.culprits.notes import Notes

@@ -8,12 +8,12 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import nn
 from torch.nn.utils import parametrizations
 
-import torch
 from benches.ddp import networks
 from benches.ddp.side import Side, Trained, sgd
-from torch import nn
 
 STEPS = 5
 UNSHARED = ("buffers that forward uses, broadcast before it", "buffers that no rank shares")

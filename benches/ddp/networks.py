@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from torch.utils.checkpoint import checkpoint
-
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 def perceptron() -> nn.Sequential:

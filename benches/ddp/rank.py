@@ -11,9 +11,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
-import torch
 from benches.ddp.catalogue import UNSHARED, WAYS
 from benches.ddp.side import Kind, Side
 

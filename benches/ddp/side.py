@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import hocket.torch as hk
 import torch
 from torch import nn
+
+import hocket.torch as hk
 
 Kind = Literal["ddp", "hocket"]
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]

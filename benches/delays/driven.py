@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import msgspec
+import torch
 
 import hocket.torch as hk
-import torch
 from benches.delays.contest import Driven
 from benches.delays.rank import model_of
 from hocket.artefacts import files

@@ -11,10 +11,10 @@ import os
 import sys
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 import hocket.torch as hk
-import torch
 from benches.delays.contest import Planned
 from benches.delays.rank import Trained, model_of
 from hocket.artefacts import files

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import msgspec
-
 import torch
+
 from benches.delays import tasks
 from benches.delays.learner import Learner, plan_of_schedules
 from benches.delays.tasks import Task

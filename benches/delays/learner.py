@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
+
 from hocket.artefacts.learning import Learning
 from hocket.artefacts.plan import AllReduce, Bucket, Part, Plan, Schedule
 from hocket.job.rendezvous import Job

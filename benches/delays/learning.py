@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import msgspec
-
 import torch
+
 from benches.delays import cases, speed, tasks
 from benches.delays.contest import Planned
 from benches.delays.learner import Learner, plan_of_schedules

@@ -13,9 +13,10 @@ from statistics import median
 from typing import NamedTuple
 
 import msgspec
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket import _native
 from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.errors import Error
@@ -28,7 +29,6 @@ from hocket.training.memory.gradients import gradients_of
 from hocket.training.process import joined
 from hocket.training.step.delayed import DelayedSession
 from hocket.training.step.reducing import ReducingSession
-from torch import nn
 
 WIDTH, LAYERS = 384, 12
 TURNS, STEPS, WARM_UP = 60, 8, 2

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import hocket.torch as hk
-import torch
 from benches.delays.contest import Contender, Ddp, Measured, Planned
 from hocket.artefacts import files
 from hocket.artefacts.profile import Profile

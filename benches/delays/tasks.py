@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import nn
 from torch.nn import functional
 
-import torch
 from hocket.tools.demo import data
 from hocket.tools.demo.models import DigitsNet, Transformer
-from torch import nn
 
 SEED = 9
 WORKERS, BATCH = 4, 16

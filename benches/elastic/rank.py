@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import hocket.torch as hk
 import torch
-from hocket.tools.demo.task import TASKS
 from torch import nn
+
+import hocket.torch as hk
+from hocket.tools.demo.task import TASKS
 
 WIDTH, BATCH = 256, 8
 FLOAT_BYTES = 4

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import torch
+from torch import nn
+
 from benches.elastic.rank import losses
 from hocket.tools.demo.task import TASKS
-from torch import nn
 
 
 def main() -> None:

@@ -6,10 +6,9 @@ ResNet-50 is the pre-activation one (He et al. 2016, "Identity mappings in deep 
 
 from __future__ import annotations
 
-from torch.nn import functional
-
 import torch
 from torch import nn
+from torch.nn import functional
 
 BATCH_NORM_EPSILON = 2e-5
 

@@ -6,14 +6,14 @@ import argparse
 import faulthandler
 from collections.abc import Iterator
 
+import torch
+from torch import nn
 from torch.nn import functional
 
 import hocket.torch as hk
-import torch
 from benches.models.catalogue import MODELS, Model
 from benches.models.networks import VGG19, LeNet5, ResNet50
 from hocket.tools.demo import data
-from torch import nn
 
 NETWORKS: dict[str, type[nn.Module]] = {"lenet5": LeNet5, "resnet50": ResNet50, "vgg19": VGG19}
 

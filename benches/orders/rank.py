@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-import torch
 from benches.orders.lightgbm_job import train
 from benches.orders.native import NATIVE, native_program
 from hocket.job.rendezvous import Job, join
 from hocket.settings import Settings
-from torch import nn
 
 TIMEOUT = timedelta(seconds=60)
 WARM_UP = 2

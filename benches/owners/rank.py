@@ -14,16 +14,16 @@ from statistics import median
 from typing import Any, Literal
 
 import msgspec
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.plan import Owned, Owner, Plan
 from hocket.planning.buckets import plan_of
 from hocket.planning.default import by_hosts, default_plan
 from hocket.settings import Settings
 from hocket.torch.framework import Torch
 from hocket.training.memory.gradients import gradients_of
-from torch import nn
 
 WIDTH, LAYERS = 512, 6
 TURNS, STEPS, WARM_UP = 12, 5, 3

@@ -15,15 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 import hocket.torch as hk
-import torch
 from hocket.policies.load import load
 from hocket.policy.policy import Policy
 from hocket.tools.demo.task import TASKS
-from torch import nn
 
 Step = Callable[[], float]
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
+
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Route, TwoLevel
 from hocket.planning.buckets import plan_of
 from hocket.planning.rows import rows_bucket
-from torch import nn
 
 CLASSES = 10
 IMAGE = 16

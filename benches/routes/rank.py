@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 
 import torch
+from torch import nn
+
 from benches.routes.network import ORDER, SIZES, STATIONS, VggLike, batch, mixed
 from hocket.artefacts import files
 from hocket.artefacts.plan import Plan
 from hocket.settings import Settings
 from hocket.torch import distribute
 from hocket.training.process import joined
-from torch import nn
 
 
 def main() -> None:

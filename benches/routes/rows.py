@@ -11,6 +11,7 @@ from itertools import pairwise, permutations
 from pathlib import Path
 
 import torch
+
 from benches.emulated import TIMEOUT_S, hosts
 from benches.routes.network import ORDER, SIZES, STATIONS, VggLike, mixed, rows_of
 from benches.row import Row

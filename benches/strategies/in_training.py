@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+
 from benches.autopilot.jobs import measured, train_on
 from benches.row import Row
 from benches.strategies.cases import CLUSTERS, builders

@@ -11,11 +11,12 @@ import random
 from collections.abc import Sequence
 
 import torch
+from torch import nn
+
 from benches.strategies.sampled import Sample
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan, Served, Traced
 from hocket.planning.links import LinkGraph
-from torch import nn
 
 DEVICES, GROUPS, COMPRESSORS, KINDS = 16, 600, 3, 5
 PARTS_MAX = 8

@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 from statistics import median
 
-import hocket.torch as hk
 import torch
+from torch import nn
+
+import hocket.torch as hk
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Plan
 from hocket.planning.buckets import buckets, plan_of
@@ -24,7 +26,6 @@ from hocket.torch.framework import Torch
 from hocket.training.autopilot.plans import Plans
 from hocket.training.memory.gradients import gradients_of
 from hocket.training.step.reducing import ReducingSession
-from torch import nn
 
 APART = 4
 """Steps of an epoch."""

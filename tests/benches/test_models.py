@@ -1,8 +1,8 @@
 """The models of `python -m benches models` are, tensor by tensor, those whose figures stand beside them."""
 
 import pytest
-
 import torch
+
 from benches.models.catalogue import MODELS
 from benches.models.rank import NETWORKS
 

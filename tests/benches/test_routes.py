@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
+
 from benches.routes import rows
 from hocket.artefacts.cluster import Cluster
 from hocket.tools.testbed import Testbed

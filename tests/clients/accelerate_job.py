@@ -8,12 +8,11 @@ import os
 import sys
 from pathlib import Path
 
+import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
-
-import torch
 
 
 def network():

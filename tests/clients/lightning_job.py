@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 
 import lightning
+import torch
 import torchmetrics
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
-
-import torch
 
 
 class Digits(lightning.LightningModule):

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 import torch
+
 from tests.support import warm
 
 HERE = Path(__file__).parent

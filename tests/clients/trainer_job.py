@@ -10,9 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
-
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 LENGTH = 48
 

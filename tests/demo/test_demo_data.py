@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import torch
+
 from hocket.errors import UsageError
 from hocket.tools.demo import data
 from hocket.tools.demo.task import TASKS

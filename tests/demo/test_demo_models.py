@@ -1,6 +1,7 @@
 """The demo's models are what the demo says they are."""
 
 import torch
+
 from hocket.tools.demo.models import CONTEXT_BYTES, DigitsNet, Transformer
 from hocket.tools.demo.task import TASKS
 

@@ -31,8 +31,9 @@ def by_policy_of_torch(name):
 
 def of_torch(policy):
     """Bits of the results of some steps."""
-    import hocket.torch
     import torch
+
+    import hocket.torch
 
     class Model(torch.nn.Module):
         def __init__(self):

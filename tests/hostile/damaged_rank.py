@@ -2,8 +2,9 @@
 
 import os
 
-import hocket.torch as hk
 import torch
+
+import hocket.torch as hk
 from hocket import PeerError
 from hocket.job.store.store import Store
 from tests.hostile.cables import Cable

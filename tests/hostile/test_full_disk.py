@@ -2,8 +2,9 @@
 
 import resource
 
-import hocket.torch as hk
 import torch
+
+import hocket.torch as hk
 from hocket.artefacts.trace import read
 from hocket.settings import Settings
 from tests.support import ranks

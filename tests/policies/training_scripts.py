@@ -5,12 +5,12 @@ import random
 import time
 
 import numpy as np
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket import Policy
 from hocket.policies import READY_MADE, LocalSGD
-from torch import nn
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 STEPS = 50

@@ -4,9 +4,8 @@ import os
 import tempfile
 
 import pytest
-from ray.cluster_utils import Cluster
-
 import ray
+from ray.cluster_utils import Cluster
 
 STORE_BYTES = 80 << 20
 CHECKS = {

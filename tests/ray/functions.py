@@ -6,10 +6,11 @@ import tempfile
 import time
 from pathlib import Path
 
-import hocket.ray as hr
-import hocket.torch as hk
 import ray
 import torch
+
+import hocket.ray as hr
+import hocket.torch as hk
 
 
 def where(config):

@@ -10,9 +10,9 @@ import types
 from pathlib import Path
 
 import pytest
+import ray
 
 import hocket.ray as hr
-import ray
 from hocket.errors import PeerError, RendezvousError, UsageError
 from hocket.ray import session
 from hocket.ray.job import begin

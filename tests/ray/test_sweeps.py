@@ -10,8 +10,8 @@ from collections import Counter
 from functools import partial
 
 import pytest
-
 import ray
+
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import RendezvousError, SimulationError

@@ -9,10 +9,9 @@ import warnings
 from datetime import timedelta
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _coalescing_manager
-
-import torch
 
 DTYPES = [
     *("float64", "float32", "float16", "bfloat16"),

@@ -7,11 +7,12 @@ import os
 import sys
 from typing import Any
 
-import hocket.torch as hk
 import torch
+from torch import nn
+
+import hocket.torch as hk
 from hocket.errors import Error
 from hocket.policies.top_k import TopK
-from torch import nn
 
 MISTAKES: tuple[dict[str, Any], ...] = (
     {"model": 3},

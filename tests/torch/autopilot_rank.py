@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import torch
-from benches.autopilot.contenders import distribute
 from torch import nn
+
+from benches.autopilot.contenders import distribute
 
 WIDTH = 320
 COMPARED = 20

@@ -6,9 +6,9 @@ import sys
 import time
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
-import torch
 from hocket.errors import PeerError, UsageError
 from hocket.policies.partial_f16 import PartialF16
 from hocket.policies.power_sgd import PowerSGD

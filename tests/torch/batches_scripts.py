@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import hocket.torch as hk
-import torch
 from tests.torch.drift_scripts import RANK, WORLD, Exchange, network, plan
 
 STEPS = 6

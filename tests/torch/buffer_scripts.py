@@ -5,11 +5,12 @@ import hashlib
 import io
 import os
 
-import hocket.torch as hk
 import torch
+from torch import nn
+
+import hocket.torch as hk
 from hocket import Policy
 from hocket.torch.distribute import distributed_of
-from torch import nn
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 

@@ -2,12 +2,12 @@
 
 import os
 
+import torch
 import torch.distributed as dist
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.policies import PartialF16
-from torch import nn
 
 
 def own_host() -> int:

@@ -12,10 +12,9 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import torch
 import torch._dynamo  # DDP loads it, which takes longer than all else; once, before the forks
 import torch.distributed as dist
-
-import torch
 
 STEPS = 3
 AT_ONCE = 4

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.plan import (
     AllReduce,
     Begun,
@@ -35,7 +36,6 @@ from hocket.training.assemble import choice
 from hocket.training.memory.buckets import assumed_backward, check_runs
 from hocket.training.memory.gradients import gradients_of
 from tests.training.delayed_reference import RATE, Turns, merges, train
-from torch import nn
 
 ITERATIONS = 50
 WIDTHS = (5, 7, 3)

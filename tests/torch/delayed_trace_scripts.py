@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import torch
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.learning import Check
 from hocket.artefacts.plan import Evidence, Refused
 from tests.torch.delayed_scripts import RATE, here, loss_of, network, plan_for, schedule_of

@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable
 
 import msgspec
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Route, Schedule
 from hocket.errors import ReplicaError
 from hocket.planning.buckets import plan_of
 from hocket.policies.local_sgd import LocalSGD
 from tests.torch.delayed_scripts import schedule_of
-from torch import nn
 
 RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
 STEPS_MAX = 20_000

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import hocket.torch as hk
 import torch
+
+import hocket.torch as hk
 from hocket.artefacts.plan import Begun, Due, Schedule, Turn
 from hocket.planning.walk import rate_factor
 from hocket.torch.distribute import distributed_of

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import hocket.torch as hk
 import torch
+
+import hocket.torch as hk
 from hocket.torch.distribute import distributed_of
 from tests.torch.elastic_scripts import RATE, WIDTH, Fate, die_inside, digest, made
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from msgspec.structs import replace
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
 from hocket.errors import PolicyError

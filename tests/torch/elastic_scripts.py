@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import hocket.torch as hk
 import torch
+
+import hocket.torch as hk
 from hocket.members.membership import Membership
 from hocket.torch.distribute import distributed_of
 from hocket.training.elastic.barrier import Barrier

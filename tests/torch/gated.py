@@ -4,9 +4,10 @@ from functools import partial
 from types import SimpleNamespace
 
 import torch
+from torch import nn
+
 from hocket.errors import PeerError
 from hocket.torch.gates import Gates
-from torch import nn
 
 STEPS = 5
 

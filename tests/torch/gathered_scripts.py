@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable, Sequence
 
 import msgspec
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Part, Plan, Schedule
 from hocket.planning.buckets import plan_of
 from tests.torch.mixed_scripts import distance
-from torch import nn
 
 WORDS, WIDTH, BOUND = 50, 6, 8
 STEPS = 6

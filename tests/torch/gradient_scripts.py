@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 import torch.distributed as dist
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.settings import Settings
 from tests.torch import delayed_scripts
 from tests.torch.gradient_side import Parts, Side, adamw, momentum, rank, world
-from torch import nn
 
 STEPS = 4
 

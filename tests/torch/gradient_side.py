@@ -6,14 +6,14 @@ import os
 from typing import Any
 
 import msgspec
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.plan import Owned, Owner, Schedule
 from hocket.planning.buckets import buckets, plan_of
 from hocket.torch.framework import Torch
 from hocket.training.memory.gradients import gradients_of
-from torch import nn
 
 
 class Parts(nn.Module):

@@ -6,6 +6,7 @@ import threading
 import weakref
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import (
     debugging_hooks,
@@ -14,8 +15,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
     powerSGD_hook,
     quantization_hooks,
 )
-
-import torch
 
 WIDTH = 48
 SEVERAL_BUCKETS_MB = 0.005

@@ -10,11 +10,11 @@ import sys
 import threading
 from pathlib import Path
 
+import torch
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import hocket.torch as hk
-import torch
-from torch import nn
 
 WIDTH = 256
 STOPPED_RANK, STOPPED_S = 1, 2

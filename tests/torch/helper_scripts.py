@@ -1,9 +1,10 @@
 """What ranks do in `test_helpers.py`: three that train and two that own parts of buckets."""
 
-import hocket.torch as hk
 import torch
-from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan
 from torch import nn
+
+import hocket.torch as hk
+from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan
 
 WORKERS, HELPERS, STEPS = 3, 2, 8
 WIDTH = 24

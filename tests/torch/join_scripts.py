@@ -18,8 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
-import hocket.torch as hk
 import torch
+
+import hocket.torch as hk
 from hocket.artefacts.plan import Plan
 from hocket.job.store.store import Store
 from hocket.members.membership import Membership

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hocket.torch as hk
 import torch
+from torch import nn
+
+import hocket.torch as hk
 from hocket import Policy
 from hocket.errors import UsageError
 from hocket.torch.distribute import distributed_of
 from tests.torch.delayed_scripts import here
-from torch import nn
 
 SAMPLES = 23
 EPOCHS = 2

@@ -7,9 +7,10 @@ import random
 from collections.abc import Callable, Sequence
 
 import msgspec
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Bucket, Part, Plan, Schedule, Traced
 from hocket.planning.buckets import plan_of
@@ -17,7 +18,6 @@ from hocket.policy.policy import Policy
 from hocket.training.assemble import choice
 from hocket.training.memory.buckets import assumed_backward
 from tests.support.random_plans import random_plan
-from torch import nn
 
 STEPS = 3
 

@@ -2,12 +2,13 @@
 
 import os
 
-import hocket.torch as hk
 import torch
+from torch import nn
+
+import hocket.torch as hk
 from benches.ddp.networks import Backwards
 from hocket import Policy
 from hocket.torch.distribute import distributed_of
-from torch import nn
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import msgspec
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.torch.distribute import distributed_of
 from hocket.training.step.delayed import DelayedSession
 from tests.torch.delayed_scripts import here, plan_for, schedule_of
-from torch import nn
 
 SIZE, RATE, MOMENTUM = 20, 0.3, 0.9
 """Curvature 1: late by 1, the limit of the rate is 0.1; synchronously, and with updates of two iterations, it is 3.8."""

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Route, Schedule
 from hocket.errors import UsageError
 from hocket.planning.buckets import plan_of
 from hocket.torch.division import Division
-from torch import nn
 
 STEPS = 24
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hocket.torch as hk
 import torch
-from tests.torch.delayed_scripts import here
 from torch import nn
+
+import hocket.torch as hk
+from tests.torch.delayed_scripts import here
 
 SIZE, RATE, MOMENTUM, TRUTH, SPREAD = 400, 0.05, 0.8, 0.5, 0.3
 """The gradient is `TRUTH` in each direction, with noise on each rank."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import torch
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts import files
 from tests.torch.delayed_scripts import here, late_plan, loss_of, network
 

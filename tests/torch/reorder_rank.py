@@ -7,13 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hocket.torch as hk
 import torch
+from torch import nn
+
+import hocket.torch as hk
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce
 from hocket.planning.buckets import buckets, plan_of
 from hocket.tools.testbed import wiring
-from torch import nn
 
 SIDE = 512
 AFTER = 10

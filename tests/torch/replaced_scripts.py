@@ -5,13 +5,13 @@ import io
 import os
 import warnings
 
+import torch
 import torch.distributed as dist
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.errors import Error, UsageError
 from tests.torch.tensor_scripts import Exchanged, Gated
-from torch import nn
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 WORLD = int(os.environ.get("HOCKET_WORLD", "1"))

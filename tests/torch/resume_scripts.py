@@ -9,8 +9,10 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import hocket.torch as hk
 import torch
+from torch import nn
+
+import hocket.torch as hk
 from hocket.artefacts.plan import Begun, Due, Plan, Schedule, Turn
 from hocket.errors import UsageError
 from hocket.policies.int8 import Int8
@@ -19,7 +21,6 @@ from hocket.policies.power_sgd import PowerSGD
 from hocket.policies.top_k import TopK
 from hocket.policy.policy import Policy
 from tests.torch.delayed_scripts import here, loss_of, network, plan_for, schedule_of
-from torch import nn
 
 PERIOD = 6
 ITERATIONS = 24

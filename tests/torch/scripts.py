@@ -6,11 +6,11 @@ import signal
 import time
 import warnings
 
+import torch
 import torch.distributed as dist
+from torch import nn
 
 import hocket.torch as hk
-import torch
-from torch import nn
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 WORLD = int(os.environ.get("HOCKET_WORLD", "1"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import msgspec
+import torch
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Route, Schedule, Served, Traced
 from hocket.planning.buckets import plan_of
 from tests.torch import mixed_scripts
 from tests.torch.mixed_scripts import Scaled, bucket_of, distance, expected, loss_of, network, optimizer_of
-from torch import nn
 
 WORKERS = 2
 SERVED = Served(servers=(WORKERS,))

@@ -7,11 +7,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import torch
+from torch import nn
 from torch.nn import functional
 
 import hocket.torch as hk
-import torch
-from torch import nn
 
 STEPS = 12
 BATCH = 12

@@ -3,12 +3,12 @@
 import contextlib
 import os
 
+import torch
 import torch.distributed as dist
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from tests.torch.order_scripts import Ordered
-from torch import nn
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 WORLD = int(os.environ.get("HOCKET_WORLD", "1"))

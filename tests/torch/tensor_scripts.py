@@ -5,15 +5,15 @@ import io
 import os
 import warnings
 
+import torch
 import torch.distributed as dist
+from torch import nn
 
 import hocket.torch as hk
-import torch
 from hocket import Policy
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Owned, Owner
 from hocket.planning.buckets import buckets, plan_of
-from torch import nn
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 WORLD = int(os.environ.get("HOCKET_WORLD", "1"))

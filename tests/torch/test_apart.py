@@ -1,6 +1,7 @@
 """Ranks of `torch.distributed` that a framework has started, and that are no ranks of Hocket's job."""
 
 import torch
+
 from hocket.torch.rendezvous import warn_if_apart
 
 

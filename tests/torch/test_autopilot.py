@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 import torch
+
 from benches.autopilot.jobs import changing
 from hocket.artefacts import experience, trace
 from hocket.artefacts.cluster import Cluster, Host, Rack

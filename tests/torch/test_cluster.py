@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.gradient import Gradient

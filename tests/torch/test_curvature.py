@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-
 import torch
+from torch import nn
+
 from hocket.errors import UsageError
 from hocket.torch.curvature import largest_curvature
 from hocket.torch.hyperparameters import learning_of
 from hocket.torch.sketch import sketch
-from torch import nn
 
 
 def network(dtype: torch.dtype) -> nn.Module:

@@ -7,8 +7,9 @@ import pickle
 from functools import partial
 
 import pytest
-
 import torch
+from torch import nn
+
 from hocket.errors import PeerError, UsageError
 from hocket.torch import optimizers
 from hocket.torch.gates import clip_grad_norm_
@@ -27,7 +28,6 @@ from tests.torch.gated import (
     values,
     weights_only,
 )
-from torch import nn
 
 
 def test_evaluation_between_steps():

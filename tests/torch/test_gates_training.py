@@ -4,8 +4,9 @@ import copy
 import pickle
 
 import pytest
-
 import torch
+from torch import nn
+
 from hocket.torch import optimizers
 from tests.torch.gated import (
     STEPS,
@@ -23,7 +24,6 @@ from tests.torch.gated import (
     values,
     weights_only,
 )
-from torch import nn
 
 OPTIMIZERS = [
     *((name, {}) for name in sorted(optimizers.PER_PARAMETER) if hasattr(torch.optim, name)),

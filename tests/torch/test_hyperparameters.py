@@ -1,11 +1,11 @@
 """Optimizers as parameter servers run them: the same update on parts of a parameter, with the numbers of each step."""
 
 import pytest
-
 import torch
+from torch import nn
+
 from hocket.errors import UsageError
 from hocket.torch.hyperparameters import ELEMENTWISE, group_of, groups_of, kind_of, numbers_of, one_parameter
-from torch import nn
 
 STEPS = 4
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 import torch
+from torch import nn
+
 from benches.delays.learner import Learner, plan_of_schedules
 from hocket.settings import Settings
 from tests.support import ranks
 from tests.torch.delayed_scripts import schedule_of
 from tests.torch.oversight_scripts import CENTRE, MOMENTUM, RATE, SIZE
-from torch import nn
 
 STEPS = 60
 

@@ -77,8 +77,9 @@ def test_a_path_that_becomes_slow_is_left_once_and_the_model_stays_one(emulated,
 )
 def test_what_does_not_go_with_orders_that_follow_the_network_is_refused(given, why):
     """A variable that is set would do nothing, and nobody would know."""
-    import hocket.torch as hk
     import torch
+
+    import hocket.torch as hk
     from hocket.policies import TwoLevelRing
 
     model = torch.nn.Linear(2, 2)

@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import hocket.torch as hk
-import torch
 from hocket.artefacts.trace import HEADER, RECORD_BYTES, Kind, read, records_file
 from hocket.errors import UsageError
 from hocket.job.alike import shared

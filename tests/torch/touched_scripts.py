@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.distributed.optim import _apply_optimizer_in_backward
 
 import hocket.torch as hk
-import torch
 from hocket.errors import UsageError
 from tests.torch import delayed_scripts
 from tests.torch.gradient_side import Parts, Side, momentum, rank, world

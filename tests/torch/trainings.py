@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
 import torch
+
 from benches.elastic.launcher import Wanted
 from hocket.job.store import address as addresses
 from hocket.settings import Settings

@@ -4,10 +4,10 @@ import json
 import sys
 import tempfile
 
+import torch
 import torch.distributed as dist
 
 import hocket.torch as hk
-import torch
 from hocket.errors import UsageError
 
 

@@ -9,9 +9,9 @@ those that are for MPI run, too. `report.py` says what was skipped under every n
 import os
 import tempfile
 
+import torch
 import torch.distributed as dist
 
-import torch
 from hocket.torch.backend.group import create
 
 WORLD = 4

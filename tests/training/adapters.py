@@ -79,6 +79,7 @@ class OfTorch:
 
     def __init__(self, values: dict[str, np.ndarray]) -> None:
         import torch
+
         from hocket.torch.framework import Torch
 
         class Network(torch.nn.Module):

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-
 import torch
+
 from tests.training.delayed_reference import OPTIMIZERS, RATE, Turns, merges, train
 
 SIZE, WORKERS, ITERATIONS = 7, 3, 50

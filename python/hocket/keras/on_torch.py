@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import hocket.torch as hk
 import torch
+
+import hocket.torch as hk
 from hocket.artefacts.plan import Owned, Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError

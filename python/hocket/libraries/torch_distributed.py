@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-import torch
 from hocket.errors import PeerError, UsageError
 from hocket.job.rendezvous import Job
 from hocket.job.store import address as addresses

@@ -7,6 +7,7 @@ import socket
 from typing import Any
 
 import ray
+
 from hocket.errors import UsageError
 from hocket.job.store import address as addresses
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
-import ray
 from hocket.errors import PeerError, RendezvousError, UsageError
 from hocket.ray.workers import Member, said
 from hocket.settings import Settings

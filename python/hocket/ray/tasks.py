@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import ray
 from ray.exceptions import RayError
 
-import ray
 from hocket.errors import RendezvousError
 from hocket.ray.connect import connect
 from hocket.ray.workers import said

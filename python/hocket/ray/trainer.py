@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import ray
+
 from hocket.errors import PeerError, UsageError
 from hocket.ray.checkpoint import Checkpoint
 from hocket.ray.config import RunConfig, ScalingConfig

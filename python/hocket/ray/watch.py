@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
-import ray
 from hocket.errors import PeerError
 from hocket.ray.session import Reported
 from hocket.ray.worker import Ended

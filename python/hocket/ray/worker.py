@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
 import ray
+
 from hocket.errors import Error, PeerError, RendezvousError
 from hocket.job.host import Host
 from hocket.job.store import address as addresses

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakSet
 
+import torch
 from torch.optim import optimizer as internals
 
-import torch
 from hocket.errors import UsageError
 from hocket.torch.trainable import hooked
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import torch
+
 from hocket import _native
 
 ALIGNMENT_BYTES = 16

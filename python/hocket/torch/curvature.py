@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+
 from hocket.errors import UsageError
 
 CONVERGED = 0.01

@@ -10,11 +10,11 @@ policy has no timer and cannot use statistics.
 
 from collections.abc import Callable
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
-import torch
 from hocket.errors import PolicyError, UsageError
 from hocket.job.secrecy import refuse_clear
 from hocket.policy import bucketing

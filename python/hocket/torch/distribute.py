@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
 import torch
+
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError

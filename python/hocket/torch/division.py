@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
 from hocket.errors import UsageError
 from hocket.torch import optimizers
 from hocket.torch.hyperparameters import ELEMENTWISE

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
-
 import torch
+
 from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
+import torch
 from torch.nn.utils import clip_grad
 
-import torch
 from hocket.errors import Error, UsageError
 from hocket.torch import optimizers
 from hocket.torch.announced import Sealed

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.parameter_server.description import Group

@@ -11,8 +11,8 @@ import contextlib
 from collections.abc import Iterator
 
 import numpy as np
-
 import torch
+
 from hocket.errors import UsageError
 from hocket.planning.compile import votes_program
 from hocket.torch.forward_hooks import before_forward as hooked

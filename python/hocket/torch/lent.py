@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 import torch
+
 from hocket import _native
 from hocket.torch.dtypes import TORCH_DTYPES
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
+
 from hocket import _native
 from hocket.training.memory.replicas import Piece
 from hocket.training.step.first_gradients import UNKNOWN, ZERO

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
 from hocket.errors import UsageError
 from hocket.torch.distribute import distributed_of
 from hocket.torch.optimizers import wrapped_step

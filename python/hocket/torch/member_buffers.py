@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job

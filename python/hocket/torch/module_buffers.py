@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Literal
 
 import torch
+
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job

@@ -6,10 +6,9 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch
 from torch.nn.modules import module as module_hooks
 from torch.overrides import TorchFunctionMode
-
-import torch
 
 # Calls and attributes that inspect a tensor without its values.
 _METADATA = frozenset(

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import torch
 from torch.optim import optimizer as internals
 
-import torch
 from hocket.errors import UsageError
 
 # Each updates a parameter from that parameter, its gradient and its state alone. Missing: LBFGS, whose state is of all

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-
 import torch
+
 from hocket import typed
 from hocket.artefacts import files
 from hocket.artefacts.learning import Learning

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
 from hocket.errors import UsageError
 from hocket.torch import hyperparameters, optimizers
 

@@ -6,9 +6,9 @@ import logging
 import os
 from datetime import timedelta
 
+import torch
 from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
 
-import torch
 from hocket.errors import RendezvousError
 
 KEY = "hocket/store"

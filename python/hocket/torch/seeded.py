@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-
 import torch
 
 APART = 1_000_003

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+
 from hocket.torch.dtypes import TORCH_DTYPES
 from hocket.torch.hyperparameters import one_parameter
 

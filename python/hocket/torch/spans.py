@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from hocket.training.beside.spans import Spans
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any
 
 import torch
+
 from hocket.errors import UsageError
 
 NAMED = 5

@@ -6,9 +6,9 @@ import warnings
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-import torch
 from hocket.errors import UsageError
 from hocket.torch.forward_hooks import before_forward
 from hocket.torch.framework import Torch

@@ -8,9 +8,9 @@ from __future__ import annotations
 import gc
 import sys
 
+import torch
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-import torch
 from hocket.errors import UsageError
 
 KINDS = (DistributedDataParallel, DataParallel)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import secrets
 import statistics
 
+import torch
 from msgspec import Struct
 
-import torch
 from hocket import _native
 from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-
 import torch
+
 from hocket import _native
 from hocket.artefacts.chunks import SHARED_CHUNK_BYTES
 from hocket.artefacts.plan import AllReduce

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torch.nn import functional
-
 import torch
 from torch import nn
+from torch.nn import functional
 
 VOCABULARY = 256
 CONTEXT_BYTES = 128

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
+from torch import nn
 from torch.nn import functional
 
-import torch
 from hocket.tools.demo import data
 from hocket.tools.demo.models import CONTEXT_BYTES, DigitsNet, Transformer
-from torch import nn
 
 WINDOWS_PER_STEP = 1
 """Batch of each rank: 128 bytes per step and rank take about 0.1 s with 4 ranks on 2 cores."""

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-
 import torch
+from torch import nn
+
 from hocket.errors import UsageError
 from hocket.tools.demo.events import Event, RankResult, rank_file
 from hocket.tools.demo.task import TASKS, Task
-from torch import nn
 
 STRATEGIES = ("ddp", "ddp-f16", "hocket")
 

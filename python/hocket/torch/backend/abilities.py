@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 
-import torch
 from hocket.errors import UsageError
 from hocket.torch.backend.errors import as_torch
 

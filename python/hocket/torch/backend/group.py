@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import (
     AllgatherOptions,
@@ -26,7 +27,6 @@ from torch._C._distributed_c10d import (
     Work,
 )
 
-import torch
 from hocket.errors import Error, UsageError
 from hocket.torch.backend import reductions, sparse, tensors
 from hocket.torch.backend.abilities import NO_OTHER_MEMBERS, Abilities

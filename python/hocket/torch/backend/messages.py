@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 import torch
+
 from hocket import _native
 from hocket.errors import Error, UsageError
 from hocket.torch.backend import tensors

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
-import torch
 from hocket.torch.backend.tensors import Lent, contiguous, is_dense, lend
 
 NAMES = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+
 from hocket.torch.backend import tensors
 from hocket.torch.backend.collectives import Collectives
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
 from torch._C._distributed_c10d import Work
 from torch.autograd import graph
 from torch.futures import Future
 
-import torch
 from hocket.errors import UsageError
 from hocket.torch.backend.errors import as_torch
 from hocket.torch.uncompiled import uncompiled_methods

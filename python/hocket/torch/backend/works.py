@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import torch
+
 from hocket.errors import Error, UsageError
 from hocket.torch.backend.errors import as_torch
 from hocket.torch.backend.tasks import Task, here

@@ -84,9 +84,8 @@ def _needs_torch(_request: Request, _world: int) -> None:
 
 def _needs_gpus(request: Request, world: int) -> None:
     _needs_torch(request, world)
-    import torch.distributed as dist  # noqa: PLC0415  # as above
-
     import torch  # noqa: PLC0415  # takes seconds
+    import torch.distributed as dist  # noqa: PLC0415  # as above
 
     if not dist.is_nccl_available():
         raise UsageError("contender `nccl` is not in this PyTorch\nhint: install one for CUDA")

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-import torch
 from hocket.job.rendezvous import Job
 from hocket.libraries.torch_distributed import serve_store
 from hocket.tools.bench.collectives.definitions import DTYPES, ROOT, Elements
