@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import click
-import pytest
 
 from benches.commands import benches
 from hocket.cli.main import hocket
@@ -65,10 +64,9 @@ def broken(name: str, text: str) -> list[str]:
     return lost
 
 
-@pytest.mark.parametrize("name", tracked("*.md"))
-def test_links_lead_somewhere(name):
+def test_links_lead_somewhere():
     """A reader would follow a link to nothing."""
-    assert broken(name, (ROOT / name).read_text()) == []
+    assert [each for name in tracked("*.md") for each in broken(name, (ROOT / name).read_text())] == []
 
 
 def test_paths_in_the_text_are_there():
@@ -110,13 +108,16 @@ def unknown(call: str) -> list[str]:
     return [f"{context.command_path} {option}" for option in options if option not in known]
 
 
-@pytest.mark.parametrize("name", tracked("*.md"))
-def test_commands_exist(name):
+def calls(page: str) -> list[str]:
+    """Of our commands, in code of a page."""
+    found = [line for block in FENCE.finditer(page) for line in SHELL.findall(block.group())]
+    return found + [code.strip("`") for code in CODE.findall(FENCE.sub("", page)) if code.startswith(OURS)]
+
+
+def test_commands_exist():
     """A reader would type what is written, and be told that there is no such command or option."""
-    page = (ROOT / name).read_text()
-    calls = [line for block in FENCE.finditer(page) for line in SHELL.findall(block.group())]
-    calls += [code.strip("`") for code in CODE.findall(FENCE.sub("", page)) if code.startswith(OURS)]
-    assert [each for call in calls for each in unknown(call)] == []
+    said = [(name, call) for name in tracked("*.md") for call in calls((ROOT / name).read_text())]
+    assert [f"{name}: {each}" for name, call in said for each in unknown(call)] == []
 
 
 def test_an_unknown_command_is_found():
