@@ -37,9 +37,9 @@ setup: base $(STAMPS)/docs $(STAMPS)/clients ## make .venv with hocket in it, an
 
 switch: $(SWITCH) ## the program that gives links of a testbed latency, jitter and loss
 
-base: $(STAMPS)/system $(STAMPS)/extension $(SWITCH)
+base: $(STAMPS)/system $(STAMPS)/development $(STAMPS)/extension $(SWITCH)
 
-demo: base ## train on an emulated cluster with DDP and with Hocket, and compare
+demo: $(STAMPS)/testbed $(STAMPS)/extension $(SWITCH) ## train on an emulated cluster with DDP and with Hocket, and compare
 	$(BIN)/hocket demo
 
 test: setup ## every check and test: Rust, then Python
@@ -147,16 +147,26 @@ $(STAMPS)/venv: scripts/make-venv
 	scripts/make-venv $(PYTHON) $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
+$(STAMPS)/testbed: scripts/system-packages $(STAMPS)/venv
+	scripts/system-packages testbed
+	@touch $@
+
 $(STAMPS)/system: scripts/system-packages $(STAMPS)/venv
 	scripts/system-packages
 	@touch $@
 
-$(STAMPS)/dependencies: pyproject.toml constraints.txt $(STAMPS)/venv
-	@echo "== Python packages (PyTorch alone is several GB; a few minutes on a fresh machine)"
-	$(BIN)/python scripts/requirements.py development | xargs -d '\n' $(PIP) install --progress-bar on $(CONSTRAINTS)
+# What runs the demo comes first, as PyTorch alone is several GB.
+$(STAMPS)/demo: pyproject.toml constraints.txt $(STAMPS)/venv
+	@echo "== PyTorch and what builds the extension (a few minutes on a fresh machine)"
+	$(BIN)/python scripts/requirements.py demo | xargs -d '\n' $(PIP) install --progress-bar on $(CONSTRAINTS)
 	@touch $@
 
-$(STAMPS)/docs: pyproject.toml constraints.txt $(STAMPS)/venv
+$(STAMPS)/development: $(STAMPS)/demo
+	@echo "== Python packages of tests and benchmarks"
+	$(BIN)/python scripts/requirements.py development | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
+	@touch $@
+
+$(STAMPS)/docs: $(STAMPS)/demo
 	@echo "== MkDocs"
 	$(BIN)/python scripts/requirements.py docs | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
@@ -166,39 +176,24 @@ $(STAMPS)/wheel: pyproject.toml constraints.txt $(STAMPS)/venv
 	$(BIN)/python scripts/requirements.py wheel | xargs -d '\n' $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
 
-# An environment of its own, which sees that of hocket: PyTorch is not installed twice.
-define environment
-scripts/make-venv $(PYTHON) $(1)
-$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-  > $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
-endef
+# Environments of their own, which see that of hocket: PyTorch is not installed twice.
+packages-clients := lightning transformers accelerate
+packages-frameworks := jax optax tensorflow-cpu keras
+packages-ray := ray
+packages-torchft := torchft-nightly
+constraints-torchft := benches/elastic/constraints.txt
+ENVIRONMENTS := clients frameworks ray torchft
 
-$(STAMPS)/clients: tests/clients/constraints.txt $(STAMPS)/system $(STAMPS)/extension
-	@echo "== environment of the clients' tests"
-	$(call environment,$(CLIENTS))
-	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/clients/constraints.txt \
-	  lightning transformers accelerate
+.SECONDEXPANSION:
+$(ENVIRONMENTS:%=$(STAMPS)/%): $(STAMPS)/%: $$(or $$(constraints-$$*),tests/$$*/constraints.txt) $(STAMPS)/development $(STAMPS)/extension
+	@echo "== environment $*: $(packages-$*)"
+	scripts/make-venv $(PYTHON) $(VENV)/$*
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$($(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
+	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c $< $(packages-$*)
 	@touch $@
 
-$(STAMPS)/frameworks: tests/frameworks/constraints.txt $(STAMPS)/extension
-	@echo "== environment of the frameworks' tests"
-	$(call environment,$(FRAMEWORKS))
-	$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/frameworks/constraints.txt jax optax tensorflow-cpu keras
-	@touch $@
-
-$(STAMPS)/ray: tests/ray/constraints.txt $(STAMPS)/extension
-	@echo "== environment of Ray's tests"
-	$(call environment,$(RAY))
-	$(RAY)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/ray/constraints.txt ray
-	@touch $@
-
-$(STAMPS)/torchft: benches/elastic/constraints.txt $(STAMPS)/extension
-	@echo "== environment of torchft, beside which elastic jobs are measured"
-	$(call environment,$(TORCHFT))
-	$(TORCHFT)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c benches/elastic/constraints.txt torchft-nightly
-	@touch $@
-
-$(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/dependencies
+$(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/demo
 	@echo "== native extension, release mode"
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile wheel
 	@touch $@
