@@ -1,5 +1,5 @@
 """Small networks, each with what some way of training is about."""
-# ruff: noqa: D102, D107  # what these methods are, PyTorch says
+# what these methods are, PyTorch says
 
 from __future__ import annotations
 
