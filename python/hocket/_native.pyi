@@ -13,6 +13,9 @@ __version__: str
 TIMEOUT_MAX_S: float
 """The longest wait, in seconds; longer ones are taken for it."""
 
+FAR_S: float
+"""Round trip in seconds from which the wire's connections tolerate losses if there are any."""
+
 class Memory(Buffer):
     """Registered memory: zero-filled, page-aligned, mapped by the ranks of the same host. Writable buffer of bytes."""
 
@@ -544,6 +547,8 @@ CAST_S_PER_BYTE: float
 COPY_S_PER_BYTE: float
 MESSAGE_S: float
 BUCKET_S: float
+PART_ELEMENTS_MIN: int
+SPLIT_WORTH: float
 
 class PlanNetwork:
     """The links between ranks, for `PlanCost`. By ordered pair of ranks, row by row with the diagonal: where its links begin in

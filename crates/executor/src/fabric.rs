@@ -2,43 +2,11 @@
 
 use crate::error::Error;
 use crate::options::Options;
-use hocket_fabric::{Choice, Endpoint, FabricError, providers};
+use hocket_fabric::Endpoint;
 use hocket_wire::fabric::Shared;
 use hocket_wire::memory::Arena;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-
-/// Which fabric carries payloads between hosts; the same on all ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fabric {
-    /// That one.
-    Chosen(Choice),
-    /// EFA, where this machine has it.
-    Auto,
-}
-
-impl Fabric {
-    /// By the name that users give it. `Err`: the names that there are.
-    pub fn from_name(name: &str) -> Result<Self, String> {
-        if name == "auto" {
-            return Ok(Self::Auto);
-        }
-        let known: Vec<&str> = Choice::ALL.iter().map(|(known, _)| *known).collect();
-        let chosen = Choice::from_name(name).map(Self::Chosen);
-        chosen.ok_or_else(|| format!("`{name}` is no fabric; there are {}, auto and off", known.join(", ")))
-    }
-
-    fn choice(self) -> Result<Option<Choice>, FabricError> {
-        match self {
-            Self::Chosen(choice) => Ok(Some(choice)),
-            Self::Auto => match providers() {
-                Ok(all) => Ok(all.iter().any(|provider| provider.name == "efa").then_some(Choice::Efa)),
-                Err(FabricError::Library(_)) => Ok(None),
-                Err(error) => Err(error),
-            },
-        }
-    }
-}
 
 /// The endpoint that `options` ask for. Usage: something else that they ask for cannot be beside it. System: it cannot be
 /// opened.

@@ -59,7 +59,7 @@ mod waits;
 pub use engine::Engine;
 pub use error::Error;
 pub use external::External;
-pub use fabric::Fabric;
+
 pub use failure::{Failure, Location, Who};
 pub use guard::panic_text;
 pub use hocket_fabric::{FabricError, Provider, providers};
@@ -73,5 +73,5 @@ pub use hocket_wire::memory::Allocation;
 pub use hocket_wire::memory::Region;
 pub use hocket_wire::shaper::EmulatedLinks;
 pub use loaded::{NonFinite, Sending};
-pub use options::Options;
+pub use options::{Fabric, Options};
 pub use waits::NotedWait;

@@ -1,6 +1,6 @@
 //! Options of a rank's executor.
 
-use crate::fabric::Fabric;
+use hocket_fabric::{Choice, FabricError, providers};
 use hocket_ids::Rank;
 use hocket_trace::Wanted;
 use hocket_wire::life::Lifetime;
@@ -40,4 +40,36 @@ pub struct Options {
     pub elastic: Option<Lifetime>,
     /// How long a peer may be silent while this rank waits for it.
     pub silence_max: Duration,
+}
+
+/// Which fabric carries payloads between hosts; the same on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fabric {
+    /// That one.
+    Chosen(Choice),
+    /// EFA, where this machine has it.
+    Auto,
+}
+
+impl Fabric {
+    /// By the name that users give it. `Err`: the names that there are.
+    pub fn from_name(name: &str) -> Result<Self, String> {
+        if name == "auto" {
+            return Ok(Self::Auto);
+        }
+        let known: Vec<&str> = Choice::ALL.iter().map(|(known, _)| *known).collect();
+        let chosen = Choice::from_name(name).map(Self::Chosen);
+        chosen.ok_or_else(|| format!("`{name}` is no fabric; there are {}, auto and off", known.join(", ")))
+    }
+
+    pub(crate) fn choice(self) -> Result<Option<Choice>, FabricError> {
+        match self {
+            Self::Chosen(choice) => Ok(Some(choice)),
+            Self::Auto => match providers() {
+                Ok(all) => Ok(all.iter().any(|provider| provider.name == "efa").then_some(Choice::Efa)),
+                Err(FabricError::Library(_)) => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
 }

@@ -9,6 +9,7 @@
 mod area;
 mod call;
 mod communicator;
+mod direct;
 mod error;
 mod exchange;
 mod overlap;

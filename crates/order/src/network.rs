@@ -1,7 +1,7 @@
 //! The network between hosts: latency and time per byte of every pair, equal in both directions, and links that pairs
 //! share.
 
-use crate::links::Links;
+use crate::links::{HOSTS_MAX, Links, NetworkError};
 
 /// Pairs of hosts. A message of `m` bytes from `i` to `j` takes `latency_s + m · s_per_byte` when it is alone.
 #[derive(Clone, Debug)]
@@ -11,38 +11,6 @@ pub struct Network {
     s_per_byte: Vec<f64>,
     links: Option<Links>,
 }
-
-/// Why the numbers do not describe a network.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum NetworkError {
-    /// No host.
-    #[error("there are no hosts")]
-    Empty,
-    /// More than can be indexed and held in memory.
-    #[error("{0} hosts: at most {HOSTS_MAX}")]
-    TooMany(usize),
-    /// The matrix is not square.
-    #[error("{0} numbers are no square matrix of {1} hosts")]
-    Shape(usize, usize),
-    /// An entry that is no valid time.
-    #[error("entry of row {0}, column {1} is {2}: it must be 0 or more and finite")]
-    Entry(usize, usize, f64),
-    /// The two directions differ.
-    #[error("entries of row {0}, column {1} and the other way round differ")]
-    Asymmetric(usize, usize),
-    /// Not exactly one path for each ordered pair.
-    #[error("the links between {0} hosts are no list for each ordered pair")]
-    Paths(usize),
-    /// A path names a missing link.
-    #[error("a path crosses link {0}, and there are {1}")]
-    Link(u32, usize),
-    /// A link's rate.
-    #[error("link {0} carries {1} bytes per second: it must be above 0 and finite")]
-    Rate(usize, f64),
-}
-
-/// Matrices of more hosts would not fit the memory of an ordinary machine: two of 2 GiB.
-const HOSTS_MAX: usize = 16_384;
 
 impl Network {
     /// From matrices, row by row; an empty `s_per_byte` means that bytes cost nothing. The diagonal is ignored.

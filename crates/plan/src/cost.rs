@@ -10,7 +10,8 @@
 //! are evaluated that are not dominated by another on every route.
 
 use crate::network::{Network, PlanError};
-use crate::route::{Load, Prepared, Route};
+use crate::prepared::{Load, Prepared};
+use crate::route::Route;
 use crate::timeline::{Piece, Timeline};
 
 /// One bucket of a plan.

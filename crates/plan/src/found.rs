@@ -7,8 +7,9 @@
 use crate::exchange::Exchange;
 use crate::network::{Network, PlanError};
 use crate::packing::{packed, weighed};
-use crate::proposals::{Proposal, Setting};
-use crate::route::{Prepared, Route};
+use crate::prepared::Prepared;
+use crate::proposal::{Proposal, Setting};
+use crate::route::Route;
 use crate::shape::Shape;
 use hocket_algorithms::{Algorithm, Via};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,15 +1,11 @@
 //! Random changes of a plan, one at a time.
 
-use crate::problem::{Part, Placed, Problem};
+use crate::problem::{CUT_ELEMENTS, PART_ELEMENTS_MIN, Part, Placed, Problem};
 use crate::seeds::State;
 use std::rc::Rc;
 
 /// Places to split a variable: so many parts of it to the first bucket.
 const SIXTEENTHS: u64 = 16;
-/// Minimum number of elements of a part of a variable.
-pub const PART_ELEMENTS_MIN: u64 = 16_384;
-/// Variables are cut at multiples of this many elements, so that memory stays aligned.
-pub const CUT_ELEMENTS: u64 = 64;
 
 /// A plan that differs by one move; `None` if that move is impossible.
 pub fn moved(problem: &Problem, state: &State, splits: bool, random: &mut fastrand::Rng) -> Option<State> {

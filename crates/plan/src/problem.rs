@@ -4,11 +4,17 @@ use crate::constants::BUCKET_S;
 use crate::cost::{Cost, Launch};
 use crate::exchange::Exchange;
 use crate::network::{Network, PlanError};
-use crate::proposals::{Class, Proposal, Setting, proposals};
+use crate::proposal::{Class, Proposal, Setting};
+use crate::proposals::proposals;
 use crate::route::Route;
 use crate::timeline::{Outcome, Piece};
 use crate::volume::least_s_per_byte;
 use std::rc::Rc;
+
+/// Minimum number of elements of a part of a variable.
+pub const PART_ELEMENTS_MIN: u64 = 16_384;
+/// Variables are cut at multiples of this many elements, so that memory stays aligned.
+pub const CUT_ELEMENTS: u64 = 64;
 
 /// A gradient.
 #[derive(Clone, Copy, Debug)]

@@ -25,7 +25,7 @@ const BUCKET: f64 = 1e-7;
 pub(crate) const WORTH: f64 = 0.999;
 /// A plan that cuts variables must take less than this part of the best one that does not: buckets that share a variable share memory,
 /// and wait for one another where an epoch begins.
-pub(crate) const SPLIT_WORTH: f64 = 0.98;
+pub const SPLIT_WORTH: f64 = 0.98;
 /// A part beyond one of each variable must gain so much of the waiting, and `BUCKET_S` for its launch.
 const PART: f64 = 3e-3;
 

@@ -2,8 +2,7 @@
 
 use crate::bound::Bound;
 use crate::exchange::Exchange;
-use crate::moves::{CUT_ELEMENTS, PART_ELEMENTS_MIN};
-use crate::problem::{Part, Placed, Problem};
+use crate::problem::{CUT_ELEMENTS, PART_ELEMENTS_MIN, Part, Placed, Problem};
 use crate::timeline::Timeline;
 use hocket_algorithms::{Algorithm, Via};
 use std::rc::Rc;

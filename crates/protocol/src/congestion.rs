@@ -15,7 +15,7 @@ const LOSS_MIN: f64 = 0.002;
 /// A round trip within this factor of the shortest has no queue of ours on its path.
 const UNQUEUED: f64 = 1.25;
 /// On shorter paths, the window recovers faster than random losses shrink it.
-const ROUND_TRIP_MIN: Duration = Duration::from_millis(2);
+pub const ROUND_TRIP_MIN: Duration = Duration::from_millis(2);
 /// Segments needed for a verdict.
 const SEGMENTS_MIN: u64 = 256;
 

@@ -10,6 +10,7 @@ pub mod extents;
 pub mod fence;
 pub mod frame;
 pub mod handshake;
+mod header;
 pub mod inquiry;
 pub mod limits;
 pub mod liveness;

@@ -1,6 +1,6 @@
 //! Words between ranks about their waits and their ends. Each fits the header of a frame, and belongs to no epoch.
 
-use crate::frame::{FrameError, NO_PROGRAM};
+use crate::header::{FrameError, NO_PROGRAM};
 use hocket_ids::Rank;
 
 /// In place of a rank: none.

@@ -1,9 +1,9 @@
 //! `Engine`: one rank's executor for Python. Waits release the GIL.
 
 use crate::at_exit::close_at_exit;
+use crate::departed::Departed;
 use crate::exceptions::{error, raise};
 use crate::fabric::chosen;
-use crate::host::Departed;
 use crate::memory::{Memory, Window};
 use crate::notifier::Notifier;
 use crate::program::Program;

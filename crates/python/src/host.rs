@@ -4,12 +4,13 @@
 //! here relies on the caller's contract in `_native.pyi`: the memory is valid, and nobody else uses it, until the call
 //! returns.
 
+use crate::departed::Departed;
 use crate::engine::{Engine, duration, raised_signal};
 use crate::exceptions::{ended_by, error, error_with, raise};
 use crate::kernels::{slice, slice_mut};
 use crate::memory::Memory;
 use hocket_executor::{Engine as Executor, NotedWait, Who};
-use hocket_host::{AREA_BYTES, Communicator, Departure, Error, Flat, Member, Watch};
+use hocket_host::{AREA_BYTES, Communicator, Error, Flat, Member, Watch};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::limits::patience;
@@ -29,31 +30,6 @@ pub struct HostGroup {
     /// Our area, until we leave.
     area: Mutex<Option<Py<Memory>>>,
     departed: Arc<Departed>,
-}
-
-/// Areas of groups that this rank has left, while other members may still be in the last call and read them.
-#[derive(Default)]
-pub struct Departed(Mutex<Vec<(Departure, Py<Memory>)>>);
-
-impl Departed {
-    /// Takes an area until nobody looks at it.
-    fn hold(&self, departure: Departure, area: Py<Memory>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((departure, area));
-    }
-
-    /// Frees what all members have left.
-    fn sweep(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(departure, _)| !departure.is_over());
-    }
-}
-
-impl Drop for Departed {
-    fn drop(&mut self) {
-        self.sweep();
-        for (_, area) in self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            area.get().keep();
-        }
-    }
 }
 
 impl Drop for HostGroup {

@@ -6,6 +6,7 @@ mod algorithms;
 mod at_exit;
 mod builder;
 mod clock;
+mod departed;
 mod digest;
 mod dlc;
 mod engine;
@@ -34,6 +35,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("TIMEOUT_MAX_S", hocket_protocol::limits::TIMEOUT_MAX_S)?;
+    module.add("FAR_S", hocket_protocol::congestion::ROUND_TRIP_MIN.as_secs_f64())?;
     algorithms::register(module)?;
     builder::register(module)?;
     clock::register(module)?;

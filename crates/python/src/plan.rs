@@ -318,6 +318,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("COPY_S_PER_BYTE", plan::COPY_S_PER_BYTE)?;
     module.add("MESSAGE_S", plan::MESSAGE_S)?;
     module.add("BUCKET_S", plan::BUCKET_S)?;
+    module.add("PART_ELEMENTS_MIN", plan::PART_ELEMENTS_MIN)?;
+    module.add("SPLIT_WORTH", plan::SPLIT_WORTH)?;
     module.add_class::<PlanNetwork>()?;
     module.add("PLAN_BUCKET_BYTES", plan::BUCKET_BYTES.to_vec())?;
     module.add("PLAN_BUILDERS", plan::BUILDERS.to_vec())?;

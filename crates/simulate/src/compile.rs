@@ -3,8 +3,9 @@
 
 use crate::conditions::Costs;
 use crate::error::Error;
-use crate::graph::{Graph, Listed, Step, Work};
+use crate::graph::{Graph, Listed};
 use crate::network::Network;
+use crate::step::{Step, Work};
 use crate::time::{Picos, from_s};
 use hocket_ids::{Rank, Tag};
 use hocket_program::{DType, Kernel, Op, Program, RankProgram, Slice};

@@ -1,6 +1,7 @@
 //! One launch of a graph: the open dependencies of its ops.
 
-use crate::graph::{Graph, Work};
+use crate::graph::Graph;
+use crate::step::Work;
 use crate::time::Picos;
 
 /// Marks an op that has ended.

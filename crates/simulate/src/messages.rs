@@ -6,8 +6,9 @@
 
 use crate::conditions::Costs;
 use crate::error::Error;
-use crate::graph::{Graph, Listed, Step, Work};
+use crate::graph::{Graph, Listed};
 use crate::network::Network;
+use crate::step::{Step, Work};
 use crate::time::from_s;
 use hocket_trace::Kind;
 

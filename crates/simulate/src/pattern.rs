@@ -6,8 +6,8 @@
 
 use crate::conditions::Costs;
 use crate::error::Error;
-use crate::graph::{Step, Work};
 use crate::network::Network;
+use crate::step::{Step, Work};
 use crate::time::{Picos, from_s};
 use hocket_algorithms::ring_passed;
 use hocket_trace::Kind;

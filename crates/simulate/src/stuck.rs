@@ -2,8 +2,9 @@
 //! end.
 
 use crate::channel::Flows;
-use crate::graph::{Graph, Work};
+use crate::graph::Graph;
 use crate::instance::{ENDED, Instance};
+use crate::step::Work;
 use std::collections::HashMap;
 
 /// Ranks and ops that are named; further ones are counted.

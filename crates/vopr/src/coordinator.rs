@@ -5,51 +5,13 @@ use crate::net::{COORDINATOR, ConnectionId};
 use crate::world::{TICK_US, World, member};
 use hocket_protocol::liveness::{self, Liveness};
 use hocket_protocol::membership::coordinator::{Action, Coordinator, Event as Told};
-use hocket_protocol::membership::{Decision, Ending, Limits, journal};
-use std::collections::{BTreeMap, VecDeque};
+use hocket_protocol::membership::{Ending, journal};
 use std::time::Duration;
 
 /// Of one record, at most.
 const SYNC_US: u64 = 20_000;
 /// Entries of the coordinator's tables for each process that ever was.
 const ENTRIES_MAX: usize = 7;
-
-pub struct Host {
-    pub machine: Option<Coordinator>,
-    founders: usize,
-    limits: Limits,
-    /// Events of a life before this one are not heard.
-    life: u32,
-    pub stopped: bool,
-    backlog: Vec<OfCoordinator>,
-    pub links: BTreeMap<usize, (ConnectionId, Liveness)>,
-    durable: Vec<u8>,
-    unsynced: VecDeque<Decision>,
-    pub ended: Option<Ending>,
-    /// Its clock is ahead by so much.
-    skew: Duration,
-    /// It ends about when the next record is on the disk, for so long.
-    pub doomed: Option<u64>,
-}
-
-impl Host {
-    pub fn new(founders: usize, limits: Limits) -> Self {
-        Self {
-            machine: None,
-            founders,
-            limits,
-            life: 0,
-            stopped: false,
-            backlog: Vec::new(),
-            links: BTreeMap::new(),
-            durable: Vec::new(),
-            unsynced: VecDeque::new(),
-            ended: None,
-            skew: Duration::ZERO,
-            doomed: None,
-        }
-    }
-}
 
 impl World {
     fn coordinator_now(&self) -> Duration {

@@ -13,6 +13,7 @@
 mod act;
 mod check;
 mod coordinator;
+mod coordinator_host;
 mod engine;
 mod epoch;
 mod event;

@@ -1,7 +1,7 @@
 //! The simulated world: virtual time, its queue of events, and a run from a seed to its end.
 
 use crate::check::Checker;
-use crate::coordinator::Host;
+use crate::coordinator_host::Host;
 use crate::event::{Event, Local};
 use crate::memory::Memory;
 use crate::net::Network;

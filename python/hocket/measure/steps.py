@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from hocket import _native
 from hocket.measure.datagrams import Trips
 from hocket.measure.options import ProbeOptions
 from hocket.measure.transfer import Links, Station
@@ -67,10 +68,6 @@ class Durations:
 
 
 DURATIONS = Durations()
-
-FAR_S = 2e-3
-"""As in `crates/protocol/src/congestion.rs`: on longer paths, the wire's connections tolerate losses if there are
-any."""
 
 
 class Steps:
@@ -161,7 +158,7 @@ class Steps:
     def _is_far(self, a: int, b: int) -> bool:
         """Whether random losses could starve a connection between them that takes each loss for congestion."""
         trips = self.trips.get((a, b)) or self.trips.get((b, a))
-        return trips is not None and trips.round_trip_s >= FAR_S
+        return trips is not None and trips.round_trip_s >= _native.FAR_S
 
     def _meet(self) -> None:
         self._ranks.gather(f"begin {self.done}", None)

@@ -55,9 +55,6 @@ from hocket.planning.solved import solved_orders
 
 SEED = 1
 
-PART_ELEMENTS_MIN = 16_384
-"""Of a part of a variable: as in `crates/plan/src/moves.rs`."""
-
 _Slice = tuple[int, int, int]
 """A variable, and its elements from which to which."""
 
@@ -118,7 +115,7 @@ class Question:
         for bucket in plan.buckets:
             if isinstance(bucket.route, Owned) and "owned" not in self.admitted:
                 return False
-            if any(size < min(PART_ELEMENTS_MIN, elements[own]) for own, size in sizes_of(bucket)):
+            if any(size < min(_native.PART_ELEMENTS_MIN, elements[own]) for own, size in sizes_of(bucket)):
                 return False
         return True
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hocket import _native
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Candidate, Evidence, Owned, Plan
@@ -31,8 +32,6 @@ from hocket.errors import UsageError
 from hocket.planning import builders, reason
 from hocket.planning.question import Alternative, Question, Solved, builder_of, question_of
 
-SPLIT_WORTH = 0.98
-"""As in `crates/plan/src/search.rs`."""
 EQUAL_S = 1e-6
 """Predictions that differ by less are equal."""
 
@@ -266,7 +265,7 @@ def _better(found: Plan, others: Sequence[Plan]) -> Plan:
     whole = [each for each in others if not _cuts(each)]
     for each, least_s in (
         (min(whole, key=_predicted_s, default=found), found.predicted_step_s - EQUAL_S),
-        (min(others, key=_predicted_s, default=found), SPLIT_WORTH * found.predicted_step_s),
+        (min(others, key=_predicted_s, default=found), _native.SPLIT_WORTH * found.predicted_step_s),
     ):
         if each.predicted_step_s < least_s:
             return each

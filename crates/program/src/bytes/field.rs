@@ -1,6 +1,12 @@
 //! The binary form of single values: numbers in groups of seven bits, the lowest first; sequences after their length.
 
-use super::Damaged;
+/// The bytes are no program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("these bytes are no program: they break off, or are damaged, at {at}")]
+pub struct Damaged {
+    /// Offset in bytes.
+    pub at: usize,
+}
 
 /// A value in bytes.
 pub trait Field: Sized {

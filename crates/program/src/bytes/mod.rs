@@ -8,16 +8,9 @@ mod field;
 mod types;
 
 use crate::{Op, Program, RankProgram};
+pub use field::Damaged;
 use field::{Field, Reader};
 use hocket_ids::Rank;
-
-/// The bytes are no program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("these bytes are no program: they break off, or are damaged, at {at}")]
-pub struct Damaged {
-    /// Offset in bytes.
-    pub at: usize,
-}
 
 impl Program {
     /// The program as bytes.

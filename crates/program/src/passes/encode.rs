@@ -4,7 +4,7 @@
 //! `apply round f16` comes right after the op that made it, before it spreads: all replicas hold the same bits,
 //! whichever links their copies crossed. Gain: half the bytes on slow links, full precision in the sums.
 
-use super::{Pass, PassError};
+use super::{Codec, Pass, PassError};
 use crate::{DType, Kernel, Op, Program, RankBuilder, RankProgram, Slice};
 use hocket_ids::{OpId, Rank, Tag};
 use std::collections::{HashMap, HashSet};
@@ -18,15 +18,6 @@ pub const PASS: Pass = Pass {
             .then(|| format!("sends f32 over a link with codec {}", dtype.name()))
     },
 };
-
-/// The element type of f32 on some links.
-#[derive(Clone, Debug)]
-pub struct Codec {
-    /// f16 or bf16.
-    pub dtype: DType,
-    /// Source and destination: ranks after `relabel`.
-    pub links: HashSet<(Rank, Rank)>,
-}
 
 /// `program` with messages over the codec's links encoded.
 fn encode(program: &Program, codec: &Codec) -> Result<Program, PassError> {

@@ -8,9 +8,8 @@ mod pass;
 mod pipeline;
 mod relabel;
 
-pub use encode::Codec;
 pub(crate) use lower::{Expansion, Weaver};
-pub use pass::{Options, Pass, Site};
+pub use pass::{Codec, Options, Pass, Site};
 pub use pipeline::{PIPELINE, compile, stages};
 
 use crate::verify::Diagnostic;

@@ -1,8 +1,18 @@
 //! The definition of a pass: a title, a function and a *spec*, which says what no op may be once the pass has run.
 
-use super::{Codec, PassError};
-use crate::{Op, Program, RankProgram};
+use super::PassError;
+use crate::{DType, Op, Program, RankProgram};
 use hocket_ids::Rank;
+use std::collections::HashSet;
+
+/// The element type of f32 on some links.
+#[derive(Clone, Debug)]
+pub struct Codec {
+    /// f16 or bf16.
+    pub dtype: DType,
+    /// Source and destination: ranks after `relabel`.
+    pub links: HashSet<(Rank, Rank)>,
+}
 
 /// Options of the passes.
 #[derive(Clone, Debug)]

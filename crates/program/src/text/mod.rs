@@ -5,8 +5,9 @@ mod parse;
 mod print;
 mod token;
 
-pub use parse::{ParseError, parse};
+pub use parse::parse;
 pub use print::{node, op};
+pub use token::ParseError;
 
 #[cfg(test)]
 mod tests {

@@ -1,33 +1,13 @@
 //! Text → program. The text itself bounds every number that determines a size: nothing is allocated for what is merely
 //! announced.
 
-use super::token::{Token, tokens};
+use super::token::{ParseError, Token, tokens};
 use crate::{
     Algorithm, Buffer, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Node, Op, Program,
     RankProgram, Record, ReduceOp, Share, Slice, Source, Space,
 };
 use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
-use std::fmt;
 use std::str::FromStr;
-
-/// Where a text is not a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseError {
-    /// From 1.
-    pub line: u32,
-    /// From 1, in bytes.
-    pub column: u32,
-    /// The expected token.
-    pub expected: String,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {} column {}: expected {}", self.line, self.column, self.expected)
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 type Parsed<T> = Result<T, ParseError>;
 

@@ -1,6 +1,25 @@
 //! Splits text into words with their positions. A `;` starts a comment.
 
-use super::parse::ParseError;
+use std::fmt;
+
+/// Where a text is not a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// From 1.
+    pub line: u32,
+    /// From 1, in bytes.
+    pub column: u32,
+    /// The expected token.
+    pub expected: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} column {}: expected {}", self.line, self.column, self.expected)
+    }
+}
+
+impl std::error::Error for ParseError {}
 
 /// A word, its position, and its meaning.
 #[derive(Clone, Debug, PartialEq)]

@@ -77,7 +77,13 @@ pub fn verify(program: &Program) -> Vec<Diagnostic> {
         return found.diagnostics;
     }
     if let Some(order) = deadlock::check(program, &messages, &collectives, &mut found) {
-        values::check(program, &messages, &collectives, &order, &mut found);
+        let mut state = values::check(program, &messages, &collectives, &order, &mut found);
+        if found.diagnostics.is_empty() {
+            for contract in &program.ensures {
+                judge::contract(contract, &mut state, &mut found);
+            }
+            judge::shared_state(&state, &mut found);
+        }
     }
     found.diagnostics
 }

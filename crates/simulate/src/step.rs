@@ -1,0 +1,58 @@
+//! An op of a rank, and the resource that it takes.
+
+use crate::time::Picos;
+use hocket_trace::Kind;
+
+/// The resource of an op.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// The rank's engine.
+    Compute {
+        #[expect(missing_docs)]
+        cost: Picos,
+    },
+    /// Nothing: time passes.
+    Wait {
+        #[expect(missing_docs)]
+        time: Picos,
+    },
+    /// The engine, then the route; ends when the last byte has left.
+    Send {
+        #[expect(missing_docs)]
+        route: u32,
+        /// The receive.
+        peer: u32,
+        #[expect(missing_docs)]
+        cost: Picos,
+        /// The engine's work while bytes move (`sockets.rs`), and that of the receiver's.
+        writing: Picos,
+        #[expect(missing_docs)]
+        reading: Picos,
+        /// Nothing waits for its end: it does not count for the end of its rank.
+        forgotten: bool,
+    },
+    /// The engine, once the last byte has arrived.
+    Receive {
+        #[expect(missing_docs)]
+        route: u32,
+        /// The send.
+        peer: u32,
+        #[expect(missing_docs)]
+        cost: Picos,
+        /// The engine's work while bytes move (`sockets.rs`).
+        reading: Picos,
+    },
+}
+
+/// One op.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The rank that runs it.
+    pub rank: u32,
+    /// Its kind in a record.
+    pub kind: Kind,
+    /// Bytes moved or written.
+    pub bytes: u64,
+    /// Its resource.
+    pub work: Work,
+}
