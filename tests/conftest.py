@@ -16,6 +16,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the cases that share a fixture of their module run in one process, which makes it once: it may be a job of minutes."""
     for item in items:
