@@ -20,7 +20,7 @@ CARGO_TEST := $(RUNNER) timeout $(RUST_LIMIT_S) cargo test --profile bench --lib
 DOC_TEST := timeout $(RUST_LIMIT_S) cargo test --profile bench --doc -p hocket-kernels
 LOOM := RUSTFLAGS="--cfg loom" timeout $(RUST_LIMIT_S) cargo test --release --target-dir target/loom -p hocket-sync --lib loom
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadgroup --durations=20 --durations-min=3
+PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadscope --durations=20 --durations-min=3
 ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients --ignore=tests/frameworks --ignore=tests/ray tests
 PYTHON_CODE := python tests examples benches scripts
 PURE_CRATES := ids program protocol trace dlc order simulate sync

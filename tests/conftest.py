@@ -1,9 +1,12 @@
 """What tests of several folders need."""
 
+import functools
 import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -16,18 +19,23 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the cases that share a fixture of their module run in one process, which makes it once: it may be a job of minutes."""
-    for item in items:
-        if not isinstance(item, pytest.Function):
-            continue
-        made = item._fixtureinfo.name2fixturedefs
-        shared = [name for name, definitions in made.items() if definitions[-1].scope == "module"]
-        if shared:
-            values = item.callspec.params if hasattr(item, "callspec") else {}
-            told = "-".join(str(values[name]) for name in shared if name in values)
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{told}"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let the cases of a file that share a fixture run in one process, which makes it once: it may be a job of minutes."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if shares(config.rootpath / file) else nodeid
+
+    return Scheduler(config, log)
+
+
+@functools.cache
+def shares(file: Path) -> bool:
+    """Whether cases of that file share a fixture."""
+    return 'scope="module"' in file.read_text()
 
 
 @pytest.fixture(scope="session", autouse=True)
