@@ -24,6 +24,6 @@ class Condemned:
         self._waiting.append((member, runs))
 
     def take(self) -> Iterator[tuple[int, bool]]:
-        """Members added since the last call, each with True if it was connected: it hangs, is stopped or is late, but has not died."""
+        """Members added since the last call, each with True if it was connected: it hangs, is stopped or late, but has not died."""
         while self._waiting:
             yield self._waiting.popleft()
