@@ -97,14 +97,14 @@ class PhaseCount:
             for name in ("computation", "pure", "overlapped", "communication", "waiting", "whole")
         }
         self._in_order = Durations(), Durations()
-        """Overlapped share's parts: pure computation and pure communication, of iterations without a negative part."""
+        """Overlapped time, and pure computation plus pure communication, of iterations without a negative part."""
         self._computation: list[Times] = []
         self._numbers: list[Times] = []
 
     def add(self, marks: Marks) -> None:
         """Collect iterations that come after those so far.
 
-        One without pushes, without pulls or behind a gap is incomplete.
+        An iteration without pushes, without pulls or behind a gap is incomplete.
         """
         late, early = np.iinfo(np.int64).max, np.iinfo(np.int64).min
         number, ended = marks.iteration, marks.last_pull

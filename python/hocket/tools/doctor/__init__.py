@@ -1,1 +1,1 @@
-"""Finds what this machine and installation can do: a file per question, each answered by trying. Loads no framework."""
+"""Doctor that finds what this machine and installation can do: a file per question, answered by trying. Loads no framework."""
