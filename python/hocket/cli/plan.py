@@ -217,7 +217,8 @@ def _check_promise(given: Plan | None, promise: Promise | None) -> None:
 
 
 def _check_helpers(helpers: int, update: str, promise: Promise | None) -> None:
-    """Raise UsageError if helpers, which do not train, cannot do what is asked of owners."""
+    """Raise UsageError if helpers, which do not train, are asked for together with owners, or with a promise of merged
+    gradients."""
     if not helpers:
         return
     if update == "owners":

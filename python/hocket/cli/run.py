@@ -297,7 +297,7 @@ def _end(job: Callable[[], Outcome]) -> NoReturn:
 
 
 def _check(settings: Settings, options: Mapping[str, str | Path | None], *, here: bool) -> None:
-    """Refuse, before any rank is started, what ranks would refuse as soon as they train.
+    """Refuse, before any rank is started, settings and files that ranks would refuse as soon as they train.
 
     Files that `options` name are this machine's. Those of variables are read where ranks are; `here`: on this machine, too.
     """

@@ -1,5 +1,4 @@
-"""Settings that must be equal on all ranks: compared when ranks meet, as a rank with another value would wait for what the others
-never do."""
+"""Settings that must be equal on all ranks: compared when ranks meet, as a rank with another value would wait in vain."""
 
 from __future__ import annotations
 

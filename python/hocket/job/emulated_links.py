@@ -1,6 +1,6 @@
 """Description of an emulated network for the ranks of one machine: links, and the route between any two hosts.
 
-Emulation is for machines whose kernel cannot shape traffic. The rates apply only to what Hocket sends over its sockets.
+Emulation is for machines whose kernel cannot shape traffic. The rates apply only to Hocket's own sockets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Directory, under the temporary one, that this user's processes share, and that nobody else may read or change.
+"""Directory, under the temporary one, that this user's processes share, and that no other user may read or change.
 
 Its name is known to every user of the machine, so another one may have made it first, or a link in its place.
 """

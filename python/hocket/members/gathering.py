@@ -34,7 +34,7 @@ class Gathering:
         self._at_edge: dict[int, int] = {}
         self._gives: Gives | None = None
         self._lacking: set[int] = set()
-        """Members that wait for what another one gives."""
+        """Members that wait for the data which another one gives."""
         self._complaints: dict[int, frozenset[int]] = {}
         """Members that each member could not meet."""
         self._complained_ns = 0
@@ -112,7 +112,8 @@ class Gathering:
         self._at_edge[member] = epoch
 
     def hand_over(self, member: int, message: Gives | Lacks) -> Iterator[tuple[int, Gives]]:
-        """Record what a member gives to newcomers of a generation, or that it lacks that. Yield each member to send it to now."""
+        """Record data that a member gives to newcomers of a generation, or its lack of them. Yield the data for each member that
+        lacks them."""
         if message.generation != self.number or member not in self.members:
             return
         if isinstance(message, Lacks):

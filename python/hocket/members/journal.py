@@ -166,7 +166,7 @@ class Journal:
             )
 
     def _removed(self) -> str:
-        """Remove the file. Return what to add to the log line if that fails, too."""
+        """Remove the file. Return the text to add to the log line if that fails, too."""
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:

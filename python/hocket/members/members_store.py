@@ -71,6 +71,7 @@ def store_beside(job: Job, what: str, among: Among | None) -> Store:
 
 
 def warn_that_it_is_gone(job: Job, what: str, among: Among | None) -> None:
-    """Warn, on rank 0, that an elastic job's launcher has died with its store, and say what goes on as before."""
+    """Warn, on rank 0, that an elastic job's launcher has died with its store. `what`: the part of the job that goes on as
+    before."""
     if among is not None and job.rank == 0:
         log.warning("the launcher is gone: %s until ranks join", what)

@@ -268,7 +268,7 @@ class Membership:
             self._tell(messages.Resumed(epoch=epoch, took_s=took_s, again=again, steps_before=self._first))
 
     def finish(self, timeout_s: float) -> None:
-        """Report that the script has ended in order, and wait until all others' have, since they may still ask what this one knows.
+        """Report that the script has ended in order, and wait until all others' have, since they may still need to ask this one.
 
         PeerError: the others have gone on without this rank, and may have done its last step again, or the job has ended.
         """
@@ -342,7 +342,7 @@ class Membership:
                 return
 
     def _look(self) -> None:
-        """Tell the machine what has happened here."""
+        """Tell the machine of local events: losses, waits, the time, and a wish to leave."""
         with self._changed:
             self._note_losses()
             if self.waits:
@@ -414,7 +414,7 @@ class Membership:
         self._changed.notify_all()
 
     def _wait_as(self, member: int, host: str) -> None:
-        """Wait to become that member, and take part in what the others decide before."""
+        """Wait to become that member, and take part in earlier decisions of the others."""
         self._link.forget(messages.Joins)
         self.number, self._me, self._host = member, f"rank {member} on {host}", host
         # It shares no host with others yet.
@@ -440,7 +440,7 @@ class Membership:
             self._act(self._machine.gone(member, time.monotonic()))
 
     def _act(self, actions: Sequence[_native.MemberAction]) -> set[str]:
-        """Do what the machine wants, in order. Return the kinds of actions."""
+        """Do the machine's actions, in order. Return their kinds."""
         waiting, kinds = deque(actions), set()
         while waiting and self._machine is not None:
             action = waiting.popleft()

@@ -27,7 +27,7 @@ class Sight:
         return lost
 
     def look(self) -> Literal["ask", "lost"] | None:
-        """Return what to do now: ask the end for a sign, or treat it as lost; each once in a silence."""
+        """Return the action that is due: ask the end for a sign, or treat it as lost; each once in a silence."""
         if self._lost:
             return None
         found = self._liveness.poll(time.monotonic())

@@ -150,7 +150,7 @@ def _served(plan: Plan) -> Description:
 
 
 def _gradients_of(bucket: PlanBucket) -> tuple[Gradient, ...]:
-    """Return the gradients of a bucket's parts; the first part without an end has what the others leave."""
+    """Return the gradients of a bucket's parts; the first part without an end has the rest."""
     return tuple(
         Gradient(name, (size,), bucket.dtype, at, len(bucket.parts) - 1 - at)
         for at, (name, size) in enumerate(sizes_of(bucket))

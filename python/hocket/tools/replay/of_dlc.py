@@ -155,7 +155,7 @@ def _traffic(nodes: dict[int, _Node], workers: int, servers: int) -> Traffic:
 
 
 def _pushes_and_pulls(nodes: dict[int, _Node]) -> bool:
-    """Return whether workers only push and receive what they pull, as in an all-reduce."""
+    """Return whether workers only send pushes and receive the answers of their pulls, as in an all-reduce."""
     codes = {row["code"] for node in nodes.values() for row in node.rows}
     return codes <= {0, dlc.PULL | dlc.RECV}
 

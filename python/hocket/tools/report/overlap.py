@@ -1,4 +1,4 @@
-"""Section on overlap, and on what bounds a step.
+"""Section on overlap, and on the causes that bound a step.
 
 It shows SketchDLC's phases, and the chain of launches that ends last.
 """
@@ -25,7 +25,7 @@ BOUNDS_MAX = 12
 
 
 def section(material: Material) -> Section:
-    """Return a table of phases by rank, and what bounds a step."""
+    """Return a table of phases by rank, and the causes that bound a step."""
     by_rank = [iterations(material.records[rank]) for rank in range(material.run.world)]
     phases = []
     for rank, found in enumerate(by_rank):

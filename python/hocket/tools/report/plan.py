@@ -80,7 +80,7 @@ def _path(material: Material, order: tuple[int, ...], indices: list[int]) -> Htm
 
 
 def _words(plan: Plan) -> str:
-    """Return up to three sentences on what happens to the gradients."""
+    """Return up to three sentences on the gradients' way."""
     if not plan.buckets:
         return "It has no buckets."
     total = sum(_size(bucket) for bucket in plan.buckets)

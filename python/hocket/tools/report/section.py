@@ -27,7 +27,7 @@ class Section:
 
 
 def absent(name: str, question: str, why: str) -> Section:
-    """Return a section without data: one line says what would provide the data, with commands between backticks."""
+    """Return a section without data: one line names a source of the data, with commands between backticks."""
     parts = (tag("code", part) if index % 2 else part for index, part in enumerate(why.split("`")))
     return Section(name, question, tag("p", *parts, class_="absent"))
 
