@@ -250,7 +250,7 @@ class Coordination:
         return None if self.over else self._ticked_ns + TICK_NS
 
     def is_over(self, world: int) -> bool:
-        """Return whether no member is connected and `world` members have been."""
+        """Return whether no member is connected any more, and `world` members were."""
         return not self.linked and len(self._roll.known) >= world
 
     def _come(self, client: int, message: messages.Comes) -> None:

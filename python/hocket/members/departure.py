@@ -20,7 +20,7 @@ class Departure:
         self._job_ends = False
 
     def ask(self) -> None:
-        """Request that this process leave at the end of a step. When the job ends, it ends of SIGTERM, unless the script handles
+        """Ask that this process leave at the end of a step. When the job ends, SIGTERM ends the process, unless the script handles
         that."""
         self._asked = True
         self._due.set()

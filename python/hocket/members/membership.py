@@ -337,7 +337,7 @@ class Membership:
             except OSError as error:
                 if not self._comes_back(str(error)):
                     return
-            except Exception as error:  # of any kind, since no other thread else hears the coordinator
+            except Exception as error:  # of any kind, since no other thread hears the coordinator
                 self._end(str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}")
                 return
 
