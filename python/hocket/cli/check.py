@@ -42,7 +42,7 @@ WAYS = ("synchronous", "merged or late")
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison. `retreats`: what the guard and the sentinel did in the runs, by seed."""
+    """Result of the comparison. `retreats`: actions of the guard and the sentinel in the runs, by seed."""
 
     world: int
     steps: int
@@ -143,7 +143,7 @@ def _seeded(own: Sequence[str], seed: int) -> list[str]:
 
 
 def _given(path: Path, world: int) -> Plan:
-    """With a schedule, for so many ranks."""
+    """Read a plan with a schedule for `world` ranks. UsageError: the plan is another one."""
     plan = files.read(path, Plan)
     if not plan.schedule.turns:
         raise UsageError(f"{path}: its gradients are neither merged nor late, so there is nothing to compare")
@@ -171,7 +171,7 @@ def _profiled(own: Sequence[str], world: int, directory: Path) -> Profile:
 
 
 def _both(plan: Plan, directory: Path) -> tuple[Path, Path]:
-    """Files of the same plan without and with its schedule."""
+    """Write the plan without and with its schedule; return both files."""
     plain = msgspec.structs.replace(plan, schedule=Schedule(overlap=plan.schedule.overlap), safer=())
     paths = directory / "synchronous.json", directory / "scheduled.json"
     for path, each in zip(paths, (plain, plan), strict=True):
@@ -189,7 +189,7 @@ def _run(argv: Sequence[str], world: int, settings: Settings) -> None:
 
 
 def _losses(directory: Path, world: int, steps: int) -> Iterator[float]:
-    """Means over ranks, step by step. UsageError: the script logs none, or ends early."""
+    """Yield mean losses over ranks, step by step. UsageError: the script logs none, or ends early."""
     read = trace.read(directory)
     by_rank = [
         [float(row["loss"]) for row in read.metrics(rank) if isinstance(row.get("loss"), (int, float))]

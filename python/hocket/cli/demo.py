@@ -155,7 +155,7 @@ def _others(comparison: Comparison) -> list[Strategy]:
 
 
 def _table(comparison: Comparison, wanted: Wanted) -> Table:
-    """Fits 80 columns."""
+    """Return a table that fits 80 columns."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("\nstrategy", width=18)
     titles = (
@@ -207,7 +207,7 @@ def _verdict(compared: Compared) -> str:
 
 
 def _numbers(compared: Compared, wanted: Wanted, emulation: Emulation, elapsed_s: float) -> dict[str, Any]:
-    """All findings, with what is needed to repeat them."""
+    """Return all findings, with the facts needed to repeat them."""
     comparison = compared.comparison
     return {
         "version": 1,

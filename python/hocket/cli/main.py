@@ -25,24 +25,24 @@ FAILED = 1
 MISUSED = 2
 INTERRUPTED = 130
 LISTS_VARIABLES = "doctor"
-"""The verb that says what is wrong with variables of the environment, which others refuse."""
+"""Verb that reports faulty variables of the environment, which the other verbs refuse."""
 HERE = Path(__file__).parent
 NO_VERBS = ("__init__", "main")
 NO_ARGUMENTS: tuple[type[Exception], ...] = tuple(
     filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
 )
-"""The exception by which click asks for help, in versions that raise it."""
+"""Exception by which click asks for help, in versions that raise it."""
 
 
 class Verbs(click.Group):
-    """Each module beside this one that defines `command` is a verb; `_` in its name is `-` in the verb's."""
+    """Group of verbs: each module beside this one that defines `command` is a verb; `_` in its name is `-` in the verb's."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        """Names of the modules, without loading them."""
+        """Return the names of the modules, without loading them."""
         return sorted(each.stem.replace("_", "-") for each in HERE.glob("*.py") if each.stem not in NO_VERBS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """The command of a module; None when there is no such verb."""
+        """Return the command of a module; None when there is no such verb."""
         if name.replace("_", "-") not in self.list_commands(context):
             return None
         command: click.Command = importlib.import_module(f"hocket.cli.{_module(name)}").command
@@ -51,7 +51,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb; UsageError names verbs with similar spelling."""
+        """Return the verb; UsageError names verbs with similar spelling."""
         known = self.list_commands(context)
         if self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
             close = ", ".join(difflib.get_close_matches(arguments[0], known)) or ", ".join(known)
@@ -59,7 +59,7 @@ class Verbs(click.Group):
         return super().resolve_command(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The first line of each module's docstring is its verb's summary."""
+        """List verbs; the first line of each module's docstring is its verb's summary."""
         rows = []
         for name in self.list_commands(context):
             text = ast.get_docstring(ast.parse((HERE / f"{_module(name)}.py").read_text())) or ""
@@ -85,7 +85,6 @@ def hocket(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Entry point."""
     run(hocket, "hocket")
 
 
@@ -100,7 +99,7 @@ def run(command: click.Command, name: str) -> None:
     except streams.OutputLostError as error:
         streams.drop()
         _tell(f"standard output cannot be written: {error.strerror}", FAILED)
-    except BrokenPipeError:  # its reader has read enough
+    except BrokenPipeError:  # the reader of the output has read enough
         streams.drop()
         sys.exit(FAILED)
 
@@ -139,7 +138,7 @@ def _fail(error: Error) -> NoReturn:
 
 def _tell(message: str, code: int, hint: str = "") -> NoReturn:
     """Print `error:`, and the hint unless the message has one."""
-    with contextlib.suppress(OSError):  # the exit code still tells it
+    with contextlib.suppress(OSError):  # the exit code still reports the error
         click.echo(f"error: {message}" if "\nhint: " in message else f"error: {message}{hint}", err=True)
     sys.exit(code)
 

@@ -201,14 +201,14 @@ def command(
 
 
 def _check_choice(options: Mapping[str, object]) -> None:
-    """UsageError: several options say which plan to take."""
+    """Raise UsageError if several options choose a plan."""
     named = [option for option, value in options.items() if value is not None]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)}: each says which plan to take\nhint: leave all but one out")
 
 
 def _check_promise(given: Plan | None, promise: Promise | None) -> None:
-    """UsageError: a plan that was given promises less than is asked for."""
+    """Raise UsageError if a given plan promises less than is asked for."""
     if given is not None and promise is not None and not promise.allows(given.promise):
         raise UsageError(
             f"plan `{given.label}` promises `{given.promise}`, which is less than `{promise.level}`\n"
@@ -217,7 +217,8 @@ def _check_promise(given: Plan | None, promise: Promise | None) -> None:
 
 
 def _check_helpers(helpers: int, update: str, promise: Promise | None) -> None:
-    """UsageError: ranks that do not train cannot do what is asked of owners."""
+    """Raise UsageError if helpers, which do not train, are asked for together with owners, or with a promise of merged
+    gradients."""
     if not helpers:
         return
     if update == "owners":
@@ -232,7 +233,7 @@ def _check_helpers(helpers: int, update: str, promise: Promise | None) -> None:
 
 
 def _profile(path: Path | None, plan: Plan | None) -> Profile:
-    """What is given; else of the plan's own variables, else a neutral one."""
+    """Return the given profile; else one of the plan's own variables, else a neutral one."""
     if path is not None:
         return files.read(path, Profile)
     return search.neutral_profile() if plan is None else transfer.model_of(plan)
@@ -252,7 +253,7 @@ def _table(plan: Plan) -> Table:
 
 
 def _checks(plan: Plan) -> list[Table]:
-    """What the guard found of the schedule, and of those that it refused."""
+    """Return tables of the guard's findings about the schedule, and about those that it refused."""
     evidence = plan.evidence
     found = [
         *([(plan.label, evidence.checks)] if evidence.checks else ()),

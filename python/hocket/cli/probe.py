@@ -30,7 +30,7 @@ from hocket.start.processes import ProcessSpec
 from hocket.start.remote import processes_over, reachable, store_for
 
 HOSTS_SHOWN_MAX = 16
-"""Larger matrices do not fit a terminal; the file has them."""
+"""Limit of hosts in a printed matrix; larger ones do not fit a terminal, and the file has them."""
 
 
 @click.command("probe")
@@ -169,7 +169,7 @@ def command(
 
 
 def _reached(ssh: str, names: Sequence[str]) -> list[str]:
-    """The reachable hosts; prints the others."""
+    """Return the reachable hosts; print the others."""
     there = reachable(ssh, names)
     gone = [name for name, is_there in zip(names, there, strict=True) if not is_there]
     if len(gone) == len(names):

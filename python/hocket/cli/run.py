@@ -43,13 +43,13 @@ from hocket.start.script import argv_of
 from hocket.training.elastic.refusals import check_asked
 
 HELP = ("-m", "hocket.training.servers.helper_rank")
-"""The program of a helper, in place of the script."""
+"""Program of a helper, in place of the script."""
 
 RESPAWN_MAX = 10_000
-"""Members have numbers of 16 bits."""
+"""Limit of replacements: members have numbers of 16 bits."""
 
 SERVE = ("-m", "hocket.torch.server_rank")
-"""The program of a parameter server, in place of the script."""
+"""Program of a parameter server, in place of the script."""
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -281,7 +281,7 @@ def command(
 
 
 def _end(job: Callable[[], Outcome]) -> NoReturn:
-    """Exit as the job does."""
+    """Exit with the job's exit code."""
     try:
         outcome = job()
     except KeyboardInterrupt:
@@ -297,7 +297,7 @@ def _end(job: Callable[[], Outcome]) -> NoReturn:
 
 
 def _check(settings: Settings, options: Mapping[str, str | Path | None], *, here: bool) -> None:
-    """What ranks would refuse as soon as they train, before any is started.
+    """Refuse, before any rank is started, settings and files that ranks would refuse as soon as they train.
 
     Files that `options` name are this machine's. Those of variables are read where ranks are; `here`: on this machine, too.
     """
@@ -324,7 +324,7 @@ def _check(settings: Settings, options: Mapping[str, str | Path | None], *, here
 
 
 def _elastic_world(elastic: tuple[int, int], world: int | None, settings: Settings) -> int:
-    """The number of ranks to start."""
+    """Return the number of ranks to start."""
     members_min, members_max = elastic
     if world is not None and not members_min <= world <= members_max:
         raise UsageError(
@@ -342,7 +342,7 @@ def _absolute(path: Path | None, *, must_exist: bool) -> str | None:
 
 
 def _policy(name: str | None) -> str | None:
-    """With its file's whole path: ranks may start elsewhere."""
+    """Return the policy with its file's whole path: ranks may start elsewhere."""
     path, colon, wanted = (name or "").partition(":")
     if not path.endswith(".py"):
         return name

@@ -102,7 +102,7 @@ def run(*, host: str | None, each: bool, cluster: str, argv: tuple[str, ...]) ->
 
 
 def read(cluster: str) -> Cluster:
-    """A cluster file, or a packaged cluster by name."""
+    """Read a cluster file, or a packaged cluster by name."""
     path = Path(cluster)
     return files.read(path, Cluster) if path.suffix or path.exists() else example_cluster(cluster)
 

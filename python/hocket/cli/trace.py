@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class KindTotal(Struct, frozen=True, kw_only=True):
-    """All records of one kind, of all ranks. Times of concurrent records add up."""
+    """Total of all records of one kind, of all ranks. Times of concurrent records add up."""
 
     kind: str
     count: int
@@ -34,8 +34,8 @@ class KindTotal(Struct, frozen=True, kw_only=True):
 
 
 class RankTotal(Struct, frozen=True, kw_only=True):
-    """One rank. `step_s` is the median; None without steps. `end`: why its file ends before its run does, `whole` if it does not;
-    `limits`: what bounds it, for people."""
+    """Total of one rank. `step_s` is the median; None without steps. `end`: why its file ends before its run does, `whole` if it
+    does not; `limits`: bounds of the file, for people."""
 
     rank: int
     host: str
@@ -50,7 +50,7 @@ class RankTotal(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """A trace in numbers. `step_s` is the median over the steps of all ranks; None without steps."""
+    """Summary of a trace in numbers. `step_s` is the median over the steps of all ranks; None without steps."""
 
     script: str
     started_at: str
@@ -198,7 +198,7 @@ def show(*, directory: Path, as_json: bool) -> None:
 
 
 def summarise(trace: Trace) -> Summary:
-    """The numbers of a trace. Raises ArtefactError when a rank's file cannot be read."""
+    """Return the numbers of a trace. Raises ArtefactError when a rank's file cannot be read."""
     import numpy as np  # noqa: PLC0415  # loads only when the verb runs
 
     ranks = []

@@ -187,7 +187,7 @@ def _emulated(cluster: Cluster, world: int | None) -> Iterator[_Ranks]:
 
 
 def _table(ladder: Ladder) -> Table:
-    """One row per size: medians, and the spread of the fastest."""
+    """Return one row per size: medians, and the spread of the fastest."""
     names = list(dict.fromkeys(timing.algorithm for point in ladder.points for timing in point.timings))
     shape = ladder.shape
     of = f"{shape.ranks} ranks on {shape.hosts} host{'s' if shape.hosts > 1 else ''}"

@@ -126,7 +126,7 @@ def _subject(
     profile: Path | None,
     chunk_elements: int | None,
 ) -> Subject:
-    """The subject that `name` stands for, by its suffix; `even`: the options of a network without a cluster file."""
+    """Return the subject that `name` stands for, by its suffix; `even`: the options of a network without a cluster file."""
     given = {**even, "--cluster": cluster, "--tuning": tuning, "--profile": profile}
     path = Path(name)
     if path.suffix in (MSCCL, CHAKRA):

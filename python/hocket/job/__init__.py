@@ -1,1 +1,1 @@
-"""How the ranks of a job find and know one another: identity, rendezvous, store, secrets, and knowledge of earlier jobs."""
+"""Identity, rendezvous, store and secrets of a job's ranks, and knowledge of earlier jobs."""

@@ -1,6 +1,4 @@
-"""Settings that all ranks of a job must have alike: compared when ranks meet, as a rank that has another one would wait for what
-the others never do.
-"""
+"""Settings that must be equal on all ranks: compared when ranks meet, as a rank with another value would wait in vain."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from hocket.settings import Settings
 log = logging.getLogger("hocket.job")
 
 OWN = frozenset(
-    # Of a process or a host.
+    # Settings of a process or a host.
     {
         "rank",
         "world",
@@ -30,21 +28,21 @@ OWN = frozenset(
         "threads",
     }
     | {"store", "store_served", "cache", "cache_bytes", "trace", "emulated_links"}
-    # A rank that ends earlier is named when it does.
+    # A rank that ends earlier is named when that happens.
     | {"steps_max"}
-    # Rank 0's counts.
+    # Settings of which only rank 0's value counts.
     | {"streams", "plan", "cluster", "tuning"}
-    # Each rank's own patience.
+    # Time limits of each rank.
     | {"timeout_s", "heartbeat_timeout_s", "start_timeout_s", "coordinator_timeout_s", "rejoin_timeout_s"}
 )
-"""Those that may differ."""
+"""Settings that may differ."""
 
 GIVEN = frozenset({"coordinator", "profile_out"})
-"""Those of which it counts whether they are given: addresses and files have other names elsewhere."""
+"""Settings that must be given on all ranks or on none: addresses and files have other names elsewhere."""
 
 
 def shared(settings: Settings) -> dict[str, str]:
-    """What all ranks must have alike, by the variable's name; without what is at its default.
+    """Return the settings that must be equal on all ranks, by the variable's name, without those at their defaults.
 
     >>> shared(Settings(rank=3, servers=1, policy="rules/mine.py:Mine"))
     {'HOCKET_POLICY': 'mine.py:Mine', 'HOCKET_SERVERS': '1'}
@@ -63,7 +61,7 @@ def shared(settings: Settings) -> dict[str, str]:
 
 
 def check(given: Sequence[Mapping[str, str]], hosts: Sequence[str]) -> None:
-    """Of all ranks. RendezvousError names each setting that differs, with values and ranks."""
+    """Compare the settings of all ranks. RendezvousError names each setting that differs, with values and ranks."""
     defaults = {each.metadata["name"]: each.default for each in fields(Settings)}
     compare(given, hosts, defaults=defaults, hint="set it alike on all ranks")
 
@@ -71,7 +69,7 @@ def check(given: Sequence[Mapping[str, str]], hosts: Sequence[str]) -> None:
 def compare(
     given: Sequence[Mapping[str, str]], hosts: Sequence[str], *, defaults: Mapping[str, object], hint: str
 ) -> None:
-    """What all ranks have by name, or by default. RendezvousError names each that differs, with values and ranks."""
+    """Compare values of all ranks, by name or default. RendezvousError names each that differs, with values and ranks."""
     if all(each == given[0] for each in given):
         return
     lines: list[str] = []
@@ -90,7 +88,7 @@ def compare(
 
 
 def arguments(given: Sequence[str], rank: int) -> str:
-    """A digest of a script's arguments, in which a rank's own number is like another's.
+    """Return a digest of a script's arguments that does not depend on the rank's own number.
 
     >>> arguments(["--rank=1", "--lr", "2"], 1) == arguments(["--rank=3", "--lr", "2"], 3) != arguments(["--lr", "2"], 1)
     True
@@ -106,8 +104,8 @@ def arguments(given: Sequence[str], rank: int) -> str:
 def check_programs(
     programs: Sequence[str], digests: Sequence[str], hosts: Sequence[str], *, trains: int, rank: int
 ) -> None:
-    """What the ranks of a job without a secret run, of which the first `trains` train: others may be of another job at the same
-    address. RendezvousError: they run other scripts. With other arguments, rank 0 warns."""
+    """Compare programs in a job without a secret, of whose ranks the first `trains` train: others may be of another job at the same
+    address. RendezvousError: ranks run different scripts. If only arguments differ, rank 0 warns."""
     hint = "give each job an address of its own (HOCKET_STORE), or a secret of its own (docs/secrets.md)"
     for each in range(trains):
         if programs[each] != programs[0]:
@@ -139,7 +137,7 @@ RANKS_NAMED_MAX = 8
 
 
 def named(ranks: Sequence[int], hosts: Sequence[str]) -> str:
-    """For people.
+    """Return text that names these ranks and their hosts.
 
     >>> named([1], "ab"), named([0, 2], "aba")
     ('rank 1 on b', 'ranks 0, 2 on a')

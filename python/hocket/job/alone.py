@@ -1,7 +1,7 @@
-"""Marks of schedulers that start several processes and give them no rank that Hocket knows: each would train a model of its own.
+"""Signs of schedulers that start several processes without a rank that Hocket knows: each would train a model of its own.
 
-A process that no launcher numbers trains alone, which is right at a desk. Where one of these variables says that there are more, it
-says so, and how ranks are started there.
+A process that no launcher numbers trains alone, which is right on a workstation. If one of these variables shows that there are
+more processes, a warning says so, and how to start ranks there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hocket import typed
 
 Environment = Mapping[str, str]
 Evidence = Callable[[Environment], str | None]
-"""What says that there are several processes, for people; None: nothing does."""
+"""Function that returns text on why there are several processes, or None."""
 
 NUMBERED = (
     "give each process its RANK and WORLD_SIZE ({rank}), and all the MASTER_ADDR and MASTER_PORT of rank 0"
@@ -25,7 +25,7 @@ NUMBERED = (
 
 @dataclass(frozen=True, kw_only=True)
 class _Mark:
-    """`instead`: what is to be started there."""
+    """Sign of one scheduler. `instead`: command to start there."""
 
     scheduler: str
     evidence: Evidence
@@ -33,7 +33,7 @@ class _Mark:
 
 
 def warning(environment: Environment) -> str | None:
-    """Of a process that no launcher numbers: why it may be one of several, and what to start instead; None: nothing says so.
+    """Return a warning that a process without a number may be one of several, with what to start instead, or None.
 
     >>> warning({}) is None
     True
@@ -54,7 +54,7 @@ def warning(environment: Environment) -> str | None:
 
 
 def _more_than_one(*names: str) -> Evidence:
-    """The first of these counts that is there and above 1."""
+    """Return evidence that the first of these counts is set and above 1."""
 
     def evidence(environment: Environment) -> str | None:
         for name in names:
@@ -67,7 +67,7 @@ def _more_than_one(*names: str) -> Evidence:
 
 
 def _given(*names: str) -> Evidence:
-    """Any of these is there."""
+    """Return evidence that any of these variables is set."""
 
     def evidence(environment: Environment) -> str | None:
         name = next((name for name in names if name in environment), None)
@@ -77,7 +77,7 @@ def _given(*names: str) -> Evidence:
 
 
 def _lines(name: str, *, slots: bool = False) -> Evidence:
-    """The file of that name has a line for each process, or for each host, with its `slots` in the second column."""
+    """Return evidence from a file with a line for each process, or for each host, with its `slots` in the second column."""
 
     def evidence(environment: Environment) -> str | None:
         if name not in environment:
@@ -93,7 +93,7 @@ def _lines(name: str, *, slots: bool = False) -> Evidence:
 
 
 def _several(name: str, path: tuple[str, ...] = ()) -> Evidence:
-    """The JSON in that variable has a list of several, or several lists, at `path`."""
+    """Return evidence that the JSON in that variable has a list of several, or several lists, at `path`."""
 
     def evidence(environment: Environment) -> str | None:
         try:
@@ -115,7 +115,7 @@ def _values(found: object) -> list[object]:
 
 
 def _numbered(scheduler: str, rank: str, world: str) -> _Mark:
-    """It numbers its processes, by names that Hocket does not take for ranks."""
+    """Mark of a scheduler that numbers its processes by names that Hocket does not take for ranks."""
     return _Mark(
         scheduler=scheduler,
         evidence=_more_than_one(world),
@@ -193,4 +193,4 @@ MARKS = (
         instead="`hocket run`, torchrun or mpirun, or " + NUMBERED.format(rank="counted from 0"),
     ),
 )
-"""In this order; the first that has evidence speaks."""
+"""Marks in order of priority; the first that has evidence is used."""

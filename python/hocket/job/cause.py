@@ -1,15 +1,15 @@
-"""The rank because of which another one fails, from the exception that ends it."""
+"""Rank that causes another one to fail, from the exception that ends the latter."""
 
 from __future__ import annotations
 
 from hocket.errors import PeerError, RendezvousError, UsageError
 
 CHAIN_MAX = 100
-"""Exceptions that may have led to one; a chain may be a circle."""
+"""Limit of exceptions that are followed from one to its cause; a chain may be a circle."""
 
 
 def cause_of(error: BaseException, own: int) -> tuple[int, str] | None:
-    """The other rank that an exception, or one that led to it, blames, and for what; None: it blames nobody else.
+    """Return the other rank that an exception, or one that led to it, blames, and for what; None: no other rank.
 
     >>> cause_of(PeerError("rank 1 has been silent", rank=1, why="silent"), own=0)
     (1, 'silent')

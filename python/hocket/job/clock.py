@@ -1,6 +1,6 @@
-"""The offset of this host's monotonic clock to the job's, measured like NTP (RFC 5905, section 8) during a run.
+"""Offset of this host's monotonic clock from the job's, measured like NTP (RFC 5905, section 8) during a run.
 
-The job's clock is that of the store. `artefacts/clock.py` defines what readings mean.
+The job's clock is the store's. `artefacts/clock.py` defines the meaning of readings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ a millisecond."""
 
 
 def read(ask: Callable[[], int]) -> Reading:
-    """Takes the fastest of PINGS round trips: queues only add time, and half the trip bounds the error."""
+    """Measure the fastest of PINGS round trips: queues only add time, and half the trip bounds the error."""
     return min((_ping(ask) for _ in range(PINGS)), key=lambda reading: reading.error_ns)
 
 
@@ -38,10 +38,10 @@ def _ping(ask: Callable[[], int]) -> Reading:
 
 
 class ClockLog:
-    """Reads the clock at once, every INTERVAL_S, and on closing; each reading is written to the trace immediately."""
+    """Log of the clock, read at once, every INTERVAL_S, and on closing; each reading is written to the trace immediately."""
 
     def __init__(self, store: Store, directory: Path, rank: int) -> None:
-        """Raises RendezvousError when the store does not answer, ArtefactError when the reading cannot be written."""
+        """Start reading. RendezvousError: the store does not answer. ArtefactError: the reading cannot be written."""
         self._store, self._directory, self._rank = store, directory, rank
         self._writes = TraceWrites("readings of the clock")
         self._over = threading.Event()
@@ -51,7 +51,7 @@ class ClockLog:
         self._thread.start()
 
     def close(self) -> None:
-        """The last reading; idempotent. A job that has lost its store keeps the readings that it has."""
+        """Take the last reading; idempotent. A job that has lost its store keeps the readings that it has."""
         if self._over.is_set():
             return
         self._over.set()

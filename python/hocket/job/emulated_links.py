@@ -1,6 +1,6 @@
-"""The file that describes an emulated network to the ranks of one machine: links, and the route between any two hosts.
+"""Description of an emulated network for the ranks of one machine: links, and the route between any two hosts.
 
-It is for machines whose kernel cannot shape traffic. The rates apply only to what Hocket sends over its sockets.
+Emulation is for machines whose kernel cannot shape traffic. The rates apply only to Hocket's own sockets.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from hocket.artefacts.decoding import MALFORMED, why
 from hocket.errors import ArtefactError
 
 BYTES_PER_LINK = 16
-"""The time when the link is free again (nanoseconds), and the bytes that have crossed it; both little-endian."""
+"""Size of a link's entry: the time when the link is free again (nanoseconds), and bytes sent over it; both little-endian."""
 
 
 class EmulatedLinks(Struct, frozen=True, kw_only=True):
-    """`routes[a][b]`: the links, by index, on the route from host `a` to host `b`.
+    """Links of an emulated network. `routes[a][b]`: links, by index, on the route from host `a` to host `b`.
 
     `table` is memory shared by the ranks.
     """
@@ -43,7 +43,7 @@ def write(
 
 
 def bytes_so_far(directory: Path) -> tuple[int, ...]:
-    """By link: bytes that ranks have sent over it."""
+    """Bytes that ranks have sent over each link."""
     table = (directory / "links").read_bytes()
     return tuple(
         int.from_bytes(table[at + 8 : at + BYTES_PER_LINK], "little")
@@ -52,7 +52,7 @@ def bytes_so_far(directory: Path) -> tuple[int, ...]:
 
 
 def read(path: Path, host: str, hosts: Sequence[str]) -> tuple[str, tuple[float, ...], list[list[int]]]:
-    """The engine's arguments for a rank on `host`: table, rates, and the route to each rank; `hosts` by rank."""
+    """Arguments of the engine for a rank on `host`: table, rates, and the route to each rank; `hosts` by rank."""
     try:
         found = typed.of_json(path.read_bytes(), EmulatedLinks)
     except OSError as error:

@@ -1,6 +1,6 @@
 """Identity of this process in its job, from its launcher's variables: Hocket, torchrun, Open MPI, MPICH, SLURM.
 
-A pure function of a mapping. It answers two questions separately, because launchers nest (srun also starts Open MPI
+A pure function of a mapping finds rank and meeting place separately, because launchers nest (srun also starts Open MPI
 ranks): the first source that numbers the rank wins, and then the first source that gives the meeting place. Without
 HOCKET_SECRET, which Hocket's own launcher sets, a secret is derived from the job's id. That keeps processes of other
 jobs out, but not an attacker on the same network, who could derive it too (`secrecy`).
@@ -22,12 +22,12 @@ PORT_FIRST, PORT_COUNT = 20_000, 12_000
 """Range of derived ports: below the ports that Linux gives to outgoing connections (32768 and up)."""
 SECRET_BYTES_MIN = 16
 NO_LAUNCHER = "no launcher"
-"""Who has started a process that no variable numbers."""
+"""Launcher's name for a process that no variable numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """The place of the store: at `address`, or at the address that rank 0 publishes through the launcher's own store.
+    """Place of the store: at `address`, or at the address that rank 0 publishes through the launcher's own store.
 
     `served`: the launcher serves it; otherwise rank 0 does.
     """
@@ -38,7 +38,7 @@ class Meeting:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """This process in its job. `job` is equal on all ranks; `local_*` only if the launcher gives them."""
+    """Identity of this process in its job. `job` is equal on all ranks; `local_*` only if the launcher gives them."""
 
     launcher: str
     rank: int
@@ -48,7 +48,7 @@ class Identity:
     job: str
     secret: bytes
     private: bool
-    """Whether only this job's ranks know the secret."""
+    """True if only this job's ranks know the secret."""
     meeting: Meeting
     master: str | None
     """Address of the launcher's own store, if it has one."""
@@ -56,7 +56,7 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """One launcher's variables. `job`: those that together identify the job, equal on all ranks."""
+    """Variables of one launcher. `job`: names of those that together identify the job, equal on all ranks."""
 
     launcher: str
     rank: str
@@ -65,7 +65,7 @@ class _Source:
     local_world: str | None
     job: tuple[str, ...]
     world_means_rank: bool = True
-    """Whether a world size without a rank is an error; SLURM also gives it to the allocation's shell."""
+    """True if a world size without a rank is an error; SLURM also gives it to the allocation's shell."""
 
 
 SOURCES = (
@@ -114,7 +114,7 @@ SOURCES = (
 
 
 def identify(environment: Mapping[str, str], *, parent: int | None = None) -> Identity:
-    """The identity of this process.
+    """Identify this process.
 
     Args:
         environment: variables, such as `os.environ`.
@@ -166,7 +166,7 @@ def _source(environment: Mapping[str, str]) -> _Source | None:
 
 
 def _refuse_nested(environment: Mapping[str, str], source: _Source | None) -> None:
-    """`hocket run` also sets torchrun's variables; if they differ, another launcher started this process below it."""
+    """Refuse a rank of another launcher below `hocket run`, which also sets torchrun's variables: they then differ."""
     if source is not SOURCES[0] or not {"RANK", "WORLD_SIZE"} <= environment.keys():
         return
     rank, world, _, _ = _numbers(environment, source)
@@ -182,7 +182,7 @@ def _refuse_nested(environment: Mapping[str, str], source: _Source | None) -> No
 def _numbers(
     environment: Mapping[str, str], source: _Source | None
 ) -> tuple[int, int, int | None, int | None]:
-    """Rank, world, local rank, local world, each checked against its range."""
+    """Return rank, world, local rank and local world, each checked against its range."""
     if source is None:
         return 0, 1, 0, 1
     world_name = next(name for name in source.world if name in environment)
@@ -222,7 +222,7 @@ def _count(environment: Mapping[str, str], name: str) -> int:
 
 
 def _job(environment: Mapping[str, str], source: _Source | None, parent: int | None) -> str:
-    """A text that all ranks of the job share and other jobs, most likely, do not."""
+    """Return a text that all ranks of the job share and other jobs, most likely, do not."""
     if source is None:
         return "alone"
     step = [environment[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if name in environment]
@@ -233,7 +233,7 @@ def _job(environment: Mapping[str, str], source: _Source | None, parent: int | N
 
 
 def _secret(environment: Mapping[str, str], job: str) -> tuple[bytes, bool]:
-    """The secret, and whether only the job's ranks know it."""
+    """Return the secret, and True if only the job's ranks know it."""
     text = environment.get("HOCKET_SECRET")
     if text is None:
         return hashlib.sha256(b"hocket, no secret given: " + job.encode()).digest(), False
@@ -271,7 +271,7 @@ def _meeting(environment: Mapping[str, str], *, world: int, local_world: int | N
 
 
 def _master(environment: Mapping[str, str]) -> str | None:
-    """The port after MASTER_PORT, which torch's own process group uses."""
+    """Return the address with the port after MASTER_PORT, which torch's own process group uses."""
     given = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name in environment]
     if not given:
         return None

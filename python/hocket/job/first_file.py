@@ -1,4 +1,4 @@
-"""Reads a file on rank 0 for all ranks, so that all decide alike whatever files the others have."""
+"""Reading of a file on rank 0 for all ranks, so that all decide alike whatever files the others have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Artefact = TypeVar("Artefact", Cluster, Plan, Tuning)
 
 
 def of_rank_0(job: Job, what: str, path: str | None, kind: type[Artefact]) -> Artefact | None:
-    """The content of rank 0's `path`, None if it has none; every rank must call this, with the same `what`.
+    """Return the content of rank 0's `path`, None if it has none; every rank must call this, with the same `what`.
 
     Raises:
         ArtefactError: rank 0's file cannot be read, or is invalid.

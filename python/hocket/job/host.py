@@ -1,8 +1,7 @@
-"""This machine's identity, which ranks compare, and its name for people.
+"""Identity of this machine, which ranks compare, and its name for people.
 
-Hosts are distinguished by boot and network namespace, never by the machine's own name: containers and cloud images
-often share one. A name from the user (`HOCKET_HOST`, `hocket run --hosts`) does distinguish hosts, so that one machine
-can play several.
+Hosts are distinguished by boot and network namespace, never by the machine's own name: containers and cloud images often share one.
+A name from the user (`HOCKET_HOST`, `hocket run --hosts`) does distinguish hosts, so that one machine can play several.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """Where a process runs.
+    """Host of a process.
 
-    `name` is for people and for cluster files. `place` is equal for processes that reach each other over loopback: same
-    boot, same network namespace. `identity` is equal for processes of one host, which share memory: same place, and no
-    different names from the user. `clock` is equal for processes that share a monotonic clock.
+    `name` is for people and for cluster files. `place` is equal for processes that reach each other over loopback: same boot, same
+    network namespace. `identity` is equal for processes of one host, which share memory: same place, and no different names from
+    the user. `clock` is equal for processes that share a monotonic clock.
     """
 
     name: str
@@ -29,7 +28,7 @@ class Host:
 
     @classmethod
     def here(cls, name: str | None = None) -> Host:
-        """This process's host; `name` replaces the machine's own name."""
+        """Host of this process; `name` replaces the machine's own name."""
         machine = socket.gethostname()
         try:
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,4 +1,4 @@
-"""The job's meeting place: rank 0 serves the store unless the launcher does, and every rank learns an address of it.
+"""Meeting place of a job: rank 0 serves the store unless the launcher does, and every rank learns its address.
 
 A host's name for itself is never sent to another host, where it may mean loopback or another machine.
 """
@@ -22,17 +22,17 @@ from hocket.job.store.store import Store
 from hocket.settings import Settings
 
 TWIN_S = 2.0
-"""How long whoever listens at the job's address is asked whether it is another job's rank 0."""
+"""Time within which a listener at the job's address must answer whether it is another job's rank 0."""
 
 Publish = Callable[[str | None, float], str]
-"""`publish(text, timeout_s)`: rank 0 passes a text, and all ranks get it through the launcher's own store."""
+"""Function `publish(text, timeout_s)`: rank 0 passes a text, and all ranks get it through the launcher's own store."""
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Rank 0's store.
+    """Store of rank 0.
 
-    `place`: of its host, as in `Host`. `here`: its address for ranks of that place. `address`: its address for others;
-    None: rank 0 is on the machine of the launcher's own store, of which each rank knows an address.
+    `place`: of its host, as in `Host`. `here`: its address for ranks of that place. `address`: its address for others; None: rank 0
+    is on the machine of the launcher's own store, of which each rank knows an address.
     """
 
     place: str
@@ -42,7 +42,7 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def meet(me: Identity, host: Host, settings: Settings, publish: Publish | None) -> tuple[Server | None, str]:
-    """The store's address, and its server if this rank must serve it.
+    """Return the store's address, and its server if this rank must serve it.
 
     Raises:
         RendezvousError: the store's address is taken, or cannot be learnt.
@@ -63,8 +63,8 @@ def meet(me: Identity, host: Host, settings: Settings, publish: Publish | None) 
 
 
 def _tell_the_twin(where: str, me: Identity, host: Host) -> None:
-    """A job that knows the same secret may meet at that address, as two do that were given none: both are told, before ranks of one
-    train with those of the other. RendezvousError: so it is."""
+    """Tell both jobs if one that knows the same secret meets at that address, as two without given secrets may, before ranks of one
+    train with those of the other. RendezvousError: there are two such jobs."""
     try:
         store = Store(
             where,
@@ -128,7 +128,7 @@ def _address(told: _Place, me: Identity, host: Host) -> str:
 
 
 def _listening(me: Identity, settings: Settings) -> tuple[tuple[str, ...], str | None]:
-    """Where rank 0 listens, and its address for ranks of other hosts; None: that of the launcher's own store."""
+    """Return addresses to listen at, and rank 0's address for other hosts; None: the address of the launcher's own store."""
     asked, one_host = settings.interface, me.local_world == me.world
     if asked and asked != interfaces.ALL:
         address = interfaces.chosen(asked)[0]
@@ -140,7 +140,7 @@ def _listening(me: Identity, settings: Settings) -> tuple[tuple[str, ...], str |
 
 
 def _seen_from_others(master: str | None) -> str | None:
-    """This host's address on the route to the launcher's store; None: that store is local, or there is no route."""
+    """Return this host's address on the route to the launcher's store; None: that store is local, or there is no route."""
     if master is None:
         return addresses.outward([address.partition("/")[0] for _, address in interfaces.here()])
     own = addresses.towards(master)

@@ -1,6 +1,6 @@
-"""The directory under the temporary one that this user's processes share, and nobody else may look into or change.
+"""Directory, under the temporary one, that this user's processes share, and that no other user may read or change.
 
-Its name is known to everybody on the machine, so somebody else may have made it first, or a link in its place.
+Its name is known to every user of the machine, so another one may have made it first, or a link in its place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hocket.errors import UsageError
 
 
 def directory() -> Path:
-    """Its path; the directory is made if need be. UsageError: it cannot be, or others could read or change what is there."""
+    """Return the path of the directory, made if missing. UsageError: it cannot be made, or others could read or change it."""
     path = Path(tempfile.gettempdir(), f"hocket-{os.getuid()}")
     try:
         path.mkdir(mode=0o700, exist_ok=True)
@@ -34,7 +34,7 @@ def directory() -> Path:
 
 
 def is_own(path: Path, *, others: int) -> bool:
-    """Whether there is a directory, and no link to one, of this user's, on which others have no rights but `others`.
+    """Return whether `path` is this user's directory, not a link to one, on which others have no rights but `others`.
 
     Raises OSError.
     """

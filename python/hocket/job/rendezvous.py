@@ -1,7 +1,7 @@
-"""Makes processes a job: they meet at the store, agree on common settings, exchange addresses, and connect the wire.
+"""Rendezvous that makes processes a job: they meet at the store, agree on settings, exchange addresses, and connect the wire.
 
-Knows nothing of frameworks: where a launcher brings its own store (torchrun), the caller passes a function that
-publishes an address there.
+It knows nothing of frameworks: where a launcher brings its own store (torchrun), the caller passes a function that publishes an
+address there.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ log = logging.getLogger("hocket.job")
 
 SECRET_BYTES = 32
 LINGER_S = 5.0
-"""How long rank 0 keeps its store for ranks that have not left yet."""
+"""Time that rank 0 keeps its store for ranks that have not left yet."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """What each rank publishes about itself when they meet.
+    """Data that each rank publishes about itself when they meet.
 
-    `host` is its host's name; `place`, `identity` and `clock` are as in `Host`; `networks` are its addresses with their
-    prefixes; `settings` are those that must be alike; `program` and `arguments` are what it runs, and a digest. `session` of rank 0
+    `host` is its host's name; `place`, `identity` and `clock` are as in `Host`; `networks` are its addresses with their prefixes;
+    `settings` must be equal on all ranks; `program` and `arguments` are its script and a digest of arguments. `session` of rank 0
     identifies the job.
     """
 
@@ -71,14 +71,14 @@ class Job:
     """This process as one rank of a job whose ranks have met. Close it, or use it as a context.
 
     Attributes:
-        rank, world: this rank and how many there are.
+        rank, world: this rank, and the number of ranks.
         local_rank, local_world: position among the ranks of this host, and their number.
-        host: name of this host, unique in the job; `hosts`: of every rank's host, by rank.
+        host: name of this host, unique in the job; `hosts`: names of all ranks' hosts, by rank.
         name: equal on all ranks, different for every job.
-        secret: the job's.
+        secret: the job's secret.
         store: for values that ranks share while they set up.
         bind: the IP address that this rank's wire binds to.
-        addresses: of this host, for the wire: one per interface that it uses.
+        addresses: addresses of this host for the wire: one per interface that it uses.
         clocks: by rank, the lowest rank that shares its monotonic clock.
         members: by rank, numbers that processes of an elastic job keep while ranks change: a founder's is its rank at the start.
     """
@@ -99,7 +99,7 @@ class Job:
     members: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Without numbers, members have those of their ranks."""
+        """Number members by rank, unless given."""
         self.members = self.members or tuple(range(self.world))
 
     def engine(
@@ -110,7 +110,7 @@ class Job:
         elastic: bool = False,
         connect_timeout_s: float | None = None,
     ) -> _native.Engine:
-        """This rank's engine, connected to all others; every rank must call it.
+        """Create this rank's engine, connected to all others; every rank must call it.
 
         Args:
             threads: native threads; default `settings.threads`.
@@ -159,23 +159,23 @@ class Job:
 
     @property
     def elastic(self) -> bool:
-        """Whether the job goes on without ranks that it loses."""
+        """True if the job goes on without ranks that it loses."""
         return self.settings.coordinator is not None
 
     @property
     def bind(self) -> str:
-        """This host's address for others; the first, if the wire uses several."""
+        """Address of this host for others; the first, if the wire uses several."""
         return self.addresses[0]
 
     def _traced_steps(self) -> tuple[int, int | None]:
-        """Ranks that do not train have no steps, and record all."""
+        """Return the steps to trace. Ranks that do not train have no steps, and record everything."""
         steps = self.settings.trace_steps
         if steps is None or self.rank >= self.world - self.settings.besides:
             return 0, None
         return bounds_of(steps)
 
     def _streams(self) -> list[list[int]]:
-        """Connections of each rank to each per pair of interfaces: as set, otherwise as measured, otherwise one."""
+        """Return the number of connections between each two ranks per pair of interfaces: as set, else as measured, else 1."""
         if self.settings.streams is not None or self.settings.cluster is None:
             return [[self.settings.streams or 1] * self.world] * self.world
         cluster = files.read(Path(self.settings.cluster), Cluster)
@@ -187,7 +187,7 @@ class Job:
         return [[between(one, other) for other in self.hosts] for one in self.hosts]
 
     def among(self, members: Sequence[int]) -> Job:
-        """The job as this rank sees it when these ranks of it, by their new ranks, go on without the others."""
+        """Return the job as this rank sees it when only these ranks of it, in the order of their new ranks, go on."""
         clocks = [self.clocks[member] for member in members]
         hosts = tuple(self.hosts[member] for member in members)
         rank = members.index(self.rank)
@@ -210,7 +210,7 @@ class Job:
         *,
         linger_s: float = LINGER_S,
     ) -> None:
-        """Leave the job; a reason is passed to ranks that wait at the store. `cause` as in `Store.leave`. Idempotent.
+        """Leave the job; a reason is passed to ranks that wait at the store. `cause`: see `Store.leave`. Idempotent.
 
         `linger_s`: how long a store that this rank serves stays for others.
         """
@@ -220,7 +220,6 @@ class Job:
             self.server.close(linger_s if cause is None else min(linger_s, ending.LINGER_S), self.world)
 
     def __enter__(self) -> Job:
-        """The job itself."""
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
@@ -283,7 +282,7 @@ def join(
         try:
             members = _introduce(me, host, store, deadline_s, settings)
             _agree(members)
-            # A known secret is of this job alone.
+            # A known secret is unique to this job.
             if not me.private and known_secret is None:
                 alike.check_programs(
                     [each.program for each in members],
@@ -361,7 +360,7 @@ def _agree(members: Sequence[Member]) -> None:
 
 
 def _addresses(interface: str | None, rank: int, members: Sequence[Member]) -> tuple[str, ...]:
-    """This host's addresses for the wire."""
+    """Return this host's addresses for the wire."""
     if interface is None:
         return (_bind(rank, members),)
     if interface != interfaces.ALL:
@@ -373,7 +372,7 @@ def _addresses(interface: str | None, rank: int, members: Sequence[Member]) -> t
 
 
 def _bind(rank: int, members: Sequence[Member]) -> str:
-    """Loopback if all ranks are here; otherwise the address on the route to the store, or else to a peer."""
+    """Return loopback if all ranks are here; otherwise the address on the route to the store, or else to a peer."""
     mine = members[rank]
     if all(member.place == mine.place for member in members):
         return addresses.LOOPBACK

@@ -1,7 +1,7 @@
-"""Protects a job's bytes: a secret that only its ranks know, and channels that are encrypted on request.
+"""Protection of a job's bytes: a secret that only its ranks know, and channels that are encrypted on request.
 
-A secret that is derived from launchers' variables, or that went through a store that anybody may read, keeps processes
-of other jobs out, but no attacker. SECURITY.md has the promises; docs/secrets.md describes how to set a secret.
+A secret that is derived from launchers' variables, or that went through a store that anybody may read, keeps processes of other
+jobs out, but no attacker. SECURITY.md has the promises; docs/secrets.md describes how to set a secret.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ log = logging.getLogger("hocket.job")
 
 
 def check_secret(me: Identity, settings: Settings) -> None:
-    """Refuse TLS that anybody could impersonate; without TLS, rank 0 warns.
+    """Refuse TLS that any process could impersonate; without TLS, rank 0 warns.
 
     Raises:
         UsageError: HOCKET_TLS=1 and no secret that only the job's ranks know.
     """
     if me.private:
         return
-    # Hocket's own launcher sets one: its variables were set by hand.
+    # Hocket's own launcher sets a secret, so its variables were set by hand here.
     giver = "who started it" if me.launcher == "hocket run" else me.launcher
     if settings.tls:
         raise UsageError(
@@ -43,7 +43,7 @@ def refuse_clear(settings: Settings, what: str, instead: str) -> None:
     """Refuse traffic over connections that Hocket does not encrypt.
 
     Args:
-        what: what is refused, the subject of a sentence.
+        what: the refused traffic, as the subject of a sentence.
         instead: the remedy.
 
     Raises:

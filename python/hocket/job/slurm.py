@@ -1,4 +1,4 @@
-"""SLURM's notations for lists: hosts as `gpu[01-03,7],login`, tasks per node as `2(x3),1`."""
+"""Parser of SLURM's lists: hosts as `gpu[01-03,7],login`, tasks per node as `2(x3),1`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOSTS_MAX = 1 << 16
 
 
 def expand(text: str, *, variable: str = "SLURM_JOB_NODELIST") -> list[str]:
-    """The hosts of a list, in order; UsageError names `variable`.
+    """Return the hosts of a list, in order; UsageError names `variable`.
 
     >>> expand("gpu[01-03,7],login")
     ['gpu01', 'gpu02', 'gpu03', 'gpu7', 'login']
@@ -71,7 +71,7 @@ def _items(text: str, variable: str) -> Iterator[str]:
 
 
 def _choices(part: str, variable: str) -> list[str]:
-    """The texts that a bracket expands to; plain text expands to itself."""
+    """Return the texts that a bracket expands to; plain text expands to itself."""
     if not part.startswith("["):
         return [part]
     chosen: list[str] = []

@@ -1,4 +1,4 @@
-"""What a job writes to its trace while it runs: a full disk costs the rest of that file, never the training."""
+"""Writes to a job's trace while it runs: a full disk costs the rest of that file, never the training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger("hocket.trace")
 
 
 class TraceWrites:
-    """Of one file. Once it cannot be written, that is said, and nothing more is written to it.
+    """Writes to one file. The first failure is logged, and nothing more is written to the file.
 
     >>> writes = TraceWrites("the script's metrics")
     >>> writes(lambda: None); writes.lost
@@ -19,7 +19,7 @@ class TraceWrites:
     """
 
     def __init__(self, what: str) -> None:
-        """`what` is in the file, for people."""
+        """Start writing. `what`: the file's content, for people."""
         self._what = what
         self.lost = False
 

@@ -1,4 +1,4 @@
-"""One tuning for all ranks of a job: rank 0's, so that all choose alike whatever files the others have."""
+"""Tuning for all ranks of a job: rank 0's, so that all choose alike whatever files the others have."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from hocket.job.rendezvous import Job
 
 
 def agreed(job: Job) -> Tuning:
-    """Rank 0's HOCKET_TUNING, or the tuning that comes with Hocket; every rank must call this. Raises as `of_rank_0`."""
+    """Return rank 0's HOCKET_TUNING, or the tuning that comes with Hocket; every rank must call this. Raises as `of_rank_0`."""
     given = of_rank_0(job, "tuning", job.settings.tuning, Tuning)
     return shipped.tuning() if given is None else given

@@ -1,4 +1,4 @@
-"""Numbers of the processes that join an elastic job: each is given once. Some are kept for those that its launcher starts."""
+"""Member numbers for processes that join an elastic job. Each is given once; some are reserved for the launcher's processes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hocket.members.member_messages import Joins
 
 
 class Admission:
-    """`next_member` is the number that the next process gets which asks for none."""
+    """Member numbers given and reserved. `next_member` goes to the next process that asks for no particular one."""
 
     def __init__(self, founders: int, kept: range) -> None:
-        """Only the founders are there. `kept`: numbers for who asks for them."""
+        """Start with the founders only. `kept`: numbers reserved for processes that ask for them."""
         self._kept = kept
         self.next_member = max(founders, kept.stop)
 
     def number(self, message: Joins, known: Container[int]) -> int:
-        """That of a process which joins. FrameError: it asks for one that is not kept, or is `known` to be another's."""
+        """Member number for a joining process. FrameError: it asks for one that is not reserved, or that is in `known`."""
         if message.member is None:
             return self.next_member
         if message.member not in self._kept or message.member in known:
@@ -28,12 +28,12 @@ class Admission:
         return message.member
 
     def take(self, member: int) -> None:
-        """That number is given."""
+        """Mark that number as given."""
         self.next_member = max(self.next_member, member + 1)
 
     @staticmethod
     def refusal(message: Joins) -> str | None:
-        """Why it may not join, if so."""
+        """Return why the process may not join, or None."""
         if message.version == __version__:
             return None
         return (

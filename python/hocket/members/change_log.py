@@ -1,4 +1,4 @@
-"""What people are told of the changes of an elastic job's members."""
+"""Log lines and trace records of changes of an elastic job's members."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ log = logging.getLogger("hocket.coordinator")
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """The job goes on no more: why, and which members it lost at last."""
+    """End of an elastic job: its reason, and the members that were lost at the end."""
 
     why: str
     lost: tuple[int, ...]
 
 
 class ChangeLog:
-    """A line for each change, with how long it took to decide, and one in the trace, if there is one."""
+    """Log with a line for each change, which says how long the decision took, and a record in the trace, if there is one."""
 
     def __init__(self) -> None:
-        """Nothing changes."""
         self.steps_before = 0
-        """Those that the job had made when its ranks met last: within a generation, the machine counts from there."""
+        """Steps that the job had made when its ranks last met: within a generation, the machine counts from there."""
         self._trace: Path | None = None
         self._writes = TraceWrites("changes of members")
         self._since_ns: int | None = None
         self._noticed: str | None = None
         self._change: MembersChange | None = None
-        """The last one, after which nobody trains yet."""
+        """Last change, not yet written because training has not resumed after it."""
 
     def take_down_in(self, trace: str | None, *, begins: bool) -> None:
-        """In that directory, if there is one. A job that `begins` replaces what another one has left there."""
+        """Write changes to the trace in that directory, if given. A job that `begins` removes the records that another one left
+        there."""
         self._trace = None if trace is None else Path(trace)
         if self._trace is not None and begins:
             members_file(self._trace).unlink(missing_ok=True)
 
     def begin(self, noticed: str) -> None:
-        """Something was noticed of a member, such as the end of its connection. More may follow."""
+        """Note when the first sign of a change was noticed, such as the end of a member's connection. More signs may follow."""
         if self._since_ns is None:
             self._since_ns, self._noticed = time.monotonic_ns(), noticed
 
     def forget(self) -> None:
-        """Members meet anew."""
+        """Forget the signs of a change, since members meet again."""
         self._since_ns = self._noticed = None
 
     def decided(
@@ -66,7 +66,7 @@ class ChangeLog:
         generation: Collection[int],
         roll: Roll,
     ) -> None:
-        """An epoch of others than those that trained `before`, all of whom are in that generation."""
+        """Report an epoch with other members than those that trained `before`, which are all in `generation`."""
         here = [each for each in decision.members if each in generation]
         newcomers = [each for each in decision.members if each not in generation]
         if newcomers:
@@ -80,7 +80,7 @@ class ChangeLog:
             self.lost(epoch, names, len(here), len(generation), decision.step, silent=silent)
 
     def lost(self, epoch: int, names: str, here: int, of: int, step: int, *, silent: bool) -> None:
-        """Decided: `here` of `of` members go on without those. `silent`: one of them could not be heard."""
+        """Report that `here` of `of` members go on without the named ones. `silent`: one of those could not be heard."""
         if not names:
             log.warning("epoch %d: nobody is missing any more, and %d of %d ranks go on", epoch, here, of)
             return
@@ -108,11 +108,11 @@ class ChangeLog:
         )
 
     def left_behind(self, name: str, why: str) -> None:
-        """It runs, and the others go on without it."""
+        """Report a member that still runs, but without which the others go on."""
         log.warning("%s is left behind: %s", name, why)
 
     def ended_early(self, name: str, steps: int) -> None:
-        """Its script has ended after so many steps, and others make more."""
+        """Report a member whose script has ended after `steps` steps, while others make more."""
         log.warning(
             "the script of %s has ended after %d steps, and those of others go on: they do so without it",
             name,
@@ -120,30 +120,30 @@ class ChangeLog:
         )
 
     def left(self, epoch: int, names: str, here: int, of: int) -> None:
-        """Those have left in order."""
+        """Report members that have left in order."""
         log.warning("epoch %d after %s has left: %d of %d ranks go on", epoch, names, here, of)
         self._take_down(MembersChange(what="left", who=names, epoch=epoch, ranks=here))
 
     def expected(self, names: Sequence[str]) -> None:
-        """Those wait to join."""
+        """Report processes that wait to join."""
         which = "it" if len(names) == 1 else "them"
         log.warning("%s: the others meet %s at the end of a step", ", ".join(names), which)
 
     def joined(self, epoch: int, names: str, here: int) -> None:
-        """All have met."""
+        """Report that all members of the epoch have met."""
         log.warning("epoch %d with %s: %d ranks go on", epoch, names or "the others", here)
         self._take_down(MembersChange(what="joined", who=names or "nobody", epoch=epoch, ranks=here))
 
     def full(self, name: str, ranks: int) -> None:
-        """It waits until there is room."""
+        """Report a process that waits until the job has room."""
         log.warning("%s waits: the job has %d ranks, as many as it may", name, ranks)
 
     def dropped(self, name: str, why: str) -> None:
-        """It was lost in a meeting."""
+        """Report a member that was lost in a meeting."""
         log.warning("%s was lost before all had met it: %s; the others meet without it", name, why)
 
     def waits(self, left: int, lost: str, limits: Limits) -> None:
-        """So many are left, which is too few, without those."""
+        """Report that too few members are `left` without the `lost` ones, and wait for others."""
         log.warning(
             "%d of at least %d ranks are left, without %s: they wait %g s for others to join\n"
             "hint: `hocket join`, as many as are missing",
@@ -154,11 +154,11 @@ class ChangeLog:
         )
 
     def back(self, name: str) -> None:
-        """It has found this coordinator."""
+        """Report a member that has found this coordinator."""
         log.warning("%s is back", name)
 
     def resumed(self, epoch: int, rank: int, took_s: float, *, again: bool) -> None:
-        """That rank trains again."""
+        """Report that this rank trains again, and write the last change with that."""
         work = "one step's communication was done again" if again else "nothing was done again"
         log.warning(
             "epoch %d: training goes on, %.0f ms after rank %d stopped; %s", epoch, took_s * 1e3, rank, work
@@ -167,7 +167,7 @@ class ChangeLog:
             self._write(replace(self._change, stopped_s=took_s, again=again))
 
     def end(self) -> None:
-        """The job has ended."""
+        """Write the last change, if it is still pending."""
         if self._change is not None:
             self._write(self._change)
 

@@ -1,11 +1,11 @@
-"""The coordinator of an elastic job in its launcher: the native machine behind a server, with what people are told of it.
+"""Coordinator of an elastic job in its launcher: the native machine behind a server, with log messages for people.
 
-What it decides is in a journal, if there is one, before anybody hears of it: another launcher may go on from there. A member is
-known by a number: a founder's is its rank at the start, and joiners get the next ones.
+Each decision is in the journal, if there is one, before any member hears of it, so that another launcher can resume from there. A
+member is known by a number: a founder's is its rank at the start, and joiners get the next ones.
 
-A *generation* is a meeting of members, who then have a wire and a machine of their own. The founders are the first. When an epoch
-with newcomers has begun, all its members wait between two steps until each of them does, and the next generation meets: this
-machine then makes room for a new one, which knows nothing of it. If one of them dies while they meet, the others meet once more.
+A *generation* is a meeting of members, which then have a wire and a machine of their own. The founders are the first. When an epoch
+with newcomers has begun, each member waits between two steps until all do, and the next generation meets: a new machine, which
+knows nothing of this one, replaces it. If a member dies during the meeting, the others meet once more.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from hocket.members.shortage import Shortage
 from hocket.members.stores import Stores
 
 TICK_NS = 50_000_000
-"""How late the machine notices at most that a time is up."""
+"""Longest delay until the machine notices that a time is up."""
 
 
 class Coordination:
-    """Decides which members go on; a `Machine` for `launch.server`. The launcher reads what is public."""
+    """Coordinator that decides which members go on: a `Machine` for a store's server. The launcher reads its public attributes."""
 
     def __init__(self, founders: int, limits: Limits, stores: Stores, kept: range = range(0)) -> None:
-        """Of a job that `founders` members begin, which others may join at `stores`. `kept`: numbers of those that the launcher
-        starts in the place of others."""
+        """Coordinate a job that `founders` members begin, and that others may join at `stores`. `kept`: numbers reserved for
+        replacements that the launcher starts."""
         self._limits = limits
         self._stores = stores
         self.journal: Journal | None = None
-        """Where what is decided is written."""
+        """Journal to which decisions are written."""
         self._machine = limits.machine(founders)
         self._admission = Admission(founders, kept)
         self._gathering = Gathering(range(founders))
         self._hellos: dict[int, bytes] = {}
-        """What those who wait to join have told the machine."""
+        """Notes to the machine from members that wait to join."""
         self._operators = Operators()
         self._refused: set[int] = set()
-        """Clients that came back in vain."""
+        """Clients that came back and were refused."""
         self._roll = Roll(limits.heartbeat_s)
         self._shut_out: set[int] = set()
-        """Lost members, some of which may come back and not know it."""
+        """Lost members; some may come back without knowing that they are lost."""
         self._left: set[int] = set()
         """Members that have left in order."""
         self._answers: list[tuple[int, bytes]] = []
@@ -64,20 +64,21 @@ class Coordination:
         self._epoch = 0  # of the machine
         self._ticked_ns = 0
         self._back_until_ns: int | None = None
-        """When those that have not come back to this coordinator are taken to be gone."""
+        """Time from which members that have not come back to this coordinator count as gone."""
         self.founded = False
-        """Whether the first epoch is decided: before that, all founders are needed."""
+        """True once the first epoch is decided; before that, all founders are needed."""
         self.over = False
-        """Whether all members have finished in order."""
+        """True once all members have finished in order."""
         self.changes = ChangeLog()
         self._shortage = Shortage(limits, self.changes)
         self.condemned = Condemned(self._roll, self.changes)
         self.ended: Ended | None = None
-        """Why the job ends before its scripts do."""
+        """End of the job before its scripts end, or None."""
 
     @classmethod
     def restored(cls, journal: Journal, limits: Limits, stores: Stores) -> Coordination:
-        """Goes on where another one has died. Members come back by themselves; if they were about to meet, they meet anew."""
+        """Resume from the journal of a coordinator that died. Members come back by themselves; if they were about to meet, they
+        meet again."""
         generation = journal.generation
         made = cls(len(generation.members), limits, stores, range(*journal.served.replacements))
         made.journal = journal
@@ -93,7 +94,7 @@ class Coordination:
         return made
 
     def generation(self) -> Generation:
-        """Who meets, or has met: for the journal."""
+        """Generation that meets, or has met, for the journal."""
         return self._gathering.kept(self._admission.next_member)
 
     def end(self, why: str, *, lost: tuple[int, ...] = ()) -> None:
@@ -108,37 +109,37 @@ class Coordination:
 
     @property
     def goes_on(self) -> bool:
-        """Whether members train, wherever they run."""
+        """True if members train, wherever they run."""
         here = len(self._roll.missing(self._members)) < len(self._members)
         return self.founded and not self.over and self.ended is None and here
 
     @property
     def room(self) -> int:
-        """For so many more."""
+        """Number of processes for which the job has room."""
         return self._limits.members_max - len(self._members) + len(self._roll.missing(self._members))
 
     def misses(self, member: int) -> bool:
-        """Whether the job goes on, and that member has not left in order: another one may take its place."""
+        """Return whether the job goes on and the member has not left in order, so that another process may take its place."""
         return self.goes_on and not self._finished and member not in self._left
 
     @property
     def _closed(self) -> str | None:
-        """Why nobody may come, or leave in order, if so."""
+        """Reason why no process may join, or leave in order; None if it may."""
         if self.over or self.ended is not None:
             return "the job has ended"
         return None if self.founded else "the job has not begun yet: some of its ranks are still to come"
 
     @property
     def linked(self) -> bool:
-        """Whether any member is connected."""
+        """True if any member is connected."""
         return len(self._roll) > 0
 
     def has(self, member: int) -> bool:
-        """Whether it is of those that go on, or went on to the end."""
+        """Return whether the member goes on, or went on to the end."""
         return member in self._members
 
     def receive(self, client: int, payload: bytes, now_ns: int) -> None:
-        """Take what a member or an operator says; FrameError if it may not say that now."""
+        """Handle a message of a member or an operator. FrameError: the message is not allowed now."""
         match messages.read_from_client(payload):
             case messages.MustLeave() as message:
                 self._ask_to_leave(client, message)
@@ -162,7 +163,7 @@ class Coordination:
             return
         if member is None:
             raise FrameError("a member's message before its name")
-        if member in self._shut_out:  # it was told so, and will hear that
+        if member in self._shut_out:  # the refusal is on its way
             return
         if self._roll.heard(member):
             self._tell(member, messages.Unheard())
@@ -187,12 +188,12 @@ class Coordination:
                 self.changes.resumed(epoch, member, message.took_s, again=message.again)
 
     def answers(self) -> list[tuple[int, bytes]]:
-        """What to tell members since the last call."""
+        """Return the messages for clients since the last call."""
         answers, self._answers = self._answers, []
         return answers
 
     def disconnect(self, client: int) -> None:
-        """A member's connection has ended, or an operator's."""
+        """Handle the end of a member's or an operator's connection."""
         self._operators.drop(client)
         self._refused.discard(client)
         member = self._roll.leave(client)
@@ -207,7 +208,7 @@ class Coordination:
         self._unlinked(member)
 
     def _unlinked(self, member: int) -> None:
-        """It is not there any more, as far as this end of its connection knows."""
+        """Handle a member that this end of its connection can no longer reach."""
         meet_anew = self._gathering.number > 0 and self._gathering.under_way
         if not meet_anew or member not in self._gathering.members:
             self._act(self._machine.unlinked(member, time.monotonic()))
@@ -216,17 +217,17 @@ class Coordination:
             self._meet_without_missing()
 
     def gone(self, member: int) -> None:
-        """A member's process has ended, says the launcher."""
+        """Handle the launcher's report that a member's process has ended."""
         self._roll.ended.add(member)
         self._act(self._machine.gone(member, time.monotonic()))
 
     def end_all(self) -> None:
-        """The launcher ends all ranks, whatever the machine decides meanwhile."""
+        """Tell all members that the launcher ends them, whatever the machine decides meanwhile."""
         for member in self._roll:
             self._tell(member, messages.Ends())
 
     def expire(self, now_ns: int) -> None:
-        """Time passes."""
+        """Do what is due at this time."""
         if now_ns >= self._ticked_ns + TICK_NS and not self.over:
             self._ticked_ns = now_ns
             if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
@@ -245,11 +246,11 @@ class Coordination:
             self._act(self._machine.tick(now_ns * 1e-9))
 
     def deadline_ns(self) -> int | None:
-        """When `expire` is due next."""
+        """Time at which `expire` is due next, or None."""
         return None if self.over else self._ticked_ns + TICK_NS
 
     def is_over(self, world: int) -> bool:
-        """Whether nobody is connected, and `world` members have been."""
+        """Return whether no member is connected any more, and `world` members were."""
         return not self.linked and len(self._roll.known) >= world
 
     def _come(self, client: int, message: messages.Comes) -> None:
@@ -290,7 +291,7 @@ class Coordination:
             self._meet_without_missing()
 
     def _await(self, member: int, host: str) -> None:
-        """A process waits to become that member."""
+        """Register a process that waits to become that member, and announce it to the others."""
         self._admission.take(member)
         self._roll.hosts[member] = host
         self._write(lambda journal: journal.change(self.generation()))
@@ -298,7 +299,7 @@ class Coordination:
             self._tell(other, messages.Welcome(member=member, host=host))
 
     def _write(self, write: Callable[[Journal], None]) -> None:
-        """Note it in the journal, if there is one."""
+        """Apply `write` to the journal, if there is one."""
         if self.journal is not None:
             write(self.journal)
 
@@ -320,7 +321,7 @@ class Coordination:
         if member in self._gathering.present:
             actions = self._machine.note(member, note, now_ns * 1e-9)
         elif member in self._gathering.members:
-            return  # of the machine that was there before
+            return  # a note to the previous generation's machine
         else:
             self._hellos.setdefault(member, note)
             if self._gathering.under_way or self._shortage.lasts:
@@ -338,13 +339,13 @@ class Coordination:
             self._meet_without_missing()
 
     def _meet_without_missing(self) -> None:
-        """The members meet, without those of them that were lost on the way, or have not come back."""
+        """Call the members to a meeting, without those that were lost on the way or have not come back."""
         self._back_until_ns = None
         missing = self._roll.missing(self._members)
         self._meet_without(dict.fromkeys(missing, "it could not be heard when the job's ranks met"))
 
     def _meet_without_blamed(self, now_ns: int) -> None:
-        """The members meet once more if some could not, without whoever is to blame for that."""
+        """Call the members to another meeting if some could not meet, without the member to blame for that."""
         if self._gathering.under_way and self.ended is None:
             blamed = self._gathering.to_blame(now_ns, round(self._limits.heartbeat_s / 2 * 1e9))
             if blamed is not None:
@@ -353,7 +354,7 @@ class Coordination:
                 self._meet_without({member: why})
 
     def _meet_without(self, lost: Mapping[int, str]) -> None:
-        """The members meet without these, and why."""
+        """Call the members to a meeting without those in `lost`, each with the reason."""
         for each, why in lost.items():
             name = self._roll.name(each)
             self.changes.dropped(name, why)
@@ -368,7 +369,7 @@ class Coordination:
         self._meet_if_enough(tuple(lost))
 
     def _meet_if_enough(self, lost: tuple[int, ...]) -> None:
-        """Those that are left meet: with others that wait to join if they are too few, and once there are enough."""
+        """Call the remaining members to a meeting, once enough are left or wait to join. Joiners only fill up to the minimum."""
         left, least = len(self._members), self._limits.members_min
         if not any(each in self._members for each in self._gathering.holders):
             self.end("nobody who holds the model's state is left", lost=lost)
@@ -407,7 +408,7 @@ class Coordination:
             self._answer(client, why)
 
     def _answer_operators(self, evicted: Sequence[int] = ()) -> None:
-        """Those whose members are no longer there."""
+        """Answer operators whose members are no longer there."""
         ended, of = self.over or self.ended is not None, len(self._gathering.members)
         answers = self._operators.answers(self._members, evicted, ended=ended, of=of, name=self._roll.name)
         self._answers += [(client, msgspec.json.encode(answer)) for client, answer in answers]
@@ -427,7 +428,7 @@ class Coordination:
                 case "wait":
                     self.changes.waits(action.step or 0, self._roll.names(action.members), self._limits)
                 case "kill" if action.member is not None:
-                    # Whoever has left after the end of its script ends by itself.
+                    # A member that has left after the end of its script ends by itself.
                     if action.member in self._roll or action.member not in self._finished:
                         self.condemned.add(action.member, action.why)
                 case "let_go" if action.member is not None:
@@ -443,7 +444,7 @@ class Coordination:
         self._answers.append((self._roll.client_of(member), msgspec.json.encode(message)))
 
     def _answer(self, client: int, why: str) -> None:
-        """What it wants comes to nothing."""
+        """Refuse a client's request."""
         self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
 
     def _follow(self, decision: _native.MemberAction) -> None:
@@ -465,7 +466,7 @@ class Coordination:
         self._end_if_finished()
 
     def _founded(self, epoch: int) -> None:
-        """All of the generation have met."""
+        """Mark the generation as met, report its newcomers, and pass on notes of members that wait to join."""
         self._gathering.under_way, self.founded = False, True
         self._gathering.holders = self._members
         if self._gathering.number == 0:

@@ -1,7 +1,7 @@
-"""Whether this process is to leave its elastic job, or the whole job ends.
+"""Departure of this process from its elastic job, or the end of the whole job.
 
-A SIGTERM to a rank is a notice: it leaves in order. To the launcher it means that all ranks end, which the launcher passes on as
-a SIGTERM to each, too. So the coordinator says which of the two is meant.
+A SIGTERM to a rank is a notice: the rank leaves in order. A SIGTERM to the launcher means that all ranks end, and the launcher
+passes it on to each rank as a SIGTERM, too. So the coordinator says which of the two is meant.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ import threading
 
 
 class Departure:
-    """Asked for in any thread, and in handlers of signals."""
+    """Request to leave, made in any thread or signal handler."""
 
     def __init__(self) -> None:
-        """Nobody wants it."""
         self._asked = False
         self._due = threading.Event()
         self._job_ends = False
 
     def ask(self) -> None:
-        """This process is to leave at the end of a step; when the job ends, it ends of SIGTERM, unless the script handles that."""
+        """Ask that this process leave at the end of a step. When the job ends, SIGTERM ends the process, unless the script handles
+        that."""
         self._asked = True
         self._due.set()
         self._end_with_the_job()
 
     def ask_again(self) -> None:
-        """Whom it was asked of has gone; ask the next one, if it has been asked for."""
+        """Repeat the request, if one was made, to the successor of the coordinator that has gone."""
         if self._asked:
             self._due.set()
 
     def due(self) -> bool:
-        """Whether it is to be asked for now; true once for each time."""
+        """Return whether the request must be sent now; True once for each request."""
         asked = self._due.is_set()
         self._due.clear()
         return asked
 
     def job_ends(self) -> None:
-        """All processes are to end, says the coordinator."""
+        """Note that all processes are to end, according to the coordinator."""
         self._job_ends = True
         if self._asked:
             self._end_with_the_job()

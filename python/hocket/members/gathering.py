@@ -1,4 +1,4 @@
-"""The generation of an elastic job's members that meets, or has met: one after the other, each with a machine of its own."""
+"""Generation of an elastic job's members that meets, or has met: one after the other, each with a machine of its own."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from hocket.members.roll import Roll
 
 
 class Gathering:
-    """The founders are the first generation.
+    """Current generation; the founders are the first.
 
     Attributes:
-        number: of the generation.
-        members: of it, by rank.
-        under_way: whether they are about to meet; else all have.
-        present: those that have met the others.
+        number: index of the generation.
+        members: its members, by rank.
+        under_way: True until all of its members have met.
+        present: members that have met the others.
         holders: members that have the job's state.
-        epochs_before: of generations before.
+        epochs_before: number of epochs in earlier generations.
     """
 
     def __init__(self, members: Sequence[int]) -> None:
-        """The founders are about to meet."""
         self.number = 0
         self.members = tuple(members)
         self.under_way = True
@@ -31,19 +30,19 @@ class Gathering:
         self.holders: tuple[int, ...] = ()
         self.epochs_before = 0
         self._epochs: dict[int, tuple[tuple[int, ...], bool]] = {}
-        """Since the last loss: members, and whether some of them fill places of lost ones, without whom there are too few."""
+        """Epochs since the last loss: members, and True if some of them replace lost ones, without which there are too few."""
         self._at_edge: dict[int, int] = {}
         self._gives: Gives | None = None
         self._lacking: set[int] = set()
-        """Members that wait for that."""
+        """Members that wait for the data which another one gives."""
         self._complaints: dict[int, frozenset[int]] = {}
-        """By member: whom it could not meet."""
+        """Members that each member could not meet."""
         self._complained_ns = 0
-        """When the first of them did."""
+        """Time of the first complaint."""
 
     @classmethod
     def restored(cls, generation: Generation, *, met: bool) -> Gathering:
-        """That of a coordinator which has died. `met`: all had."""
+        """Restore the generation of a coordinator that has died. `met`: all of its members had met."""
         made = cls(generation.members)
         made.number, made.epochs_before, made.under_way = (
             generation.number,
@@ -54,7 +53,7 @@ class Gathering:
         return made
 
     def kept(self, next_member: int) -> Generation:
-        """For the journal. `next_member`: as there."""
+        """Return the generation's record for the journal. `next_member`: as there."""
         return Generation(
             number=self.number,
             members=self.members,
@@ -65,11 +64,11 @@ class Gathering:
 
     @property
     def awaited(self) -> Collection[int]:
-        """Those that are still to meet the others."""
+        """Members that have not met the others yet."""
         return [each for each in self.members if each not in self.present]
 
     def begin(self, members: Sequence[int], epochs: int) -> None:
-        """The next generation is about to meet; there were so many epochs in this one."""
+        """Begin the next generation, which is about to meet. `epochs`: number of epochs in this one."""
         self.number += 1
         self.epochs_before += epochs
         self.members, self.under_way = tuple(members), True
@@ -81,17 +80,17 @@ class Gathering:
         self._lacking.clear()
 
     def complain(self, member: int, missing: Collection[int], now_ns: int) -> None:
-        """That member gives up on the meeting because of these, or of all that have not come yet."""
+        """Record that a member gives up on the meeting because of these, or, if empty, of all that have not come yet."""
         if not self._complaints:
             self._complained_ns = now_ns
         self._complaints[member] = frozenset(missing or self.awaited) - {member}
 
     def to_blame(self, now_ns: int, patience_ns: int) -> tuple[int, int] | None:
-        """The member without whom the others should meet, and how many complain of it.
+        """Return the member without which the others should meet, and how many complain of it; None while that is not known.
 
-        That is known when all have complained who are not complained of, or `patience_ns` after the first has. Who has not come
-        to another member because it could not reach a third one is not to blame: the complaint counts against one who complains
-        too only if they complain of each other.
+        It is known when all members complain or are complained of, or `patience_ns` after the first complaint. A member that is
+        late only because it could not reach a third one is not blamed: a complaint against a complainer counts only if it is
+        mutual.
         """
         pairs = [(by, of) for by, missing in self._complaints.items() for of in missing]
         accused = {of for _, of in pairs}
@@ -102,18 +101,19 @@ class Gathering:
         return _native.evicted(heeded or pairs)[0]
 
     def decide(self, epoch: int, members: Sequence[int], *, planned: bool) -> None:
-        """These are the members of that epoch. A `planned` one may come to nothing."""
+        """Record the members of an epoch. A `planned` epoch may never begin."""
         if not planned:
             self._epochs.clear()
         filled = not planned and any(each not in self.members for each in members)
         self._epochs[epoch] = tuple(members), filled
 
     def wait_at_edge(self, member: int, epoch: int) -> None:
-        """That member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""
+        """Record that a member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""
         self._at_edge[member] = epoch
 
     def hand_over(self, member: int, message: Gives | Lacks) -> Iterator[tuple[int, Gives]]:
-        """That member gives something to those that joined with a generation, or lacks it: to whom it goes now."""
+        """Record data that a member gives to newcomers of a generation, or its lack of them. Yield the data for each member that
+        lacks them."""
         if message.generation != self.number or member not in self.members:
             return
         if isinstance(message, Lacks):
@@ -125,14 +125,14 @@ class Gathering:
             self._lacking.clear()
 
     def drop(self, member: int) -> None:
-        """Its connection has ended."""
+        """Forget a member whose connection has ended."""
         self._at_edge.pop(member, None)
         self._lacking.discard(member)
 
     def due(self, roll: Roll) -> tuple[int, ...] | None:
-        """The members of an epoch, if all of them that are of this generation wait for the others: the next one meets.
+        """Members of the next generation, if all members of this one that are in an epoch wait for its newcomers; else None.
 
-        They make no step meanwhile, so that none which was planned since can begin.
+        Waiting members make no step, so that no epoch which was planned since can begin.
         """
         if self.under_way:
             return None
@@ -146,7 +146,8 @@ class Gathering:
         )
 
     def _is_due(self, epoch: int, members: Collection[int], roll: Roll, *, filled: bool) -> bool:
-        """They need nothing of members that are silent, and train on without these.
+        """Return whether members that are heard wait for an epoch's newcomers. They need nothing of silent ones, and train on
+        without them.
 
         If newcomers are lost, the machine plans an epoch without them, unless this one was `filled`.
         """

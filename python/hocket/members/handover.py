@@ -1,7 +1,7 @@
-"""What ranks that were there before give to newcomers when the script goes on, as a member knows it.
+"""Handover of data from earlier ranks to newcomers when the script goes on: a member's side.
 
-It goes by way of the coordinator, to which each holder says it again when another one has come: a launcher that dies before a
-newcomer is so far takes nothing along. Data of this size, and at this time, need no faster way.
+The data go through the coordinator. Each holder sends them again to a successor of the coordinator, so that nothing is lost with a
+launcher that dies before a newcomer is so far. Data of this size, and at this time, need no faster way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger("hocket.membership")
 
 
 class Handover:
-    """One member's."""
+    """Handover of one member."""
 
     def __init__(
         self,
@@ -28,24 +28,24 @@ class Handover:
         members: Callable[[], Collection[int]],
         why_none: Callable[[], str | None],
     ) -> None:
-        """`changed`: the member's lock, notified when it has heard something; `members`: those that go on; `why_none`: why nothing
-        more comes, if so."""
+        """Use a member's connection. `changed`: the member's lock, notified when the member has heard something; `members`: those
+        that go on; `why_none`: the reason why nothing more comes, or None."""
         self._changed, self._tell, self._members, self._why_none = changed, tell, members, why_none
         self._heard: Gives | None = None
 
     def hear(self, gives: Gives) -> None:
-        """From the coordinator. The caller holds the lock."""
+        """Take data from the coordinator. The caller holds the lock."""
         self._heard = gives
 
     def give(self, generation: int, state: bytes) -> None:
-        """To those that joined with that generation; all that were there before give the same."""
+        """Give data to newcomers of that generation; all earlier members give the same."""
         with self._changed:
             self._tell(Gives(generation=generation, state=state))
 
     def take(self, generation: int, holders: Collection[int], timeout_s: float) -> bytes | None:
-        """What one of the `holders`, members of that generation, gives; None: all of them are lost before they have.
+        """Wait for the data of one of the `holders`, members of that generation. None: all are lost before they have given any.
 
-        RendezvousError: the job ends, or nobody gives anything in time.
+        RendezvousError: the job ends, or no member gives anything in time.
         """
         deadline_s = time.monotonic() + timeout_s
         with self._changed:

@@ -1,9 +1,9 @@
-"""The file from which `hocket run --resume` goes on where a coordinator has died: what it was of, and what it had decided.
+"""Journal from which `hocket run --resume` goes on where a coordinator has died: its job, and its decisions.
 
-A line of JSON, then the records of the native machine since the members met last. The line changes when they meet again, or when
-somebody comes: then the file is replaced, in one step. A crash can only tear the last record, which nobody has been told of.
-Whoever writes holds a lock on the file. It has the job's secret, and only its user can read it. A job does not end with the disk
-that its journal is on: it goes on without, and the file is removed, as another launcher would go on from what no longer holds.
+The file is a line of JSON, then the native machine's records since the members last met. The line changes when members meet again
+or a process joins: then the file is replaced, in one step. A crash can only tear the last record, which no member has heard of. The
+writer holds a lock on the file, which has the job's secret and which only its user can read. When the disk fails, the job goes on
+without a journal, and the file is removed: another launcher would resume from decisions that no longer hold.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ log = logging.getLogger("hocket.coordinator")
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """What members reach, and how long they are waited for.
+    """Address, command and settings of a job that members reach, and the limits of its size.
 
     Attributes:
-        host: of the launcher, as ranks reach it.
+        host: the launcher's, as ranks reach it.
         coordinator: `HOST:PORT`.
-        secret: of the job, hexadecimal.
-        command: of a rank.
-        settings: of ranks, as environment variables.
-        members_min, members_max: that the job may have.
-        replacements: first number of processes that its launcher started in the place of others, and the first beyond them.
+        secret: the job's, in hexadecimal.
+        command: command of a rank.
+        settings: environment variables of ranks.
+        members_min, members_max: number of members that the job may have.
+        replacements: first number of the launcher's replacements for lost members, and the first number beyond them.
     """
 
     host: str
@@ -50,8 +50,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """Members that meet, by rank. `holders`: those that had the job's state before; `next_member`: the number that the next process
-    to join gets; `epochs_before`: of generations before."""
+    """Members that meet, by rank. `holders`: members that had the job's state before; `next_member`: number of the next process to
+    join; `epochs_before`: number of epochs in earlier generations."""
 
     number: int
     members: tuple[int, ...]
@@ -66,18 +66,18 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Journal:
-    """An open one, which is locked. Whatever is written is on the disk when the call ends, unless the journal is `lost`."""
+    """Open, locked journal. A write is on the disk when its call returns, unless the journal is `lost`."""
 
     def __init__(self, path: Path, file: BinaryIO, served: Served, generation: Generation) -> None:
-        """See `create` and `reopen`."""
+        """Use `create` or `reopen` instead."""
         self.path, self.served, self.generation = path, served, generation
         self._file = file
         self.lost = False
-        """Whether it could not be written: nobody can go on from it any more."""
+        """True if writing has failed: no launcher can resume from it any more."""
 
     @classmethod
     def create(cls, path: Path, served: Served, generation: Generation) -> Journal:
-        """A new one. UsageError: there is a file, or there cannot be one."""
+        """Create a journal. UsageError: the file exists, or cannot be created."""
         if path.exists():
             raise UsageError(
                 f"{path} exists: it may be the journal of a job that still runs\n"
@@ -92,7 +92,8 @@ class Journal:
 
     @classmethod
     def reopen(cls, path: Path) -> Journal:
-        """That of a coordinator that has died, without what its death has torn. UsageError: it lives, or this is no journal."""
+        """Open the journal of a coordinator that died, without a torn record. UsageError: the coordinator lives, or this is no
+        journal."""
         try:
             file = path.open("r+b")
         except OSError as error:
@@ -121,13 +122,13 @@ class Journal:
 
     @property
     def records(self) -> bytes:
-        """Of this generation."""
+        """Records of this generation."""
         self._file.seek(0)
         self._file.readline()
         return self._file.read()
 
     def append(self, record: bytes) -> None:
-        """A decision that was made."""
+        """Write a decision."""
 
         def write() -> None:
             self._file.write(record)
@@ -137,7 +138,7 @@ class Journal:
         self._keep(write)
 
     def change(self, generation: Generation) -> None:
-        """Members meet anew, and begin without records; or the same ones await another process."""
+        """Write a generation that meets, and begins without records; or the same one, which awaits another process."""
 
         def write() -> None:
             records = self.records if generation.number == self.generation.number else b""
@@ -149,7 +150,7 @@ class Journal:
         self.generation = generation
 
     def _keep(self, write: Callable[[], None]) -> None:
-        """`write`, until that fails: then it is said, once."""
+        """Call `write`. The first failure is logged, and ends all writing."""
         if self.lost:
             return
         try:
@@ -165,7 +166,7 @@ class Journal:
             )
 
     def _removed(self) -> str:
-        """Remove what is there. What to say if that fails, too."""
+        """Remove the file. Return the text to add to the log line if that fails, too."""
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:
@@ -173,16 +174,16 @@ class Journal:
         return ""
 
     def close(self, *, done: bool) -> None:
-        """`done`: nobody can go on from it, so that it is removed."""
+        """Close the file. `done`: no launcher can resume from it, so it is removed."""
         if done and not self.lost:
             self.path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # what a lost one had in its buffer
+        with contextlib.suppress(OSError):  # a lost journal may have data in its buffer
             self._file.close()
 
 
 def _replaced(path: Path, head: _Head, records: bytes) -> BinaryIO:
-    """The file with that in it, open and locked."""
-    # Whoever sees the name finds the whole file, which is locked; nobody else may read it.
+    """Replace the file by one with that head and these records. Return it, open and locked."""
+    # A process that sees the name finds the whole file, locked; no other user may read it.
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=".")
     file = os.fdopen(descriptor, "r+b")
     with contextlib.ExitStack() as undo:

@@ -1,4 +1,4 @@
-"""A member's end of its connection to the coordinator. Whoever sends or reads holds the member's lock."""
+"""A member's end of its connection to the coordinator. Callers that send or read hold the member's lock."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from hocket.settings import Settings
 
 SEND_TIMEOUT_S = 10.0
 RETRY_S = 0.1
-"""Between attempts to reach another coordinator."""
+"""Pause between attempts to reach another coordinator."""
 ATTEMPT_S = 1.0
 
 Lasting = Joins | AtEdge | Gives | Lacks | Finished
-"""What still holds for another coordinator."""
+"""Messages that are repeated to another coordinator."""
 
 log = logging.getLogger("hocket.membership")
 
 
 class Link:
-    """To the coordinator of the job that these settings describe, or to another one that goes on from its journal."""
+    """Connection to the coordinator of the job with these settings, or to a successor that resumes from its journal."""
 
     def __init__(self, settings: Settings, secret: bytes) -> None:
-        """Connect. RendezvousError: it cannot be reached, and no other one comes in time."""
+        """Connect. RendezvousError: the coordinator cannot be reached, and no successor comes in time."""
         assert settings.coordinator is not None  # noqa: S101  # the job is elastic
         self._address, self._secret = settings.coordinator, secret
         self._silence_max_s = settings.silence_max_s(elastic=True)
@@ -59,9 +59,10 @@ class Link:
     def renew(
         self, who: str, why: str, timeout_s: float, meanwhile: Callable[[], None], useless: Callable[[], bool]
     ) -> bool:
-        """The connection has ended, and `why`: whether there is another one within that time, to who serves there now.
+        """Replace a connection that has ended because of `why`. Return whether a successor came to that address within `timeout_s`.
 
-        `meanwhile` is called between attempts, and `useless` says whether another one is still of use to this member, `who`."""
+        `meanwhile` is called between attempts; `useless` returns True once a connection is of no use to this member, `who`.
+        """
         log.warning(
             "%s: the launcher is gone (%s); training goes on while no rank is lost, for %g s at most\n"
             "hint: `hocket run --resume` with the job's journal, where the launcher ran",
@@ -83,21 +84,21 @@ class Link:
         return False
 
     def tell_again(self) -> None:
-        """To another coordinator, what still holds."""
+        """Repeat all lasting messages to another coordinator."""
         for each in tuple(self._lasting.values()):
             self.tell(each)
 
     def forget(self, *kinds: type[Lasting]) -> None:
-        """They hold no longer."""
+        """Stop repeating messages of these kinds."""
         for each in kinds:
             self._lasting.pop(each, None)
 
     def arrived(self, timeout_s: float) -> bytes:
-        """What has come, after at most that time: for `read`. Needs no lock. OSError, RendezvousError: nothing comes any more."""
+        """Return data for `read` after at most that time. Needs no lock. OSError, RendezvousError: no more data will come."""
         return self._channel.arrived(timeout_s)
 
     def read(self, data: bytes) -> Iterator[FromCoordinator]:
-        """What it says. FrameError: nothing that a coordinator says."""
+        """Messages of the coordinator in the data. FrameError: the data are not from a coordinator."""
         if data and self._sight.heard():
             self._back = True
         self._frames.feed(data)
@@ -111,9 +112,10 @@ class Link:
                 yield message
 
     def look(self) -> Literal["lost", "back"] | None:
-        """The coordinator cannot be heard any more, or both can hear each other again; said once.
+        """Return "lost" if the coordinator cannot be heard any more, "back" if both can hear each other again; each once.
 
-        OSError: there is no connection."""
+        OSError: there is no connection.
+        """
         back, self._back = self._back, False
         if back:
             return "back"
@@ -123,11 +125,11 @@ class Link:
         return "lost" if found == "lost" else None
 
     def tell(self, message: FromMember) -> None:
-        """OSError: there is no connection, or it does not take any more."""
+        """Send a message. OSError: there is no connection, or it does not take any more."""
         if isinstance(message, Lasting):
             self._lasting[type(message)] = message
         self._channel.send(frames.encode(msgspec.json.encode(message)), time.monotonic() + SEND_TIMEOUT_S)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection; idempotent."""
         self._channel.close()

@@ -1,4 +1,4 @@
-"""The meetings to which the coordinator of an elastic job calls one of its members. Whoever uses this holds the member's lock."""
+"""Meetings to which the coordinator of an elastic job calls one of its members. All callers hold the member's lock."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ from hocket.errors import RendezvousError
 from hocket.members.member_messages import CannotMeet, Regroup
 
 WAKE_S = 0.1
-"""Longest wait in which Ctrl-C is not noticed."""
+"""Longest wait during which Ctrl-C is not noticed."""
 SAY_S = 10.0
-"""How often people hear that this member still waits."""
+"""Time between log lines that say this member still waits."""
 
 log = logging.getLogger("hocket.membership")
 
 
 class Meetings:
-    """`newest` is the one that was called last."""
+    """Meetings called so far; `newest` is the last one."""
 
     def __init__(self, changed: threading.Condition) -> None:
-        """There was none. `changed`: the member's lock, notified when it has heard something."""
+        """Start without a meeting. `changed`: the member's lock, notified when the member has heard something."""
         self._changed = changed
         self.newest: Regroup | None = None
 
     def called_after(self, generation: int) -> bool:
-        """Whether there was one later than that generation's."""
+        """Return whether a meeting later than that generation's was called."""
         return self.newest is not None and self.newest.generation > generation
 
     def must_be_newest(self, generation: int, who: str) -> None:
-        """RendezvousError: there was one later than that generation's."""
+        """Raise RendezvousError if a meeting later than that generation's was called."""
         if self.called_after(generation):
             raise RendezvousError(f"{who}: the members of the job have changed again")
 
     def later(
         self, after: int, timeout_s: float, *, who: str, when: str, why_none: Callable[[], str | None]
     ) -> Regroup:
-        """The newest one later than generation `after`, once it is called.
+        """Wait for a meeting later than generation `after`; return the newest.
 
-        RendezvousError: there will be none, and `why_none` says why; or none is called in time, which says `when` it would be.
+        RendezvousError: there will be none, for the reason that `why_none` returns; or none is called in time. `when`: text on when
+        one would be.
         """
         deadline_s = time.monotonic() + timeout_s
         said_s = time.monotonic()
@@ -61,7 +62,7 @@ class Meetings:
         return self.newest
 
     def complaint(self, generation: int, ranks: Sequence[int]) -> CannotMeet | None:
-        """That these ranks have not come to it; None: another one was called since."""
+        """Return the complaint that these ranks have not come; None if another meeting was called since."""
         if self.newest is None or self.newest.generation != generation:
             return None
         return CannotMeet(generation=generation, missing=tuple(self.newest.members[rank] for rank in ranks))

@@ -1,4 +1,4 @@
-"""How many members an elastic job may have, and how long its coordinator waits for them."""
+"""Limits on the number of an elastic job's members, and on the time its coordinator waits for them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hocket.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Alike for all machines of a job.
+    """Limits, equal for all machines of a job.
 
     Attributes:
-        members_min: the job goes on while it has so many.
-        members_max: others may join while it has fewer.
-        heartbeat_s: a member that is silent for so long, and that others cannot hear either, is left behind; so is one that is
-            asked for a report and gives none for so long.
-        join_patience_s: a newcomer whose epoch has not begun after that is left behind.
-        rejoin_patience_s: with fewer members than it must have, the job waits for others for so long, then ends.
+        members_min: the job goes on while it has so many members.
+        members_max: others may join while it has fewer members.
+        heartbeat_s: silence after which a member that others cannot hear either is left behind; so is a member that gives no report
+            for so long after it was asked for one.
+        join_patience_s: time after which a newcomer whose epoch has not begun is left behind.
+        rejoin_patience_s: time that a job with too few members waits for others before it ends.
     """
 
     members_min: int
@@ -30,7 +30,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Settings, members_min: int, members_max: int) -> Limits:
-        """As the settings of the job's ranks say."""
+        """Limits in the settings of the job's ranks."""
         return cls(
             members_min=members_min,
             members_max=members_max,
@@ -40,7 +40,7 @@ class Limits:
         )
 
     def machine(self, members: int, history: bytes = b"") -> _native.Coordinator:
-        """One that so many members begin, or that goes on from a journal's records."""
+        """Machine of a job that `members` members begin, or that resumes from a journal's records."""
         return _native.Coordinator(
             history=history,
             founders=members,

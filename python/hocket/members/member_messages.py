@@ -16,11 +16,11 @@ Steps = Annotated[int, Meta(ge=0)]
 
 
 Name = Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
-"""For people."""
+"""Text for people."""
 
 
 class Comes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="comes"):
-    """Which member this is, and a name of the process for people. A founder says it first on its connection, and every member again
+    """Number of a member, and its process's name for people. A founder sends this first on its connection, and every member again
     when it has met the others of a later generation."""
 
     member: Rank
@@ -29,8 +29,8 @@ class Comes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 
 class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="back"):
-    """First on another connection of a member that has lost the coordinator: which it is, and the last meeting that it was called
-    to; none if it waits for its first."""
+    """First message on a new connection of a member that has lost the coordinator: its number, and the last meeting that it was
+    called to; None if it waits for its first."""
 
     member: Rank
     who: Name
@@ -39,7 +39,7 @@ class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="joins"):
-    """First on the connection of a process that wants to become a member, of that number if the launcher has started it."""
+    """First message of a process that wants to become a member, with that number if the launcher has started it."""
 
     host: Name
     process: int
@@ -48,21 +48,21 @@ class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 
 class AtEdge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="at_edge"):
-    """A member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""
+    """Notice that a member has applied its last step, and waits for the newcomers of an epoch that has begun with them."""
 
     epoch: int
 
 
 class Gives(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="gives"):
-    """What a member that was there before has at its first forward since that generation met: for those that joined then, to whom
-    the coordinator passes it on."""
+    """Data of an earlier member at its first forward since that generation met. The coordinator passes them on to members that
+    joined then."""
 
     generation: int
     state: bytes
 
 
 class Lacks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="lacks"):
-    """A member that joined with that generation waits for what one of the others gives."""
+    """Notice that a member which joined with that generation waits for data that another member gives."""
 
     generation: int
 
@@ -70,22 +70,20 @@ class Lacks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 class CannotMeet(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="cannot_meet"
 ):
-    """A member has given up on a meeting, since these members did not come to it in time; or since some did not, which it cannot
-    name."""
+    """Notice that a member has given up on a meeting, since these members did not come in time; empty if it cannot name them."""
 
     generation: int
     missing: tuple[Rank, ...]
 
 
 class Notes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="notes"):
-    """What a member's machine says."""
+    """Note of a member's machine."""
 
     note: bytes
 
 
 class Resumed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="resumed"):
-    """A member trains in an epoch: what it went through, for people. `steps_before`: those that the job had made when its ranks met
-    last."""
+    """Report, for people, that a member trains in an epoch. `steps_before`: steps that the job had made when its ranks last met."""
 
     epoch: int
     took_s: float
@@ -94,7 +92,7 @@ class Resumed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
 
 class Finished(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="finished"):
-    """A member's script has ended in order, after so many steps; it waits until all others have."""
+    """Notice that a member's script has ended in order, after so many steps; the member waits until all others' have."""
 
     steps: Steps
 
@@ -102,21 +100,20 @@ class Finished(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 class MustLeave(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="must_leave"
 ):
-    """An operator wants a member to leave in order: first on a connection of its own, and then passed on to the member."""
+    """Request that a member leave in order: first message of an operator, on its own connection; then passed on to the member."""
 
     member: Rank
 
 
 class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="answer"):
-    """Last to an operator, or to a process that may not become or stay a member: whether what it wanted has come about, and what
-    there is to say of that."""
+    """Last message to an operator, or to a process that may not become or stay a member: whether its request was met, and why."""
 
     done: bool
     text: str
 
 
 class Orders(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="orders"):
-    """What the coordinator's machine says."""
+    """Order of the coordinator's machine."""
 
     order: bytes
 
@@ -124,22 +121,22 @@ class Orders(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
 class OtherFinished(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="other_finished"
 ):
-    """Another member takes part in no step from this one on."""
+    """Notice that another member takes part in no step from `steps` on."""
 
     member: Rank
     steps: Steps
 
 
 class Welcome(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="welcome"):
-    """To all members and to itself: a process waits to become the member of this number."""
+    """Notice to all members and to the process itself that it waits to become the member of this number."""
 
     member: Rank
     host: Name
 
 
 class Regroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="regroup"):
-    """These members, by their ranks, leave whatever they had with one another, and meet anew at this store. Those that were members
-    before come first."""
+    """Order to these members, by rank, to leave whatever they had with one another and meet again at this store. Earlier members
+    come first."""
 
     generation: int
     members: tuple[Rank, ...]
@@ -147,23 +144,23 @@ class Regroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
 
 class Asks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="asks"):
-    """In both directions: whoever has not heard the other for a while wants a sign of it."""
+    """Request, in both directions, for a sign of the other end after a silence."""
 
 
 class Hears(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="hears"):
-    """That sign."""
+    """Sign that answers `Asks`."""
 
 
 class Unheard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="unheard"):
-    """To a member that can be heard again: it has to say once more where it is."""
+    """Notice to a member that can be heard again: the member must report its state once more."""
 
 
 class Ends(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ends"):
-    """The launcher ends the job: a SIGTERM is no notice to one rank, but the end of all."""
+    """Notice that the launcher ends the job: a SIGTERM then means the end of all ranks, not a notice to one."""
 
 
 class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="over"):
-    """All members have finished."""
+    """Notice that all members have finished."""
 
 
 FromMember = (
@@ -190,7 +187,7 @@ _from_coordinator: typed.Decoder[FromCoordinator] = typed.json_decoder(FromCoord
 
 
 def read_from_client(payload: bytes) -> FromClient:
-    """Decode what a member or an operator says; FrameError describes what is none."""
+    """Decode a message of a member or an operator. FrameError: the payload is none."""
     try:
         return _from_client.decode(payload)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
@@ -198,7 +195,7 @@ def read_from_client(payload: bytes) -> FromClient:
 
 
 def read_from_coordinator(payload: bytes) -> FromCoordinator:
-    """Decode what the coordinator says; FrameError describes what is none."""
+    """Decode a message of the coordinator. FrameError: the payload is none."""
     try:
         return _from_coordinator.decode(payload)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:

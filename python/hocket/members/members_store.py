@@ -1,4 +1,4 @@
-"""The store as threads beside training use it, also those of the members of an elastic job, whose ranks are not the store's.
+"""Store for threads beside training, also of an elastic job, whose members' ranks are not the store's.
 
 The store knows ranks as they were when all met. Members number themselves anew whenever one is lost.
 """
@@ -18,7 +18,7 @@ log = logging.getLogger("hocket.store")
 
 @dataclass(frozen=True)
 class Among:
-    """An epoch of members: of which meeting, its number since then (0: of all that have met), and the job of all that have met."""
+    """Epoch of members: the meeting it follows, its number since then (0: all that have met), and the job of all that have met."""
 
     generation: int
     epoch: int
@@ -26,7 +26,7 @@ class Among:
 
     @property
     def name(self) -> str:
-        """No other epoch of the job has it.
+        """Name that no other epoch of the job has.
 
         >>> Among(2, 5, None).name
         '2.5'
@@ -35,10 +35,10 @@ class Among:
 
 
 class MembersStore(Store):
-    """Ranks are those of an epoch's members. A lost one ends what they do together."""
+    """Store whose ranks are those of an epoch's members. The loss of a member ends their exchange."""
 
     def __init__(self, job: Job, everyone: Job, who: str) -> None:
-        """Connect. `job`: as the members see it."""
+        """Connect. `job`: the job of these members."""
         self._members, self._hosts, self._everyone = job.members, job.hosts, everyone
         super().__init__(
             everyone.store.address,
@@ -51,10 +51,9 @@ class MembersStore(Store):
     def gather(
         self, name: str, rank: int, world: int, value: Any, timeout_s: float, *, without_lost: bool = False
     ) -> list[Any]:
-        """As `Store`."""
         del rank, world
         everyone = self._everyone
-        # Wrapped: what a lost rank has instead is None.
+        # Wrapped, since None stands for a lost rank.
         given = super().gather(name, everyone.rank, everyone.world, [value], timeout_s, without_lost=True)
         own = [given[everyone.members.index(each)] for each in self._members]
         if None in own and not without_lost:
@@ -64,7 +63,7 @@ class MembersStore(Store):
 
 
 def store_beside(job: Job, what: str, among: Among | None) -> Store:
-    """A connection for a thread beside training, `what` it is for people. RendezvousError: the store does not answer."""
+    """Connect a thread beside training. `what`: its purpose, for people. RendezvousError: the store does not answer."""
     who = f"the {what} of rank {job.rank} on {job.host}"
     if among is not None:
         return MembersStore(job, among.everyone, who)
@@ -72,6 +71,7 @@ def store_beside(job: Job, what: str, among: Among | None) -> Store:
 
 
 def warn_that_it_is_gone(job: Job, what: str, among: Among | None) -> None:
-    """The launcher of an elastic job has died, and its store with it: rank 0 says what goes on as it was."""
+    """Warn, on rank 0, that an elastic job's launcher has died with its store. `what`: the part of the job that goes on as
+    before."""
     if among is not None and job.rank == 0:
         log.warning("the launcher is gone: %s until ranks join", what)

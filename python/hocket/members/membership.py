@@ -1,10 +1,10 @@
-"""This process as a member of an elastic job: its side of what the coordinator decides, and the engine's epochs that follow.
+"""This process as a member of an elastic job: it follows the coordinator's decisions, and begins the engine's epochs.
 
-A thread hears the coordinator, also while the script computes: it stops the engine and reports at once. An epoch begins where
-the script can follow: in `next_epoch`, which the session calls. Whatever changes the machine or the engine's epoch holds one lock.
+A thread hears the coordinator, also while the script computes: it stops the engine and reports at once. An epoch begins where the
+script can follow: in `next_epoch`, which the session calls. Code that changes the machine or the engine's epoch holds one lock.
 
-Machine and engine are of one generation of members (`coordination`); the connection to the coordinator stays. Members are numbers
-that processes keep, and ranks of the generation's job where the engine or the session is concerned.
+Machine and engine are of one generation of members (`coordination`); the connection to the coordinator stays. A member is a number
+that its process keeps; the engine and the session use ranks of the generation's job.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from hocket.members.meetings import WAKE_S, Meetings
 from hocket.settings import Settings
 
 LOOK_S = 0.02
-"""How often the thread looks whether the engine has lost a peer while nothing waits for it."""
+"""Time between the thread's checks whether the engine has lost a peer while nothing waits for it."""
 JOINERS_HOST = 1 << 24
-"""Beyond the numbers of hosts whose members share memory."""
+"""First host number for joiners, beyond the numbers of hosts whose members share memory."""
 
 log = logging.getLogger("hocket.membership")
 
 
 class Membership:
-    """One member of an elastic job, from when it comes to the coordinator to `close`."""
+    """Member of an elastic job, from when it comes to the coordinator to `close`."""
 
     def __init__(self, settings: Settings, secret: bytes, me: str) -> None:
-        """Come to the coordinator. `me`: this process, for people. RendezvousError: it cannot be reached."""
+        """Connect to the coordinator. `me`: this process, for people. RendezvousError: the coordinator cannot be reached."""
         self._settings, self._me = settings, me
         self._changed = threading.Condition(threading.RLock())
         self._machine: _native.Participant | None = None
         self._engine: _native.Engine | None = None
         self._ranks: tuple[int, ...] = ()
-        """The generation's members, by rank."""
+        """Members of the generation, by rank."""
         self.number = -1
-        """This member's; negative before the coordinator has given it one."""
+        """Number of this member; negative before the coordinator has given one."""
         self._host = ""
         self._hosts: dict[int, str] = {}
-        """Of those that wait to join, or have, as far as a coordinator has said so."""
+        """Hosts of members that wait to join, or have joined, as far as a coordinator has sent them."""
         self._meetings = Meetings(self._changed)
         self._first = 0
-        """The step that the generation's machine calls 0."""
+        """Step that the generation's machine calls 0."""
         self._pending: deque[Epoch] = deque()
         self._members: tuple[int, ...] = ()
         self._exit: str | None = None
@@ -64,14 +64,14 @@ class Membership:
         self._stopped_s: float | None = None
         self._leavers = Leavers()
         self._gone: set[int] = set()
-        """Lost members whose processes have ended, as the coordinator knows from this one."""
+        """Lost members whose processes have ended, as this member has told the coordinator."""
         self._departure = Departure()
         self.waits = False
-        """Whether the script waits for others elsewhere than here."""
+        """True while the script waits for others elsewhere than here."""
         self.committed = 0
-        """Steps that stand."""
+        """Number of steps that stand."""
         self.finished: dict[int, int] = {}
-        """Members whose scripts have ended, by their ranks, and after how many steps."""
+        """Numbers of steps of members whose scripts have ended, by rank."""
         self._silence_max_s = settings.silence_max_s(elastic=True)
         self.handover = Handover(self._changed, self._tell, lambda: self._members, self._over_why)
         self._link = Link(settings, secret)
@@ -81,7 +81,7 @@ class Membership:
     def begin(self, job: Job, engine: _native.Engine, *, generation: int = 0, steps: int = 0) -> None:
         """Wait until all of a generation are ready for their first step, which is number `steps`. Every rank must call it.
 
-        If one is lost before that, the others meet once more; afterwards, they go on in the next epoch.
+        If a member is lost before that, the others meet once more; afterwards, they go on in the next epoch.
         RendezvousError: ranks are missing, or those that are here are to meet once more.
         """
         timeout_s = self._settings.with_another_launcher_s(job.settings.start_timeout_s)
@@ -105,12 +105,12 @@ class Membership:
             if not found or self._exit:
                 self._tell(messages.CannotMeet(generation=generation, missing=()))
                 raise member_errors.not_founded(job.world, timeout_s, self._exit)
-            # Somebody may have been lost since all have come: then another epoch follows the first.
+            # A member may have been lost since all have come: then another epoch follows the first.
             self._pending.popleft()
             self._departure.ask_again()
 
     def join(self, host: str, timeout_s: float) -> messages.Regroup:
-        """Become a member of a job that trains. Waits until its members wait for this one: where they meet.
+        """Become a member of a job that trains: wait until its members wait for this one. Return their meeting.
 
         RendezvousError: the coordinator refuses, the job ends, or its members do not come to the end of a step in time.
         """
@@ -120,15 +120,15 @@ class Membership:
         return self.next_meeting(0, timeout_s, "they meet newcomers at the end of a step")
 
     def next_meeting(self, after: int, timeout_s: float, when: str) -> messages.Regroup:
-        """The newest meeting later than generation `after`, once the coordinator has called it.
+        """Wait for a meeting later than generation `after`; return the newest.
 
-        RendezvousError: the coordinator wants none any more, or calls none in time, which says `when` it would.
+        RendezvousError: the coordinator will call none, or calls none in time. `when`: text on when it would.
         """
         with self._changed:
             return self._meetings.later(after, timeout_s, who=self._me, when=when, why_none=self._over_why)
 
     def could_not_meet(self, generation: int, ranks: Sequence[int]) -> None:
-        """Complain of these ranks of a meeting, so that the others are called to another one without whom most miss."""
+        """Complain of these ranks of a meeting, so that the others are called to another one without the rank that most miss."""
         with self._changed:
             complaint = self._meetings.complaint(generation, ranks)
             if complaint is not None:
@@ -139,14 +139,15 @@ class Membership:
 
     @property
     def newcomers(self) -> Sequence[int]:
-        """The members of the epoch in force that are not in this generation: all wait for them after the step."""
+        """Members of the epoch in force that are not in this generation: all wait for them after the step."""
         with self._changed:
             return [each for each in self._members if each not in self._ranks]
 
     def at_edge(self, timeout_s: float, meanwhile: Callable[[], None]) -> messages.Regroup | None:
-        """The last step is applied: wait until all are so far, and the next generation meets. None: the members change before that.
+        """Wait, with the last step applied, until all are so far and the next generation meets. None: the members change before
+        that.
 
-        `meanwhile` may raise what makes waiting useless. PeerError: the job ends, or not all have come in time.
+        `meanwhile` may raise an error that makes waiting useless. PeerError: the job ends, or not all have come in time.
         """
         timeout_s += self._settings.rejoin_timeout_s or 0.0
         deadline_s = time.monotonic() + timeout_s
@@ -173,41 +174,42 @@ class Membership:
 
     @property
     def in_force(self) -> int:
-        """The epoch in which this member trains. EpochError: the generation is over."""
+        """Epoch in which this member trains. EpochError: the generation is over."""
         with self._changed:
             return self._of_generation.in_force or 0
 
     @property
     def vote(self) -> int:
-        """The newest epoch that this member is ready for."""
+        """Newest epoch that this member is ready for."""
         with self._changed:
             return self._of_generation.vote
 
     @property
     def _of_generation(self) -> _native.Participant:
-        """The machine. EpochError: the generation is over."""
+        """Machine of the generation. EpochError: the generation is over."""
         if self._machine is None:
             raise EpochError(f"{self._me}: the members of the job meet anew")
         return self._machine
 
     def leave(self) -> None:
-        """Ask the coordinator to go on without this member after a step. In any thread, and in handlers of signals."""
+        """Ask the coordinator to go on without this member after a step, in any thread or signal handler."""
         self._departure.ask()
 
     def prepared(self, step: int, vote: int) -> bool:
-        """All sums of a step are here, and the smallest vote. Whether the step goes on to the barrier; else the members change."""
+        """Report that all sums of a step, and the smallest vote, are here. Return whether the step goes on to the barrier; if not,
+        the members change."""
         with self._changed:
             machine = self._of_generation
             return "barrier" in self._act(machine.prepared(step - self._first, vote, time.monotonic()))
 
     def done(self, step: int) -> bool:
-        """The step's barrier is complete here. Whether the step stands; else that is for the coordinator to decide."""
+        """Report that the step's barrier is complete here. Return whether the step stands; if not, the coordinator decides."""
         with self._changed:
             self._act(self._of_generation.done(step - self._first, time.monotonic()))
             return self.committed > step
 
     def without_leavers(self) -> tuple[int, ...] | None:
-        """The members without those that leave after the step which has just come to stand, if any do; given once."""
+        """Return, once, the members without those that leave after the step which has just come to stand; None if none leave."""
         with self._changed:
             members = self._leavers.take()
             if members is None:
@@ -216,18 +218,18 @@ class Membership:
             return self._in_ranks(members)
 
     def wait_for_release(self, timeout_s: float) -> None:
-        """The others have begun an epoch without this member: they may need it until all have."""
+        """Wait until all others have begun an epoch without this member: they may need it until then."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._exit or self._over, timeout_s):
                 log.warning("%s: leaves unreleased after %g s", self._me, timeout_s)
 
     def next_epoch(self, timeout_s: float) -> Epoch | None:
-        """The epoch that follows the one in force, begun on this rank's engine; it has no programs yet. None: this member has left
-        with the step that it has prepared, which stands.
+        """Begin the epoch after the one in force on this rank's engine; it has no programs yet. None: this member has left with the
+        step that it has prepared, which stands.
 
-        Raises PeerError: the others go on without this rank, the job ends, or nothing is decided in time.
+        PeerError: the others go on without this rank, the job ends, or nothing is decided in time.
         """
-        # The coordinator waits for reports, and for those that do not come, by its own clock.
+        # The coordinator waits for reports, also for missing ones, by its own clock.
         timeout_s += (self._settings.rejoin_timeout_s or 0.0) + DECIDES_IN * self._silence_max_s
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
@@ -239,12 +241,12 @@ class Membership:
                 epoch = self._due()
                 if epoch is not None:
                     try:
-                        # Those whose scripts have ended stopped when they reported, and end by themselves.
+                        # Members whose scripts have ended stopped when they reported, and end by themselves.
                         left = {*self._in_ranks(self._leavers.all), *self.finished}
                         assert self._engine is not None  # noqa: S101  # there is a machine
                         self._engine.resume(epoch.number, epoch.members, FENCE_TIMEOUT_S, left=sorted(left))
                     except EpochError:
-                        # Lost already: another epoch follows this one.
+                        # A member is lost already: another epoch follows this one.
                         self._note_losses()
                     else:
                         return epoch
@@ -254,19 +256,19 @@ class Membership:
                 self._changed.wait(WAKE_S)
 
     def met(self) -> None:
-        """Training goes on in the first epoch of a generation."""
+        """Report that training goes on in the first epoch of a generation."""
         with self._changed:
             self.resumed(self.in_force, again=False)
 
     def resumed(self, epoch: int, *, again: bool) -> None:
-        """Training goes on in an epoch. `again`: a step was reduced anew."""
+        """Report that training goes on in an epoch. `again`: a step was reduced anew."""
         with self._changed:
             took_s = 0.0 if self._stopped_s is None else time.monotonic() - self._stopped_s
             self._stopped_s = None
             self._tell(messages.Resumed(epoch=epoch, took_s=took_s, again=again, steps_before=self._first))
 
     def finish(self, timeout_s: float) -> None:
-        """The script has ended in order. Waits until all others' have, since they may still ask what this one knows.
+        """Report that the script has ended in order, and wait until all others' have, since they may still need to ask this one.
 
         PeerError: the others have gone on without this rank, and may have done its last step again, or the job has ended.
         """
@@ -291,30 +293,30 @@ class Membership:
                     self._changed.wait(WAKE_S)
 
     def give_up(self, rank: int | None = None) -> None:
-        """The script waits in vain for that rank, or longer than it may. EpochError: the generation is over."""
+        """Report that the script waits in vain for that rank, or (None) longer than it may. EpochError: the generation is over."""
         with self._changed:
             machine, now_s = self._of_generation, time.monotonic()
             self._act(machine.overdue(now_s) if rank is None else machine.lost(self._ranks[rank], now_s))
 
     def come(self) -> None:
-        """The script has come to where it waits for others, or for what is decided."""
+        """Report that the script has come to where it waits for others, or for a decision."""
         with self._changed:
             if self._machine is not None and self._machine.in_force is None:
                 self._act(self._machine.waits(time.monotonic()))
 
     def close(self) -> None:
-        """Take no further part; idempotent. The engine closes after it."""
+        """Take no further part; idempotent. The engine closes afterwards."""
         self._closing = True
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._link.close()
 
     def _in_ranks(self, members: Sequence[int]) -> tuple[int, ...]:
-        """Ranks of those that are in this generation."""
+        """Ranks of the members that are in this generation."""
         return tuple(self._ranks.index(each) for each in members if each in self._ranks)
 
     def _due(self) -> Epoch | None:
-        """The last epoch that was decided, if nothing has happened to it since. PeerError: there will be none."""
+        """Return the last epoch that was decided if it is in force, else None. PeerError: there will be none."""
         if self._exit is not None:
             raise PeerError(f"{self._me}: {self._exit}")
         while self._pending:
@@ -324,7 +326,6 @@ class Membership:
         return None
 
     def _listen(self) -> None:
-        """The thread."""
         while not self._closing:
             try:
                 data = self._link.arrived(LOOK_S)
@@ -336,12 +337,12 @@ class Membership:
             except OSError as error:
                 if not self._comes_back(str(error)):
                     return
-            except Exception as error:  # whatever it is, nobody else hears the coordinator
+            except Exception as error:  # of any kind, since no other thread hears the coordinator
                 self._end(str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}")
                 return
 
     def _look(self) -> None:
-        """What has happened here that the machine does not know."""
+        """Tell the machine of local events: losses, waits, the time, and a wish to leave."""
         with self._changed:
             self._note_losses()
             if self.waits:
@@ -352,7 +353,7 @@ class Membership:
                 self._act(self._machine.leave_asked(time.monotonic()))
 
     def _look_at_the_coordinator(self) -> None:
-        """Whether it can be heard is for the machine to know."""
+        """Tell the machine whether the coordinator can be heard."""
         seen = self._link.look()
         if seen is not None and self._machine is not None:
             self._act(self._machine.unlinked(time.monotonic()))
@@ -360,7 +361,7 @@ class Membership:
                 self._act(self._machine.linked(time.monotonic()))
 
     def _comes_back(self, why: str) -> bool:
-        """The coordinator is gone: whether there is another one, which goes on from its journal."""
+        """Wait for a successor of a coordinator that is gone. Return whether one has come and resumes from the journal."""
         patience_s = self._settings.coordinator_timeout_s
         with self._changed:
             if self._over or self._closing or self._exit or patience_s is None:
@@ -413,10 +414,10 @@ class Membership:
         self._changed.notify_all()
 
     def _wait_as(self, member: int, host: str) -> None:
-        """This process is to become that member, and takes part in what the others decide before."""
+        """Wait to become that member, and take part in earlier decisions of the others."""
         self._link.forget(messages.Joins)
         self.number, self._me, self._host = member, f"rank {member} on {host}", host
-        # Of others' hosts it shares none yet.
+        # It shares no host with others yet.
         self._machine = self._participant(JOINERS_HOST + member, founds=False)
         self._act(self._machine.linked(time.monotonic()))
 
@@ -439,7 +440,7 @@ class Membership:
             self._act(self._machine.gone(member, time.monotonic()))
 
     def _act(self, actions: Sequence[_native.MemberAction]) -> set[str]:
-        """Do what the machine wants, in order; the kinds of that."""
+        """Do the machine's actions, in order. Return their kinds."""
         waiting, kinds = deque(actions), set()
         while waiting and self._machine is not None:
             action = waiting.popleft()
@@ -449,14 +450,14 @@ class Membership:
                     self._tell(messages.Notes(note=action.bytes))
                 case "quiesce":
                     self._stopped_s = self._stopped_s or time.monotonic()
-                    # Who waits to join has none, and may be a member already in the place of one that was lost.
+                    # A process that waits to join has no engine yet, although it may already have replaced a lost member.
                     if self._engine is not None:
                         self._engine.quiesce("the members of the job change", QUIESCE_TIMEOUT_S)
                     waiting.extend(self._machine.quiesced(time.monotonic()))
                 case "commit":
                     self.committed = self._first + (action.step or 0) + 1
                 case "prepare":
-                    # Its programs are made when it begins.
+                    # The epoch's programs are made when the epoch begins.
                     waiting.extend(self._machine.loaded(action.epoch or 0, time.monotonic()))
                 case "enter":
                     self._enter(action)
@@ -482,7 +483,7 @@ class Membership:
                 self._engine.interrupt(why)
 
     def _end(self, why: str) -> None:
-        """Nothing more comes of the coordinator."""
+        """End this member's part, since the coordinator is gone."""
         with self._changed:
             if not (self._over or self._closing):
                 self._exit = self._exit or f"the coordinator is gone: {why}"
@@ -490,6 +491,6 @@ class Membership:
             self._changed.notify_all()
 
     def _tell(self, message: messages.FromMember) -> None:
-        # The thread notices it, too, and what must be known is told to the next coordinator.
+        # The thread notices a lost connection, too; lasting messages are repeated to the next coordinator.
         with contextlib.suppress(OSError):
             self._link.tell(message)

@@ -1,4 +1,4 @@
-"""Operators who wait until a member of an elastic job has left: the coordinator's side of `hocket leave`."""
+"""Operators that wait until a member of an elastic job has left: the coordinator's side of `hocket leave`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hocket.members.member_messages import Answer
 
 
 class Operators:
-    """Those whose members are still there. A client is a connection's number."""
+    """Operators whose members are still there. A client is a connection's number."""
 
     def __init__(self) -> None:
-        """Nobody has asked."""
         self._wants: dict[int, int] = {}
 
     def ask(self, client: int, member: int, here: Collection[int], members_min: int) -> str | None:
-        """It wants that member to leave. Why that cannot be: of those that train `here`, so many must stay."""
+        """Register a client that wants a member to leave. Return why that cannot be, or None: of members that train `here`,
+        `members_min` must stay."""
         if member not in here:
             return f"rank {member} does not train; ranks {', '.join(map(str, here))} do"
         leaving = set(self._wants.values()) - {member}
@@ -25,7 +25,7 @@ class Operators:
         return None
 
     def drop(self, client: int) -> None:
-        """It waits no longer."""
+        """Forget a client that waits no longer."""
         self._wants.pop(client, None)
 
     def answers(
@@ -37,14 +37,14 @@ class Operators:
         of: int,
         name: Callable[[int], str],
     ) -> Iterator[tuple[int, Answer]]:
-        """To those whose members have gone, by client, who then wait no longer.
+        """Answers by client, for operators whose members have gone, or whose job has ended; they then wait no longer.
 
         Args:
-            members: that go on.
-            evicted: that were lost just now.
-            ended: whether the job has.
-            of: how many members there were at most since they met.
-            name: of a member, for people.
+            members: members that go on.
+            evicted: members that were lost just now.
+            ended: True if the job has ended.
+            of: largest number of members since they met.
+            name: name of a member, for people.
         """
         for client, member in tuple(self._wants.items()):
             who = name(member)

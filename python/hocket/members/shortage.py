@@ -1,4 +1,4 @@
-"""How long an elastic job waits, between two steps, when fewer members are left than it must have."""
+"""Wait of an elastic job, between two steps, when fewer members are left than it must have."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from hocket.members.member_limits import Limits
 
 
 class Shortage:
-    """While members train, their machine waits in the same way."""
+    """Wait, between two steps, until enough members are connected; while members train, their machine does the same."""
 
     def __init__(self, limits: Limits, changes: ChangeLog) -> None:
-        """There are enough."""
         self._limits, self._changes = limits, changes
         self._until_ns: int | None = None
 
     @property
     def lasts(self) -> bool:
-        """Whether members wait."""
+        """True while members wait."""
         return self._until_ns is not None
 
     def end(self) -> None:
-        """There are enough."""
+        """End the wait: there are enough members."""
         self._until_ns = None
 
     def go_on(self, left: int, lost: str) -> str | None:
-        """`left` members are too few, without those that are `lost`: why the job ends; None: they wait."""
+        """Begin or continue to wait: `left` members are too few, without the `lost` ones. Return why the job ends, or None."""
         least, patience_s = self._limits.members_min, self._limits.rejoin_patience_s
         now_ns = time.monotonic_ns()
         if patience_s == 0:

@@ -1,4 +1,4 @@
-"""The stores at which the members of an elastic job meet: one at the start, and another one whenever processes have joined."""
+"""Stores at which the members of an elastic job meet: one at the start, and another one whenever processes have joined."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hocket.job.store.server import Server
 
 
 class Stores:
-    """Opens them where the launcher listens. The one before is kept until the next one is asked for: members may still leave it."""
+    """Stores on the launcher's addresses. The previous one is kept until the next one is opened: members may still leave it."""
 
     def __init__(self, host: str, listeners: Sequence[str], secret: bytes) -> None:
-        """`host`: the launcher's, as ranks reach it; `listeners`: its addresses."""
+        """Open no store yet. `host`: the launcher's, as ranks reach it; `listeners`: its addresses."""
         self._host, self._listeners, self._secret = host, tuple(listeners), secret
         self._ledger = Ledger()
         self._open: list[Server] = []
 
     def another(self) -> str:
-        """The address of a new one."""
+        """Open a new store, and return its address."""
         while len(self._open) > 1:
             self._open.pop(0).close()
         self._ledger = Ledger()
@@ -29,17 +29,17 @@ class Stores:
         return addresses.join(self._host, self._open[-1].port)
 
     def refuse(self, rank: int, reason: str) -> None:
-        """Whoever waits at the newest one for that rank is told why it will not come."""
+        """Tell ranks that wait for that rank at the newest store why it will not come."""
         if self._open:
             self._open[-1].call(functools.partial(self._ledger.refuse, rank, reason))
 
     @property
     def failure(self) -> str | None:
-        """What has ended one of them."""
+        """Error that has ended one of the stores, or None."""
         return next((each.failure for each in self._open if each.failure is not None), None)
 
     def close(self) -> None:
-        """All of them; idempotent."""
+        """Close all stores; idempotent."""
         for each in self._open:
             with contextlib.suppress(OSError):
                 each.close()

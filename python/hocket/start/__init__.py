@@ -1,1 +1,1 @@
-"""Starts ranks, locally or remotely, watches them, and leaves nothing behind: `hocket run`, `join`, `resume`."""
+"""Launcher that starts ranks, locally or remotely, watches them, and leaves nothing behind: `hocket run`, `join`, `resume`."""

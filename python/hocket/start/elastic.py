@@ -1,4 +1,4 @@
-"""What the launcher of an elastic job serves beside the store: the coordinator, and where others find the job."""
+"""Services of an elastic job's launcher beside the store: the coordinator, and the entry by which others find the job."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hocket.start.replacements import numbers
 from hocket.start.running import RunningJob, announced
 
 COORDINATOR_TIMEOUT_S = 300.0
-"""How long ranks train on without a launcher that keeps a journal."""
+"""Time that ranks train on without a launcher that keeps a journal."""
 REJOIN_TIMEOUT_S = 300.0
-"""How long a job with too few ranks waits for those that its launcher starts in the place of lost ones."""
+"""Time that a job with too few ranks waits for those that its launcher starts in the place of lost ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Elastic:
-    """`settings` are those of the ranks, which say where the coordinator is. `job`: how others join."""
+    """Services of an elastic job. `settings`: of its ranks, with the coordinator's address. `job`: lets others join."""
 
     coordination: Coordination
     coordinator: Server
@@ -49,7 +49,7 @@ def serve(
     respawn: int,
     journal: Path | None,
 ) -> Elastic:
-    """Until the stack ends. `host`: this machine's as ranks reach it, at `listeners`; others as `launch`.
+    """Serve until the stack ends. `host`: this machine's name as ranks reach it, at `listeners`; other arguments as in `launch`.
 
     RendezvousError: no port is free. UsageError: there is a journal already, or it cannot be written.
     """

@@ -2,9 +2,9 @@
 
 Launchers write the number in different ways, and all of these are read:
 
-- `NAME slots=N`, as Open MPI, DeepSpeed and Horovod have it, and Hocket itself; Open MPI's `max_slots=N` beside it only bounds
-  what is more than the slots, which Hocket never starts;
-- `NAME:N`, as MPICH's Hydra, Intel MPI and `horovodrun -H` have it; an IPv6 address is in brackets there: `[fe80::1]:N`;
+- `NAME slots=N`, as Open MPI, DeepSpeed and Horovod write it, and Hocket itself; Open MPI's `max_slots=N` beside it only limits
+    ranks beyond the slots, which Hocket never starts;
+- `NAME:N`, as MPICH's Hydra, Intel MPI and `horovodrun -H` write it; an IPv6 address is in brackets there: `[fe80::1]:N`;
 - a line for each slot, as in the node files of PBS and SGE.
 """
 
@@ -23,7 +23,7 @@ from hocket.job.store.address import is_literal
 NUMBER = r"[1-9]\d{0,4}"
 MACHINE = re.compile(rf"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::(?P<slots>{NUMBER}))?", re.ASCII)
 SPACED = re.compile(r"\s*=\s*")
-"""Open MPI allows spaces around `=`."""
+"""Equals sign with the spaces that Open MPI allows around it."""
 
 SLOTS = ("slots", "slot", "count", "cpu", "cpus")
 SLOTS_MAX = ("max_slots", "slots_max", "max_cpus", "cpus_max")
@@ -32,14 +32,14 @@ USERS = ("user", "username", "user_name")
 
 @dataclass(frozen=True, kw_only=True)
 class Slots:
-    """A host and its number of slots for ranks."""
+    """Host and its number of slots for ranks."""
 
     name: str
     slots: int = 1
 
 
 def read(path: Path) -> list[Slots]:
-    """The hosts of a file, in its order; UsageError names the invalid line."""
+    """Return the hosts of a file, in its order; UsageError names the invalid line."""
     try:
         text = text_of(path)
     except (OSError, ValueError) as error:
@@ -48,7 +48,7 @@ def read(path: Path) -> list[Slots]:
 
 
 def parse(text: str, *, where: str = "hosts") -> list[Slots]:
-    """The hosts of a file's text. UsageError names the invalid line.
+    """Return the hosts of a file's text. UsageError names the invalid line.
 
     >>> parse("node1 slots=2  # the big one")
     [Slots(name='node1', slots=2)]
@@ -77,7 +77,7 @@ def parse(text: str, *, where: str = "hosts") -> list[Slots]:
 
 
 def _host(content: str, where: str) -> tuple[str, int | None]:
-    """Name and number of slots of a line; None: it says none."""
+    """Return a line's name and number of slots; None: it has none."""
     first, *attributes = SPACED.sub("=", content).split()
     user, at, machine = first.rpartition("@")
     name, slots = _machine(machine)
@@ -112,7 +112,7 @@ def _host(content: str, where: str) -> tuple[str, int | None]:
 
 
 def _machine(text: str) -> tuple[str, int | None]:
-    """Name or address, and the number of slots behind it; an empty name: it is neither."""
+    """Return name or address, and the number of slots behind it; an empty name: the text is neither."""
     if is_literal(text):  # an IPv6 address without brackets has no number behind it
         return text, None
     parsed = MACHINE.fullmatch(text)
@@ -122,7 +122,7 @@ def _machine(text: str) -> tuple[str, int | None]:
 
 
 def place(hosts: Sequence[Slots], world: int | None) -> list[str]:
-    """Each rank's host: slots are filled in the given order; None for `world`: all slots."""
+    """Return each rank's host: slots are filled in the given order; None for `world`: all slots."""
     filled = [host.name for host in hosts for _ in range(host.slots)]
     if world is not None and world > len(filled):
         raise UsageError(f"{world} ranks, but the hosts have {len(filled)} slots")
@@ -130,7 +130,7 @@ def place(hosts: Sequence[Slots], world: int | None) -> list[str]:
 
 
 def place_servers(hosts: Sequence[Slots], workers: int, servers: int) -> list[str]:
-    """The host of each rank that does not train: slots left free by the workers, then beside the workers, host after host.
+    """Return the host of each rank that does not train: free slots first, then beside the workers, host after host.
 
     >>> place_servers([Slots(name="a"), Slots(name="b"), Slots(name="c")], workers=2, servers=2)
     ['c', 'a']

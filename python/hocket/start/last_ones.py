@@ -1,4 +1,4 @@
-"""Says for which ranks a launcher still waits after others have ended: they may save something, or hang."""
+"""Log of the ranks for which a launcher waits after others have ended: they may save something, or hang."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import time
 from collections.abc import Callable, Sequence
 
 FIRST_S = 30.0
-"""Saving may take that long. Each line comes after twice the time of the one before."""
+"""Time that saving may take before the first line. Each line comes after twice the time of the one before."""
 
 log = logging.getLogger("hocket.run")
 
 
 class LastOnes:
-    """Those that run when the first ones have ended. The launcher ends none of them: only a script knows how long it needs."""
+    """Ranks that run when the first ones have ended. The launcher ends none of them: only a script knows how long it needs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nobody has ended."""
         self._clock = clock
         self._since_s: float | None = None
         self._next_s = FIRST_S
 
     def note(self, running: Sequence[tuple[int, str]]) -> None:
-        """Some have ended well; the ranks that still run, with their hosts."""
+        """Log, when due, the ranks that still run, with their hosts, after others have ended well."""
         now_s = self._clock()
         if self._since_s is None:
             self._since_s = now_s

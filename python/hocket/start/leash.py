@@ -1,12 +1,12 @@
-"""Holds one rank: starts it, forwards signals, and ends it with all its descendants when the launcher is gone.
+"""Leash that holds one rank: it starts the rank, forwards signals, and ends it with all its descendants when the launcher is gone.
 
-A program of its own that uses only the standard library, run as `python -I -S leash.py` here or sent as text over ssh.
-Its standard input is a line of JSON (`argv`, `environment`, `directory`, `ranks_here`, `silence_s`, `towards`,
-`opens_meeting`, `goes_on`), then lines from the launcher: `signal NUMBER`, `end`, or an empty one as a sign of life. A variable
-without a value is removed. End of input means that the launcher is gone. A rank with a file in `goes_on` goes on without it, and
-says there what nobody else hears; others end. The rank has its own process group and no input, and dies with this process; orphaned
-descendants are reparented to this process, which ends them. The leash of rank 0 first finds an address and a port for
-torch's store, which that rank will serve, and prints them on its standard output.
+It is a program of its own that uses only the standard library, run as `python -I -S leash.py` here or sent as text over ssh. Its
+standard input is a line of JSON (`argv`, `environment`, `directory`, `ranks_here`, `silence_s`, `towards`, `opens_meeting`,
+`goes_on`), then lines from the launcher: `signal NUMBER`, `end`, or an empty one as a sign of life. A variable without a value is
+removed. End of input means that the launcher is gone. A rank with a file in `goes_on` then goes on, with its output in that file;
+others end. The rank has its own process group and no input, and dies with this process; orphaned descendants are reparented to this
+process, which ends them. The leash of rank 0 first finds an address and a port for torch's store, which that rank will serve, and
+prints them on its standard output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GRACE_S = 3.0
 CANNOT_START = 127
 SIGNALLED = 128
 ON_ORDER = 64
-"""Added to 128 + N where the launcher had sent that signal while the rank ran: no signal has so large a number."""
+"""Offset added to 128 + N if the launcher had sent that signal while the rank ran: no signal has so large a number."""
 
 FORWARDED_BYTES = 1 << 16
 
@@ -42,16 +42,16 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Rank:
-    """The process on the leash."""
+    """Process on the leash."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         """Fork and execute."""
         self.status: int | None = None
         self.ordered: set[int] = set()
-        """Signals that the launcher has sent it."""
+        """Signals that the launcher has sent to the rank."""
         self.log = order["goes_on"]
         self.says: dict[int, int] = {}
-        """Descriptors that the rank's output comes from, and ours for it: it may not end with who reads ours."""
+        """Pipes of the rank's output, each with our own descriptor for it: the rank must survive the end of our reader."""
         parent = os.getpid()
         pipes = {own: os.pipe2(os.O_CLOEXEC) for own in (1, 2)} if self.log else {}
         self.process = os.fork()
@@ -62,11 +62,11 @@ class Rank:
         for own, (reads, writes) in pipes.items():
             os.close(writes)
             self.says[reads] = own
-        with contextlib.suppress(OSError):  # the child does it, too; whichever comes first
+        with contextlib.suppress(OSError):  # the child does the same; either may be first
             os.setpgid(self.process, self.process)
 
     def obey(self, number: int) -> None:
-        """The launcher sends that signal. A rank that has died before did not die of it."""
+        """Send the launcher's signal. A rank that has died before did not die of it."""
         self.reap()
         if self.status is None:
             self.ordered.add(number)
@@ -74,7 +74,7 @@ class Rank:
 
     @property
     def code(self) -> int:
-        """For this process to exit with, once the rank has ended."""
+        """Exit code of this process, once the rank has ended."""
         assert self.status is not None  # noqa: S101
         if self.status >= 0:
             return self.status
@@ -86,7 +86,7 @@ class Rank:
             os.killpg(self.process, number)
 
     def forward(self, reads: int) -> None:
-        """Pass on what has come there."""
+        """Pass on the output that has arrived on a pipe."""
         own = self.says[reads]
         data = os.read(reads, FORWARDED_BYTES)
         if not data:
@@ -96,7 +96,7 @@ class Rank:
             while data:
                 data = data[os.write(own, data) :]
         except OSError:
-            # Nobody reads it any more.
+            # Our output has no reader any more.
             _append(self.log, data)
 
     def reap(self) -> None:
@@ -111,7 +111,7 @@ class Rank:
 
 
 def _append(path: str, data: bytes) -> None:
-    """Add to a log of this user's alone: everybody can tell its name, so that a link may lie there, or somebody else's file."""
+    """Append to a log of this user's alone: its name can be guessed, so a link or another user's file may be there."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(OSError), os.fdopen(os.open(path, flags, 0o600), "ab") as log:
         if os.fstat(log.fileno()).st_uid == os.getuid():
@@ -137,7 +137,7 @@ def main() -> None:
     _hold(rank, wake_out, float(order["silence_s"]), told_to_end)
     _end_descendants(rank)
     while rank.says:
-        # All who could write there have ended.
+        # All its writers have ended.
         for reads in list(rank.says):
             rank.forward(reads)
     if reserved is not None:
@@ -160,9 +160,9 @@ def _open_meeting(order: dict[str, Any]) -> socket.socket:
 
 
 def reserve(address: str) -> socket.socket:
-    """A socket on a free port for torch's store.
+    """Return a socket on a free port for torch's store.
 
-    It is bound and never listens: the system gives the port to nobody else, while torch, which asks to reuse it, may
+    The socket is bound and never listens: the system gives the port to no other process, while torch, which asks to reuse it, may
     listen there.
     """
     reserved = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
@@ -172,7 +172,7 @@ def reserve(address: str) -> socket.socket:
 
 
 def _name_interface(environment: dict[str, str | None]) -> None:
-    """Name the interface towards rank 0 for Gloo, whose default is that of the host's name: loopback, or a foreign one."""
+    """Name the interface towards rank 0 for Gloo, which by default uses the host name's: loopback, or a foreign one."""
     first = environment.get("MASTER_ADDR")
     address = None if first is None else _own_address(first)
     if (
@@ -187,7 +187,7 @@ def _name_interface(environment: dict[str, str | None]) -> None:
 
 
 def _own_address(towards: str) -> str | None:
-    """This host's address on the route to `towards`; None without a route. Sends nothing."""
+    """Return this host's address on the route to `towards`; None without a route. Sends nothing."""
     try:
         found = socket.getaddrinfo(towards, DISCARD_PORT, type=socket.SOCK_DGRAM)
     except OSError:
@@ -200,7 +200,7 @@ def _own_address(towards: str) -> str | None:
 
 
 def _interfaces(address: str) -> list[str]:
-    """The interfaces that have the address."""
+    """Return the interfaces that have the address."""
     if ":" in address:
         packed = socket.inet_pton(socket.AF_INET6, address).hex()
         rows = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
@@ -216,7 +216,7 @@ def _interfaces(address: str) -> list[str]:
 
 
 def _become(order: dict[str, Any], parent: int) -> None:
-    """In the child: become the rank."""
+    """Become the rank, in the child."""
     try:
         os.setpgid(0, 0)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -286,7 +286,7 @@ def _end_descendants(rank: Rank) -> None:
 
 
 def _children() -> list[int]:
-    """Processes whose parent this is, from `/proc/PID/stat`: `pid (name) state parent …`."""
+    """Return processes whose parent this is, from `/proc/PID/stat`: `pid (name) state parent …`."""
     mine = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

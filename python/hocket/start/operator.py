@@ -1,4 +1,4 @@
-"""What an operator asks of the coordinator of an elastic job that runs."""
+"""Requests of an operator to the coordinator of a running elastic job."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hocket.start.running import RunningJob
 
 
 def leave(job: RunningJob, member: int, timeout_s: float) -> str:
-    """A member is to leave in order; waits until the others have gone on without it. What there is to say of that.
+    """Ask that a member leave in order, and wait until the others have gone on without it. Return the coordinator's answer.
 
-    Raises RendezvousError: the coordinator cannot be reached or says why the member stays, or it has not left within `timeout_s`.
+    RendezvousError: the coordinator cannot be reached or says why the member stays, or the member has not left within `timeout_s`.
     """
     deadline_s = time.monotonic() + timeout_s
     _, channel = connect(job.coordinator, bytes.fromhex(job.secret), timeout_s)

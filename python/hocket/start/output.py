@@ -1,4 +1,4 @@
-"""Ranks' output as the launcher shows it: whole lines after `[rank]`; the last lines are kept for the end."""
+"""Output of ranks as the launcher shows it: whole lines after `[rank]`; the last lines are kept for the end."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections import deque
 from typing import BinaryIO
 
 LINE_BYTES_MAX = 1 << 16
-"""Longer lines, such as a progress bar without line ends, are shown in pieces."""
+"""Limit of a line: longer ones, such as a progress bar without line ends, are shown in pieces."""
 LINES_KEPT = 20
 COLOURS = (36, 33, 32, 35, 34, 31)
 
 
 class Channel:
-    """One stream of one rank. `prefix` goes before each line; `target` None: lines are kept but not shown."""
+    """Output stream of one rank. `prefix` goes before each line; `target` None: lines are kept but not shown."""
 
     def __init__(self, target: BinaryIO | None, prefix: bytes) -> None:
-        """With nothing held."""
         self.last: deque[bytes] = deque(maxlen=LINES_KEPT)
         self._target = target
         self._prefix = prefix
@@ -47,7 +46,7 @@ class Channel:
 def channels(
     rank: int, world: int, out: BinaryIO | None, err: BinaryIO | None, *, quiet_others: bool
 ) -> tuple[Channel, Channel]:
-    """Channels of a rank's output and errors; None: our own streams. `quiet_others`: rank 0's alone, unchanged."""
+    """Return the channels of a rank's output and errors; None: our own streams. `quiet_others`: only rank 0's, unchanged."""
     if quiet_others and rank != 0:
         return Channel(None, b""), Channel(None, b"")
     plain = quiet_others or world == 1
@@ -61,7 +60,7 @@ def _channel(target: BinaryIO, rank: int, world: int, plain: bool) -> Channel:
 
 
 def prefix(rank: int, world: int, *, colour: bool) -> bytes:
-    """`[3] `, as wide as the largest rank's.
+    """Return `[3] `, padded to the width of the largest rank.
 
     >>> prefix(3, 16, colour=False)
     b'[ 3] '

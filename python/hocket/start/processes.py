@@ -27,27 +27,26 @@ BOOTSTRAP = (
     "exec(compile(s,'leash.py','exec'))"
 )
 MEETING = b"hocket: meeting at "
-"""Begins the line in which rank 0's leash gives the address of torch's store, before the rank runs."""
+"""Start of the line in which rank 0's leash gives the address of torch's store, before the rank runs."""
 SIGNALLED = 128
 ON_ORDER = 64
-"""As in `leash.py`."""
 SILENCE_S = 30.0
-"""A remote rank ends when the launcher has been silent for this long: the connection broke unnoticed."""
+"""Silence of the launcher after which a remote rank ends: the connection broke unnoticed."""
 SIGN_OF_LIFE_S = 5.0
 LET_GO_S = 10.0
-"""Seconds for leashes to end their ranks; more than twice leash.GRACE_S."""
+"""Time for leashes to end their ranks; more than twice leash.GRACE_S."""
 READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSpec:
-    """One rank to start.
+    """Specification of one rank to start.
 
     Attributes:
         argv: the rank's command.
         host: its host's name in the cluster file; None: this machine's own name.
         prefix: a command that runs its arguments elsewhere: `("ip", "netns", "exec", "h1")`.
-        remote: whether `prefix` leads to another machine and takes one argument, for a shell: `("ssh", "node7")`.
+        remote: True if `prefix` leads to another machine and takes one argument, for a shell: `("ssh", "node7")`.
         environment: variables beyond those that a rank needs.
         interpreter: the Python of a remote host, which runs the leash there.
     """
@@ -61,7 +60,7 @@ class ProcessSpec:
 
 
 class Process:
-    """A started rank."""
+    """Process of a started rank."""
 
     def __init__(
         self,
@@ -78,8 +77,8 @@ class Process:
         self._line = b""
         self._ordered: set[int] = set()
         self.condemned = self.left_behind = False
-        """Whether the launcher has sent it SIGKILL because the others of an elastic job go on without it, and whether it ran when
-        they decided that."""
+        """True if the launcher has sent it SIGKILL because the others of an elastic job go on without it; `left_behind`: it ran
+        when they decided that."""
         leash = [sys.executable, "-I", "-S", str(LEASH)]
         text = b""
         if spec.remote:
@@ -106,7 +105,7 @@ class Process:
         self._say(json.dumps(order).encode() + b"\n")
 
     def meeting(self, timeout_s: float) -> dict[str, str] | None:
-        """MASTER_ADDR and MASTER_PORT from the leash of rank 0; None if nothing arrives within that time.
+        """Return MASTER_ADDR and MASTER_PORT from the leash of rank 0; None if nothing arrives within that time.
 
         A line that has begun is read to its end. Earlier output, from a login shell, is passed on.
         """
@@ -116,7 +115,7 @@ class Process:
             left_s = max(0.0, deadline_s - time.monotonic())
             if not select.select([self._leash.stdout], [], [], left_s)[0]:
                 return None
-            byte = self._leash.stdout.read(1)  # stop here: what follows the line is the rank's
+            byte = self._leash.stdout.read(1)  # one byte at a time: output after the line is the rank's
             if not byte:
                 time.sleep(left_s)
                 return None
@@ -132,7 +131,7 @@ class Process:
 
     @property
     def host(self) -> str:
-        """Where it runs, for people."""
+        """Host of the rank, for people."""
         return self.spec.host or "this machine"
 
     @property
@@ -144,7 +143,7 @@ class Process:
 
     @property
     def code(self) -> int | None:
-        """None while it runs; then its exit code, 128 + N for signal N."""
+        """Exit code of the rank, 128 + N for signal N; None while it runs."""
         code = self._leash.poll()
         if code is None or code >= 0:
             return code if code is None or not self.obeyed else code - ON_ORDER
@@ -152,7 +151,7 @@ class Process:
 
     @property
     def obeyed(self) -> bool:
-        """Whether it has died of a signal that this process sent: not before that, and not of another one's."""
+        """True if the rank has died of a signal that this process sent: not before that, and not of another process's signal."""
         code = self._leash.poll()
         return code is not None and (code < 0 or code - ON_ORDER - SIGNALLED in self._ordered)
 
@@ -162,7 +161,7 @@ class Process:
         self._say(b"signal %d\n" % number)
 
     def condemn(self) -> None:
-        """Kill it, because the others of an elastic job go on without it."""
+        """Kill the rank, because the others of an elastic job go on without it."""
         self.condemned = True
         self.signal(signal.SIGKILL)
 
@@ -184,7 +183,7 @@ class Process:
             self._leash.stdin.close()
 
     def close(self, timeout_s: float) -> None:
-        """After `let_go`: wait this long, then kill the leash itself, and release its output."""
+        """Wait this long after `let_go`, then kill the leash itself, and release its output."""
         try:
             self._leash.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -198,13 +197,13 @@ class Process:
             return
         self._said_s = time.monotonic()
         view = memoryview(data)
-        with contextlib.suppress(OSError):  # it has ended; `code` gives the result
+        with contextlib.suppress(OSError):  # the leash has ended; `code` gives the result
             while view:
                 view = view[self._leash.stdin.write(view) or 0 :]
 
 
 def end_all(processes: Sequence[Process]) -> None:
-    """Leave no process behind in any case; costs nothing for ended ones."""
+    """End all processes in any case; costs nothing for ended ones."""
     for process in processes:
         process.let_go()
     deadline_s = time.monotonic() + LET_GO_S
@@ -213,16 +212,15 @@ def end_all(processes: Sequence[Process]) -> None:
 
 
 class Flow:
-    """Forwards the output of processes to their channels."""
+    """Forwarding of processes' output to their channels."""
 
     def __init__(self, processes: Sequence[Process]) -> None:
-        """With all streams open."""
         self._selector = selectors.DefaultSelector()
         for process in processes:
             self.add(process)
 
     def add(self, process: Process) -> None:
-        """One more."""
+        """Forward another process's output, too."""
         for stream, channel in process.streams:
             self._selector.register(stream, selectors.EVENT_READ, channel)
 

@@ -15,10 +15,10 @@ from hocket.job.store import address as addresses
 from hocket.start.processes import ProcessSpec
 
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
-"""The command that reaches a host; the host's name is appended."""
+"""Command that reaches a host; the host's name is appended."""
 
 REACH_TIMEOUT_S = 15.0
-"""Longer than `SSH` allows a connection."""
+"""Time limit for a test of a host; longer than `SSH` allows a connection."""
 
 ASKED_AT_ONCE = 64
 
@@ -26,7 +26,8 @@ ASKED_AT_ONCE = 64
 def processes_over(
     ssh: str, names: Sequence[str], argv: Sequence[str], interpreter: str
 ) -> list[ProcessSpec]:
-    """`argv` on each of the hosts, by rank, behind a leash run by `interpreter`. A thread count set here is also set there."""
+    """Return specifications of `argv` on each host, by rank, behind a leash run by `interpreter`, with this process's thread
+    count."""
     reach = shlex.split(ssh)
     threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
     return [
@@ -43,7 +44,7 @@ def processes_over(
 
 
 def reachable(ssh: str, names: Sequence[str], timeout_s: float = REACH_TIMEOUT_S) -> list[bool]:
-    """By host: whether `ssh` runs a command there in time; all hosts are tried at once."""
+    """Return, by host, whether `ssh` runs a command there in time; all hosts are tried at once."""
 
     def answers(name: str) -> bool:
         try:
@@ -64,7 +65,7 @@ def reachable(ssh: str, names: Sequence[str], timeout_s: float = REACH_TIMEOUT_S
 
 
 def store_for(names: Sequence[str], given: str | None, ssh: str) -> str:
-    """`HOST:PORT` of the store as the hosts reach it; port 0: any.
+    """Return `HOST:PORT` of the store as the hosts reach it; port 0: any.
 
     Args:
         names: the hosts, as `user@host`, `host`, or names that ssh's configuration gives to hosts.
@@ -83,7 +84,7 @@ def _address_towards(names: Sequence[str], ssh: str) -> str:
     others = [name for name in dict.fromkeys(names) if name.rpartition("@")[2] not in here]
     if not others:
         return addresses.LOOPBACK
-    # A name for this machine itself may lead to its loopback, where the others do not reach it.
+    # A name for this machine itself may resolve to loopback, which the others cannot reach.
     loopback = None
     for name in others:
         found = addresses.towards(machine_of(name, ssh))
@@ -98,7 +99,7 @@ def _address_towards(names: Sequence[str], ssh: str) -> str:
 
 
 def machine_of(name: str, ssh: str) -> str:
-    """The name or address of the machine that ssh connects to for `name`, which its configuration may give to another one."""
+    """Return the name or address of the machine that ssh connects to for `name`, which its configuration may map to another."""
     own = name.rpartition("@")[2]
     command = shlex.split(ssh)
     if not command or Path(command[0]).name != "ssh":

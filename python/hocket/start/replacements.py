@@ -1,7 +1,7 @@
-"""Processes that the launcher of an elastic job starts in the place of ranks that it has lost. They join the job as any other does.
+"""Processes that the launcher of an elastic job starts in the place of lost ranks. They join the job as any other does.
 
-In each place, the next one waits twice as long as the one before: another process does not help against what ends all of them at
-once. Whoever has trained for a while has shown that the place is good, and is replaced soon.
+In each place, the next process waits twice as long as the one before: a replacement does not help against a fault that ends all of
+them at once. A process that has trained for a while has shown that its place is good, and is replaced soon.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from hocket.members.coordination import Coordination
 from hocket.start.processes import Process
 
 WAIT_S, WAIT_MAX_S = 1.0, 60.0
-"""From a loss until another process starts: at first, and at most."""
+"""Times from a loss until another process starts: at first, and at most."""
 STEADY_S = 60.0
-"""Whoever has trained for so long is replaced after WAIT_S again."""
+"""Training time after which a process is replaced after WAIT_S again."""
 
 log = logging.getLogger("hocket.run")
 
 Start = Callable[[int, Process], Process]
-"""Starts a process that becomes the member of that number, where the other one ran. RendezvousError: it cannot be started."""
+"""Function that starts a process as the member of that number, where the other one ran. RendezvousError: that fails."""
 
 
 @dataclass(kw_only=True, eq=False)
 class _Place:
-    """Whose `process` is the newest of those that have had it.
+    """Place of a rank; `process` is the newest one there.
 
     Attributes:
-        wait_s: before that one started.
-        successor: number of the next one, which is to start at `due_s`.
-        told: that there is no room for it.
+        wait_s: wait before that process started.
+        successor: number of the next process, which is to start at `due_s`.
+        told: True once the log says that there is no room for the next one.
     """
 
     process: Process
@@ -44,21 +44,20 @@ class _Place:
 
 
 class Replacements:
-    """At most so many in all, in whichever places. Their numbers are the first after those of the founders."""
+    """Replacements: at most `most` in all, in any place. Their numbers follow those of the founders."""
 
     def __init__(self, coordination: Coordination, founders: int, most: int, start: Start) -> None:
-        """Nobody is lost."""
         self._coordination = coordination
         self._founders, self._most = founders, most
         self._numbers = iter(numbers(founders, most))
         self._start = start
         self._places: dict[int, _Place] = {}
-        """By the numbers of all that have had them."""
+        """Places by the numbers of all processes that have had them."""
         self._train_since_s: dict[int, float] = {}
         self._made_up_for: set[int] = set()
 
     def lost(self, process: Process) -> None:
-        """It has ended with a failure: another one is to take its place, if the job may have one."""
+        """Plan a replacement for a process that has ended with a failure, if the job may have one."""
         if self._most == 0 or not self._coordination.misses(process.rank):
             return
         place = self._places.setdefault(process.rank, _Place(process=process))
@@ -68,7 +67,7 @@ class Replacements:
         self._plan(place, now_s)
 
     def started(self) -> Iterator[Process]:
-        """Starts those that are due, if the job has room for them."""
+        """Start the processes that are due, if the job has room for them."""
         now_s = time.monotonic()
         self._look(now_s)
         waiting = sum(self.waits(place.process) for place in set(self._places.values()))
@@ -94,19 +93,19 @@ class Replacements:
                 yield process
 
     def waits(self, process: Process) -> bool:
-        """Whether it runs in the place of another one, and has never trained."""
+        """Return whether the process runs in the place of another one, and has never trained."""
         return process.code is None and self.is_new(process)
 
     def is_new(self, process: Process) -> bool:
-        """Whether it was started in the place of another one, and has never trained."""
+        """Return whether the process was started in the place of another one, and has never trained."""
         return process.rank >= self._founders and process.rank not in self._train_since_s
 
     def made_up_for(self, process: Process) -> bool:
-        """Whether another one has trained in its place since."""
+        """Return whether another process has trained in its place since."""
         return process.rank in self._made_up_for
 
     def _look(self, now_s: float) -> None:
-        """Who trains now that did not before."""
+        """Note the processes that train now and did not before."""
         for number, place in self._places.items():
             newest = place.process
             if number == newest.rank and self.waits(newest) and self._coordination.has(number):
@@ -148,5 +147,5 @@ class Replacements:
 
 
 def numbers(founders: int, most: int) -> range:
-    """Members that `most` processes become which are started in the place of others."""
+    """Return the numbers of `most` members that are started in the place of others."""
     return range(founders, founders + most)

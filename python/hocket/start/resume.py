@@ -1,4 +1,4 @@
-"""Goes on as the launcher of an elastic job whose own has died, from its journal; its ranks have trained on."""
+"""Successor of an elastic job's launcher that has died: it resumes from the journal, and the ranks have trained on."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from hocket.start.signals import collected_signals
 
 TICK_S = 0.02
 COME_BACK_S = 15.0
-"""Ranks look for another launcher several times a second."""
+"""Time for ranks to come back; they look for another launcher several times a second."""
 LINGER_S = 2.0
-"""Ranks that have not come yet are to hear why the job ends, too."""
+"""Time in which ranks that have not come yet may hear why the job ends."""
 END_S = 10.0
-"""How long ranks that were told to end are waited for."""
+"""Time to wait for ranks that were told to end."""
 
 log = logging.getLogger("hocket.run")
 
 
 def resume(path: Path) -> Outcome:
-    """Coordinate until all ranks have ended. Their output is theirs: nobody can take up another process's.
+    """Coordinate until all ranks have ended. Their output is not shown: no process can take up another one's output.
 
     Raises:
         UsageError: the file is no journal, its launcher runs, or the job had not begun.
         RendezvousError: another program listens where the ranks look for their launcher, or they do not come.
-        KeyboardInterrupt, SystemExit: as `launch`.
+        KeyboardInterrupt, SystemExit: as in `launch`.
     """
     journal = Journal.reopen(path)
     with contextlib.ExitStack() as stack:
@@ -91,7 +91,7 @@ def resume(path: Path) -> Outcome:
 
 
 def _wait(coordination: Coordination, server: Server, signals: list[int]) -> bool:
-    """Until the job ends, or is told to, or its ranks are missing: whether that is so."""
+    """Wait until the job ends, is told to end, or its ranks are missing; return True in the last case."""
     deadline_s = time.monotonic() + COME_BACK_S
     while not (signals or coordination.over or coordination.ended is not None or server.failure is not None):
         if coordination.goes_on:

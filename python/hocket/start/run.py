@@ -1,7 +1,6 @@
-"""Starts the ranks of a job, locally or remotely, and waits until all have ended; leaves nothing behind.
+"""Launcher that starts the ranks of a job, locally or remotely, and waits until all have ended; it leaves nothing behind.
 
-The launcher serves the store, creates the secret, shows the ranks' output, and finally reports which rank failed first
-and how.
+The launcher serves the store, creates the secret, shows the ranks' output, and finally reports which rank failed first and how.
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ from hocket.start.starting import TICK_S, Starter
 from hocket.start.variables import variables
 
 REPORT_S = 4.0
-"""After a rank failed, the others have this long to report and to end by themselves, unless they are what others wait for."""
+"""Time after a rank failed in which others may report and end by themselves, unless the others wait for them."""
 INTERRUPT_S = 10.0
-"""The same after Ctrl-C, when they may have something to save."""
+"""Time to end by themselves after Ctrl-C, when ranks may have something to save."""
 TERMINATE_S = 4.0
-"""From SIGTERM to SIGKILL, and from there to the end of the leash."""
+"""Time from SIGTERM to SIGKILL, and from there to the end of the leash."""
 DYING_S = 1.0
-"""A rank whose connection has ended is most likely about to end: it has so long to do that by itself, and to say why."""
+"""Time in which a rank whose connection has ended may end by itself and say why; it is most likely about to."""
 LAST_LINES_SHOWN = 8
 PUT_TIMEOUT_S = 10.0
-"""Time-out for the launcher to reach its own store."""
+"""Time limit for the launcher to reach its own store."""
 
 log = logging.getLogger("hocket.run")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A rank that failed. `code` is 128 + N for signal N. `condemned`: the launcher killed it, whatever it would have died of.
+    """Rank that failed. `code` is 128 + N for signal N. `condemned`: the launcher killed it, whatever it would have died of.
 
-    `ended`: the launcher ended it, as the job had failed. `accusers`: ranks that did not go on because of it, and `why`.
+    `ended`: the launcher ended it, as the job had failed. `accusers`: ranks that did not go on because of it; `why`: their reason.
     """
 
     rank: int
@@ -69,7 +68,7 @@ class Failure:
 
     @property
     def how(self) -> str:
-        """The exit code, or the signal, or why the launcher sent that."""
+        """Exit code or signal of the rank, or the launcher's reason for a signal."""
         if self.condemned:
             return f"the others went on without it, and it was killed (exit code {self.code})"
         if self.accusers and (self.ended or self.code == 0):
@@ -83,14 +82,14 @@ class Failure:
         return f"exit code {self.code}"
 
     def __str__(self) -> str:
-        """A description for people."""
+        """Return a description for people."""
         last_words = "".join(f"\n    {line}" for line in self.last_lines[-LAST_LINES_SHOWN:])
         return f"rank {self.rank} on {self.host} failed: {self.how}" + (
             f"; its last words:{last_words}" if last_words else ""
         )
 
     def error(self, message: str) -> PeerError:
-        """The error of the whole job, ready to raise."""
+        """Return the error of the whole job, ready to raise."""
         return PeerError(message, rank=self.rank, host=self.host, why="failed")
 
 
@@ -100,21 +99,21 @@ REPROACHES = {
     "left": "still needed it",
     "lost": "lost the connection to it",
 }
-"""What others say of a rank, by `PeerError.why`."""
+"""Phrases about a rank at fault, by `PeerError.why`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The end of a job: `failures` in the order in which they were observed, but first that of the rank at fault. `ended`: why an
-    elastic job went on no more."""
+    """End of a job: `failures` in the order in which they were observed, but first that of the rank at fault. `ended`: reason why
+    an elastic job did not go on."""
 
     failures: tuple[Failure, ...]
     ended: Ended | None = None
 
     @property
     def code(self) -> int:
-        """Exit code of the launcher: that of the first failed rank which ended by itself; 1 for another end than that of the
-        scripts, or 0."""
+        """Exit code of the launcher: the code of the first failed rank that ended by itself; 1 if the job did not end with its
+        scripts; else 0."""
         codes = [each.code for each in sorted(self.failures, key=lambda each: each.ended) if each.code != 0]
         return codes[0] if codes else int(bool(self.failures) or self.ended is not None)
 
@@ -137,17 +136,17 @@ def launch(
     """Start one process per rank, by rank, and wait for all.
 
     Args:
-        processes: what to start.
+        processes: the ranks' specifications.
         settings: passed to every rank, besides its identity; default: from the environment.
         store: `HOST:PORT` of the store as ranks reach it; default: loopback, a free port.
         serve: whether the launcher serves the store there; otherwise rank 0 does.
         values: initial values of the store, if the launcher serves it.
         quiet_others: show only the output of rank 0, unchanged.
-        members_min: the job goes on without ranks that it loses while so many are left; None: it ends with the first. The launcher
+        members_min: the job goes on without lost ranks while so many are left; None: it ends with the first loss. The launcher
             serves the store.
-        members_max: so many ranks it may have when others join; default: as many as are started.
-        respawn: an elastic job gets so many processes at most in the place of ranks that it loses.
-        journal: an elastic job keeps one there, from which `resume` goes on when this process has died; ranks go on meanwhile.
+        members_max: limit of ranks when others join; default: as many as are started.
+        respawn: limit of processes that an elastic job gets in the place of lost ranks.
+        journal: path of an elastic job's journal, from which `resume` goes on if this process dies; ranks go on meanwhile.
         out, err: targets of the output; default: this process's own.
 
     Raises:
@@ -223,7 +222,7 @@ def launch(
 
 @dataclass
 class _Services:
-    """What the launcher serves: the store, unless rank 0 does, and the coordinator of an elastic job."""
+    """Services of the launcher: the store, unless rank 0 serves it, and the coordinator of an elastic job."""
 
     ledger: Ledger = field(default_factory=Ledger)
     store: Server | None = None
@@ -231,12 +230,12 @@ class _Services:
 
     @property
     def reports(self) -> Mapping[int, Report]:
-        """What ranks have said as they left, in that order."""
+        """Reports of ranks as they left, in that order."""
         return dict(self.ledger.reports)
 
     @property
     def failure(self) -> str | None:
-        """What has ended one of its threads: nobody is answered any more."""
+        """Error that has ended one of its threads, which then answers no client; or None."""
         served = () if self.elastic is None else (self.elastic.coordinator, self.elastic.stores)
         return next((each.failure for each in (self.store, *served) if each and each.failure), None)
 
@@ -251,17 +250,16 @@ def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
 
 
 class _Watch:
-    """Wait from the start to the end of all ranks: notes which failed when, and ends the others."""
+    """Watch over all ranks from start to end: it notes which failed and when, and ends the others."""
 
     def __init__(self, processes: Sequence[Process], signals: list[int], services: _Services) -> None:
-        """No process has ended yet."""
         self._processes = processes
         self._signals = signals
         self._services = services
         self._failures: list[Process] = []
         self._steps: list[tuple[float, int]] = []
         self._ended: set[Process] = set()
-        """Those that ran when the launcher ended all."""
+        """Processes that ran when the launcher ended all."""
         self._last_ones = LastOnes()
 
     def until_the_end(self) -> list[Failure]:
@@ -276,7 +274,7 @@ class _Watch:
             ended = [process for process in running if process.code is not None]
             running = [process for process in running if process not in ended]
             self._note_ends(ended)
-            # Two in one tick: a killed rank is the cause, a rank that reports is the consequence.
+            # Two failures in one tick: a killed rank is the cause, a rank that reports is the consequence.
             failed = [process for process in ended if process.code != 0]
             failed = self._held_against_the_job(
                 sorted(failed, key=lambda each: (each.code or 0) <= SIGNALLED), running
@@ -298,7 +296,7 @@ class _Watch:
         return self._in_order()
 
     def _in_order(self) -> list[Failure]:
-        """The failures, the one of the rank at fault first."""
+        """Return the failures, the one of the rank at fault first."""
         exits = {each.rank: Exit(code=each.code or 0, ended=each in self._ended) for each in self._failures}
         found = verdict(exits, self._services.reports, self._lost_at_the_end()) if self._failures else None
         failures = {each.rank: _failure(each, ended=each in self._ended) for each in self._failures}
@@ -311,7 +309,7 @@ class _Watch:
         return [dataclasses.replace(first, accusers=found.accusers, why=found.why), *failures.values()]
 
     def _goes_on_elsewhere(self) -> bool:
-        """Whether ranks train that others have started."""
+        """Return whether ranks that were started elsewhere train."""
         return False
 
     def _lost_at_the_end(self) -> Sequence[int]:
@@ -319,25 +317,26 @@ class _Watch:
         return ()
 
     def _started_meanwhile(self, running: Sequence[Process]) -> Iterable[Process]:
-        """Processes that train with those that are `running`."""
+        """Processes that train beside those that are `running`."""
         del running
         return ()
 
     def _note_ends(self, ended: Sequence[Process]) -> None:
-        """These have just ended, whatever their exit codes."""
+        """Note processes that have just ended, whatever their exit codes."""
 
     def _note_last_ones(self, running: Sequence[Process]) -> None:
-        """Say for whom the launcher waits, where the others have ended well."""
+        """Log the ranks for which the launcher waits, after the others have ended well."""
         if running and len(running) < len(self._processes) and not self._steps:
             self._last_ones.note([(each.rank, each.host) for each in running])
 
     def _held_against_the_job(self, failed: list[Process], running: Sequence[Process]) -> list[Process]:
-        """Those of the processes that have just failed because of which the job ends; `running`: the others."""
+        """Return those of the `failed` processes because of which the job ends; `running`: the others."""
         del running
         return failed
 
     def _tell_the_others(self, failed: Sequence[Process]) -> None:
-        """The store misses a rank that was connected. One that failed before that would be waited for."""
+        """Tell the store of ranks that failed before they connected, for which others would wait; it misses connected ones
+        itself."""
         for each in map(_failure, failed):
             if self._services.store is not None:
                 reason = f"rank {each.rank} on {each.host} ended before it joined the job: {each.how}\nhint: see its output"
@@ -361,7 +360,7 @@ class _Watch:
         ]
 
     def _end_now(self) -> None:
-        """Nobody who still runs has anything to report."""
+        """End the ranks at once, since none that still runs has anything to report."""
         if self._steps and self._steps[0][1] == signal.SIGTERM:
             self._plan_the_end(0.0)
 
@@ -372,14 +371,14 @@ class _Watch:
             for process in running:
                 if number:
                     process.signal(number)
-                    # One that is stopped would take it when it is continued.
+                    # A stopped process would take the signal when it is continued.
                     process.signal(signal.SIGCONT)
                 else:
                     process.kill()
 
 
 class _ElasticWatch(_Watch):
-    """The same of an elastic job: a rank that fails is lost, and the others go on as the coordinator decides."""
+    """Watch over an elastic job: a rank that fails is lost, and the others go on as the coordinator decides."""
 
     def __init__(
         self,
@@ -389,15 +388,14 @@ class _ElasticWatch(_Watch):
         elastic: Elastic,
         replacements: Replacements,
     ) -> None:
-        """The launcher serves the coordinator."""
         super().__init__(processes, signals, services)
         self._coordination, self._coordinator = elastic.coordination, elastic.coordinator
         self._replacements = replacements
         self._all = {process.rank: process for process in self._processes}
         self._dying: dict[Process, float] = {}
-        """When those are killed without whom the others go on."""
+        """Times at which processes without which the others go on are killed."""
         self._condemned: dict[Process, float] = {}
-        """Until when their leashes may take to end them: a host that is cut off takes for ever."""
+        """Deadlines for leashes to end such processes: a host that is cut off never answers."""
         self._lost: list[Process] = []
 
     def _goes_on_elsewhere(self) -> bool:
@@ -422,10 +420,10 @@ class _ElasticWatch(_Watch):
         return started
 
     def _note_last_ones(self, running: Sequence[Process]) -> None:
-        """Nothing: members may leave long before the others have trained to the end."""
+        """No-op: members may leave long before the others have trained to the end."""
 
     def _may_be_joined(self, running: Sequence[Process]) -> bool:
-        """Whether there is somebody with the job's state whom others may still meet."""
+        """Return whether a member has the job's state and others may still meet it."""
         job = self._coordination
         if job.over or job.ended is not None:
             return False
@@ -434,7 +432,7 @@ class _ElasticWatch(_Watch):
     def _end_condemned(self, running: Sequence[Process]) -> None:
         now_s = time.monotonic()
         for number, runs in self._coordination.condemned.take():
-            # Those that have joined by themselves were started by others, and end when they hear of it.
+            # Members that were started elsewhere end when they hear of it.
             if (condemned := self._all.get(number)) is not None:
                 condemned.left_behind = runs
                 self._dying[condemned] = now_s + (0.0 if runs else DYING_S)
@@ -472,7 +470,7 @@ class _ElasticWatch(_Watch):
         if not job.founded:
             return failed
         if job.over:
-            # The death of one that was left behind may be noticed only when the others have finished.
+            # The death of a rank that was left behind may be noticed only when the others have finished.
             return [process for process in failed if job.has(process.rank)]
         self._lost += failed
         trained = [process for process in running if not self._replacements.waits(process)]
@@ -484,7 +482,7 @@ class _ElasticWatch(_Watch):
 
 def _failure(process: Process, *, ended: bool = False) -> Failure:
     lines = tuple(line.decode(errors="replace") for line in process.err.last)
-    # Where the launcher is slow, neighbours have ended one that ran before it could.
+    # If the launcher is slow, neighbours have ended a running rank before it could.
     by_us = process.left_behind or (process.condemned and process.obeyed)
     return Failure(
         rank=process.rank,

@@ -1,7 +1,7 @@
-"""Elastic jobs of this user whose launchers run on this machine, for commands that speak with them.
+"""Elastic jobs of this user whose launchers run on this machine, for commands that connect to them.
 
-Each launcher keeps a file in the user's private directory, since it holds the job's secret. It holds a lock on the file for as long
-as it lives: one that nobody locks is what a killed launcher has left, and is removed.
+Each launcher keeps a file in the user's private directory, since the file holds the job's secret. The launcher locks the file for
+its lifetime: an unlocked file was left by a killed launcher, and is removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("hocket.run")
 
 
 class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One of them. `process`: of its launcher. `command`: of a rank. `settings`: of its ranks, as environment variables."""
+    """Running job. `process`: its launcher's. `command`: command of a rank. `settings`: environment variables of its ranks."""
 
     process: int
     coordinator: str
@@ -38,12 +38,12 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
 
     def __str__(self) -> str:
-        """A description for people."""
+        """Return a description for people."""
         return f"{self.process}: {shlex.join(self.command)}"
 
     @property
     def of_newcomer(self) -> dict[str, str | None]:
-        """Variables of a process that is to join it; None: those that it must not have."""
+        """Variables of a process that is to join the job; None: the process must not have that one."""
         return {
             **dict.fromkeys(OF_A_RANK),
             "PYTHONUNBUFFERED": "1",
@@ -54,7 +54,7 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def for_newcomer(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a process that is to join it, instead of this one."""
+        """Return the environment of a process that is to join the job, based on that of this one."""
         changed = {**environment, **self.of_newcomer}
         return {name: value for name, value in changed.items() if value is not None}
 
@@ -63,13 +63,13 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
 def announced(
     coordinator: str, secret: str, command: Sequence[str], settings: Settings
 ) -> Iterator[RunningJob]:
-    """While this process launches a job, others find it. It runs all the same where no file can be kept."""
+    """Announce the job that this process launches, so that others find it. The job runs even if no file can be kept."""
     job = RunningJob(
         process=os.getpid(),
         coordinator=coordinator,
         secret=secret,
         command=tuple(command),
-        # Files of this machine are not on others, and those who join need none of them.
+        # Files of this machine are not on others, and newcomers need none of them.
         settings=dataclasses.replace(
             settings, plan=None, cluster=None, tuning=None, trace=None
         ).to_environment(),
@@ -86,7 +86,7 @@ def announced(
 @contextlib.contextmanager
 def _kept(job: RunningJob) -> Iterator[Path]:
     path = directory() / f"{job.process}-{job.coordinator.rpartition(':')[2]}.json"
-    # Whoever sees the name finds the whole file, which is locked.
+    # A process that sees the name finds the whole file, locked.
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(msgspec.json.encode(job))
@@ -99,14 +99,14 @@ def _kept(job: RunningJob) -> Iterator[Path]:
 
 
 def running() -> tuple[RunningJob, ...]:
-    """Those that run now, by their launchers' process."""
+    """Return the jobs that run now, by their launchers' process."""
     found = []
     for path in directory().glob("*.json"):
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                with contextlib.suppress(*MALFORMED):  # of another version of Hocket
+                with contextlib.suppress(*MALFORMED):  # a file of another version of Hocket
                     found.append(typed.of_json(file.read(), RunningJob))
             else:
                 path.unlink(missing_ok=True)
@@ -114,7 +114,7 @@ def running() -> tuple[RunningJob, ...]:
 
 
 def read(path: Path) -> RunningJob:
-    """A job from its file, which may be another machine's. UsageError: it is none."""
+    """Return the job in a file, which may be another machine's. UsageError: the file is none."""
     try:
         return typed.of_json(bytes_of(path), RunningJob)
     except OSError as error:
@@ -127,7 +127,7 @@ def read(path: Path) -> RunningJob:
 
 
 def chosen(process: int | None) -> RunningJob:
-    """The job of that launcher, or the only one. UsageError: there is none, or there are several."""
+    """Return the job of that launcher, or the only one. UsageError: there is none, or there are several."""
     jobs = running()
     wanted = [job for job in jobs if process in (None, job.process)]
     if len(wanted) == 1:

@@ -1,4 +1,4 @@
-"""A rank's command, from the words after `hocket run`."""
+"""Command of a rank, from the words after `hocket run`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hocket.errors import UsageError
 def argv_of(
     script: str, arguments: Sequence[str], *, interpreter: str, as_module: bool, elsewhere: bool
 ) -> list[str]:
-    """The command of each rank.
+    """Return the command of each rank.
 
     Python runs modules, `*.py`, folders and archives with a `__main__`, and files that are not executable; executables
     run directly,
@@ -22,10 +22,10 @@ def argv_of(
 
     Args:
         script: a file, a command's name, or a module's.
-        arguments: its own.
+        arguments: the script's.
         interpreter: the Python of the ranks.
         as_module: `script` is a module's name.
-        elsewhere: whether ranks run on other hosts, whose commands are unknown here.
+        elsewhere: True if ranks run on other hosts, whose commands are unknown here.
 
     Raises:
         UsageError: there is no such file or command, or it cannot be run.

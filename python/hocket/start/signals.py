@@ -1,4 +1,4 @@
-"""Signals to a launcher, which are for its ranks to end of first."""
+"""Signals to a launcher, which must first end its ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextlib.contextmanager
 def collected_signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C, SIGTERM and SIGHUP instead of dying of them; only possible in the main thread."""
+    """Collect Ctrl-C, SIGTERM and SIGHUP instead of dying of them; possible only in the main thread."""
     arrived: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield arrived

@@ -1,4 +1,4 @@
-"""Starts the ranks of a job, each behind a leash: all at the start, and others in the place of those that an elastic job loses."""
+"""Start of a job's ranks, each behind a leash: all at the start, and others in the place of those that an elastic job loses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TICK_S = 0.02
 
 
 class Starter:
-    """Its processes are in `running`, whether they have ended or not: whoever makes it ends them."""
+    """Starter of ranks. Its processes are in `running`, whether they have ended or not; its owner ends them."""
 
     def __init__(
         self,
@@ -32,19 +32,19 @@ class Starter:
         err: BinaryIO | None,
         quiet_others: bool,
     ) -> None:
-        """Nothing is started. `environments`: of each rank, beside those of `specs`; the others as `launch`."""
+        """Start nothing yet. `environments`: of each rank, beside those in `specs`; other arguments as in `launch`."""
         self.running: list[Process] = []
         self._specs, self._environments = specs, environments
         self._store, self._journal = store, journal
         self._out, self._err, self._quiet_others = out, err, quiet_others
         self._machines = Counter(map(_machine, specs))
         self._places = {rank: rank for rank in range(len(specs))}
-        """Ranks at the start, by the numbers of those that have their places."""
+        """Ranks at the start, by the numbers of members that have their places."""
 
     def begin(self, signals: list[int], timeout_s: float) -> Sequence[Process]:
         """Start rank 0, whose leash first announces torch's store, then the others.
 
-        Returns the started ones: all, or rank 0 alone if it ended before that, or a signal came.
+        Return the started processes: all, or rank 0 alone if it ended before that, or a signal came.
         """
         processes = [self._leashed(rank, spec) for rank, spec in enumerate(self._specs)]
         first, *others = processes
@@ -53,7 +53,7 @@ class Starter:
         while True:
             ended = (
                 first.code is not None
-            )  # before polling: a program may end at once, and the others must run all the same
+            )  # before polling: a program may end at once, and the others must still run
             if (meeting := first.meeting(TICK_S)) is not None:
                 break
             if signals or ended:
@@ -68,7 +68,7 @@ class Starter:
         return processes
 
     def replace(self, job: RunningJob, number: int, before: Process) -> Process:
-        """Start a process that joins the job as member `number`, as another one was started. RendezvousError: it cannot be."""
+        """Start a process that joins the job as member `number`, just as `before` was started. RendezvousError: that fails."""
         self._places[number] = self._places[before.rank]
         process = self._leashed(number, before.spec)
         own = Settings(host=before.spec.host, member=number).to_environment()
@@ -102,5 +102,5 @@ class Starter:
 
 
 def _machine(spec: ProcessSpec) -> str | None:
-    """Ranks behind a local prefix share this machine's cores, whatever the names of their hosts."""
+    """Return the machine whose cores a rank uses: this one behind a local prefix, whatever the names of the hosts."""
     return spec.host if spec.remote else None

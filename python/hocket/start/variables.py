@@ -1,4 +1,4 @@
-"""The variables that make a process a rank: Hocket's, and torchrun's, for programs that know only those.
+"""Variables that make a process a rank: Hocket's, and torchrun's, for programs that know only those.
 
 The leash of rank 0 (`leash.py`) chooses address and port of torch's store, since they belong to its host.
 """
@@ -25,13 +25,13 @@ OF_A_RANK = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
-"""Variables that identify a rank: they do not apply to ranks that it starts itself, as another launcher does."""
+"""Variables that identify a rank; not passed on to ranks that it launches itself."""
 
 
 def variables(
     processes: Sequence[ProcessSpec], settings: Settings, *, store: str, served: bool, secret: str
 ) -> list[dict[str, str]]:
-    """The variables by rank. The last `settings.besides` processes do not train, and are no ranks of torch.
+    """Return the variables by rank. The last `settings.besides` processes do not train, and are no ranks of torch.
 
     >>> two = variables([ProcessSpec(argv=["a.out"])] * 2, Settings(), store="127.0.0.1:1", served=True, secret="")
     >>> [(each["RANK"], each["WORLD_SIZE"], each["LOCAL_RANK"]) for each in two]
@@ -40,7 +40,7 @@ def variables(
     workers = len(processes) - settings.besides
     common = {
         "PYTHONUNBUFFERED": "1",
-        # Of a rank that launches others, these have another coordinator, or none.
+        # Ranks started by another job's rank have a different coordinator, or none.
         "HOCKET_COORDINATOR": "",
         "HOCKET_JOINS": "",
         "HOCKET_MEMBER": "",
@@ -66,7 +66,7 @@ def variables(
 
 
 def _torchrun(workers: Sequence[ProcessSpec]) -> list[dict[str, str]]:
-    """Torchrun's variables, as `torch.distributed.elastic.agent` sets them, with rank 0 serving torch's store."""
+    """Return torchrun's variables, as `torch.distributed.elastic.agent` sets them, with rank 0 serving torch's store."""
     places, job = _places(workers), f"hocket-{secrets.token_hex(4)}"
     world, groups = str(len(workers)), str(1 + max((group for group, _, _ in places), default=0))
     return [
@@ -90,7 +90,7 @@ def _torchrun(workers: Sequence[ProcessSpec]) -> list[dict[str, str]]:
 
 
 def _places(processes: Sequence[ProcessSpec]) -> list[tuple[int, int, int]]:
-    """By process: its host's number in order of appearance, its position there, and the processes on that host."""
+    """Return for each process its host's number in order of appearance, its position there, and the processes on that host."""
     hosts = [(spec.host, *spec.prefix) for spec in processes]
     numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
     counts, seen = Counter(hosts), Counter[tuple[str | None, ...]]()

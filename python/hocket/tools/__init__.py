@@ -1,1 +1,2 @@
-"""What looks at jobs and plans from outside: analysis, formats, reports, replay, simulation, testbeds. The core imports none."""
+"""Tools that examine jobs and plans from outside: analysis, formats, reports, replay, simulation, testbeds. The core imports
+none."""

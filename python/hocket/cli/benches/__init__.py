@@ -1,1 +1,1 @@
-"""The verbs of `hocket bench`, by what they compare."""
+"""Verbs of `hocket bench`, by the subject of comparison."""

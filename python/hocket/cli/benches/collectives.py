@@ -29,7 +29,7 @@ DEFAULT_FACTOR = 4.0
 
 
 def _collective(what: str, doc: str) -> click.Command:
-    """One verb; all have the same options."""
+    """Make one verb; all have the same options."""
 
     @click.command(what, help=doc)
     @world_option("Ranks on this machine.", least=2, default=4)
@@ -141,7 +141,7 @@ def _collective(what: str, doc: str) -> click.Command:
 def _chosen(
     sizes: tuple[int, ...], first: int | None, last: int | None, factor: float | None
 ) -> tuple[int, ...]:
-    """Those of --sizes, or from --smallest to --largest."""
+    """Return the sizes of --sizes, or from --smallest to --largest."""
     if not (first or last or factor):
         return tuple(dict.fromkeys(sizes)) or DEFAULT_SIZES_BYTES
     if sizes or first is None or last is None:

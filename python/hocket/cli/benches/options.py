@@ -11,5 +11,5 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def numbers_options(command: Command) -> Command:
-    """`-o` and `--json`: the numbers as a file beside the tables, or instead of them."""
+    """Add `-o` and `--json`: the numbers as a file beside the tables, or instead of them."""
     return output_option("Also write the numbers here (JSON).")(json_option(command))

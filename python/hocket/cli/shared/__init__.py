@@ -1,1 +1,1 @@
-"""What several verbs have in common."""
+"""Parts that several verbs share."""

@@ -1,4 +1,4 @@
-"""`--ray`: where a verb's simulations run."""
+"""Option `--ray`: the place where a verb's simulations run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hocket.tools.simulation.tasks import Tasks
 
 @contextlib.contextmanager
 def tasks_at(ray_address: str | None) -> Iterator[Tasks | None]:
-    """On the Ray cluster at this address; None: as the verb does without one.
+    """Run tasks on the Ray cluster at this address; None: as the verb does without one.
 
     Raises:
         MissingExtraError: Ray is not installed.

@@ -1,4 +1,4 @@
-"""Every option that several verbs share, once: one spelling, one kind of value."""
+"""Options that several verbs share, each once: one spelling, one kind of value."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Option(Protocol):
-    """A decorator that adds an option to a command."""
+    """Decorator that adds an option to a command."""
 
     def __call__(self, command: Command, /) -> Command:
-        """The command, with the option."""
+        """Return the command, with the option."""
 
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -30,17 +30,17 @@ DIR = click.Path(path_type=Path, file_okay=False)
 
 
 def file_option(*names: str, text: str, metavar: str = "FILE", **more: Any) -> Option:
-    """An option that names a file."""
+    """Return an option that names a file."""
     return click.option(*names, type=FILE, metavar=metavar, help=text, **more)
 
 
 def dir_option(*names: str, text: str, **more: Any) -> Option:
-    """An option that names a directory."""
+    """Return an option that names a directory."""
     return click.option(*names, type=DIR, metavar="DIR", help=text, **more)
 
 
 def world_option(text: str = "Number of ranks.", *, least: int = 1, default: int | None = None) -> Option:
-    """`-n`: number of ranks."""
+    """Return `-n`: number of ranks."""
     return click.option(
         "-n",
         "--world",
@@ -53,12 +53,12 @@ def world_option(text: str = "Number of ranks.", *, least: int = 1, default: int
 
 
 def worlds_option(text: str) -> Option:
-    """`-n` of a verb that answers for several numbers of ranks."""
+    """Return `-n` of a verb that answers for several numbers of ranks."""
     return click.option("-n", "--world", "worlds", type=COUNTS, metavar="N,...", help=text)
 
 
 def hosts_option(text: str) -> Option:
-    """`--hosts`: a hosts file."""
+    """Return `--hosts`: a hosts file."""
     return file_option("--hosts", text=text)
 
 
@@ -86,7 +86,7 @@ store_option = click.option(
 
 
 def remote_options(command: Command) -> Command:
-    """Options that start ranks on other machines: `--hosts`, `--ssh`, `--python`, `--store`."""
+    """Add options that start ranks on other machines: `--hosts`, `--ssh`, `--python`, `--store`."""
     hosts = hosts_option(
         "Hosts file, `NAME [slots=N]` a line: ranks are started over ssh.  [default: this machine]"
     )
@@ -96,7 +96,7 @@ def remote_options(command: Command) -> Command:
 
 
 def trace_bounds_options(command: Command) -> Command:
-    """Options that bound a job's trace: `--trace-steps`, `--trace-bytes`."""
+    """Add options that bound a job's trace: `--trace-steps`, `--trace-bytes`."""
     size = click.option(
         "--trace-bytes",
         type=TRACE_BYTES,
@@ -113,24 +113,24 @@ def trace_bounds_options(command: Command) -> Command:
 
 
 def cluster_option(text: str = "Cluster file (TOML).", *, required: bool = False) -> Option:
-    """`--cluster`: a file from `hocket probe`, or written by hand."""
+    """Return `--cluster`: a file from `hocket probe`, or written by hand."""
     return file_option("--cluster", "cluster_path", required=required, text=text)
 
 
 def profile_option(
     text: str = "Profile file (JSON) of `hocket profile`.  [default: a neutral one]",
 ) -> Option:
-    """`--profile`: a model's gradients and when they are ready."""
+    """Return `--profile`: a model's gradients and when they are ready."""
     return file_option("--profile", "profile_path", text=text)
 
 
 def plan_option(text: str) -> Option:
-    """`--plan`: a file from `hocket plan`."""
+    """Return `--plan`: a file from `hocket plan`."""
     return file_option("--plan", "plan_path", text=text)
 
 
 def promise_option_of(default: str) -> Option:
-    """`--promise` of a verb with that default."""
+    """Return `--promise` of a verb with that default."""
     return click.option(
         "--promise",
         type=One("promise", "a promise", promise_of),
@@ -146,12 +146,12 @@ promise_option = promise_option_of("exact")
 def tuning_option(
     text: str = "Tuning file (JSON) of `hocket tune`.  [default: the one that comes with Hocket]",
 ) -> Option:
-    """`--tuning`: decides the choice of algorithms."""
+    """Return `--tuning`: decides the choice of algorithms."""
     return file_option("--tuning", "tuning_path", text=text)
 
 
 def algorithm_option(known: Sequence[str], default: str, text: str) -> Option:
-    """`--algorithm`: of a collective."""
+    """Return `--algorithm`: the algorithm of a collective."""
     return click.option(
         "--algorithm", type=Word(known), default=default, show_default=True, metavar="NAME", help=text
     )
@@ -183,21 +183,21 @@ seed_option = click.option(
 
 
 def rounds_option(default: int, text: str = "Turns of each contender.") -> Option:
-    """`--rounds`: number of measurements of everything."""
+    """Return `--rounds`: number of measurements of everything."""
     return click.option(
         "--rounds", type=click.IntRange(1), default=default, show_default=True, metavar="N", help=text
     )
 
 
 def checked(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if its folder exists: fails before minutes are spent on a result that could not be written."""
+    """Return the path if its folder exists: fails before minutes are spent on a result that could not be written."""
     if path is not None and not path.absolute().parent.is_dir():
         raise click.BadParameter(f"{path} cannot be written: there is no folder {path.absolute().parent}")
     return path
 
 
 def makeable(path: Path | None) -> Path | None:
-    """The path, if there can be such a directory to write to: fails before minutes are spent on what would lie there."""
+    """Return the path if there can be such a directory to write to: fails before minutes are spent on its content."""
     if path is None:
         return None
     there = next(
@@ -211,12 +211,12 @@ def makeable(path: Path | None) -> Path | None:
 
 
 def made(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
-    """`makeable`, of an option."""
+    """Check an option by `makeable`."""
     return makeable(path)
 
 
 def output_option(text: str, **more: Any) -> Option:
-    """`-o`: the file to write."""
+    """Return `-o`: the file to write."""
     return file_option("-o", "--output", text=text, callback=checked, **more)
 
 

@@ -21,12 +21,12 @@ FILE_COLUMNS = 120
 
 
 def console() -> Console:
-    """A console for a verb's output: a terminal has a width, a file has room for every column."""
+    """Return a console for a verb's output: a terminal has a width, a file has room for every column."""
     return Console(width=None if sys.stdout.isatty() else FILE_COLUMNS)
 
 
 def bars(*, transient: bool = False) -> Progress:
-    """Progress bars on standard error, with elapsed time; `transient` ones disappear, and are for terminals alone."""
+    """Return progress bars on standard error, with elapsed time; `transient` ones disappear, and are for terminals alone."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415  # most verbs are quick
 
     beside = Console(stderr=True)
@@ -36,7 +36,7 @@ def bars(*, transient: bool = False) -> Progress:
 
 
 def json_text(result: Any) -> str:
-    """Indented JSON of builtins and msgspec's structs, with a newline at its end."""
+    """Return indented JSON of builtins and msgspec's structs, with a newline at its end."""
     return files.json_of(result).decode()
 
 
@@ -64,7 +64,7 @@ def publish(shown: Iterable[Table | str], result: Any, *, as_json: bool, output:
 
 
 def rate_text(bit_per_s: float) -> str:
-    """A rate for tables."""
+    """Return a rate for tables."""
     if bit_per_s >= 1e9:
         return f"{bit_per_s / 1e9:.2f} Gbit/s"
     return f"{bit_per_s / 1e6:.1f} Mbit/s"

@@ -1,4 +1,4 @@
-"""Refuses options that do not apply to the requested variant of a verb, by name; never ignores them."""
+"""Refusal of options that do not apply to the requested variant of a verb, by name; they are never ignored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hocket.errors import UsageError
 
 
 def refuse(given: Mapping[str, object], names: Sequence[str], why: str) -> None:
-    """Raise UsageError if one of the options is given; `given` has None for those that are not.
+    """Raise UsageError if one of the options is given; `given` has None for absent ones.
 
     >>> refuse({"--rank": None}, ["--rank"], "there is one rank")
     """

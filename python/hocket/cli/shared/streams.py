@@ -1,4 +1,4 @@
-"""Standard output as verbs write it: what fails there is told apart from other files, and a closed stream takes nothing."""
+"""Standard output as verbs write it: its failures are told apart from those of other files, and a closed stream takes nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 
 class OutputLostError(OSError):
-    """What was printed could not be written: the disk under it is full, for example."""
+    """Error: output could not be written, for example because the disk under it is full."""
 
 
 class _Output(io.FileIO):
     def write(self, data: Any, /) -> int:
-        """As FileIO. Raises OutputLostError; BrokenPipeError where its reader has read enough."""
+        """Write like FileIO. OutputLostError: it failed; BrokenPipeError: the reader has read enough."""
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -26,7 +26,7 @@ class _Output(io.FileIO):
 
 
 def prepare() -> None:
-    """Before a verb runs. A stream that was closed from the start has no object in Python."""
+    """Prepare streams before a verb runs. A stream that was closed from the start has no object in Python."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # until the process ends
@@ -42,7 +42,7 @@ def prepare() -> None:
 
 
 def drop() -> None:
-    """What could not be written stays so: Python would try again at its end, and tell that as an error of its own."""
+    """Drop output that could not be written: Python would try again at its end, and report an error of its own."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The subjects of `hocket verify`: buckets of a policy or a plan, or another system's program, after every pass."""
+"""Subjects of `hocket verify`: buckets of a policy or a plan, or another system's program, after every pass."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MSCCL, CHAKRA = ".xml", ".et"
 
 @dataclass(frozen=True)
 class Bucket:
-    """One program: its number of gradients and elements, and its position in backward."""
+    """Program: its number of gradients and elements, and its position in backward."""
 
     gradients: int
     elements: int
@@ -51,14 +51,15 @@ class Subject:
     title: str
     world: int
     contract: str
-    """The proven contract of every bucket: mean, same, none; empty where the program itself declares it."""
+    """Proven contract of every bucket: mean, same, none; empty where the program itself declares it."""
     buckets: tuple[Bucket, ...]
     stages: Callable[[int], Mapping[str, Program]]
     prove: Callable[[int], Program]
 
 
 def of_policy(name: str, topology: Topology, *, tuning: Path | None, profile: Path | None) -> Subject:
-    """A policy's buckets on a topology. Raises UsageError when it enqueues no gradient, PolicyError when it cannot be traced."""
+    """Return a policy's buckets on a topology. Raises UsageError when it enqueues no gradient, PolicyError when it cannot be
+    traced."""
     policy = load(name)
     context = traced.TraceContext.of(
         policy, topology, tuning=None if tuning is None else files.read(tuning, Tuning)
@@ -77,7 +78,7 @@ def of_policy(name: str, topology: Topology, *, tuning: Path | None, profile: Pa
 
 
 def of_plan(path: Path, cluster: Path | None, tuning: Path | None) -> Subject:
-    """A plan's buckets; those that go by policies on the hosts of a cluster, else on a host for each rank.
+    """Return a plan's buckets; those that go by policies on the hosts of a cluster, else on a host for each rank.
 
     Raises ArtefactError when a file cannot be read, UsageError for policies that cannot be in a plan, or when neither is needed.
     """
@@ -120,7 +121,7 @@ def of_plan(path: Path, cluster: Path | None, tuning: Path | None) -> Subject:
 
     contracts: set[str] = {scope.policy.contract for scope in scopes.values()}
     if described.keys:
-        # What an optimizer on a server makes of pushes is not in a program.
+        # A program does not have the results of an optimizer on a server.
         contracts.add("none")
     return Subject(
         title=str(path),
@@ -133,7 +134,7 @@ def of_plan(path: Path, cluster: Path | None, tuning: Path | None) -> Subject:
 
 
 def _served(plan: Plan) -> Description:
-    """The buckets on servers, of which the programs of worker 0 are shown: those of others are the same with another rank."""
+    """Return the buckets on servers, with the programs of worker 0: those of others are the same with another rank."""
     workers = len(plan.workers)
     return Description(
         workers=workers,
@@ -149,7 +150,7 @@ def _served(plan: Plan) -> Description:
 
 
 def _gradients_of(bucket: PlanBucket) -> tuple[Gradient, ...]:
-    """Of a bucket's parts; the first one that has no end has what the others leave."""
+    """Return the gradients of a bucket's parts; the first part without an end has the rest."""
     return tuple(
         Gradient(name, (size,), bucket.dtype, at, len(bucket.parts) - 1 - at)
         for at, (name, size) in enumerate(sizes_of(bucket))
@@ -157,7 +158,7 @@ def _gradients_of(bucket: PlanBucket) -> tuple[Gradient, ...]:
 
 
 def of_foreign(path: Path, chunk_elements: int) -> Subject:
-    """MSCCL's XML or one rank's file of a custom collective of Chakra's. Raises ArtefactError when it cannot be read."""
+    """Read MSCCL's XML or one rank's file of a custom collective of Chakra's. Raises ArtefactError when it cannot be read."""
     if path.suffix == MSCCL:
         program = foreign_program.program(msccl.read(path), chunk_elements)
     else:
@@ -179,13 +180,13 @@ def of_foreign(path: Path, chunk_elements: int) -> Subject:
 
 
 def topology_of(cluster: Path) -> Topology:
-    """Ranks on the slots of a cluster file, in order."""
+    """Return ranks on the slots of a cluster file, in order."""
     read = files.read(cluster, Cluster)
     return Topology.of([host.name for host in read.hosts for _ in range(host.slots)], read)
 
 
 def _gradients(profile: Path | None) -> list[Gradient]:
-    """A profile's gradients; otherwise some of all sizes."""
+    """Return a profile's gradients; otherwise some of all sizes."""
     if profile is None:
         shapes = [(1000, 300), (300,), (300, 300), (300,), (7, 3, 3), (1,), (2_000_000,), (10,)]
         named = [(f"g{at}", shape, "f32") for at, shape in enumerate(shapes)]

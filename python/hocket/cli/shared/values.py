@@ -20,7 +20,7 @@ BIT_PER_S_MAX = 1e15
 
 
 def rate(text: str) -> float:
-    """Bit/s of `100Mbit`, `10Gbit/s` or `1e9`. ValueError for anything else, and for 0."""
+    """Return the bit/s of `100Mbit`, `10Gbit/s` or `1e9`. ValueError for anything else, and for 0."""
     found = NUMBER.fullmatch(text.upper())
     if found is None or found[2] not in BIT_PER_S:
         raise ValueError
@@ -31,14 +31,14 @@ def rate(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number from 1. ValueError for anything else."""
+    """Return a whole number from 1. ValueError for anything else."""
     if not (text.isascii() and text.strip().isdigit() and 0 < int(text) < 1 << 31):
         raise ValueError
     return int(text)
 
 
 def members(text: str) -> tuple[int, int]:
-    """The least and the most ranks of `2:4`. ValueError for anything else."""
+    """Return the least and the most ranks of `2:4`. ValueError for anything else."""
     least, _, most = text.partition(":")
     found = count(least), count(most)
     if found[0] > found[1]:
@@ -47,21 +47,21 @@ def members(text: str) -> tuple[int, int]:
 
 
 def word(text: str) -> str:
-    """A name. ValueError when it is empty."""
+    """Return a name. ValueError when it is empty."""
     if not text.strip():
         raise ValueError
     return text.strip()
 
 
 class One(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click alone
-    """One value; `name` is its name in help, `such_as` the example in the error."""
+    """Type of one value; `name` is its name in help, `such_as` the example in the error."""
 
     def __init__(self, name: str, such_as: str, parse: Callable[[str], Any]) -> None:
-        """`parse` raises ValueError for an invalid value."""
+        """Make the type. `parse` raises ValueError for an invalid value."""
         self.name, self.such_as, self.parse = name, such_as, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value; BadParameter shows an example."""
+        """Return the value; BadParameter shows an example."""
         if not isinstance(value, str):
             return value
         try:
@@ -71,10 +71,10 @@ class One(click.ParamType):  # type: ignore[type-arg]  # generic in new versions
 
 
 class Real(click.FloatRange):
-    """A number of a range that can be calculated with: nan and inf are none."""
+    """Type of a finite number in a range: nan and inf are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number; BadParameter for others."""
+        """Return the number; BadParameter for others."""
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
             self.fail(f"{value} is not a finite number", param, ctx)
@@ -82,24 +82,24 @@ class Real(click.FloatRange):
 
 
 class Some(click.ParamType):  # type: ignore[type-arg]  # as above
-    """Several values, separated by commas, as a tuple."""
+    """Type of several values, separated by commas, as a tuple."""
 
     def __init__(self, name: str, one: One) -> None:
-        """`one` is the type of each."""
+        """Make the type; `one` is the type of each value."""
         self.name, self.one = name, one
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The values; BadParameter names the wrong one."""
+        """Return the values; BadParameter names the wrong one."""
         if not isinstance(value, str):
             return value
         return tuple(self.one.convert(each, param, ctx) for each in value.split(","))
 
 
 class Word(click.Choice):  # type: ignore[type-arg]  # as above
-    """One of some names, which may be written with `-` for `_`."""
+    """Type of one of some names, which may be written with `-` for `_`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The name as it is in the choices."""
+        """Return the name as it is in the choices."""
         return super().convert(value.replace("-", "_") if isinstance(value, str) else value, param, ctx)
 
 

@@ -1,1 +1,1 @@
-"""The subjects of `hocket simulate`: a plan, a trace, or lists of networks and strategies."""
+"""Subjects of `hocket simulate`: a plan, a trace, or lists of networks and strategies."""

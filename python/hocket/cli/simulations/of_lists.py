@@ -1,4 +1,4 @@
-"""Lists: all combinations of bandwidths, numbers of ranks and strategies, or a plan at several bandwidths; a row for each."""
+"""Lists of all combinations of bandwidths, numbers of ranks and strategies, or a plan at several bandwidths; a row for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan's steps in virtual time on one network: step time, buckets, busiest links; on request as a trace directory."""
+"""Steps of a plan in virtual time on one network: step time, buckets, busiest links; on request as a trace directory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(
 
 
 def profile_of(plan: Plan, path: Path | None) -> Profile:
-    """The profile in a file; otherwise a neutral one of the plan's gradients, all ready at once."""
+    """Return the profile in a file; otherwise a neutral one of the plan's gradients, all ready at once."""
     if path is not None:
         return files.read(path, Profile)
     dtypes = {name: bucket.dtype for bucket in plan.buckets for name in bucket.variables}

@@ -1,4 +1,4 @@
-"""A trace again in virtual time: for each number of workers and each bandwidth, the median iteration of the slowest worker."""
+"""Replay of a trace in virtual time: for each number of workers and bandwidth, the median iteration of the slowest worker."""
 
 from __future__ import annotations
 

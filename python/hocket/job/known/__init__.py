@@ -1,1 +1,1 @@
-"""What earlier jobs left for later ones: a cache of files, and what was learned of a cluster."""
+"""Knowledge of earlier jobs for later ones: a cache of files, and facts about a cluster."""

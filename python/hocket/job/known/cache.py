@@ -1,10 +1,10 @@
-"""A cache of expensive, reproducible results, as files in a directory of the user's.
+"""Cache of expensive, reproducible results, as files in a directory of the user's.
 
-The name of an entry is a digest of everything that determines it. An entry begins with a digest of its own content: a
-damaged or truncated entry is detected, removed and computed again. Entries appear whole or not at all, whoever else
-writes them at the same time. When the total size exceeds the limit, the least recently used entries are removed.
+The name of an entry is a digest of everything that determines it. An entry begins with a digest of its own content: a damaged or
+truncated entry is detected, removed and computed again. Entries appear whole or not at all, even with concurrent writers. When the
+total size exceeds the limit, the least recently used entries are removed.
 
-A digest does not tell who wrote an entry. A directory that others may write to, or that is theirs, is not used.
+A digest does not tell who wrote an entry. A directory that others own or may write to is not used.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def build() -> bytes:
-    """Distinguishes this build of Hocket from others."""
+    """Return bytes that distinguish this build of Hocket from others."""
     extension = Path(_native.__file__).stat()
     return f"{__version__} {extension.st_size} {extension.st_mtime_ns}".encode()
 
 
 def key(*parts: bytes) -> str:
-    """The name of the entry that these parts, and this build, determine.
+    """Return the name of the entry that these parts, and this build, determine.
 
     >>> key(b"ab", b"c") == key(b"a", b"bc")
     False
@@ -58,14 +58,14 @@ def key(*parts: bytes) -> str:
 
 @dataclass(frozen=True)
 class Cache:
-    """Entries of up to `bytes_max` in all in `directory`; nothing is kept if that is 0, or if nothing can be written."""
+    """Cache of entries of up to `bytes_max` in all in `directory`; it keeps nothing if that is 0 or nothing can be written."""
 
     directory: Path
     bytes_max: int
 
     @classmethod
     def of(cls, settings: Settings) -> Cache:
-        """The cache that the settings choose; default: `hocket` in the user's cache directory."""
+        """Return the cache that the settings choose; default: `hocket` in the user's cache directory."""
         home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         directory = Path(home, "hocket") if settings.cache is None else Path(settings.cache)
         found = cls(directory.expanduser(), settings.cache_bytes)
@@ -74,14 +74,14 @@ class Cache:
         return found
 
     def is_own(self) -> bool:
-        """Whether the directory is there, and entries in it are this user's."""
+        """Return whether the directory exists, and entries in it are this user's."""
         try:
             return is_own(self.directory.resolve(), others=READ)
         except OSError:
             return False
 
     def get(self, name: str, *, used: bool = True) -> bytes | None:
-        """The content of an entry; None if it is missing or damaged. Without `used`, it is not kept longer for this."""
+        """Return the content of an entry; None if it is missing or damaged. With `used=False`, the entry's age does not change."""
         path = self._path(name)
         if not self.is_own():
             return None
@@ -99,7 +99,7 @@ class Cache:
         return content
 
     def put(self, name: str, content: bytes) -> bool:
-        """Keep `content`; whether it is kept now."""
+        """Keep `content`; return whether it is kept now."""
         if len(content) + DIGEST_BYTES > self.bytes_max:
             return False
         try:
@@ -116,9 +116,8 @@ class Cache:
 
     @contextlib.contextmanager
     def locked(self, name: str, timeout_s: float) -> Iterator[bool]:
-        """Hold the lock of that name, which ends with the process at the latest. False: another process has held it for
-        `timeout_s` seconds, or nothing can be written.
-        """
+        """Hold the lock of that name, released at the latest when the process ends. False: another process has held it for
+        `timeout_s` seconds, or nothing can be written."""
         with contextlib.ExitStack() as stack:
             yield self.bytes_max > 0 and self._lock(name, time.monotonic() + timeout_s, stack)
 
@@ -138,19 +137,19 @@ class Cache:
                     time.sleep(pause_s)
                     pause_s = min(2 * pause_s, LOCK_PAUSE_S_MAX)
                 else:
-                    # Removed while it is held: who waits for this file finds the entry, and others make a new one.
+                    # Removed while held: a process that waits for this file finds the entry, and others make a new file.
                     stack.callback(Path(file.name).unlink, missing_ok=True)
                     return True
         except OSError:
             return False
 
     def remove(self, name: str) -> None:
-        """Forget an entry, if it is there."""
+        """Remove an entry, if it exists."""
         with contextlib.suppress(OSError):
             self._path(name).unlink(missing_ok=True)
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
-        """All entries with their sizes, least recently used first."""
+        """Return all entries with their sizes, least recently used first."""
         found = []
         with contextlib.suppress(OSError):
             for path in self.directory.glob(f"*{SUFFIX}"):
@@ -159,7 +158,7 @@ class Cache:
         return sorted(found, key=lambda entry: entry[1].st_mtime_ns)
 
     def _trim(self, newest: str) -> None:
-        # By the clock of their file system, which sets the files' times.
+        # Time from the file system's clock, which sets the files' times.
         for path in (each for left in (UNFINISHED, LOCK) for each in self.directory.glob(f"*{left}")):
             with contextlib.suppress(OSError):
                 if self._path(newest).stat().st_mtime - path.stat().st_mtime > UNFINISHED_S:

@@ -1,13 +1,13 @@
-"""What jobs found out about hosts and models, kept for the next job on the same ones: cluster, profile, tuning and
-plan; and what trials of plans have shown, for jobs on any.
+"""Knowledge from jobs about hosts and models, kept for the next job on the same ones: cluster, profile, tuning and plan; and
+results of trials of plans, for jobs on any.
 
-Rank 0 reads and writes them in the user's cache (`cache.py`); all ranks get what it read. What is recalled is where a job starts,
-not what it believes: hosts may share their network with others now, and the model's batches may be of another size. So every
-part has its age, and whoever uses it compares it with what the job itself measures.
+Rank 0 reads and writes them in the user's cache (`cache.py`); all ranks get what it read. A job starts from recalled knowledge
+without relying on it: hosts may share their network with others now, and the model's batches may be of another size. So every part
+has its age, and its user compares it with what the job itself measures.
 
-Hosts are the same when their names, the addresses of their wire and the hardware addresses of those interfaces are, so that
-another cluster with equal names, or equal private addresses, is another one. A profile is also of the model (names, shapes and
-element types) and the ranks' places, a plan of the promise as well. All entries are of one build of Hocket.
+Hosts are the same when their names, the addresses of their wire and the hardware addresses of those interfaces are, so that another
+cluster with equal names, or equal private addresses, is another one. A profile also belongs to the model (names, shapes and element
+types) and the ranks' places, a plan to the promise as well. All entries belong to one build of Hocket.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from hocket.job.store import interfaces
 Kind = Literal["cluster", "profile", "tuning", "plan", "experience"]
 
 KINDS: dict[Kind, type] = {"cluster": Cluster, "profile": Profile, "tuning": Tuning, "plan": Plan}
-"""Of what a job begins with; experience is of all jobs, and rank 0's alone."""
+"""Kinds of knowledge that a job begins with; experience is about all jobs, and rank 0's alone."""
 
 PREFIX = "known-"
-"""Of these entries' names in the cache."""
+"""Prefix of these entries' names in the cache."""
 
 log = logging.getLogger("hocket.knowledge")
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One part, as it is kept. `about`: hosts and model in words, for people. `kept_at` has its time zone."""
+    """One part of knowledge, as kept. `about`: hosts and model in words, for people. `kept_at` has its time zone."""
 
     version: int = 1
     kind: Kind
@@ -60,9 +60,9 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """What the last jobs on these hosts, with this model, have left; None: nothing.
+    """Knowledge that the last jobs on these hosts, with this model, have left; None: nothing.
 
-    `kept_at` says when each part that there is was kept, `digests` tell equal parts.
+    `kept_at`: time at which each part was kept; `digests`: equal for equal parts.
     """
 
     cluster: Cluster | None = None
@@ -73,13 +73,13 @@ class Known(Struct, frozen=True, kw_only=True):
     digests: dict[Kind, str] = {}
 
     def age(self, kind: Kind) -> timedelta:
-        """How long ago a part was kept, by this host's clock. KeyError: there is none."""
+        """Return a part's age by this host's clock. KeyError: there is none."""
         return datetime.now(UTC) - self.kept_at[kind]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """An entry, for people. `entry` is None where this build of Hocket cannot read it."""
+    """Entry, for people. `entry` is None if this build of Hocket cannot read it."""
 
     path: Path
     bytes: int
@@ -87,7 +87,7 @@ class Kept:
 
 
 class Memory:
-    """A job's access to the user's knowledge. All ranks make one, call `recall` and may call `keep`; rank 0 has the files."""
+    """Access of a job to the user's knowledge. All ranks make one, call `recall` and may call `keep`; rank 0 has the files."""
 
     def __init__(self, job: Job) -> None:
         """Compare hosts; every rank must call it. RendezvousError: a rank has left."""
@@ -98,16 +98,17 @@ class Memory:
         self._hosts = dict(sorted(zip(job.hosts, map(str, given), strict=True)))
 
     def among(self, job: Job) -> Memory:
-        """Of those that are left of an elastic job; the others' hosts are known already."""
+        """Return the access for the remaining ranks of an elastic job; the others' hosts are known already."""
         left = copy.copy(self)
         left._job = job
         left._hosts = {name: seen for name, seen in self._hosts.items() if name in job.hosts}
         return left
 
     def recall(self, gradients: Sequence[Gradient], promise: Promise) -> Known:
-        """What is kept for the hosts, the model with these gradients, and the promise: the same on all ranks, which must call it.
+        """Return the knowledge of the hosts, the model with these gradients, and the promise: equal on all ranks, which must call
+        it.
 
-        Entries that cannot be used are dropped, with a sentence in rank 0's log. RendezvousError: a rank has left.
+        Unusable entries are dropped, with a line in rank 0's log. RendezvousError: a rank has left.
         """
         job = self._job
         found = msgspec.to_builtins(self._read(gradients, promise)) if job.rank == 0 else None
@@ -122,8 +123,7 @@ class Memory:
         promise: Promise,
         parts: Mapping[Kind, Cluster | Profile | Tuning | Plan],
     ) -> None:
-        """Keep these parts for the next job, in place of what was there; on other ranks than 0, and without a cache, nothing
-        happens."""
+        """Keep these parts for the next job, replacing earlier ones. No-op on ranks other than 0, and without a cache."""
         if self._job.rank != 0:
             return
         for kind, value in parts.items():
@@ -131,15 +131,15 @@ class Memory:
             self._put(kind, gradients, promise, msgspec.json.encode(value))
 
     def learn(self, gradients: Sequence[Gradient], promise: Promise, experience: Experience) -> None:
-        """Keep what this job's trials have shown, for any other job of this user, in place of what the last such job did; on other
-        ranks than 0, and without a cache, nothing happens."""
+        """Keep the results of this job's trials for any other job of this user, replacing those of the last such job. No-op on
+        ranks other than 0, and without a cache."""
         if self._job.rank == 0:
             self._put("experience", gradients, promise, msgspec.json.encode(experience))
 
     def experiences(self) -> list[Experience]:
-        """What trials of all jobs of this user have shown, the latest at the end; none on other ranks than 0.
+        """Return the results of trials of all jobs of this user, the latest at the end; none on other ranks than 0.
 
-        Entries that cannot be used are left out, with a sentence in the log.
+        Unusable entries are left out, with a line in the log.
         """
         found = []
         for each in kept(self._cache) if self._job.rank == 0 else ():
@@ -199,14 +199,14 @@ class Memory:
 
 
 def kept(where: Cache) -> Iterator[Kept]:
-    """All that a user's cache holds, of any job; those that were not used for longest first."""
+    """Return all knowledge in a user's cache, of any job; the least recently used first."""
     for path, stat in where.entries():
         if path.name.startswith(PREFIX):
             yield Kept(path, stat.st_size, _entry(where, path.name.removesuffix(cache.SUFFIX)))
 
 
 def forget(where: Cache) -> int:
-    """Remove all of it; how many entries those were."""
+    """Remove all of these entries; return their number."""
     names = [each.path.name.removesuffix(cache.SUFFIX) for each in kept(where)]
     for name in names:
         where.remove(name)
@@ -222,7 +222,7 @@ def _entry(where: Cache, name: str) -> Entry | None:
 
 
 def _seen(job: Job) -> str:
-    """This rank's host, as seen from the network. Over loopback there is none, and the boot counts."""
+    """Return this rank's host as seen from the network; over loopback, the boot counts instead."""
     hardware = [interfaces.hardware(address) for address in job.addresses]
     place = "" if any(hardware) else Host.here().place
     path = job.settings.emulated_links

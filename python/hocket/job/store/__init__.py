@@ -1,1 +1,1 @@
-"""The job's key-value store: its ledger, server and client, and the frames and addresses that they speak through."""
+"""Key-value store of a job: its ledger, server and client, and the frames and addresses that they speak through."""

@@ -1,6 +1,6 @@
 """Addresses as text and for sockets: `HOST:PORT`, `[V6]:PORT`, and the local end of the route to a peer.
 
-No protocol here: those are in `store` and `rendezvous`.
+The protocols are in `store` and `rendezvous`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ FAR_AWAY = ("192.0.2.1", "2001:db8::1")
 
 
 class UnknownNameError(RendezvousError):
-    """A host name does not resolve, at least not yet."""
+    """Error: a host name does not resolve, at least not yet."""
 
 
 def split(address: str, *, variable: str = "address") -> tuple[str, int]:
-    """`HOST:PORT` or `[V6]:PORT` as host and port; UsageError names `variable`.
+    """Split `HOST:PORT` or `[V6]:PORT` into host and port; UsageError names `variable`.
 
     >>> split("[::1]:29400")
     ('::1', 29400)
@@ -38,7 +38,7 @@ def split(address: str, *, variable: str = "address") -> tuple[str, int]:
 
 
 def join(host: str, port: int) -> str:
-    """The inverse of `split`.
+    """Join host and port; the inverse of `split`.
 
     >>> join("::1", 29400)
     '[::1]:29400'
@@ -47,7 +47,7 @@ def join(host: str, port: int) -> str:
 
 
 def is_literal(host: str) -> bool:
-    """Whether `host` is an IP address and no name."""
+    """Return whether `host` is an IP address and not a name."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -56,17 +56,17 @@ def is_literal(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is an IP address that only this machine reaches."""
+    """Return whether `host` is an IP address that only this machine reaches."""
     return is_literal(host) and ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
 def family(host: str) -> socket.AddressFamily:
-    """The socket family of an IP address."""
+    """Return the socket family of an IP address."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
-    """(family, socket address) candidates in the resolver's order; UnknownNameError when there are none."""
+    """Return (family, socket address) candidates in the resolver's order; UnknownNameError if there are none."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -79,13 +79,13 @@ def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
 
 
 def outward(known: Sequence[str]) -> str | None:
-    """The local address of the default route; without one, the first of `known` that others may reach."""
+    """Return the local address of the default route; without one, the first of `known` that others may reach."""
     found = next(filter(None, map(towards, FAR_AWAY)), None)
     return found or next((each for each in known if not is_loopback(each)), None)
 
 
 def towards(host: str) -> str | None:
-    """The local address of packets to `host`; None without a route. Sends nothing."""
+    """Return the local address of packets to `host`; None without a route. Sends nothing."""
     try:
         candidates = resolve(host, 9)
     except UnknownNameError:

@@ -1,4 +1,4 @@
-"""A client's end of the connection to the store: TLS, and in it the mutual proof of the secret. Every wait has a deadline."""
+"""Client's end of the connection to the store: TLS, and in it the mutual proof of the secret. Every wait has a deadline."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from hocket.job.store import handshake
 
 READ_BYTES = 1 << 16
 POLL_MAX_S = 3600.0
-"""Of a longer wait, a part: the system counts milliseconds in 31 bits."""
+"""Longest single wait; a longer one is split, since the system counts milliseconds in 31 bits."""
 
 
 class Channel:
-    """Plain bytes in and out of a connected socket, which it closes."""
+    """Channel for plain bytes in and out of a connected socket, which it closes."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Without sending anything yet."""
         self._socket = connection
         self._tls = _native.Tls(connects=True)
         self._held = b""
@@ -49,7 +48,7 @@ class Channel:
         try:
             proof = connector.handle_challenge(challenge)
         except handshake.OtherSecretError:
-            # The others are to know at once whom they wait for in vain.
+            # The others must learn at once for which rank they wait in vain.
             with contextlib.suppress(OSError):
                 self.send(handshake.stranger(rank), deadline_s)
             raise
@@ -61,7 +60,7 @@ class Channel:
         unsent = memoryview(self._tls.send(data))
         while unsent:
             self._socket.settimeout(remaining_s(deadline_s))
-            with contextlib.suppress(TimeoutError):  # whether time is up, the next turn says
+            with contextlib.suppress(TimeoutError):  # the next turn checks the deadline
                 unsent = unsent[self._socket.send(unsent) :]
 
     def receive(self, deadline_s: float) -> bytes:
@@ -77,7 +76,7 @@ class Channel:
         return plain
 
     def arrived(self, timeout_s: float) -> bytes:
-        """What has arrived, after at most this long; nothing where nothing has.
+        """Return data that has arrived within at most this time, possibly none.
 
         Raises:
             ConnectionError: the other side hung up.
@@ -92,7 +91,7 @@ class Channel:
         return plain
 
     def hang_up(self) -> None:
-        """Whoever sends or receives, in another thread, hears that the connection has ended."""
+        """Tell a thread that sends or receives that the connection has ended."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -110,7 +109,7 @@ class Channel:
     def _read(self, deadline_s: float) -> bytes:
         while True:
             self._socket.settimeout(remaining_s(deadline_s))
-            with contextlib.suppress(TimeoutError):  # as above
+            with contextlib.suppress(TimeoutError):  # the next turn checks the deadline
                 data = self._socket.recv(READ_BYTES)
                 break
         if not data:
@@ -119,7 +118,7 @@ class Channel:
 
 
 def remaining_s(deadline_s: float) -> float:
-    """Seconds to wait before a deadline on the monotonic clock, POLL_MAX_S at most; TimeoutError when it has passed."""
+    """Return the seconds until a deadline on the monotonic clock, at most POLL_MAX_S; TimeoutError when it has passed."""
     left_s = deadline_s - time.monotonic()
     if left_s <= 0:
         raise TimeoutError

@@ -13,17 +13,17 @@ FRAME_BYTES_MAX = 16 << 20
 
 
 class FrameError(RendezvousError):
-    """The other side sent bytes that are no frame, or a frame that is no message."""
+    """Error: the other side sent bytes that are no frame, or a frame that is no message."""
 
 
 def encode(payload: bytes) -> bytes:
-    """The frame around `payload`; FrameError when it is empty or above FRAME_BYTES_MAX."""
+    """Return the frame around `payload`; FrameError when it is empty or above FRAME_BYTES_MAX."""
     _check(len(payload))
     return len(payload).to_bytes(HEADER_BYTES, "big") + payload
 
 
 class Frames:
-    """Takes bytes as they arrive and returns payloads in order.
+    """Decoder that takes bytes as they arrive and returns payloads in order.
 
     >>> frames = Frames()
     >>> frames.feed(encode(b"{}")[:3])
@@ -35,7 +35,6 @@ class Frames:
     """
 
     def __init__(self) -> None:
-        """With an empty buffer."""
         self._held = bytearray()
 
     def feed(self, data: bytes) -> None:
@@ -43,7 +42,7 @@ class Frames:
         self._held += data
 
     def poll(self) -> bytes | None:
-        """The next complete payload, None if bytes are missing; FrameError for an invalid length."""
+        """Return the next complete payload, None if bytes are missing; FrameError for an invalid length."""
         if len(self._held) < HEADER_BYTES:
             return None
         size = int.from_bytes(self._held[:HEADER_BYTES], "big")

@@ -27,14 +27,13 @@ STRANGER = b"HKOTHER\x01"
 
 
 class HandshakeError(RendezvousError):
-    """The other side is no store or client of this job."""
+    """Error: the other side is no store or client of this job."""
 
 
 class OtherSecretError(HandshakeError):
-    """The other side knows another secret. `claimed`: the rank that it says it is, which nothing proves; None: it says nothing."""
+    """Error: the other side knows another secret. `claimed`: the rank that it claims to be, which nothing proves, or None."""
 
     def __init__(self, message: str = "", *, claimed: int | None = None) -> None:
-        """With a message for people, and the attribute."""
         super().__init__(message)
         self.claimed = claimed
 
@@ -46,15 +45,15 @@ def check_magic(message: bytes) -> None:
 
 
 class Connector:
-    """The client's side."""
+    """Client's side of the handshake."""
 
     def __init__(self, secret: bytes, binding: bytes) -> None:
-        """Draws a nonce."""
+        """Draw a nonce."""
         self._key = (secret, binding)
         self._nonce = secrets.token_bytes(NONCE_BYTES)
 
     def hello(self) -> bytes:
-        """The first message."""
+        """Return the first message."""
         return MAGIC + self._nonce
 
     def handle_challenge(self, message: bytes) -> bytes:
@@ -65,10 +64,10 @@ class Connector:
 
 
 class Acceptor:
-    """The server's side of one connection."""
+    """Server's side of one connection."""
 
     def __init__(self, secret: bytes, binding: bytes) -> None:
-        """Draws a nonce."""
+        """Draw a nonce."""
         self._key = (secret, binding)
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._theirs = b""
@@ -89,7 +88,7 @@ class Acceptor:
 
 
 def stranger(rank: int | None) -> bytes:
-    """In place of a proof, from a connector that knows another secret than the acceptor: its rank."""
+    """Return, instead of a proof, the rank of a connector that knows another secret than the acceptor."""
     number = -1 if rank is None else rank
     return (STRANGER + number.to_bytes(8, "big", signed=True)).ljust(PROOF_BYTES, b"\0")
 

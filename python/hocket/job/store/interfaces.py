@@ -1,4 +1,4 @@
-"""Resolves `HOCKET_INTERFACE` to the IP addresses of this host that the wire uses.
+"""Resolution of `HOCKET_INTERFACE` to the IP addresses of this host that the wire uses.
 
 `ifaddr` lists the interfaces, the kernel knows their hardware addresses; the rest is pure.
 """
@@ -17,15 +17,16 @@ from hocket.errors import UsageError
 from hocket.job.store.address import is_literal
 
 ALL = "all"
-"""Every interface on whose network all hosts are."""
+"""Value for every interface on whose network all hosts are."""
 
 
 SIOCGIFHWADDR, IFNAMSIZ, SOCKADDR_AT = 0x8927, 15, 18
-"""netdevice(7): asks for an interface's hardware address; a name's bytes; where they are in the answer, behind the family."""
+"""Constants of netdevice(7): request for an interface's hardware address; bytes of a name; offset in the answer, behind the
+family."""
 
 
 def here() -> tuple[tuple[str, str], ...]:
-    """Name and address (with prefix length) of this host's interfaces, without link-local addresses."""
+    """Return names and addresses (with prefix length) of this host's interfaces, without link-local addresses."""
     found = []
     for adapter in ifaddr.get_adapters():
         for each in adapter.ips:
@@ -38,7 +39,7 @@ def here() -> tuple[tuple[str, str], ...]:
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """The addresses that `text` names: interfaces, addresses or subnets (10.0.0.0/8), separated by commas.
+    """Return the addresses that `text` names: interfaces, addresses or subnets (10.0.0.0/8), separated by commas.
 
     UsageError lists the available ones.
     """
@@ -47,7 +48,7 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def common(own: Sequence[str], everyone: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Our addresses (with prefixes) on networks where every rank has an address of its own, in the networks' order.
+    """Return our addresses (with prefixes) on networks where every rank has an address of its own, in the networks' order.
 
     A network on which two ranks have the same address is private to each host (a container's bridge), and left out.
     """
@@ -62,7 +63,7 @@ def common(own: Sequence[str], everyone: Sequence[Sequence[str]]) -> tuple[str, 
 
 
 def hardware(address: str) -> str:
-    """The hardware address of the interface that has `address`; empty for loopback, and where the kernel does not say."""
+    """Return the hardware address of the interface with `address`; empty for loopback, and where the kernel gives none."""
     name = next((name for name, each in here() if each.partition("/")[0] == address), None)
     if name is None:
         return ""

@@ -1,8 +1,8 @@
-"""The store's state, without I/O: values, counters, gathers, members, and waits with their deadlines.
+"""State of the store, without I/O: values, counters, gathers, members, and waits with their deadlines.
 
-`handle`, `expire` and `disconnect` take requests and the time; `poll` returns answers. A client has one request at a
-time. Nobody waits in vain: once a rank is lost or gave up, all waits, current and later, end with the reason; but gathers
-`without_lost` go on without it.
+`handle`, `expire` and `disconnect` take requests and the time; `poll` returns answers. A client has one request at a time. No
+client waits in vain: once a rank is lost or gave up, all waits, current and later, end with the reason; but gathers `without_lost`
+go on without it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RANKS_NAMED_MAX = 12
 """Number of missing ranks that a message names; the rest are counted."""
 
 DOUBT_S = 5.0
-"""How long a rank is waited for of which a process with another secret says that it is that rank."""
+"""Time to wait for a rank after a process with another secret has claimed to be that rank."""
 
 ANSWER_BYTES = 64
 """Bytes that an answer adds to its value."""
@@ -48,7 +48,7 @@ NOTHING = Raw(b"null")
 
 @dataclass
 class _Round:
-    """A gather in progress."""
+    """Gather in progress."""
 
     world: int
     without_lost: bool
@@ -61,11 +61,11 @@ class _Round:
 
 
 class Ledger:
-    """The store's state."""
+    """State of the store."""
 
     def __init__(self, wary_s: float = 0.0) -> None:
-        """Without members. `wary_s`: so long after ranks have first met, one that exists twice ends the job: it may be another
-        job's, where anybody knows the secret."""
+        """Start without members. `wary_s`: time after ranks first met during which a rank that exists twice ends the job: it may be
+        another job's, where the secret is public."""
         self._wary_ns = round(wary_s * 1e9)
         self._now_ns = self._met_ns = 0
         self._values: dict[str, Raw] = {}
@@ -77,15 +77,15 @@ class Ledger:
         self._left: dict[int, Failed] = {}
         self._lost: dict[int, Failed] = {}
         self.reports: dict[int, Report] = {}
-        """What ranks said as they left, in that order: for the launcher."""
+        """Reports of ranks as they left, in that order, for the launcher."""
         self._refusal: Failed | None = None
         self._doubts: dict[int, tuple[int, str]] = {}
-        """By rank that has not come: until when it may, and why it hardly will."""
+        """Deadline and message for each rank that a process with another secret has claimed to be."""
         self._waiting: dict[int, tuple[Get | Gather, int]] = {}
         self._answers: list[tuple[int, Answer]] = []
 
     def handle(self, client: int, request: Request, now_ns: int) -> None:
-        """Take a client's request; FrameError if the client may not make it now."""
+        """Handle a client's request; FrameError if the client may not make it now."""
         self._now_ns = now_ns
         if client in self._waiting:
             raise FrameError("a request while another one waits for its answer")
@@ -108,7 +108,7 @@ class Ledger:
                 self._leave(client, request)
 
     def receive(self, client: int, payload: bytes, now_ns: int) -> None:
-        """Take a client's request as it comes in a frame; FrameError if it is none, or may not be made now."""
+        """Handle a client's request from a frame; FrameError if it is invalid, or not allowed now."""
         self.handle(client, read_request(payload), now_ns)
 
     def answers(self) -> list[tuple[int, bytes]]:
@@ -131,7 +131,7 @@ class Ledger:
                 self.refuse_absent(rank, reason)
 
     def deadline_ns(self) -> int | None:
-        """When `expire` is due next."""
+        """Time at which `expire` is due next, or None."""
         deadlines = [
             *self._waiting.values(),
             *((None, deadline_ns) for deadline_ns, _ in self._doubts.values()),
@@ -139,7 +139,7 @@ class Ledger:
         return min((deadline_ns for _, deadline_ns in deadlines), default=None)
 
     def disconnect(self, client: int) -> None:
-        """The client's connection is closed; without an earlier `Leave`, its rank is lost."""
+        """Handle the end of a client's connection; without an earlier `Leave`, its rank is lost."""
         self._waiting.pop(client, None)
         member = self._members.pop(client, None)
         if member is not None and member.rank is not None:
@@ -148,12 +148,12 @@ class Ledger:
             )
 
     def refuse_absent(self, rank: int, reason: str) -> None:
-        """The rank's process has ended, says the launcher. If it never said hello, nobody else would know."""
+        """Handle the launcher's report that a rank's process has ended. If the rank never said hello, no other rank would know."""
         if rank not in self._seen:
             self.refuse(rank, reason)
 
     def doubt(self, rank: int, reason: str, now_ns: int) -> None:
-        """A process says that it is that rank, and does not know the job's secret. The job's own rank may still come."""
+        """Record that a process claims to be that rank without the job's secret. The job's own rank may still come."""
         if rank not in self._seen and rank < WORLD_MAX:
             message = (
                 f"rank {rank} has not come, but from {reason}\n"
@@ -162,11 +162,11 @@ class Ledger:
             self._doubts.setdefault(rank, (now_ns + round(DOUBT_S * 1e9), message))
 
     def refuse(self, rank: int, reason: str) -> None:
-        """The rank takes no further part, whatever its connection says."""
+        """Exclude a rank from the job, whatever its connection sends."""
         self._lose(rank, reason)
 
     def is_over(self, world: int) -> bool:
-        """Whether nobody is connected, and enough ranks have been to know how the job ended."""
+        """Return whether no rank is connected, and enough have been to know how the job ended."""
         return not self._members and len(self._seen) >= world
 
     def _hello(self, client: int, request: Hello) -> None:
@@ -368,11 +368,11 @@ class Ledger:
 
 
 def _first(cause: int | None, rank: int) -> int:
-    """The rank at fault: the one because of which `rank` does not go on, if there is one."""
+    """Return the rank at fault: the one that keeps `rank` from going on, if there is one, else `rank`."""
     return rank if cause is None else cause
 
 
 def _rank_of(key: str) -> int | None:
-    """The rank that alone sets `key`: 3 for `plan/3`."""
+    """Return the only rank that sets `key`: 3 for `plan/3`."""
     last = key.rpartition("/")[2]
     return int(last) if last.isascii() and last.isdigit() and int(last) < WORLD_MAX else None

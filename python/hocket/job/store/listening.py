@@ -1,4 +1,4 @@
-"""The addresses that the store listens on: those under which the job's ranks look for it, and no other interface."""
+"""Addresses that the store listens on: those under which the job's ranks look for it, and no other interface."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hocket.job.store import interfaces
 
 
 def under(name: str, *, interface: str | None, one_host: bool) -> tuple[str, ...]:
-    """This host's addresses for ranks that know it as `name`; loopback, for ranks of the host itself, comes first.
+    """Return this host's addresses for ranks that know it as `name`; loopback, for ranks of the host itself, comes first.
 
     A name often means loopback on its own host, and one interface's address elsewhere, which this host cannot know.
     Then HOCKET_INTERFACE decides, or the default route.
@@ -15,7 +15,7 @@ def under(name: str, *, interface: str | None, one_host: bool) -> tuple[str, ...
     Args:
         name: a host name, or an address, which is then the only one.
         interface: HOCKET_INTERFACE.
-        one_host: whether all ranks of the job are on this host.
+        one_host: True if all ranks of the job are on this host.
 
     Raises:
         UsageError: `interface` is not on this host.

@@ -14,7 +14,7 @@ WORLD_MAX = 1 << 16
 KEY_BYTES_MAX = 512
 REASON_MAX = 1 << 16
 TIMEOUT_MAX_S = _native.TIMEOUT_MAX_S
-"""Of any wait, native ones too: longer than any sum of settings, and far from what clocks cannot count."""
+"""Longest wait of any kind, also native ones: above any sum of settings, and far below what clocks can count."""
 
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
 Rank = Annotated[int, Meta(ge=0, lt=WORLD_MAX)]
@@ -30,28 +30,28 @@ class Hello(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 
 class Set(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="set"):
-    """Set the value of a key, replacing the old one."""
+    """Request to set the value of a key, replacing the old one."""
 
     key: Key
     value: Raw
 
 
 class Get(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="get"):
-    """Wait until a key has a value."""
+    """Request to wait until a key has a value."""
 
     key: Key
     timeout_s: Timeout
 
 
 class Add(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="add"):
-    """Add to a counter that starts at 0; the answer is its new value."""
+    """Request to add to a counter that starts at 0; the answer is its new value."""
 
     key: Key
     n: int
 
 
 class Gather(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="gather"):
-    """Wait until `world` ranks have given their values under a name; the answer is all values by rank.
+    """Request to wait until `world` ranks have given their values under a name; the answer is all values by rank.
 
     `without_lost`: ranks that are lost, or have left, are not waited for; their values are null.
     """
@@ -65,13 +65,13 @@ class Gather(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
 
 
 class Ping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ping"):
-    """The answer is the store's monotonic clock, nanoseconds."""
+    """Request for the store's monotonic clock in nanoseconds."""
 
 
 class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="leave"):
-    """Last request. With a reason, this rank gives up, and every waiting rank receives the reason.
+    """Last request. A rank with a reason gives up, and every waiting rank receives the reason.
 
-    `cause`: the rank because of which it does not go on, if that is another one; `why`: what that one did, as in `PeerError.why`.
+    `cause`: other rank because of which it does not go on, if any; `why`: what that rank did, as in `PeerError.why`.
     """
 
     reason: Annotated[str, Meta(max_length=REASON_MAX)] | None
@@ -80,13 +80,14 @@ class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 
 class Done(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="done"):
-    """The answer to a request."""
+    """Answer to a request."""
 
     value: Raw
 
 
 class Failed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="failed"):
-    """A refused or failed request; `message` is for people. `rank`: at fault; `missing`: did not come in time."""
+    """Answer to a refused or failed request; `message` is for people. `rank`: at fault; `missing`: ranks that did not come in
+    time."""
 
     message: str
     rank: Rank | None = None

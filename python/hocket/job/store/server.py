@@ -1,10 +1,9 @@
-"""The server of a job's launcher or of rank 0: one thread, one selector, and a machine without I/O behind it, the store's `Ledger`
-unless another is given.
+"""Server of a job's launcher or of rank 0: one thread, one selector, and a machine without I/O, by default the store's `Ledger`.
 
-All traffic is within TLS. Strangers cannot disturb a job: nothing but TLS is parsed before the proof of the secret,
-which must arrive within HANDSHAKE_TIMEOUT_S, and the oldest unproven connection makes room for a new one. A client that
-breaks the protocol is logged and dropped. Closing leaves neither thread nor socket. An error of the thread itself is
-`failure`: all connections end with it, so that nobody waits for an answer.
+All traffic is within TLS. Strangers cannot disturb a job: nothing but TLS is parsed before the proof of the secret, which must
+arrive within HANDSHAKE_TIMEOUT_S, and the oldest unproven connection makes room for a new one. A client that breaks the protocol is
+logged and dropped. Closing leaves neither thread nor socket. An error of the thread itself is `failure`: all connections end with
+it, so that no client waits for an answer.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ READ_BYTES = 1 << 16
 BACKLOG = 1024
 LINGER_TICK_S = 0.01
 SLEEP_MAX_S = 3600.0
-"""Of a longer wait, a part: the system counts milliseconds in 31 bits."""
+"""Longest single wait; a longer one is split, since the system counts milliseconds in 31 bits."""
 ACCEPT_PAUSE_S = 0.1
 """Pause after running out of file descriptors for new connections."""
 PORTS_TRIED = 20
@@ -62,35 +61,35 @@ class _Connection:
 
 
 class Machine(Protocol):
-    """What clients speak with. A client is a number that is used once."""
+    """State machine behind the server. A client is a number that is used once."""
 
     def receive(self, client: int, payload: bytes, now_ns: int) -> None:
-        """A frame has come; RendezvousError if the client may not send it now."""
+        """Handle a frame; RendezvousError if the client may not send it now."""
 
     def answers(self) -> Iterable[tuple[int, bytes]]:
-        """Frames to send since the last call, without their headers."""
+        """Return frames to send since the last call, without their headers."""
 
     def disconnect(self, client: int) -> None:
-        """The client's connection is closed."""
+        """Handle the end of a client's connection."""
 
     def expire(self, now_ns: int) -> None:
-        """Time passes."""
+        """Do what is due at this time."""
 
     def deadline_ns(self) -> int | None:
-        """When `expire` is due next."""
+        """Time at which `expire` is due next, or None."""
 
     def is_over(self, world: int) -> bool:
-        """Whether nobody is connected, and enough ranks have been."""
+        """Return whether no client is connected and at least `world` ranks have been."""
 
 
 class Server:
-    """Serves until `close`.
+    """Server that runs until `close`.
 
     Args:
         hosts: IP addresses of this machine to listen at.
         port: 0 for one that is free at all of them.
         secret: the job's.
-        machine: what answers; default: a store.
+        machine: answers clients; default: a store.
 
     Raises:
         RendezvousError: the address is taken or not one of this machine.
@@ -115,7 +114,7 @@ class Server:
         self._accept_again_ns: int | None = None
         self._closing = threading.Event()
         self.failure: str | None = None
-        """What has ended the thread, other than `close`."""
+        """Error that has ended the thread, or None."""
         self._on_failure: Callable[[str], None] | None = None
         self._wake_in, self._wake_out = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -126,15 +125,15 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """Port that the server listens on."""
         return self._port
 
     def on_failure(self, tell: Callable[[str], None]) -> None:
-        """Call `tell` in the server's thread if that ends with an error."""
+        """Register a function that the server's thread calls if it ends with an error."""
         self._on_failure = tell
 
     def call(self, function: Callable[[], None]) -> None:
-        """Have the machine's own thread call a function of it, soon; never if that has ended."""
+        """Call a function soon in the thread that runs the machine; never if that thread has ended."""
         if self.failure is not None:
             return
         self._calls.append(function)
@@ -154,11 +153,9 @@ class Server:
             each.close()
 
     def __enter__(self) -> Server:
-        """The server itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def _serve(self) -> None:
@@ -166,7 +163,7 @@ class Server:
             with self._selector:
                 while not self._closing.is_set():
                     self._turn()
-        except Exception as error:  # whatever it is, nobody may wait for this thread any more
+        except Exception as error:  # of any kind: no client may wait for this thread any more
             log.exception("the server at port %d has failed", self.port)
             self.failure = f"the thread that serves port {self.port} failed: {type(error).__name__}: {error}"
             if self._on_failure is not None:
@@ -232,7 +229,7 @@ class Server:
     def _move(self, connection: _Connection, events: int) -> None:
         """Read and write what is possible; drop the connection when it ends or misbehaves."""
         if connection.number not in self._connections:
-            return  # it made room for another one on this very turn
+            return  # it was dropped for a new connection in this turn
         try:
             if events & selectors.EVENT_WRITE:
                 self._send(connection)
@@ -252,7 +249,8 @@ class Server:
             self._drop(connection, str(error), misbehaved=True)
 
     def _turn_away(self, connection: _Connection, error: handshake.OtherSecretError) -> None:
-        """Whoever runs as this user may end the job anyway (SECURITY.md): it is believed. A stranger is not."""
+        """Drop a client with another secret. A claimed rank is believed only from this user's processes, which may end the job
+        anyway (SECURITY.md)."""
         if error.claimed is None:
             self._drop(connection, str(error), misbehaved=True)
             return
@@ -347,7 +345,7 @@ class Server:
         self._machine.disconnect(connection.number)
         if misbehaved or not connection.proven:
             self._log_stranger(connection.peer, reason)
-        # Last: who sees that it is closed finds the reason in the log.
+        # Last: a client that sees the end finds the reason in the log.
         connection.socket.close()
 
     def _log_stranger(self, peer: str, reason: str) -> None:
@@ -359,7 +357,7 @@ class Server:
 
 
 def _listen_at_all(hosts: Sequence[str], port: int) -> tuple[socket.socket, ...]:
-    """Sockets on one port at all addresses."""
+    """Return sockets on one port at all addresses."""
     for left in reversed(range(PORTS_TRIED)):
         with contextlib.ExitStack() as undo:
             listeners: list[socket.socket] = []

@@ -1,7 +1,7 @@
-"""A rank's client of the rendezvous store: a few values that all ranks share during set-up.
+"""Client of the rendezvous store in each rank: a few values that all ranks share during set-up.
 
-One TCP connection, always within TLS, one request at a time, a deadline on every wait. The server is `hocket.job.store.server`, in
-the launcher or in rank 0; there is no service to install.
+It has one TCP connection, always within TLS, one request at a time, and a deadline on every wait. The server is
+`hocket.job.store.server`, in the launcher or in rank 0; there is no service to install.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from hocket.job.store.messages import (
 log = logging.getLogger("hocket.rendezvous")
 
 PATIENCE_S = 5.0
-"""How long to retry an unreachable address, an unknown name, or an address without a listener."""
+"""Time to retry an unreachable address, an unknown name, or an address without a listener."""
 SILENT_S = 2.0
-"""After that, whoever waits longer for a listener says so."""
+"""Time after which a client that waits for a listener logs it."""
 HANDSHAKE_TIMEOUT_S = 5.0
 UNANSWERED_S = 15.0
-"""How long to retry where somebody listens who does not answer: it may be a launcher that has too much to do."""
+"""Time to retry if a listener does not answer: it may be an overloaded launcher."""
 ANSWER_TIMEOUT_S = 10.0
-"""Beyond a request's own wait: the store is busy or its machine is gone."""
+"""Time limit beyond a request's own wait: after it, the store is busy or its machine is gone."""
 LEAVE_TIMEOUT_S = 2.0
 RETRY_S = 0.05
 RETRY_S_MAX = 1.0
 
 
 class Store:
-    """A connection to the job's store. Values are anything that JSON can express. Thread-safe: requests are queued.
+    """Connection to the job's store. Values are anything that JSON can express. Thread-safe: requests are queued.
 
     Args:
         address: `HOST:PORT` of the server.
         secret: the job's; both sides prove it.
-        rank: of this process; None to watch only.
+        rank: this process's; None to observe only.
         who: this process's name in messages: "rank 3 on node7 (pid 4711)".
         timeout_s: how long to wait for the server.
         patience_s: how long to retry while nobody listens there; default PATIENCE_S.
 
     Raises:
-        RendezvousError: nobody listens there, or somebody else does.
+        RendezvousError: nothing listens there, or another program does.
 
     >>> from hocket.job.store.server import Server
     >>> server = Server(["127.0.0.1"], 0, b"0123456789abcdef")
@@ -102,7 +102,7 @@ class Store:
         return self._ask(Get(key=key, timeout_s=timeout_s), timeout_s)
 
     def add(self, key: str, n: int = 1) -> int:
-        """Add `n` to the counter `key`, 0 at first; its new value."""
+        """Add `n` to the counter `key`, 0 at first; return its new value."""
         return int(self._ask(Add(key=key, n=n)))
 
     def gather(
@@ -115,9 +115,9 @@ class Store:
         *,
         without_lost: bool = False,
     ) -> list[Any]:
-        """Contribute `value` and wait for everyone's; returns all values by rank. A name may be used again.
+        """Contribute `value` and wait for all ranks' values; return them by rank. A name may be used again.
 
-        `without_lost`, alike on all ranks: those that gave up, died or left are not waited for, and have None.
+        `without_lost`, equal on all ranks: ranks that gave up, died or left are not waited for, and have None.
 
         Raises:
             RendezvousError: ranks are `missing`, or one (`rank`) has another world size, gave up or died.
@@ -138,13 +138,13 @@ class Store:
         self.gather(name, rank, world, None, timeout_s)
 
     def clock_ns(self) -> int:
-        """The server's CLOCK_MONOTONIC, nanoseconds, at some moment of this call."""
+        """Return the server's CLOCK_MONOTONIC in nanoseconds at some moment of this call."""
         return int(self._ask(Ping()))
 
     def leave(self, reason: str | None = None, cause: tuple[int, str] | None = None) -> None:
         """Leave and close; a reason is passed to all waiting ranks. Idempotent, never raises.
 
-        `cause`: the rank because of which this one does not go on, and what it did.
+        `cause`: the rank because of which this one does not go on, and what that rank did.
         """
         rank, why = cause or (None, None)
         reason = None if reason is None else reason[:REASON_MAX]
@@ -157,17 +157,15 @@ class Store:
             self._close()
 
     def hang_up(self) -> None:
-        """Close from another thread than the one that waits here: that has a RendezvousError. Idempotent, never raises."""
+        """End the connection from another thread; a thread that waits gets a RendezvousError. Idempotent, never raises."""
         channel = self._channel
         if channel is not None:
             channel.hang_up()
 
     def __enter__(self) -> Store:
-        """The store itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave."""
         self.leave()
 
     def _ask(self, request: Request, wait_s: float = 0.0) -> Any:
@@ -222,14 +220,14 @@ def _raw(value: Any) -> Raw:
 
 
 class _UnansweredError(ConnectionAbortedError):
-    """Somebody listens, and says nothing."""
+    """Error: a listener does not answer."""
 
 
 def connect(
     address: str, secret: bytes, timeout_s: float, patience_s: float | None = None, rank: int | None = None
 ) -> tuple[socket.socket, Channel]:
     """Connect to a server of the job, and prove the secret; retry for `patience_s` if a listener comes later, otherwise for
-    PATIENCE_S. `rank`: told to a server that knows another secret."""
+    PATIENCE_S. `rank`: told to a server with another secret."""
     host, port = addresses.split(address)
     began_s = time.monotonic()
     pause_s = RETRY_S

@@ -1,6 +1,6 @@
-"""Which rank ended a job, from what all are known to have done: a pure function, so that no order of exits decides.
+"""Verdict on the rank that ended a job: a pure function of all reports and exits, so that no order of exits decides.
 
-Most ranks of a failed job fail because of another one, and say which. At the end of such a chain is a rank that blames nobody: it
+Most ranks of a failed job fail because of another one, and name it. At the end of such a chain is a rank that blames no other: it
 raised, was killed, ended by itself, or still runs and does nothing.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a rank said as it left.
+    """Report of a rank as it left.
 
     Attributes:
-        reason: why it gave up; None: it left in order, as far as its script is concerned.
+        reason: reason for giving up; None: it left in order, as far as its script is concerned.
         cause: the rank because of which it does not go on; None: no other one.
-        why: what that one did, as `PeerError.why` has it.
+        why: what that rank did, as `PeerError.why` has it.
     """
 
     reason: str | None
@@ -27,14 +27,14 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Exit:
-    """How a process ended: `code` is 128 + N for signal N. `ended`: the launcher ended it."""
+    """End of a process: `code` is 128 + N for signal N. `ended`: True if the launcher ended it."""
 
     code: int
     ended: bool = False
 
     @property
     def killed(self) -> bool:
-        """Something else than the launcher sent it a signal."""
+        """True if something else than the launcher sent the process a signal."""
         return self.code > SIGNALLED and not self.ended
 
 
@@ -43,7 +43,7 @@ SIGNALLED = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The rank at fault. `accusers`: who does not go on because of it, or of those; `why`: what the first of them says of it."""
+    """Rank at fault. `accusers`: ranks that do not go on because of it, or of other accusers; `why`: the first accuser's reason."""
 
     rank: int
     accusers: tuple[int, ...] = ()
@@ -53,7 +53,8 @@ class Verdict:
 def verdict(
     exits: Mapping[int, Exit], reports: Mapping[int, Report], lost: Sequence[int] = ()
 ) -> Verdict | None:
-    """All in the order of time; `lost`: by whose loss an elastic job ended. None: nobody has failed, as far as is known.
+    """Return the rank at fault, from data in order of time; `lost`: ranks whose loss ended an elastic job. None: no known
+    failure.
 
     >>> late = Report(reason="PeerError: …", cause=1, why="timeout")
     >>> verdict({0: Exit(code=1), 2: Exit(code=1)}, {0: late, 2: late})
@@ -74,7 +75,7 @@ def verdict(
 
 
 def settled(running: Collection[int], reports: Mapping[int, Report]) -> bool:
-    """Whether nobody who still runs may say something new: others do not go on because of each of them.
+    """Return whether no running rank may report anything new: others do not go on because of each of them.
 
     A rank that has given a reason is ending, and its exit code is still to come.
 
@@ -89,7 +90,7 @@ def settled(running: Collection[int], reports: Mapping[int, Report]) -> bool:
 def _most_accused(
     accused: Mapping[int, int], exits: Mapping[int, Exit], reports: Mapping[int, Report]
 ) -> Verdict:
-    """The end of most chains. Of ranks that accuse each other, it is the one that most accuse, or that was accused first."""
+    """Return the end of most chains; among ranks that accuse each other, the one most accused, or accused first."""
     in_order = dict.fromkeys(accused.values())
     ends = dict.fromkeys((of for of in in_order if any(of in _ends(by, accused) for by in accused)), 0)
     for by in accused:
@@ -102,14 +103,14 @@ def _most_accused(
         died = end in exits and exits[end].killed
         return ends[end], len(direct[end]), own or died
 
-    # `max` takes the first of equals.
+    # `max` returns the first of equals.
     worst = max(ends, key=weight)
     led_here = tuple(sorted(by for by in accused if by != worst and worst in _ends(by, accused)))
     return Verdict(rank=worst, accusers=led_here, why=reports[direct[worst][0]].why)
 
 
 def _ends(by: int, accused: Mapping[int, int]) -> list[int]:
-    """Where the chain of accusations from that rank ends: at a rank that accuses nobody, or in a circle of several."""
+    """Return the end of a rank's chain of accusations: a rank that accuses no other, or a circle of several."""
     path = [by]
     while (of := accused.get(path[-1])) is not None:
         if of in path:

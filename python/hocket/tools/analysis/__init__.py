@@ -1,4 +1,4 @@
-"""Answers questions about a trace's communication: one question per file; `analyse` asks all of them.
+"""Analysis of a trace's communication: one question per file; `analyse` asks all of them.
 
-Reads files through `formats`.
+Files are read through `formats`.
 """

@@ -1,7 +1,7 @@
-"""Asks all questions of one or more traces: the files of a DLC trace, one per node, or one trace of Hocket's records.
+"""Analysis of one or more traces: the files of a DLC trace, one per node, or one trace of Hocket's records.
 
-A DLC file is read once, a batch at a time. `not_applicable` names questions that a kind of trace cannot answer; their
-result is empty.
+A DLC file is read once, a batch at a time. `not_applicable` names questions that a kind of trace cannot answer; their result is
+empty.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from hocket.artefacts.trace import Records
 
 NODES_MAX = 1 << 12
-"""Number of nodes whose times are kept apart."""
+"""Limit of nodes whose times are kept apart."""
 
 
 class ClockQuality(Struct, frozen=True, kw_only=True):
-    """How well a rank's times are aligned with the job's clock. None: too few readings of its clock."""
+    """Alignment of a rank's times with the job's clock. None: too few readings of its clock."""
 
     node: int
     drift_ppm: float | None
@@ -52,7 +52,7 @@ class Negative(Struct, frozen=True, kw_only=True):
 
 
 class Analysis(Struct, frozen=True, kw_only=True):
-    """The answers from traces; units are in the names. `notes`: incomplete or unknown parts of the files."""
+    """Answers from traces; units are in the names. `notes`: incomplete or unknown parts of the files."""
 
     files: tuple[str, ...]
     records: int
@@ -124,10 +124,9 @@ def analyse(
 
 
 class _Questions:
-    """All questions, which receive the trace in parts."""
+    """Questions that receive the trace in parts."""
 
     def __init__(self) -> None:
-        """Nothing counted yet."""
         self.records = 0
         self.late = 0
         self._sizes, self._volume, self._arrivals = SizeCount(), VolumeCount(), ArrivalCount()
@@ -140,10 +139,10 @@ class _Questions:
         self._clocks: list[ClockQuality] = []
         self._native = False
         self.silent = (0, 0)
-        """Launches of programs, and how many of them recorded no message."""
+        """Number of launches of programs, and of those that recorded no message."""
 
     def read_messages(self, messages: Messages, progress: Callable[[int], None] | None) -> None:
-        """A DLC file, from its first record to its last."""
+        """Read a DLC file, from its first record to its last."""
         whole = WholeIterations()
         for batch in messages.batches:
             rows = of_dlc(batch)
@@ -156,7 +155,7 @@ class _Questions:
         self.late += whole.late
 
     def read_records(self, trace: Trace | Recording, progress: Callable[[int], None] | None) -> None:
-        """A trace of Hocket's, a rank at a time; with parameter servers, as DLC messages."""
+        """Read a trace of Hocket's, a rank at a time; with parameter servers, as DLC messages."""
         if trace.run.roles is not None:
             from hocket.tools.formats import dlc_server  # noqa: PLC0415  # needs pyarrow
 
@@ -180,7 +179,7 @@ class _Questions:
         self._launch_path = launch_path(ranks, self._names)
 
     def _records(self, trace: Trace | Recording, rank: int) -> Records:
-        """The times of a recording in memory are aligned, if at all, by the code that made it."""
+        """Return a rank's records. Times of a recording in memory are aligned, if at all, by the code that made it."""
         if isinstance(trace, Recording):
             return trace.records(rank)
         own = trace.rank_records(rank)
@@ -194,7 +193,7 @@ class _Questions:
             question.add(rows)
 
     def _iterations(self, rows: Rows) -> None:
-        """Rows of complete iterations."""
+        """Count rows of complete iterations."""
         for node, marks in marks_of(rows):
             if len(self._phases) < NODES_MAX or node in self._phases:
                 self._phases.setdefault(node, PhaseCount()).add(marks)
@@ -208,7 +207,7 @@ class _Questions:
 
     @property
     def late_arrivals(self) -> int:
-        """Messages that came too late in the file to count towards the times between arrivals."""
+        """Number of messages that came too late in the file to count towards the times between arrivals."""
         return self._arrivals.late
 
     def negative(self) -> tuple[Negative, ...]:
@@ -225,7 +224,7 @@ class _Questions:
         return tuple(Negative(what=what, node=node, durations=count) for what, node, count in found if count)
 
     def result(self, files: tuple[str, ...], notes: tuple[str, ...]) -> Analysis:
-        """All answers."""
+        """Return all answers."""
         phases = [phase for node, each in sorted(self._phases.items()) if (phase := each.result(node))]
         paths = (each.result(node, self._names) for node, each in sorted(self._paths.items()))
         lagging = stragglers({node: each.computation for node, each in sorted(self._phases.items())})
@@ -250,7 +249,7 @@ class _Questions:
         )
 
     def _missing(self, phases: bool, compared: bool) -> list[str]:
-        """Questions without an answer, and the reason."""
+        """Return questions without an answer, and the reason."""
         reasons = []
         if not self.records:
             reasons.append("sizes, volumes, arrivals: no messages are in it")

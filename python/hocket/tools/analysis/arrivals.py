@@ -1,4 +1,4 @@
-"""How far apart do messages arrive at a node? The distribution of the time from one arrival to the next."""
+"""Distribution of the time from one arrival of a message at a node to the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hocket.tools.analysis.messages import Rows
 from hocket.tools.formats import dlc
 
 HELD_BACK = 4096
-"""Arrivals held back until more are read, since records are not sorted by time."""
+"""Number of arrivals held back until more are read, since records are not sorted by time."""
 
 
 class Arrivals(Struct, frozen=True, kw_only=True):
@@ -23,14 +23,13 @@ class Arrivals(Struct, frozen=True, kw_only=True):
 
 
 class ArrivalCount:
-    """Counts rows as they arrive."""
+    """Counter of rows as they arrive."""
 
     def __init__(self) -> None:
-        """Nothing counted yet."""
         self._waiting: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
         self._gaps: dict[int, Distribution] = {}
         self.late = 0
-        """Arrivals read after later ones had been counted; they are left out."""
+        """Number of arrivals read after later ones had been counted; they are left out."""
 
     def add(self, rows: Rows) -> None:
         """Count messages."""
@@ -53,7 +52,7 @@ class ArrivalCount:
         self._gaps.setdefault(node, Distribution()).add(gaps)
 
     def result(self) -> tuple[Arrivals, ...]:
-        """The counts, node by node."""
+        """Return the counts, node by node."""
         for node, times in self._waiting.items():
             self._count(node, times)
             self._waiting[node] = times[-1:]

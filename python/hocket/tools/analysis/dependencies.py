@@ -1,7 +1,7 @@
-"""Which record waits for which, and which chain of waits determines an iteration's length?
+"""Dependencies between records, and the chain of waits that determines an iteration's length.
 
-A worker's chain begins with its last pull received in an iteration and goes back along `id_dep` until a record that
-waits for several, which is the push that waits for the previous iteration. Each link is named by what bounds it.
+A worker's chain begins with its last pull received in an iteration and goes back along `id_dep` until a record that waits for
+several, which is the push that waits for the previous iteration. Each link is named by what bounds it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BOUNDS = {
     PULL: "worker: push acknowledged to pull sent",
     PULL_RECV_WORKER: "network and server: pull sent to pull received (search, transfer)",
 }
-"""By kind of a worker's record: what lies between it and the record that it waits for."""
+"""Causes of delay between a worker's record and the record that it waits for, by kind of the former."""
 
 
 class DependencyKind(Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class DependencyKind(Struct, frozen=True, kw_only=True):
 
 
 class Link(Struct, frozen=True, kw_only=True):
-    """One link of the critical path, over all iterations."""
+    """Link of the critical path, over all iterations."""
 
     bound: str
     share: float
@@ -60,7 +60,7 @@ class CriticalKey(Struct, frozen=True, kw_only=True):
 
 
 class CriticalPath(Struct, frozen=True, kw_only=True):
-    """One worker's critical path."""
+    """Critical path of one worker."""
 
     node: int
     iterations: int
@@ -69,16 +69,15 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
 
 
 class DependencyCount:
-    """Counts the dependencies of all records."""
+    """Counter of the dependencies of all records."""
 
     def __init__(self) -> None:
-        """Nothing counted yet."""
         self._times = [Durations() for _ in DEPENDENCY_TYPES]
         self._many = [0] * len(DEPENDENCY_TYPES)
         self._records = [0] * len(DEPENDENCY_TYPES)
 
     def add(self, rows: Rows) -> None:
-        """Count."""
+        """Count rows."""
         training = rows["code"] != dlc.SETUP
         kinds, several, times_us = (
             rows["dep_type"][training],
@@ -94,11 +93,11 @@ class DependencyCount:
 
     @property
     def negative(self) -> int:
-        """Negative `d_time`s."""
+        """Number of negative `d_time`s."""
         return sum(each.negative for each in self._times[1:])
 
     def result(self) -> tuple[DependencyKind, ...]:
-        """The counts."""
+        """Return the counts."""
         return tuple(
             DependencyKind(
                 kind=name,
@@ -111,10 +110,9 @@ class DependencyCount:
 
 
 class PathCount:
-    """Follows one worker's chains in its rows, which hold complete iterations."""
+    """Follower of one worker's chains in its rows, which hold complete iterations."""
 
     def __init__(self) -> None:
-        """Nothing counted yet."""
         self._links = {code: Durations() for code in BOUNDS}
         self._last: dict[int, int] = {}
         self._before: tuple[int, int] | None = None
@@ -126,7 +124,7 @@ class PathCount:
             self._follow(ordered[starts])
 
     def _follow(self, rows: Rows) -> None:
-        """`rows` are in order, one for each operation."""
+        """Follow the chains of `rows`, which are in order, one for each operation."""
         pulls = np.flatnonzero(rows["code"] == PULL_RECV_WORKER)
         if not len(pulls):
             return
@@ -161,11 +159,11 @@ class PathCount:
 
     @property
     def negative(self) -> int:
-        """Links that end before they begin."""
+        """Number of links that end before they begin."""
         return sum(each.negative for each in self._links.values())
 
     def result(self, node: int, names: dict[int, str]) -> CriticalPath | None:
-        """The critical path; None when no iteration's chain is known."""
+        """Return the critical path; None when no iteration's chain is known."""
         if not self._iterations:
             return None
         total_us = sum(each.total_us for each in self._links.values()) or 1.0
@@ -187,7 +185,7 @@ class PathCount:
 
 
 def _waited_for(rows: Rows, here: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Position of the record that each waits for (the first one for several peers); -1: several, none, or missing."""
+    """Return the position of the record that each waits for (the first one for several peers); -1: several, none, or missing."""
     own = np.zeros(len(rows), np.int64)
     wanted = np.zeros(len(here), np.int64)
     there = rows["dep_key"][here] >= 0

@@ -1,4 +1,4 @@
-"""How do two traces differ? Each quantity side by side, and layers and pairs that only one has."""
+"""Differences between two traces: each quantity side by side, and layers and pairs that only one has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hocket.tools.analysis.summary import Summary
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """One quantity; its unit is at the end of its name. None: not in that trace. `ratio` is b / a."""
+    """Quantity in both traces; its unit is at the end of its name. None: not in that trace. `ratio` is b / a."""
 
     quantity: str
     a: float | None
@@ -20,7 +20,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Diff(Struct, frozen=True, kw_only=True):
-    """All quantities of either trace."""
+    """Quantities of either trace."""
 
     differences: tuple[Difference, ...]
     layers_only_in_a: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A distribution of values: exact while there are few different ones, then to three digits, so that memory is bounded."""
+"""Distribution of values: exact while there are few different ones, then to three digits, so that memory is bounded."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy.typing as npt
 from msgspec import Struct
 
 VALUES_MAX = 1 << 16
-"""Number of different values that are kept exactly."""
+"""Limit of different values that are kept exactly."""
 
 CDF_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
-"""Where a cumulative distribution is evaluated."""
+"""Shares at which a cumulative distribution is evaluated."""
 
 
 class Quantile(Struct, frozen=True, kw_only=True):
-    """`share` of the values are at most `value`."""
+    """Quantile: `share` of the values are at most `value`."""
 
     share: float
     value: int
@@ -24,11 +24,10 @@ class Distribution:
     """Counts of non-negative whole numbers."""
 
     def __init__(self) -> None:
-        """Nothing counted yet."""
         self._values = np.zeros(0, np.int64)
         self._counts = np.zeros(0, np.int64)
         self.total = 0
-        """The sum of all values."""
+        """Sum of all values."""
 
     def add(self, values: npt.NDArray[np.int64]) -> None:
         """Count values."""
@@ -44,11 +43,11 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
+        """Number of counted values."""
         return int(self._counts.sum())
 
     def at(self, share: float) -> int | None:
-        """The smallest value that is at least `share` of all values; None without values."""
+        """Return the smallest value that is at least `share` of all values; None without values."""
         if not len(self._values):
             return None
         cumulative = np.cumsum(self._counts)
@@ -59,7 +58,7 @@ class Distribution:
         )
 
     def cdf(self) -> tuple[Quantile, ...]:
-        """The cumulative distribution at CDF_SHARES."""
+        """Return the cumulative distribution at CDF_SHARES."""
         found = ((share, self.at(share)) for share in CDF_SHARES)
         return tuple(Quantile(share=share, value=value) for share, value in found if value is not None)
 

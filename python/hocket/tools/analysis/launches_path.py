@@ -1,9 +1,9 @@
-"""What bounds an iteration of an all-reduce run? The chain of launches that ends last.
+"""Critical path of an all-reduce run's iteration: the chain of launches that ends last.
 
-The chain goes back from the last program that ended on any rank. A program could not start before its last rank was
-ready; from then on it used the network, together with others that were still running. If another one was running, the
-chain continues from that one's end to its launch; if none was, the program waited for computation on its last rank.
-Records hold times, so the chain is an observation, not a declared dependency.
+The chain goes back from the last program that ended on any rank. A program could not start before its last rank was ready; from
+then on it used the network, together with others that were still running. If another one was running, the chain continues from that
+one's end to its launch; if none was, the program waited for computation on its last rank. Records hold times, so the chain is an
+observation, not a declared dependency.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRANSFER = "{name}: from the last rank's launch, or from the end of the program 
 
 
 class Bound(Struct, frozen=True, kw_only=True):
-    """One kind of link, over all iterations."""
+    """Kind of link, over all iterations."""
 
     bound: str
     share: float
@@ -29,7 +29,7 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 
 class LaunchPath(Struct, frozen=True, kw_only=True):
-    """The job's critical path; `negative` links end before they begin, and are left out."""
+    """Critical path of the job; `negative` links end before they begin, and are left out."""
 
     iterations: int
     negative: int
@@ -37,7 +37,7 @@ class LaunchPath(Struct, frozen=True, kw_only=True):
 
 
 def launch_path(ranks: list[list[Iteration]], names: dict[int, str]) -> LaunchPath | None:
-    """Takes each rank's iterations; None when no iteration is on all ranks."""
+    """Return the critical path of each rank's iterations; None when no iteration is on all ranks."""
     by_number = [{each.number: each for each in iterations} for iterations in ranks if iterations]
     shared = sorted(set.intersection(*map(set, by_number))) if by_number else []
     times: dict[str, Durations] = {}
@@ -58,7 +58,7 @@ def launch_path(ranks: list[list[Iteration]], names: dict[int, str]) -> LaunchPa
 
 
 def _chain(ranks: list[Iteration], names: dict[int, str]) -> Counter[str]:
-    """Nanoseconds of each link of one iteration."""
+    """Return the nanoseconds of each link of one iteration."""
     spans: dict[
         int, tuple[int, int, int]
     ] = {}  # program: ready time on the last rank, that rank, end on the last rank

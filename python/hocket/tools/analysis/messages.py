@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hocket.artefacts.trace import Records
 
 Rows = npt.NDArray[np.void]
-"""An array of `FIELDS`."""
+"""Array of `FIELDS`."""
 
 FIELDS = (
     ("code", "u1"),  # as in `formats.dlc`: bits PULL, RECV, SERVER, or SETUP
@@ -41,15 +41,14 @@ FIELDS = (
 )
 
 OPEN_ITERATIONS = 64
-"""How many iterations a server's workers may be apart before the oldest is analysed; later records of it count as
-late."""
+"""Iterations that a server's workers may be apart before the oldest is analysed; its later records count as late."""
 
 NEWEST_SHARE = 0.999
 """Quantile of the records' iterations that counts as the newest: one damaged number must not close all open ones."""
 
 
 def of_dlc(batch: pa.RecordBatch) -> Rows:
-    """The rows of a batch of `formats.dlc`; set-up records have no key and no time."""
+    """Return the rows of a batch of `formats.dlc`; set-up records have no key and no time."""
     rows = np.zeros(len(batch), list(FIELDS))
     rows["code"], rows["iteration"] = dlc.codes(batch), dlc.iterations(batch)
     same = ("src", "dst", "length", "key", "peer", "dep_type", "dep_key", "dep_num")
@@ -57,7 +56,7 @@ def of_dlc(batch: pa.RecordBatch) -> Rows:
         rows[name] = _numbers(batch, column)
     rows["node"] = np.where(rows["code"] & dlc.RECV != 0, rows["dst"], rows["src"])
     setup = rows["code"] == dlc.SETUP
-    # A set-up record does not name the end that wrote it: it is the node whose file it is in.
+    # A set-up record does not name the node that wrote it: the node whose file it is in.
     nodes, counts = np.unique(rows["node"][~setup], return_counts=True)
     rows["node"][setup] = nodes[counts.argmax()] if len(nodes) else rows["src"][setup]
     rows["time_ns"] = (_numbers(batch, "time_sec") * 1_000_000 + _numbers(batch, "time_usec")) * 1000
@@ -65,7 +64,7 @@ def of_dlc(batch: pa.RecordBatch) -> Rows:
 
 
 def of_records(rank: int, records: Records) -> Rows:
-    """The messages of a rank: sends as pushes, at their start, receives as pulls, at their end."""
+    """Return the messages of a rank: sends as pushes, at their start, receives as pulls, at their end."""
     chosen = np.isin(records["kind"], (Kind.SEND, Kind.RECV))
     messages = records[chosen]
     received = messages["kind"] == Kind.RECV
@@ -80,17 +79,16 @@ def of_records(rank: int, records: Records) -> Rows:
 
 
 class WholeIterations:
-    """Cuts parts of a trace, in which iterations begin in order, into parts with complete iterations."""
+    """Cutter of a trace's parts, in which iterations begin in order, into parts with complete iterations."""
 
     def __init__(self) -> None:
-        """Nothing counted yet."""
         self._open: Rows = np.zeros(0, list(FIELDS))
         self._closed = -2
         self.late = 0
-        """Records that came after their iteration was analysed."""
+        """Number of records that came after their iteration was analysed."""
 
     def add(self, rows: Rows) -> Rows:
-        """The records of finished iterations, including those held back; without set-up records."""
+        """Return the records of finished iterations, including those held back; without set-up records."""
         rows = where(rows, rows["code"] != dlc.SETUP)
         if not len(rows):
             return rows
@@ -105,18 +103,18 @@ class WholeIterations:
         return closed
 
     def rest(self) -> Rows:
-        """The iterations still open at the end of the trace."""
+        """Return the iterations still open at the end of the trace."""
         rows, self._open = self._open, self._open[:0]
         return rows
 
 
 def where(rows: Rows, chosen: npt.NDArray[np.bool_]) -> Rows:
-    """The chosen rows; the array itself if that is all of them, since copying is what takes time."""
+    """Return the chosen rows; the array itself if these are all, since copying takes time."""
     return rows if chosen.all() else rows[chosen]
 
 
 def groups(rows: Rows, *names: str) -> Iterator[tuple[Rows, npt.NDArray[np.int64]]]:
-    """The rows sorted by `names`, with the start of each group; nothing for no rows.
+    """Yield the rows sorted by `names`, with the start of each group; nothing for no rows.
 
     Example: `for ordered, starts in groups(rows, "iteration"): first = np.minimum.reduceat(ordered["time_ns"], starts)`
     """

@@ -1,4 +1,4 @@
-"""Whether two ways to train come to the same loss: pairs of runs with the same seeds, their mean difference and how sure it is."""
+"""Comparison of two ways to train by their loss: pairs of runs with equal seeds, the mean difference and its confidence."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ T_QUANTILES = (
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
-"""Student's t of 1, 2, … degrees of freedom, beyond which 2.5 % lie."""
+"""Quantiles of Student's t for 1, 2, … degrees of freedom, beyond which 2.5 % lie."""
 
 SEEDS_MAX = len(T_QUANTILES) + 1
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """By seed, what each way came to; the mean of `other - base` over seeds, and where the true mean lies with a confidence of
-    95 %. Infinite where a run has diverged.
-    """
+    """Losses of each way by seed; the mean of `other - base` over seeds, and its interval of 95 % confidence. Infinite where a run
+    has diverged."""
 
     base: tuple[float, ...]
     other: tuple[float, ...]
@@ -35,12 +34,12 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> bool:
-        """Whether the runs show any difference at all."""
+        """True if the runs show a difference."""
         return not self.low <= 0 <= self.high
 
 
 def compared(base: Sequence[float], other: Sequence[float]) -> Compared:
-    """Of runs with the same seeds, in the same order.
+    """Compare runs with the same seeds, in the same order.
 
     Raises UsageError for other numbers of runs than 2 to 31 pairs.
 
@@ -59,13 +58,13 @@ def compared(base: Sequence[float], other: Sequence[float]) -> Compared:
             base=tuple(base), other=tuple(other), difference=infinite, low=infinite, high=infinite
         )
     mean = fmean(steps)
-    # Runs that differ by the same everywhere still round.
+    # Runs that differ by a constant still differ by rounding.
     half = T_QUANTILES[len(steps) - 2] * stdev(steps) / math.sqrt(len(steps))
     return Compared(base=tuple(base), other=tuple(other), difference=mean, low=mean - half, high=mean + half)
 
 
 def settled(losses: Sequence[float]) -> float:
-    """What a curve of losses has come to: the mean of its last tenth; infinite where that has no number.
+    """Return the final loss of a curve: the mean of its last tenth; infinite where that has no number.
 
     >>> settled([float(loss) for loss in range(20, 0, -1)])
     1.5

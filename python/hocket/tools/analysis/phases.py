@@ -1,9 +1,8 @@
-"""Where does a worker's iteration go? Pure computation, overlapped, pure communication, waiting.
+"""Phases of a worker's iteration: pure computation, overlapped, pure communication, waiting.
 
-Phase 1 is from the last pull received in the previous iteration to the first push sent, phase 2 from the first to the
-last push sent, and phase 3 from the first push sent to the last pull received. Computation is phases 1 and 2, waiting
-is from the first to the last pull received, and the overlap ratio is 2 / (1 + 3). In Hocket's records a push is the
-launch of a program, a pull its end.
+Phase 1 is from the last pull received in the previous iteration to the first push sent, phase 2 from the first to the last push
+sent, and phase 3 from the first push sent to the last pull received. Computation is phases 1 and 2, waiting is from the first to
+the last pull received, and the overlap ratio is 2 / (1 + 3). In Hocket's records a push is the launch of a program, a pull its end.
 """
 
 from __future__ import annotations
@@ -36,11 +35,10 @@ class Marks:
 
 
 class Phases(Struct, frozen=True, kw_only=True):
-    """One worker, over its complete iterations.
+    """Phases of one worker, over its complete iterations.
 
-    A negative part is left out and counted in its summary: if a push leaves before the last pull of the previous
-    iteration has arrived, there is no phase 1. The overlap ratio is of sums over the iterations in which no part is
-    negative.
+    A negative part is left out and counted in its summary: if a push leaves before the last pull of the previous iteration has
+    arrived, there is no phase 1. The overlap ratio is of sums over the iterations in which no part is negative.
     """
 
     node: int
@@ -55,7 +53,7 @@ class Phases(Struct, frozen=True, kw_only=True):
 
 
 def marks_of(rows: Rows) -> list[tuple[int, Marks]]:
-    """Marks per node from rows with complete iterations: those with pushes and pulls."""
+    """Return marks per node from rows with complete iterations: those with pushes and pulls."""
     rows = rows[np.isin(rows["code"], (PUSH_SEND_WORKER, PULL_RECV_WORKER))]
     found = []
     for node in np.unique(rows["node"]).tolist():
@@ -75,7 +73,8 @@ def marks_of(rows: Rows) -> list[tuple[int, Marks]]:
 
 
 def marks_of_launches(found: list[Iteration]) -> Marks:
-    """A launch is a push, its end a pull. Training is numbered from 0, and a step starts where the previous one ended."""
+    """Return marks in which a launch is a push, its end a pull. Training begins at 0, and a step starts where the previous one
+    ended."""
     rows = []
     for position, each in enumerate(found):
         ready = [launch.ready_ns for launch in each.launches]
@@ -89,24 +88,23 @@ def marks_of_launches(found: list[Iteration]) -> Marks:
 
 
 class PhaseCount:
-    """Collects one worker's marks."""
+    """Collector of one worker's marks."""
 
     def __init__(self) -> None:
-        """Nothing collected yet."""
         self._before: tuple[int, int] | None = None
         self._parts = {
             name: Durations()
             for name in ("computation", "pure", "overlapped", "communication", "waiting", "whole")
         }
         self._in_order = Durations(), Durations()
-        """Overlapped, pure computation and pure communication, of iterations without a negative part."""
+        """Overlapped time, and pure computation plus pure communication, of iterations without a negative part."""
         self._computation: list[Times] = []
         self._numbers: list[Times] = []
 
     def add(self, marks: Marks) -> None:
         """Collect iterations that come after those so far.
 
-        One without pushes, without pulls or behind a gap is incomplete.
+        An iteration without pushes, without pulls or behind a gap is incomplete.
         """
         late, early = np.iinfo(np.int64).max, np.iinfo(np.int64).min
         number, ended = marks.iteration, marks.last_pull
@@ -146,7 +144,7 @@ class PhaseCount:
         return {name: each.negative for name, each in self._parts.items()}
 
     def result(self, node: int) -> Phases | None:
-        """The phases; None when no iteration is complete."""
+        """Return the phases; None when no iteration is complete."""
         names = ("whole", "computation", "pure", "overlapped", "communication", "waiting")
         whole, computation, pure, overlapped, communication, waiting = (
             self._parts[name].summary() for name in names

@@ -1,4 +1,4 @@
-"""What a job's searches for a plan came to: trials, what they were predicted to take, the best so far, and why a search ended."""
+"""Results of a job's searches for a plan: trials, their predictions, the best so far, and the reason why a search ended."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hocket.artefacts.change import Change
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate, which was in force from `step` on.
+    """Candidate that was in force from `step` on.
 
     Attributes:
-        measured_s: what counts as its step: as long relative to `first_s` of the search as it took relative to the plan in force
-            just before, so that a machine that gets slower makes nothing look worse.
-        error_s: the standard error of that, where it is known.
-        kept: whether it proved itself.
+        measured_s: step that counts: as long relative to the search's `first_s` as it took relative to the plan in force just
+            before, so that a machine that slows down makes no candidate look worse.
+        error_s: its standard error, where known.
+        kept: True if it proved itself.
         best_s: the best so far, with this one.
     """
 
@@ -31,7 +31,8 @@ class Trial:
 
 @dataclass
 class Search:
-    """One search. `first_s`: a step when it began; `ended`: why it has ended, None while it goes on; `last`: the step of that."""
+    """Search for a plan. `first_s`: a step when it began; `ended`: why it ended, None while it goes on; `last`: the step of its
+    end."""
 
     began: int
     label: str
@@ -42,26 +43,26 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The last that was kept; None: nothing was better than the plan that it began with."""
+        """Last trial that was kept; None: nothing was better than the plan that the search began with."""
         return next((each for each in reversed(self.trials) if each.kept), None)
 
     @property
     def hits(self) -> float | None:
-        """Which share of the trials was faster than the plan that the search began with; None without trials."""
+        """Share of the trials that were faster than the plan that the search began with; None without trials."""
         if not self.trials:
             return None
         return sum(each.measured_s < self.first_s for each in self.trials) / len(self.trials)
 
     @property
     def errors(self) -> list[float]:
-        """(predicted - measured) / measured, of each trial that was predicted."""
+        """Relative errors, (predicted - measured) / measured, of each trial that was predicted."""
         return [
             each.predicted_s / each.measured_s - 1 for each in self.trials if each.predicted_s is not None
         ]
 
 
 def searches(changes: Iterable[Change]) -> list[Search]:
-    """All searches of a job, in order."""
+    """Return all searches of a job, in order."""
     found: list[Search] = []
     known_s = 0.0
     on_trial: Change | None = None

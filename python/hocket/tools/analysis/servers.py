@@ -1,9 +1,8 @@
-"""What does a parameter server spend on a key? Searching it, waiting for all workers, updating it.
+"""Time of a parameter server on a key: searching it, waiting for all workers, updating it.
 
-Search is from a pull's arrival to its answer, as in the answer's `d_time`. If an answer to a push waits for all
-workers, the server is synchronous: synchronisation is from the first to the last push of a key in the iteration, update
-from there to the first answer. If it waits for one worker, the server is asynchronous: there is no synchronisation, and
-the answer's `d_time` is the update.
+Search is from a pull's arrival to its answer, as in the answer's `d_time`. If an answer to a push waits for all workers, the server
+is synchronous: synchronisation is from the first to the last push of a key in the iteration, update from there to the first answer.
+If it waits for one worker, the server is asynchronous: there is no synchronisation, and the answer's `d_time` is the update.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ PUSH_RECV, PUSH_SEND, PULL_SEND = dlc.RECV | dlc.SERVER, dlc.SERVER, dlc.PULL | 
 
 
 class ServerTimes(Struct, frozen=True, kw_only=True):
-    """One server, per key and iteration of training; None where it has no such record."""
+    """Times of one server, per key and iteration of training; None where it has no such record."""
 
     node: int
     synchronous: bool | None
@@ -29,7 +28,7 @@ class ServerTimes(Struct, frozen=True, kw_only=True):
 
 
 class Lateness(Struct, frozen=True, kw_only=True):
-    """How often a worker's push of a key was the last, and how long after the first, on the server's clock."""
+    """Frequency with which a worker's push of a key was the last, and its delay after the first, on the server's clock."""
 
     node: int
     worker: int
@@ -38,10 +37,9 @@ class Lateness(Struct, frozen=True, kw_only=True):
 
 
 class ServerCount:
-    """Collects one server's rows, which hold complete iterations."""
+    """Collector of one server's rows, which hold complete iterations."""
 
     def __init__(self) -> None:
-        """Nothing collected yet."""
         self._search, self._synchronisation, self._update = Durations(), Durations(), Durations()
         self._asynchronous = Durations()
         self._synchronous_answers = 0
@@ -51,7 +49,7 @@ class ServerCount:
         self._rounds = 0
 
     def add(self, rows: Rows) -> None:
-        """Collect."""
+        """Collect rows."""
         rows = rows[rows["iteration"] >= 0]
         answers = rows[(rows["code"] == PULL_SEND) & (rows["dep_key"] >= 0)]
         self._search.add_ns(answers["d_time_us"] * 1000)
@@ -88,13 +86,13 @@ class ServerCount:
 
     @property
     def synchronous(self) -> bool | None:
-        """Whether the server is synchronous, by the majority of answers to pushes; None without answers."""
+        """True if the server is synchronous, by the majority of answers to pushes; None without answers."""
         if not (self._synchronous_answers or self._asynchronous.count):
             return None
         return self._synchronous_answers >= self._asynchronous.count
 
     def result(self, node: int) -> ServerTimes:
-        """The server's figures."""
+        """Return the server's figures."""
         synchronous = self.synchronous
         return ServerTimes(
             node=node,
@@ -105,7 +103,7 @@ class ServerCount:
         )
 
     def lateness(self, node: int) -> tuple[Lateness, ...]:
-        """By worker, if there are several."""
+        """Return the lateness of each worker, if there are several."""
         if len(self._seen) < 2:
             return ()
         return tuple(

@@ -1,4 +1,4 @@
-"""How large are the messages? Per layer, per direction, and of the model."""
+"""Sizes of messages, per layer, per direction, and of the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LayerSizes(Struct, frozen=True, kw_only=True):
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
-    """All messages of training and set-up, from each node's records: a message between two traced nodes counts twice."""
+    """Sizes of all messages of training and set-up, by each node's records: a message between two traced nodes counts twice."""
 
     messages: int
     bytes: int
@@ -39,10 +39,9 @@ class Sizes(Struct, frozen=True, kw_only=True):
 
 
 class SizeCount:
-    """Counts rows as they arrive."""
+    """Counter of rows as they arrive."""
 
     def __init__(self) -> None:
-        """Nothing counted yet."""
         self._all = Distribution()
         self._sent = 0
         self._layers: dict[int, list[int]] = {}
@@ -79,7 +78,7 @@ class SizeCount:
                 self._left_out.add(key)
 
     def result(self, names: dict[int, str]) -> Sizes:
-        """The counts; `names` has the names of layers, if known."""
+        """Return the counts; `names` has the names of layers, if known."""
         layers = (
             LayerSizes(
                 layer=key,

@@ -1,4 +1,4 @@
-"""Which worker delays the others? The one whose computation took longest, iteration by iteration."""
+"""Stragglers: workers whose computation took longest, iteration by iteration, and delayed the others."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ Times = npt.NDArray[np.int64]
 
 
 class Straggler(Struct, frozen=True, kw_only=True):
-    """One worker against the median of all, in iterations that all have. Durations need no common clock."""
+    """Worker compared with the median of all, in iterations that all have. Durations need no common clock."""
 
     node: int
     iterations: int
     mean_computation_us: float
     slower_than_median: float
-    """1.1: its computation took 1.1 times as long as the median worker's, on average."""
+    """Ratio of its computation to the median worker's, on average: 1.1 is 10 % longer."""
     slowest_share: float
     """Share of iterations in which it was the slowest; ties are divided."""
 
 
 def stragglers(computation: dict[int, tuple[Times, Times]]) -> tuple[Straggler, ...]:
-    """By node: iterations and computation in nanoseconds. Empty for fewer than two nodes with common iterations."""
+    """Return the stragglers from iterations and computation in nanoseconds, by node; none without two nodes with common
+    iterations."""
     numbered = {node: times for node, times in computation.items() if len(times[0])}
     if len(numbered) < 2:
         return ()

@@ -1,7 +1,7 @@
-"""A summary of many values: mean, median, extremes. Collected while a trace is read, in bounded memory.
+"""Summary of many values: mean, median, extremes, collected while a trace is read, in bounded memory.
 
-A trace may have negative durations, if its clocks jumped or events came in another order than defined. They are
-counted, but left out of all figures.
+A trace may have negative durations, if its clocks jumped or events came in another order than defined. They are counted, but left
+out of all figures.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class Durations:
-    """Collects durations."""
+    """Collector of durations."""
 
     def __init__(self) -> None:
-        """Nothing collected yet."""
         self._values = Distribution()
         self.negative = 0
         """Number of negative durations."""
@@ -42,7 +41,7 @@ class Durations:
 
     @property
     def total_us(self) -> float:
-        """The sum of all that are not negative."""
+        """Sum of all durations that are not negative."""
         return self._values.total / 1000
 
     @property
@@ -51,7 +50,7 @@ class Durations:
         return self._values.count
 
     def summary(self) -> Summary | None:
-        """The statistics; None without durations."""
+        """Return the statistics; None without durations."""
         if not self.count:
             return None
         median, p99, longest = (self._values.at(share) or 0 for share in (0.5, 0.99, 1.0))

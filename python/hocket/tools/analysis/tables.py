@@ -1,4 +1,4 @@
-"""Prints an analysis as tables of text; knows the answers, not the questions."""
+"""Tables of text for an analysis; this module knows the answers, not the questions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hocket.tools.analysis.distribution import Quantile
 from hocket.tools.analysis.summary import Summary
 
 ROWS_MAX = 40
-"""Rows of a table; `--json` has all."""
+"""Limit of rows of a table; `--json` has all."""
 
 UNKNOWN = "\u2013"
 
 NODES_MAX = 16
-"""Nodes of a matrix on a screen."""
+"""Limit of nodes of a matrix on a screen."""
 
 
 def tables(trace: Analysis) -> Iterator[Table]:
-    """The tables of an analysis."""
+    """Yield the tables of an analysis."""
     if trace.records:
         yield _layers(trace)
         yield _pairs(trace)
@@ -45,7 +45,7 @@ def tables(trace: Analysis) -> Iterator[Table]:
 
 
 def diff_table(found: Diff) -> Table:
-    """Quantities side by side."""
+    """Return quantities side by side."""
     table = Table("quantity", "A", "B", "B / A", title="Differences")
     for each in found.differences:
         ratio = "" if each.ratio is None else f"{each.ratio:.3f}"

@@ -1,4 +1,4 @@
-"""Which node sends how much to which? Bytes and messages per pair of nodes (the communication matrix) and per node."""
+"""Traffic between nodes: bytes and messages per pair of nodes (the communication matrix) and per node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NodeVolume(Struct, frozen=True, kw_only=True):
 
 
 class Volume(Struct, frozen=True, kw_only=True):
-    """If both ends of a pair were traced, the sender's records count."""
+    """Traffic of all pairs and nodes. If both ends of a pair were traced, the sender's records count."""
 
     nodes: tuple[NodeVolume, ...]
     pairs: tuple[PairVolume, ...]
@@ -45,10 +45,9 @@ class Volume(Struct, frozen=True, kw_only=True):
 
 
 class VolumeCount:
-    """Counts rows as they arrive."""
+    """Counter of rows as they arrive."""
 
     def __init__(self) -> None:
-        """Nothing counted yet."""
         self._pairs: dict[tuple[int, int, bool], list[int]] = {}
         self._left_out = 0
 
@@ -68,7 +67,7 @@ class VolumeCount:
             known[:] = known[0] + count, known[1] + size
 
     def result(self) -> Volume:
-        """The counts."""
+        """Return the counts."""
         pairs = []
         for (source, destination, received), (count, size) in sorted(self._pairs.items()):
             if received and (source, destination, False) in self._pairs:

@@ -37,7 +37,7 @@ def alternate(
     before: Callable[[], object] = lambda: None,
     warm_up: int = 2,
 ) -> dict[str, list[float]]:
-    """Run each contender once per round, after `before` (a barrier); seconds by name, without warm-up rounds."""
+    """Run each contender once per round, after `before` (a barrier); return seconds by name, without warm-up rounds."""
     times_s: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(warm_up + rounds):
         for name, run in contenders.items():

@@ -1,7 +1,7 @@
-"""The cost of the readiness hook per gradient: backward passes with and without it, in turns.
+"""Cost of the readiness hook per gradient: backward passes with and without it, in turns.
 
-One process with a world of one: the hook's own path (look-up, identity, count) is the same in any world, and nothing
-else of Hocket runs during backward. The last gradient of the bucket also launches it, as in a job.
+One process with a world of one suffices: the hook's own path (look-up, identity, count) is the same in any world, and nothing else
+of Hocket runs during backward. The last gradient of the bucket also launches it, as in a job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HookCost(Struct, frozen=True, kw_only=True):
 
 
 def measure(*, rounds: int = 30) -> HookCost:
-    """Medians over `rounds` backward passes of a model of 2,000 one-element parameters."""
+    """Return medians over `rounds` backward passes of a model of 2,000 one-element parameters."""
     torch.set_num_threads(1)
     engine = _native.Engine(
         rank=0, world=1, job="bench-hook", secret=secrets.token_bytes(32), host="here", bind=["127.0.0.1"]
@@ -87,7 +87,7 @@ def measure(*, rounds: int = 30) -> HookCost:
 
 
 def _parameters() -> list[torch.Tensor]:
-    """One-element parameters whose gradients exist already, as they do from the second step on."""
+    """Return one-element parameters whose gradients exist already, as they do from the second step on."""
     parameters = [torch.zeros((), requires_grad=True) for _ in range(GRADIENTS)]
     for parameter in parameters:
         parameter.grad = torch.zeros(())

@@ -10,7 +10,7 @@ from hocket.artefacts.profile import Gradient, Profile
 def layered(
     model: str, layers: Iterable[tuple[str, tuple[int, ...]]], *, forward_s: float, backward_s: float
 ) -> Profile:
-    """A model of layers with f32 parameters of these names and shapes, each of which computes equally long.
+    """Return a model of layers with f32 parameters of these names and shapes, which all compute equally long.
 
     >>> [each.ready_s for each in layered("two", weights([8, 4]), forward_s=1.0, backward_s=2.0).gradients]
     [3.0, 2.0]
@@ -39,7 +39,7 @@ def layered(
 
 
 def weights(elements: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
-    """Layers with these numbers of parameters.
+    """Return layers with these numbers of parameters.
 
     >>> weights([8, 4])
     [('0.weight', (8,)), ('1.weight', (4,))]

@@ -1,4 +1,4 @@
-"""How fast the planner searches, and how near its plans are to the bound."""
+"""Cost of the planner: the speed of its search, and the distance of its plans from the bound."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from hocket.tools.bench.layered import layered, weights
 RACKS = 4
 HOST_BIT_PER_S, TRUNK_BIT_PER_S = 1e10, 1e11
 UNEQUAL = (1.0, 1.0, 1.0, 0.5)
-"""Rates of hosts in turn: on equal hosts the search would be over before it has begun."""
+"""Rates of hosts in turn: on equal hosts the search would end at once."""
 FORWARD_S, BACKWARD_S = 0.03, 0.07
 LONGER = 20
-"""A search of so many times the usual evaluations is what the usual one is compared with."""
+"""Multiple of the usual evaluations in the search with which the usual one is compared."""
 
 
 class PlannerCost(Struct, frozen=True, kw_only=True):
-    """One job: seconds until the plan is there, evaluations a second of the search alone, and by how much of the bound the step is
-    above it.
+    """Cost of one job: seconds until the plan is there, evaluations a second of the search alone, and the step's excess as a share
+    of the bound.
 
     Attributes:
-        evaluations_per_s: of a search LONGER times as long; None where none was made.
-        longer: the step over that of this search; None where none was made.
+        evaluations_per_s: rate of a search LONGER times as long; None where none was made.
+        longer: ratio of the step to that of this search; None where none was made.
     """
 
     world: int

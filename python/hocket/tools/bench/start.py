@@ -44,12 +44,12 @@ class StartCost(Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """How many times the work of one rank all do."""
+        """Work of all ranks as a multiple of one rank's."""
         return self.all_s / self.alone_s
 
 
 def measure(source: str, *, world: int = 8, buckets: int = 200, elements: int = 250_000) -> StartCost:
-    """A job with an empty cache, and one without a cache; each bucket has another length."""
+    """Measure a job with an empty cache, and one without a cache; each bucket has another length."""
     sizes = world, buckets, elements
     with tempfile.TemporaryDirectory() as directory:
         together = _start(source, sizes, dataclasses.replace(Settings(), cache=directory))
@@ -64,7 +64,7 @@ def measure(source: str, *, world: int = 8, buckets: int = 200, elements: int = 
 
 
 def _start(source: str, sizes: tuple[int, int, int], settings: Settings) -> list[float]:
-    """CPU seconds of each rank. Ranks are forked from this process, which has imported and read what they need."""
+    """Return CPU seconds of each rank. Ranks are forked from this process, which has imported and read what they need."""
     shipped.tuning()
     context = multiprocessing.get_context("fork")
     secret = secrets.token_bytes(32)
@@ -79,7 +79,7 @@ def _start(source: str, sizes: tuple[int, int, int], settings: Settings) -> list
     ]
     for rank in ranks:
         rank.start()
-    # Its threads begin after the fork.
+    # The rank's threads begin after the fork.
     server = Server([HOST], 0, secret)
     try:
         for ours, theirs in ends:
@@ -125,7 +125,7 @@ def _rank(
 
 def _of_policy(gradients: dict[str, Gradient], job: Job) -> None:
     policy = TwoLevelRing()
-    # A bucket for each gradient.
+    # One bucket for each gradient.
     context = TraceContext.of(policy, Topology.of(job.hosts), {"fusion_bytes": 0})
     found = layout(policy, ordered(gradients), context)
     shared.of_policy(policy, found.buckets, context, job)

@@ -1,4 +1,4 @@
-"""The cost of writing a trace per step: the same step with a traced engine and an untraced one, in turns.
+"""Cost of writing a trace per step: the same step with a traced engine and an untraced one, in turns.
 
 A step computes for some milliseconds, then all-reduces three buckets of 4 MiB, as the default plan makes of a model of 3 M
 parameters.
@@ -19,7 +19,7 @@ from hocket.start.run import launch
 
 
 def measure(*, world: int, rounds: int) -> dict[str, Any]:
-    """Median step times with the trace `off` and `on`, seconds, and the `ratio` on / off."""
+    """Return median step times with the trace `off` and `on`, seconds, and the `ratio` on / off."""
     extras.need("torch", "this benchmark")
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory:
         argv = [

@@ -1,4 +1,4 @@
-"""How long it takes to compile and verify the programs of a large job."""
+"""Time to compile and verify the programs of a large job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VerifyCost(Struct, frozen=True, kw_only=True):
 
 
 def measure(*, world: int = 64, buckets: int = 200, elements: int = 1_000_000) -> VerifyCost:
-    """A plan's, two-level over RACKS racks; every bucket is compiled and verified anew."""
+    """Measure a plan, two-level over RACKS racks; every bucket is compiled and verified anew."""
     route = AllReduce(algorithm="two_level", sizes=(world // RACKS,) * RACKS)
     began_s = time.perf_counter()
     for _ in range(buckets):
@@ -45,7 +45,7 @@ def measure(*, world: int = 64, buckets: int = 200, elements: int = 1_000_000) -
 
 
 def measure_policy(*, world: int, buckets: int = 200, elements: int = 250_000) -> VerifyCost:
-    """`two_level` over hosts of PER_HOST ranks: traced, compiled and verified; each bucket has another length."""
+    """Measure `two_level` over hosts of PER_HOST ranks: traced, compiled and verified; each bucket has another length."""
     policy = TwoLevelRing()
     topology = Topology.even(world=world, racks=world // PER_HOST, hosts_per_rack=1)
     began_s = time.perf_counter()

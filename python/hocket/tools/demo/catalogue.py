@@ -1,16 +1,16 @@
-"""The choices of the comparison: models and strategies by name, with texts for people. Loads no framework."""
+"""Choices of the comparison: models and strategies by name, with texts for people. Loads no framework."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 WARM_UP_STEPS = 2
-"""First steps allocate and connect: they train, but are left out of medians and traffic."""
+"""Number of first steps, which allocate and connect: they train, but are left out of medians and traffic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model of the demo. `steps`: enough to learn something, few enough for a demo of five minutes."""
+    """Model of the demo. `steps`: enough to learn something, few enough for a demo of five minutes."""
 
     label: str
     metric_name: str
@@ -31,8 +31,8 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """A way of training. `script`: what the training script calls it; `promise`: Hocket's, if the job is given one; `planned`: with
-    the plan that the demo makes with the verbs, else Hocket has nothing but the script's two lines."""
+    """Way of training. `script`: its name in the training script; `promise`: Hocket's, if the job is given one; `planned`: with the
+    plan that the demo makes with the verbs, else Hocket has nothing but the script's two lines."""
 
     label: str
     script: str
@@ -49,7 +49,7 @@ STRATEGIES = {
     ),
     "hocket": Strategy(label="Hocket, planned", script="hocket", planned=True),
 }
-"""In the order in which they train."""
+"""Strategies in the order in which they train."""
 
 LEADS = "hocket-two-lines"
-"""The strategy that results begin with: what a newcomer gets."""
+"""Strategy with which results begin: a newcomer's."""

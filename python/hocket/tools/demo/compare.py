@@ -1,7 +1,7 @@
-"""The main job in order: train with DDP and its f16 hook, measure, profile, plan, verify, train with Hocket.
+"""Main job in order: train with DDP and its f16 hook, measure, profile, plan, verify, train with Hocket.
 
-Everything runs in one emulation, with the same model, data and seeds for all. Artefacts go to the output folder as they
-are made, each in the same form as from the verb of its stage.
+Everything runs in one emulation, with the same model, data and seeds for all. Artefacts go to the output folder as they are made,
+each in the same form as from the verb of its stage.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from hocket.tools.demo.training import Trained, Training
 
 CANDIDATE_STEPS = 8
 PROFILE_STEPS_MAX = 100
-"""The profiler ends the script by itself, long before."""
+"""Limit of steps; the profiler ends the script by itself, long before."""
 
 WRITTEN = ("cluster.toml", "profile.json", "plan.json", "trace", "runs", "candidates")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What to compare. Artefacts, the trace and the results of ranks go to `output`."""
+    """Options of a comparison. Artefacts, the trace and the results of ranks go to `output`."""
 
     model: str
     steps: int
@@ -53,7 +53,7 @@ class Wanted:
     output: Path
 
     def __post_init__(self) -> None:
-        """UsageError for impossible choices."""
+        """Raise UsageError for impossible choices."""
         if self.steps <= WARM_UP_STEPS:
             raise UsageError(f"--steps {self.steps}: the first {WARM_UP_STEPS} are warm-up, take more")
         if self.seeds < 1:
@@ -62,7 +62,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """The results. `compute_s`: a step without communication; `quality`: if candidates were measured."""
+    """Results. `compute_s`: a step without communication; `quality`: if candidates were measured."""
 
     comparison: Comparison
     cluster: Cluster
@@ -78,7 +78,7 @@ def compare(emulation: Emulation, wanted: Wanted, screen: Screen) -> Compared:
 
 
 def clear(output: Path, also: Sequence[str] = ()) -> None:
-    """Make the output folder, without what an earlier demo left there.
+    """Make the output folder, without an earlier demo's files.
 
     `also` names further files that demos write. Raises UsageError when anything else is in it.
     """
@@ -102,7 +102,7 @@ def clear(output: Path, also: Sequence[str] = ()) -> None:
 
 
 class _Comparing:
-    """A comparison in progress."""
+    """Comparison in progress."""
 
     def __init__(self, emulation: Emulation, wanted: Wanted, screen: Screen) -> None:
         self._emulation = emulation
@@ -231,13 +231,13 @@ class _Comparing:
         return measured
 
     def _complete_trace(self, profile: Profile) -> None:
-        """The ranks know plan and cluster; the report also needs the plan's inputs."""
+        """Add the plan's inputs to the trace, for the report; the ranks know only plan and cluster."""
         info = read_trace(self._trace).run
         write_run(self._trace, msgspec.structs.replace(info, profile=profile))
 
 
 def describe(cluster: Cluster) -> str:
-    """A cluster in a line.
+    """Describe a cluster in a line.
 
     >>> from hocket.tools.testbed import example_cluster
     >>> describe(example_cluster("two-racks"))

@@ -1,4 +1,4 @@
-"""The comparison's arithmetic, pure: the ranks' measurements become a row per strategy and a verdict on the plan.
+"""Arithmetic of the comparison, pure: the ranks' measurements become a row per strategy and a verdict on the plan.
 
 The report reads `Comparison` as `comparison.json` in a trace directory.
 """
@@ -16,7 +16,7 @@ from hocket.tools.demo.training import Trained
 
 
 class Strategy(Struct, frozen=True, kw_only=True):
-    """One way of training.
+    """Way of training.
 
     `step_s` is the median over steps and seeds, after the warm-up. `wait_share` is its share in which no rank computes.
     `loss` is the last step's and `metric` the held-out one, both means over ranks and seeds; `metric_std` is None with
@@ -37,7 +37,7 @@ class Strategy(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """All strategies on one cluster, and candidates of the plan, with times where measured."""
+    """Strategies on one cluster, and candidates of the plan, with times where measured."""
 
     model: str
     metric_name: str
@@ -62,18 +62,18 @@ class PlanQuality(Struct, frozen=True, kw_only=True):
 
 
 def step_times_s(trained: Trained) -> list[float]:
-    """Time of each step after the warm-up, the mean over ranks."""
+    """Return the time of each step after the warm-up, the mean over ranks."""
     by_rank = [_differences(rank.times_s) for rank in trained.ranks]
     return [statistics.fmean(times) for times in zip(*by_rank, strict=True)][WARM_UP_STEPS:]
 
 
 def median_step_s(runs: Iterable[Trained]) -> float:
-    """The median over all steps of all runs."""
+    """Return the median over all steps of all runs."""
     return statistics.median(time for trained in runs for time in step_times_s(trained))
 
 
 def row(name: str, runs: Sequence[Trained], compute_s: float) -> Strategy:
-    """A strategy's row from its runs, one a seed; `compute_s` is a step without communication."""
+    """Return a strategy's row from its runs, one a seed; `compute_s` is a step without communication."""
     step_s = median_step_s(runs)
     metrics = [_metric(trained) for trained in runs]
     losses = [_losses(trained) for trained in runs]
@@ -94,13 +94,13 @@ def row(name: str, runs: Sequence[Trained], compute_s: float) -> Strategy:
 
 
 def speedup(comparison: Comparison, name: str, over: str = "ddp") -> float | None:
-    """Number of steps of `name` in the time of one of `over`; None when either was not trained."""
+    """Return the number of steps of `name` in the time of one of `over`; None when either was not trained."""
     step_s = {each.name: each.step_s for each in comparison.strategies}
     return step_s[over] / step_s[name] if name in step_s and over in step_s else None
 
 
 def quality(candidates: Sequence[Candidate], chosen: str) -> PlanQuality | None:
-    """None unless the chosen candidate and another one were measured."""
+    """Return the quality of plan and prediction; None unless the chosen candidate and another one were measured."""
     measured = {each.label: each.measured_step_s for each in candidates if each.measured_step_s is not None}
     if chosen not in measured or len(measured) < 2:
         return None
@@ -124,7 +124,7 @@ def _differences(times_s: Sequence[float]) -> list[float]:
 
 
 def _losses(trained: Trained) -> tuple[float, ...]:
-    """By step, the mean over ranks: what one machine with all their batches would report."""
+    """Return the mean over ranks by step: the loss that one machine with all their batches would report."""
     by_rank = (rank.losses for rank in trained.ranks)
     return tuple(statistics.fmean(losses) for losses in zip(*by_rank, strict=True))
 

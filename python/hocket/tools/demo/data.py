@@ -37,7 +37,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def library_files(root: Path) -> list[Path]:
-    """Modules below `root`, in an order that depends only on their names and mixes packages."""
+    """Return modules below `root`, in an order that depends only on their names and mixes packages."""
     names = (path.relative_to(root) for path in root.rglob("*.py"))
     kept = [
         name
@@ -51,7 +51,7 @@ def library_files(root: Path) -> list[Path]:
 
 @cache
 def library_text(root: Path | None = None) -> tuple[Bytes, Bytes]:
-    """Text to train on and text held out, `TRAIN_BYTES` and `HELD_OUT_BYTES` long, of different files.
+    """Return text to train on and text held out, `TRAIN_BYTES` and `HELD_OUT_BYTES` long, of different files.
 
     Raises UsageError when the library has less text than that.
     """
@@ -63,7 +63,7 @@ def library_text(root: Path | None = None) -> tuple[Bytes, Bytes]:
 
 @cache
 def digits() -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:
-    """Images of shape (count, 1, 8, 8) from 0 to 1 with labels, to train on and held out: every fifth."""
+    """Return images of shape (count, 1, 8, 8) from 0 to 1 with labels, to train on and held out: every fifth."""
     try:
         from sklearn.datasets import load_digits  # noqa: PLC0415  # a second to load, for one model only
     except ImportError:
@@ -76,7 +76,7 @@ def digits() -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:
 
 
 def draws(seed: int, rank: int, below: int, count: int) -> Iterator[npt.NDArray[np.int64]]:
-    """For each step, `count` positions below `below`; each seed and rank has its own sequence."""
+    """Yield for each step `count` positions below `below`; each seed and rank has its own sequence."""
     chance = np.random.default_rng((seed, rank))
     while True:
         yield chance.integers(below, size=count)
@@ -88,7 +88,7 @@ def _texts(root: Path) -> Iterator[bytes]:
 
 
 def _take(texts: Iterator[bytes], size_bytes: int, root: Path) -> Bytes:
-    """Whole files until there is enough, then cut: the rest of the last one is unused."""
+    """Return whole files until there is enough, then cut: the rest of the last one is unused."""
     taken = bytearray()
     for text in texts:
         taken += text

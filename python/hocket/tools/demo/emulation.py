@@ -1,7 +1,6 @@
-"""The demo's surroundings: hosts that programs run on, with the network of a cluster file.
+"""Surroundings of the demo: hosts that programs run on, with the network of a cluster file.
 
-`Emulation` is the seam: the comparison knows nothing else of its surroundings. Network namespaces carry any
-program unmodified.
+`Emulation` is the seam: the comparison knows nothing else of its surroundings. Network namespaces carry any program unmodified.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from hocket.tools.testbed.wiring import rack_names
 PORT_FIRST = 29_500
 
 LAST_WORDS_MAX = 2000
-"""Characters of a failed job's output that its error shows."""
+"""Limit of a failed job's output in its error, in characters."""
 
 UNLIMITED_BIT_PER_S = 1e15
-"""A rack without an uplink rate: faster than anything on the machine."""
+"""Rate for a rack without an uplink rate: faster than anything on the machine."""
 
 
 class Emulation(Protocol):
     """Hosts of an emulated cluster, up for as long as its context is."""
 
     title: str
-    """A description for people."""
+    """Description for people."""
 
     remarks: Sequence[str]
     """Caveats about its numbers, a line each."""
@@ -48,29 +47,29 @@ class Emulation(Protocol):
     cluster: Cluster
 
     carries_any_program: bool
-    """False: only Hocket's traffic is slowed to the cluster's rates, so DDP cannot be compared."""
+    """True if any program can run. False: only Hocket's traffic is slowed to the cluster's rates, so DDP cannot be compared."""
 
     environment: Mapping[str, str]
     """Additional variables of the hosts' processes, beyond those of a rank."""
 
     def address(self, host: str) -> str:
-        """IP address of a host, for the other hosts."""
+        """Return the IP address of a host, for the other hosts."""
 
     def port(self) -> int:
-        """A port that is free on all hosts, a new one at each call."""
+        """Return a port that is free on all hosts, a new one at each call."""
 
     def command(self, host: str, argv: Sequence[str] = ()) -> list[str]:
-        """The command that runs `argv` on a host."""
+        """Return the command that runs `argv` on a host."""
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start `argv` on a host; it ends with the emulation at the latest."""
 
     def trunk_bytes(self) -> int | None:
-        """Bytes between racks so far, all racks and both directions; None: not counted."""
+        """Return the bytes between racks so far, all racks and both directions; None: not counted."""
 
 
 def ranks(emulation: Emulation, slots: Sequence[str], argv: Sequence[str]) -> list[ProcessSpec]:
-    """`argv` on each of these hosts, by rank."""
+    """Return `argv` on each of these hosts, by rank."""
     return [
         ProcessSpec(argv=argv, host=host, prefix=emulation.command(host), environment=emulation.environment)
         for host in slots
@@ -100,7 +99,7 @@ def run_ranks(
 
 
 class NamespaceEmulation:
-    """The testbed's network namespaces."""
+    """Emulation by the testbed's network namespaces."""
 
     title = "network namespaces of this machine"
     remarks: Sequence[str] = ()
@@ -109,7 +108,7 @@ class NamespaceEmulation:
     environment: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "eth0"}
 
     def __init__(self, testbed: Testbed) -> None:
-        """A testbed that is up."""
+        """Use a testbed that is up."""
         self.cluster = testbed.cluster
         self.address = testbed.address
         self.command = testbed.command
@@ -118,27 +117,28 @@ class NamespaceEmulation:
         self._port = PORT_FIRST
 
     def port(self) -> int:
-        """Nobody else listens in these namespaces, so counting is enough."""
+        """Return the next port: no other program listens in these namespaces, so counting is enough."""
         self._port += 1
         return self._port
 
     def cut(self, host: str) -> None:
-        """Unplug its cable for good: nobody is told."""
+        """Unplug a host's cable for good, without any notice."""
         self._testbed.cut(hosts=[host])
 
     def trunk_bytes(self) -> int:
-        """From the kernel's counters of the racks' uplinks, link headers included."""
+        """Return the bytes from the kernel's counters of the racks' uplinks, link headers included."""
         return sum(left for left, _ in self._testbed.trunk_bytes().values())
 
 
 class LoopbackEmulation:
-    """All hosts on loopback; the wire itself keeps the cluster's rates, so only Hocket is slowed to them."""
+    """Emulation of all hosts on loopback; the wire itself keeps the cluster's rates, so only Hocket is slowed to them."""
 
     title = "loopback, at rates that Hocket's wire keeps by itself"
     carries_any_program = False
 
     def __init__(self, cluster: Cluster, directory: Path, why: str) -> None:
-        """`directory` holds the ranks' shared state; it must outlive them. `why`: the reason for not using namespaces."""
+        """Emulate a cluster. `directory`: holds the ranks' shared state, and must outlive them. `why`: reason for not using
+        namespaces."""
         self.cluster = cluster
         self.remarks: Sequence[str] = (
             f"falls back to loopback: {why}",
@@ -148,7 +148,7 @@ class LoopbackEmulation:
         self._directory = directory
         racks = rack_names(cluster)
         uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
-        # Per host its own link out and in, then per rack its uplink out and in.
+        # Links per host out and in, then uplinks per rack out and in.
         rates = [host.bandwidth_bit_per_s for host in cluster.hosts for _ in range(2)]
         first = len(rates)
         rates += [uplinks.get(rack) or UNLIMITED_BIT_PER_S for rack in racks for _ in range(2)]
@@ -165,17 +165,17 @@ class LoopbackEmulation:
         self.environment: Mapping[str, str] = {"HOCKET_EMULATED_LINKS": str(path)}
 
     def address(self, _host: str) -> str:
-        """Loopback, for all of them."""
+        """Return loopback, for all hosts."""
         return addresses.LOOPBACK
 
     def port(self) -> int:
-        """A port that the system says is free now."""
+        """Return a port that the system says is free now."""
         with socket.socket() as probe:
             probe.bind((addresses.LOOPBACK, 0))
             return int(probe.getsockname()[1])
 
     def command(self, _host: str, argv: Sequence[str] = ()) -> list[str]:
-        """The command itself: hosts differ in name alone."""
+        """Return the command itself: hosts differ in name alone."""
         return list(argv)
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
@@ -184,14 +184,14 @@ class LoopbackEmulation:
         return subprocess.Popen(argv, env=environment, **options)
 
     def trunk_bytes(self) -> int:
-        """From the wire's own counters of the racks' uplinks, frame headers included."""
+        """Return the bytes from the wire's own counters of the racks' uplinks, frame headers included."""
         counted = emulated_links.bytes_so_far(self._directory)
         return sum(counted[link] for link in self._uplinks_out)
 
 
 @contextlib.contextmanager
 def open_emulation(cluster: Cluster) -> Iterator[Emulation]:
-    """The cluster on this machine, until the context ends: in namespaces, or where these are not allowed, on loopback."""
+    """Emulate the cluster on this machine until the context ends: in namespaces, or where these are not allowed, on loopback."""
     with contextlib.ExitStack() as stack:
         try:
             testbed = stack.enter_context(Testbed(cluster))

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """`step` steps are done, and `what` follows."""
+    """Progress: `step` steps are done, and `what` follows."""
 
     what: str
     step: int
@@ -16,7 +16,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class RankResult(Struct, frozen=True, kw_only=True):
-    """`times_s[i]`: from the start of training to the end of step i; `losses[i]`: of this rank's batch."""
+    """Result of a rank. `times_s[i]`: from the start of training to the end of step i; `losses[i]`: of this rank's batch."""
 
     rank: int
     times_s: list[float]
@@ -26,5 +26,5 @@ class RankResult(Struct, frozen=True, kw_only=True):
 
 
 def rank_file(directory: Path, rank: int) -> Path:
-    """File of a rank's result."""
+    """Return the file of a rank's result."""
     return directory / f"rank-{rank}.json"

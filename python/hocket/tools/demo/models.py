@@ -1,4 +1,4 @@
-"""The demo's two models, ordinary PyTorch: a byte-level causal transformer and a small CNN."""
+"""Models of the demo, ordinary PyTorch: a byte-level causal transformer and a small CNN."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Block(nn.Module):
     """Pre-norm attention and feed-forward, with residuals; no dropout, so that only the data is random."""
 
     def __init__(self, width: int, heads: int) -> None:
-        """A block for activations of shape (batch, time, width)."""
+        """Build a block for activations of shape (batch, time, width)."""
         super().__init__()
         self.heads = heads
         self.before_attention = nn.LayerNorm(width)
@@ -25,7 +25,7 @@ class Block(nn.Module):
         self.narrow = nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, time, width) to the same."""
+        """Map (batch, time, width) to the same shape."""
         batch, time, width = x.shape
         parts = self.query_key_value(self.before_attention(x)).view(batch, time, 3, self.heads, -1)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
@@ -37,10 +37,10 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Predicts each next byte from those before it: 4 layers of width 256 are 3.3 million parameters."""
+    """Model that predicts each next byte from those before it: 4 layers of width 256 are 3.3 million parameters."""
 
     def __init__(self, width: int = 256, layers: int = 4, heads: int = 4) -> None:
-        """Learned positions for at most CONTEXT_BYTES bytes."""
+        """Build the model, with learned positions for at most CONTEXT_BYTES bytes."""
         super().__init__()
         self.bytes = nn.Embedding(VOCABULARY, width)
         self.positions = nn.Embedding(CONTEXT_BYTES, width)
@@ -51,7 +51,7 @@ class Transformer(nn.Module):
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        """Bytes of shape (batch, time) to logits of shape (batch, time, 256)."""
+        """Map bytes of shape (batch, time) to logits of shape (batch, time, 256)."""
         x = self.bytes(text) + self.positions.weight[: text.shape[1]]
         for block in self.blocks:
             x = block(x)
@@ -60,10 +60,10 @@ class Transformer(nn.Module):
 
 
 class DigitsNet(nn.Module):
-    """Two convolutions and two linear layers for the 8 x 8 digits: 0.15 million parameters."""
+    """Model of two convolutions and two linear layers for the 8 x 8 digits: 0.15 million parameters."""
 
     def __init__(self) -> None:
-        """Ten classes."""
+        """Build the model for ten classes."""
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(1, 32, kernel_size=3, padding=1),
@@ -78,6 +78,6 @@ class DigitsNet(nn.Module):
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Images of shape (batch, 1, 8, 8) to logits of shape (batch, 10)."""
+        """Map images of shape (batch, 1, 8, 8) to logits of shape (batch, 10)."""
         logits: torch.Tensor = self.layers(images)
         return logits

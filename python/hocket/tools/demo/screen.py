@@ -1,4 +1,4 @@
-"""The demo's progress on the screen: a line for every finished phase, a progress bar for the current one."""
+"""Progress of the demo on the screen: a line for every finished phase, a progress bar for the current one."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 
 class Phase:
-    """One phase on the screen."""
+    """Phase on the screen."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
-        """With nothing done."""
         self.result = ""
         self._progress = progress
         self._task = task
 
     def advance(self, done: int, what: str, total: int | None = None) -> None:
-        """`done` of the phase's steps are done, `what` follows; `total` when it is known."""
+        """Show that `done` of the phase's steps are done, and `what` follows; `total` when it is known."""
         self._progress.update(self._task, completed=done, total=total, what=what)
 
     def finish(self, result: str) -> None:
-        """The phase's result, for its line."""
+        """Note the phase's result, for its line."""
         self.result = result
 
 
 class Screen:
-    """Use it as a context; every phase of the demo is a context of it."""
+    """Screen of the demo; use it as a context. Every phase of the demo is a context of the screen."""
 
     def __init__(self, console: Console) -> None:
-        """Nothing is shown before `__enter__`."""
+        """Show nothing before `__enter__`."""
         self.console = console
         self._began_s = time.monotonic()
         columns = (
@@ -62,12 +61,12 @@ class Screen:
         self._progress.stop()
 
     def say(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @contextlib.contextmanager
     def phase(self, title: str, total: int | None = None) -> Iterator[Phase]:
-        """A phase of `total` steps; its line, with the time since the start, appears when it has succeeded."""
+        """Show a phase of `total` steps; its line, with the time since the start, appears when it has succeeded."""
         task = self._progress.add_task(title, total=total, what="starting")
         try:
             phase = Phase(self._progress, task)

@@ -1,6 +1,6 @@
-"""The training task: a model, its optimizer, the batches of each rank, and its quality on held-out data.
+"""Training task: a model, its optimizer, the batches of each rank, and its quality on held-out data.
 
-Equal for all strategies: seed and rank determine all randomness.
+The task is equal for all strategies: seed and rank determine all randomness.
 """
 
 from __future__ import annotations
@@ -35,53 +35,52 @@ class Score:
 
 
 class Task(Protocol):
-    """One of the demo's models with its data."""
+    """Model of the demo with its data."""
 
     metric_name: str
 
     def model(self, seed: int) -> nn.Module:
-        """A new model, initialised from the seed."""
+        """Return a new model, initialised from the seed."""
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The model's optimizer."""
+        """Return the model's optimizer."""
 
     def batches(self, seed: int, rank: int) -> Iterator[Batch]:
-        """Inputs and targets of each step of a rank, endlessly."""
+        """Yield inputs and targets of each step of a rank, endlessly."""
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Mean over the batch."""
+        """Return the mean loss over the batch."""
 
     def score(self, model: nn.Module, rank: int, world: int) -> Score:
-        """This rank's share of the held-out metric."""
+        """Return this rank's share of the held-out metric."""
 
 
 class ByteModelling:
-    """Predict the next byte of the standard library's text."""
+    """Task: predict the next byte of the standard library's text."""
 
     metric_name = "bits per byte"
 
     def model(self, seed: int) -> nn.Module:
-        """3.3 million parameters."""
+        """Return a model of 3.3 million parameters."""
         torch.manual_seed(seed)
         return Transformer()
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """AdamW."""
         return torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
 
     def batches(self, seed: int, rank: int) -> Iterator[Batch]:
-        """Windows from anywhere in the training text, with targets one byte later."""
+        """Yield windows from anywhere in the training text, with targets one byte later."""
         text = torch.from_numpy(data.library_text()[0].copy())
         for starts in data.draws(seed, rank, len(text) - CONTEXT_BYTES, WINDOWS_PER_STEP):
             windows = torch.stack([text[start : start + CONTEXT_BYTES + 1] for start in starts]).long()
             yield windows[:, :-1], windows[:, 1:]
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Nats per byte."""
+        """Return the loss in nats per byte."""
         return functional.cross_entropy(output.flatten(0, 1), target.flatten())
 
     def score(self, model: nn.Module, rank: int, world: int) -> Score:
-        """Bits, and their number of bytes, over every `world`-th window of the held-out text."""
+        """Return bits, and their number of bytes, over every `world`-th window of the held-out text."""
         text = torch.from_numpy(data.library_text()[1].copy()).long()
         windows = text.unfold(0, CONTEXT_BYTES + 1, CONTEXT_BYTES)[rank::world]
         bits, count = 0.0, 0
@@ -94,31 +93,30 @@ class ByteModelling:
 
 
 class DigitRecognition:
-    """Classify the ten digits."""
+    """Task: classify the ten digits."""
 
     metric_name = "accuracy"
 
     def model(self, seed: int) -> nn.Module:
-        """0.15 million parameters."""
+        """Return a model of 0.15 million parameters."""
         torch.manual_seed(seed)
         return DigitsNet()
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """AdamW."""
         return torch.optim.AdamW(model.parameters(), lr=2e-3)
 
     def batches(self, seed: int, rank: int) -> Iterator[Batch]:
-        """Images drawn with replacement."""
+        """Yield images drawn with replacement."""
         images, labels = map(torch.from_numpy, data.digits()[0])
         for chosen in data.draws(seed, rank, len(labels), IMAGES_PER_STEP):
             yield images[chosen], labels[chosen]
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Nats per image."""
+        """Return the loss in nats per image."""
         return functional.cross_entropy(output, target)
 
     def score(self, model: nn.Module, rank: int, world: int) -> Score:
-        """Images recognised, of every `world`-th held-out one."""
+        """Return the number of images recognised, of every `world`-th held-out one."""
         images, labels = (torch.from_numpy(each[rank::world]) for each in data.digits()[1])
         with torch.no_grad():
             right = (model(images).argmax(1) == labels).sum().item()

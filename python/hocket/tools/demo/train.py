@@ -89,7 +89,7 @@ def _tell(rank: int, event: Event) -> None:
 
 
 def _distribute(strategy: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> Distributed:
-    """The lines that a user adds to a script for one machine; no strategy loads what another needs."""
+    """Distribute the model by the lines that a user adds to a script; no strategy loads modules that only another one needs."""
     if strategy == "hocket":
         return _with_hocket(model, optimizer)
     return _with_ddp(model, optimizer, in_f16=strategy == "ddp-f16")

@@ -1,7 +1,7 @@
-"""One training in an emulation: real processes, one per host, observed from outside; their measurements are returned.
+"""Training in an emulation: real processes, one per host, observed from outside; their measurements are returned.
 
-The trunk's counters are read when rank 0 reports the end of the warm-up and of the last step, so only training is
-counted: neither rendezvous nor the first copy of the model.
+The trunk's counters are read when rank 0 reports the end of the warm-up and of the last step, so only training is counted: neither
+rendezvous nor the first copy of the model.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from hocket.tools.demo.events import Event, RankResult, rank_file
 TRAIN = (sys.executable, "-m", "hocket.tools.demo.train")
 START_S_MAX = 120.0
 STEP_S_MAX = 30.0
-"""Ranks end themselves, with a stack dump, when starting or a mean step takes longer than this."""
+"""Limit of the start and of a mean step, after which ranks end themselves with a stack dump."""
 
 OnEvent = Callable[[Event], None]
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """The training's options. `strategy` is one of `STRATEGIES`; the paths are for Hocket alone."""
+    """Options of a training. `strategy` is one of `STRATEGIES`; the paths are for Hocket alone."""
 
     strategy: str
     model: str
@@ -47,7 +47,7 @@ class Training(Struct, frozen=True, kw_only=True):
 
 
 class Trained(Struct, frozen=True, kw_only=True):
-    """The results: `ranks` by rank, and the trunk's bytes per step after the warm-up, if counted."""
+    """Results: `ranks` by rank, and the trunk's bytes per step after the warm-up, if counted."""
 
     training: Training
     ranks: tuple[RankResult, ...]
@@ -110,7 +110,7 @@ def _settings(training: Training) -> Settings:
 
     return Settings(
         promise=STRATEGIES[training.strategy].promise,
-        # Each strategy begins as on a machine that has never trained this model.
+        # Each strategy starts as on a machine that has never trained this model.
         cache_bytes=0,
         plan=text(training.plan),
         cluster=text(training.cluster),
@@ -129,7 +129,7 @@ def _read(path: Path) -> RankResult:
 
 
 class _Watch(io.BytesIO):
-    """Takes the lines that rank 0 prints; skips lines that are no events, such as a library's warnings."""
+    """Reader of the lines that rank 0 prints; it skips lines that are no events, such as a library's warnings."""
 
     def __init__(self, emulation: Emulation, on_event: OnEvent, marks: tuple[int, ...]) -> None:
         super().__init__()

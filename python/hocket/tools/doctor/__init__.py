@@ -1,1 +1,1 @@
-"""Finds what this machine and installation can do: a file per question, each answered by trying. Loads no framework."""
+"""Doctor of this machine and installation: a file per question, answered by trying. Loads no framework."""

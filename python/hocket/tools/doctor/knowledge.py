@@ -1,4 +1,4 @@
-"""What earlier jobs found out about hosts and models, and the next job on the same ones starts from."""
+"""Knowledge of earlier jobs about hosts and models, from which the next job on the same ones starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hocket.settings import Settings
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """An entry of the cache, for the table and for JSON."""
+    """Entry of the cache, for the table and for JSON."""
 
     kind: str
     about: str
@@ -22,19 +22,19 @@ class Known(Struct, frozen=True, kw_only=True):
 
     @property
     def age(self) -> str:
-        """For people."""
+        """Age of the entry, for people."""
         if self.kept_at is None:
             return ""
         return str(timedelta(seconds=int((datetime.now(UTC) - self.kept_at).total_seconds())))
 
 
 def cache() -> Cache:
-    """The user's, whatever is wrong with other settings."""
+    """Return the user's cache, whatever is wrong with other settings."""
     return Cache.of(Settings(cache=os.environ.get("HOCKET_CACHE") or None))
 
 
 def known() -> list[Known]:
-    """All entries; those that were used last come first."""
+    """Return all entries; those that were used last come first."""
     found = []
     for each in knowledge.kept(cache()):
         entry = each.entry
@@ -46,5 +46,5 @@ def known() -> list[Known]:
 
 
 def forget() -> int:
-    """Remove all entries; how many there were."""
+    """Remove all entries; return their number."""
     return knowledge.forget(cache())

@@ -13,13 +13,13 @@ from hocket.tools.doctor.knowledge import cache
 SECTION = "limits"
 SHARED = "/dev/shm"  # noqa: S108  # its size is asked for, nothing is put there
 FILES_MIN = 1024
-"""A rank holds a descriptor per connection and a few per neighbour; scripts hold data files beside them."""
+"""Least number of open files: a rank holds a descriptor per connection and a few per neighbour; scripts add data files."""
 BUFFER_BYTES_MIN = 212_992
-"""What Linux allows a socket's buffer by default."""
+"""Least limit of a socket's buffer: Linux's default."""
 
 
 def findings() -> Iterable[Finding]:
-    """Open files, locked memory, processes, `/dev/shm`, the cache, socket buffers."""
+    """Yield findings on open files, locked memory, processes, `/dev/shm`, the cache and socket buffers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = soft == resource.RLIM_INFINITY or soft >= FILES_MIN
     yield Finding(

@@ -1,4 +1,4 @@
-"""The machine: system, CPU and the kernel's large pages, memory of other processes, and anonymous files."""
+"""Machine: system, CPU and the kernel's large pages, memory of other processes, and anonymous files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 """Instructions that `crates/kernels/src/dispatch.rs` looks for."""
 
 COLLAPSE = 25
-"""MADV_COLLAPSE, since Linux 6.1."""
+"""Value of MADV_COLLAPSE, since Linux 6.1."""
 LARGE_PAGE_BYTES = 2 << 20
 
 READ_PARENT = """
@@ -39,7 +39,7 @@ print(into.raw.hex() if read == 8 else f"errno {ctypes.get_errno()}")
 
 
 def findings() -> Iterable[Finding]:
-    """Findings on the basics of Hocket."""
+    """Yield findings on the basics of Hocket."""
     yield _installation()
     yield _finding("Linux", sys.platform == "linux", platform.release(), "Hocket runs on Linux", "broken")
     machine = platform.machine()
@@ -65,7 +65,7 @@ def _installation() -> Finding:
 
 
 def memory_text() -> str:
-    """The available memory of the machine, and the limit of the control group if there is one."""
+    """Return the available memory of the machine, and the limit of the control group if there is one."""
     known = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     total, available = (int(known[key].split()[0]) / (1 << 20) for key in ("MemTotal", "MemAvailable"))
     text = f"{available:.1f} of {total:.1f} GiB available"
@@ -108,7 +108,7 @@ def _anonymous_file() -> Finding:
 
 
 def _other_memory() -> Finding:
-    """Tried by a child that reads a random word of this process, as ranks do that are no descendants of each other."""
+    """Check memory of other processes: a child reads a random word of this process, as unrelated ranks do."""
     word = ctypes.create_string_buffer(os.urandom(8), 8)
     argv = [sys.executable, "-I", "-c", READ_PARENT, str(os.getpid()), str(ctypes.addressof(word))]
     ran = subprocess.run(argv, capture_output=True, text=True, check=False)

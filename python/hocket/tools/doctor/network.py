@@ -17,7 +17,7 @@ CLASS = Path("/sys/class/net")
 
 
 def findings() -> Iterable[Finding]:
-    """A finding for each interface, then for the programs that start ranks on other machines."""
+    """Yield a finding for each interface, then for the programs that start ranks on other machines."""
     addresses: dict[str, list[str]] = {}
     for name, address in interfaces.here():
         addresses.setdefault(name, []).append(address)
@@ -43,7 +43,7 @@ def findings() -> Iterable[Finding]:
 
 
 def _fabric() -> Finding:
-    """Providers of libfabric that HOCKET_FABRIC can choose."""
+    """Return the finding on providers of libfabric that HOCKET_FABRIC can choose."""
     try:
         found = _native.fabric_providers()
     except UsageError as error:
@@ -60,7 +60,7 @@ def _fabric() -> Finding:
 
 
 def _link(name: str) -> list[str]:
-    """Rate and MTU, as far as the driver reports them."""
+    """Return rate and MTU, as far as the driver reports them."""
     facts = []
     speed = _read(CLASS / name / "speed")
     if speed.isdigit() and int(speed) > 0:  # virtual interfaces have none, or -1

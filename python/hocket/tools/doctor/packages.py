@@ -29,7 +29,7 @@ USES = {
     "ray": "training and sweeps on a Ray cluster: hocket.ray, `--ray`",
     "optax": "`hocket.jax.all_reduce_gradients`",
 }
-"""By module name, like `extras.EXTRAS`."""
+"""Uses of packages by module name, like `extras.EXTRAS`."""
 
 TORCH = """
 import torch, torch.distributed as d
@@ -43,7 +43,7 @@ SOURCES = {"torch": TORCH, "google": GOOGLE}
 
 
 def findings() -> Iterable[Finding]:
-    """A finding for each extra's package, then programs."""
+    """Yield a finding for each extra's package, then for programs."""
     torch = None
     for name, extra in extras.EXTRAS.items():
         found = _imported(name, extra)

@@ -1,4 +1,4 @@
-"""Every setting in force, and whether it is the default or comes from the environment."""
+"""Settings in force, each from the default or from the environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECTION = "settings"
 
 
 class InForce(Struct, frozen=True, kw_only=True):
-    """One variable. `source` is `default` or `environment`."""
+    """Variable in force. `source` is `default` or `environment`."""
 
     name: str
     now: Any
@@ -27,7 +27,7 @@ class InForce(Struct, frozen=True, kw_only=True):
 
 
 def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce], list[Finding]]:
-    """Settings with their source; a variable that cannot be parsed is a finding, and its default is listed."""
+    """Return settings with their source; a variable that cannot be parsed is a finding, and its default is listed."""
     source = os.environ if environment is None else environment
     rows, broken = [], []
     for setting in fields(Settings):

@@ -1,4 +1,4 @@
-"""The testbed: two hosts are emulated briefly, once with the kernel's links, once with the switch's devices."""
+"""Check of the testbed: two hosts are emulated briefly, once with the kernel's links, once with the switch's devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATE_BIT_PER_S = 1e9
 
 
 def findings() -> Iterable[Finding]:
-    """Network namespaces with tc, the switch's program, and TAP devices."""
+    """Yield findings on network namespaces with tc, the switch's program, and TAP devices."""
     hosts = tuple(Host(name=name, bandwidth_bit_per_s=RATE_BIT_PER_S) for name in ("doctor0", "doctor1"))
     try:
         with Testbed(Cluster(hosts=hosts)):

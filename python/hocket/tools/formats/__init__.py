@@ -1,1 +1,1 @@
-"""Traces in other tools' formats: one per file, each with `write(trace, path)`. Knows artefacts only."""
+"""Traces in other tools' formats: one per file, each with `write(trace, path)`. They know artefacts only."""

@@ -8,7 +8,7 @@ from hocket import extras
 
 
 def arrow() -> Any:
-    """The module `pyarrow`. Raises UsageError when it is not installed."""
+    """Return the module `pyarrow`. Raises UsageError when it is not installed."""
     try:
         import pyarrow  # noqa: PLC0415  # an optional dependency
     except ImportError:

@@ -1,7 +1,7 @@
-"""The formats for converting traces, the losses of each, and the one function that converts.
+"""Formats for converting traces, the losses of each, and the one function that converts.
 
-Adding a format takes a file beside this one and an entry here. Two forms travel between formats: DLC messages, batch by
-batch, and Hocket's own records. `dlc_native` converts between the two.
+Adding a format takes a file beside this one and an entry here. Two forms travel between formats: DLC messages, batch by batch, and
+Hocket's own records. `dlc_native` converts between the two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """A format's reader and writer, and the losses on each way; None for a way that does not exist."""
+    """Reader and writer of a format, and the losses on each way; None for a way that does not exist."""
 
     name: str
     title: str
@@ -67,7 +67,7 @@ FORMATS = {
                "programs, iterations, waiting: dependencies of messages are inferred from times", BY_RECORDS),
     )
 }  # fmt: skip
-"""By name."""
+"""Formats by name."""
 
 WRITABLE = tuple(name for name, each in FORMATS.items() if each.from_records is not None)
 READABLE = tuple(name for name, each in FORMATS.items() if each.reading is not None)
@@ -75,7 +75,7 @@ READABLE = tuple(name for name, each in FORMATS.items() if each.reading is not N
 
 @dataclass(frozen=True)
 class Messages:
-    """A DLC trace: its header, and batches that can be read once. `reader` counts malformed records."""
+    """DLC trace: its header, and batches that can be read once. `reader` counts malformed records."""
 
     header: Header
     batches: Iterable[pa.RecordBatch]
@@ -84,7 +84,7 @@ class Messages:
 
 @dataclass(frozen=True)
 class Opened:
-    """An opened path: a DLC trace or Hocket's records, and notes for the user."""
+    """Opened path: a DLC trace or Hocket's records, and notes for the user."""
 
     form: str
     content: Messages | Trace | Recording
@@ -92,7 +92,7 @@ class Opened:
 
 
 def recognise(path: Path) -> str:
-    """The format of a path's content. Raises ArtefactError when there is nothing, UsageError when no reader knows it."""
+    """Return the format of a path's content. Raises ArtefactError when there is nothing, UsageError when no reader knows it."""
     if path.is_dir():
         return "native" if (path / artefact.RUN_FILE).exists() else "kineto"
     try:
@@ -145,7 +145,7 @@ def open_trace(path: Path, *, strict: bool = False) -> Opened:
 
 
 def form_of(output: Path) -> str:
-    """The format that a path's name implies. Raises UsageError when it implies none, or one that cannot be written."""
+    """Return the format that a path's name implies. Raises UsageError when it implies none, or one that cannot be written."""
     for each in FORMATS.values():
         if each.name in WRITABLE and output.name.endswith(each.suffixes or ("/",)):
             return each.name
@@ -157,7 +157,7 @@ def form_of(output: Path) -> str:
 
 
 def losses(source: Opened, to: str) -> list[str]:
-    """Losses on the way to another format: a phrase each."""
+    """Return the losses on the way to another format: a phrase each."""
     reading = FORMATS[source.form].reading
     writing = FORMATS[to].from_dlc if isinstance(source.content, Messages) else FORMATS[to].from_records
     if to == "dlc" and not isinstance(source.content, Messages) and source.content.run.roles is not None:
@@ -168,7 +168,7 @@ def losses(source: Opened, to: str) -> list[str]:
 
 
 def _messages_missing(source: Opened, to: str) -> str | None:
-    """Losses of message formats with programs that recorded no messages."""
+    """Return the losses of message formats with programs that recorded no messages."""
     if to not in ("dlc", "goal") or isinstance(source.content, Messages):
         return None
     from hocket.tools.formats.launches import without_messages  # noqa: PLC0415  # needs NumPy
@@ -181,7 +181,7 @@ def _messages_missing(source: Opened, to: str) -> str | None:
 
 
 def complaints(source: Opened, path: Path) -> list[str]:
-    """Incomplete or unknown parts of a trace that has been read: a sentence each."""
+    """Return incomplete or unknown parts of a trace that has been read: a sentence each."""
     content = source.content
     reader = content.reader if isinstance(content, Messages) else None
     limits = _limits(content) if isinstance(content, Trace) else []
@@ -189,7 +189,7 @@ def complaints(source: Opened, path: Path) -> list[str]:
 
 
 def _limits(trace: Trace) -> list[str]:
-    """What bounds the files of its ranks: a sentence for all that have the same bounds."""
+    """Return a sentence on the limits of ranks' files, for all that have the same limits."""
     ranks: dict[str, list[int]] = {}
     for rank in range(trace.run.world):
         for limit in trace.extent(rank).limits:
@@ -201,7 +201,7 @@ def _limits(trace: Trace) -> list[str]:
 
 
 def convert(source: Opened, output: Path, to: str) -> int:
-    """Write an opened trace in another format; the number of records, slices or nodes written.
+    """Write an opened trace in another format; return the number of records, slices or nodes written.
 
     Raises ArtefactError when reading or writing fails, UsageError when the format cannot be written.
     """
@@ -210,7 +210,7 @@ def convert(source: Opened, output: Path, to: str) -> int:
     messages = isinstance(source.content, Messages)
     if to in ("native", "chakra") or (to == "dlc" and not messages):
         return _write(source.content, output, to)
-    # A whole file appears at once: a trace that cannot be read to its end leaves nothing, and a trace may replace
+    # A whole file appears at once: an unreadable trace leaves nothing, and a trace may replace
     # itself.
     if not output.parent.is_dir():
         raise ArtefactError(f"{output} cannot be written: there is no directory {output.parent}")

@@ -18,7 +18,7 @@ from hocket import extras
 from hocket.errors import ArtefactError
 
 VERSION = "0.0.4"
-"""Schema version in files."""
+"""Version of the schema in files."""
 
 MESSAGE_BYTES_MAX = 64 << 20
 """Limit of one message; metadata with a whole program in it takes some 100 KiB."""
@@ -37,7 +37,7 @@ class NodeType(IntEnum):
 
 
 class CollectiveType(IntEnum):
-    """`comm_type` of a collective."""
+    """Values of `comm_type` of a collective."""
 
     ALL_REDUCE = 0
     REDUCE = 1
@@ -58,7 +58,7 @@ INTEGERS = {
     "comm_tag": "int32_val", "tensor_size": "uint64_val", "is_cpu_op": "bool_val", "pid": "uint64_val",
     "start_ts": "uint64_val", "finish_ts": "uint64_val",
 }  # fmt: skip
-"""The member that holds an attribute; others by their Python type."""
+"""Members that hold attributes; others by their Python type."""
 
 SCALARS = (
     ("double", 1), ("float", 2), ("int32", 5), ("int64", 3), ("uint32", 13), ("uint64", 4), ("sint32", 17), ("sint64", 18),
@@ -69,7 +69,7 @@ SCALARS = (
 
 @dataclass
 class Node:
-    """One node, as in the file; microseconds."""
+    """Node as in the file; microseconds."""
 
     id: int
     name: str
@@ -85,22 +85,22 @@ class Node:
 
 @dataclass(frozen=True)
 class EtFile:
-    """A file's metadata and nodes."""
+    """Metadata and nodes of a file."""
 
     nodes: tuple[Node, ...]
     version: str = ""
     metadata: dict[str, Value] = field(default_factory=dict)
     truncated: bool = False
-    """The file ends within a message; the complete ones are there."""
+    """True if the file ends within a message; the complete ones are there."""
 
 
 def compute(number: int, name: str, duration_us: int, after: Iterable[int] = ()) -> Node:
-    """Computation that takes `duration_us`."""
+    """Return a node of computation that takes `duration_us`."""
     return Node(number, name, NodeType.COMPUTE, tuple(after), duration_us=duration_us)
 
 
 def send(number: int, name: str, *, to: int, tag: int, size_bytes: int, after: Iterable[int] = ()) -> Node:
-    """A message to rank `to`."""
+    """Return a message to rank `to`."""
     attributes: dict[str, Value] = {
         "comm_type": int(NodeType.SEND),
         "comm_size": size_bytes,
@@ -113,7 +113,7 @@ def send(number: int, name: str, *, to: int, tag: int, size_bytes: int, after: I
 def receive(
     number: int, name: str, *, source: int, tag: int, size_bytes: int, after: Iterable[int] = ()
 ) -> Node:
-    """A message from rank `source`."""
+    """Return a message from rank `source`."""
     attributes: dict[str, Value] = {
         "comm_type": int(NodeType.RECEIVE), "comm_size": size_bytes, "comm_src": source, "comm_tag": tag
     }  # fmt: skip
@@ -123,13 +123,13 @@ def receive(
 def collective(
     number: int, name: str, what: CollectiveType, size_bytes: int, after: Iterable[int] = ()
 ) -> Node:
-    """A collective of all ranks."""
+    """Return a collective of all ranks."""
     attributes: dict[str, Value] = {"is_cpu_op": False, "comm_type": int(what), "comm_size": size_bytes}
     return Node(number, name, NodeType.COLLECTIVE, tuple(after), attributes=attributes)
 
 
 def encode(file: EtFile) -> bytes:
-    """The bytes of a file: the same for equal content."""
+    """Return the bytes of a file: the same for equal content."""
     metadata = _messages()["GlobalMetadata"](version=file.version)
     for name, value in file.metadata.items():
         _put(metadata.attr.add(), name, value)
@@ -147,7 +147,7 @@ def write(path: Path, file: EtFile) -> None:
 
 
 def read(path: Path) -> EtFile:
-    """One rank's file, as far as its messages are complete. Raises ArtefactError: no such file, or no execution trace."""
+    """Read one rank's file, as far as its messages are complete. Raises ArtefactError: no such file, or no execution trace."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -180,7 +180,7 @@ def decode(data: bytes, name: str = "the trace") -> EtFile:
 
 
 class _Frames:
-    """(first byte, message) of each complete message; `truncated` when the last is incomplete."""
+    """Iterator of (first byte, message) of each complete message; `truncated` when the last is incomplete."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self._data, self._name = data, name
@@ -242,7 +242,7 @@ def _message(node: Node) -> Any:
 
 
 def _put(attribute: Any, name: str, value: Value) -> None:
-    """Raises ArtefactError: it fits no member."""
+    """Set an attribute to a value. Raises ArtefactError: the value fits no member."""
     attribute.name = name
     try:
         if isinstance(value, list):
@@ -260,7 +260,7 @@ def _put(attribute: Any, name: str, value: Value) -> None:
 
 
 def _kind(values: list[Any]) -> str:
-    """Of the member that holds all of them."""
+    """Return the kind of the member that holds all values."""
     kinds = {type(each) for each in values}
     if kinds == {int}:
         return "int64" if all(-(1 << 63) <= each < 1 << 63 for each in values) else "uint64"
@@ -305,7 +305,7 @@ def _node(message: Any) -> Node:
 
 @cache
 def _messages() -> dict[str, Any]:
-    """The schema's messages. Raises UsageError when protobuf is not installed."""
+    """Return the schema's messages. Raises UsageError when protobuf is not installed."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # optional
     except ImportError:

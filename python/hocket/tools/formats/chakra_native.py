@@ -1,4 +1,4 @@
-"""Hocket's records as Chakra nodes and back: computation until a program's launch, and the program as a collective."""
+"""Conversion of Hocket's records to Chakra nodes and back: computation until a launch, and the program as a collective."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORLD_MAX = 1 << 16
 
 
 def write(trace: Trace | Recording, stem: Path) -> int:
-    """Write `STEM.RANK.et` of each rank; the number of nodes. Raises ArtefactError when the trace has no program.
+    """Write `STEM.RANK.et` of each rank; return the number of nodes. Raises ArtefactError when the trace has no program.
 
     Every program becomes an all-reduce of its bytes, as plans make it for gradients.
     """
@@ -65,7 +65,7 @@ def _nodes(records: Records, sizes: dict[int, int], labels: dict[int, str]) -> l
 
 
 def family(path: Path) -> list[Path]:
-    """All ranks' files of the job of `path`: `NAME.0.et`, `NAME.1.et`, …; the file alone when it has no number."""
+    """Return all ranks' files of the job of `path`: `NAME.0.et`, `NAME.1.et`, …; the file alone when it has no number."""
     stem, _, number = path.name.removesuffix(".et").rpartition(".")
     if not path.name.endswith(".et") or not number.isdigit():
         return [path]
@@ -76,7 +76,7 @@ def family(path: Path) -> list[Path]:
 
 
 def read(path: Path) -> tuple[Recording, list[str]]:
-    """Nodes with a time as records of their kind, and notes on the others.
+    """Return nodes with a time as records of their kind, and notes on the others.
 
     Messages and collectives without a size are counted, not guessed. Raises ArtefactError as `chakra.read`.
     """
@@ -110,7 +110,7 @@ def read(path: Path) -> tuple[Recording, list[str]]:
 
 
 def unknown(path: Path, file: EtFile) -> list[str]:
-    """Unknown facts about a file's communication: a sentence each."""
+    """Return unknown facts about a file's communication: a sentence each."""
     collectives = [node for node in file.nodes if node.type == NodeType.COLLECTIVE]
     bare = [node for node in collectives if not {"comm_type", "comm_size"} <= node.attributes.keys()]
     notes = []
@@ -127,7 +127,7 @@ def unknown(path: Path, file: EtFile) -> list[str]:
 
 
 def _in_order(path: Path, nodes: tuple[Node, ...]) -> list[Node]:
-    """Each node after its data dependencies. Raises ArtefactError for a cycle."""
+    """Return each node after its data dependencies. Raises ArtefactError for a cycle."""
     by_id = {node.id: node for node in nodes}
     graph = {node.id: [each for each in node.data_deps if each in by_id] for node in nodes}
     try:
@@ -137,7 +137,7 @@ def _in_order(path: Path, nodes: tuple[Node, ...]) -> list[Node]:
 
 
 def _records(path: Path, file: EtFile, programs: dict[str, int], sizes: dict[int, int]) -> Records:
-    """A record per node. Without start times, a node starts when its dependencies have ended."""
+    """Return a record per node. Without start times, a node starts when its dependencies have ended."""
     ends: dict[int, int] = {}
     rows = []
     timed = any(node.start_us for node in file.nodes)

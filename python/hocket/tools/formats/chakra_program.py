@@ -23,7 +23,7 @@ from hocket.tools.formats.foreign_program import RECEIVES, SENDS, Foreign, Step
 NAME = re.compile(r"(?:COMM_SEND|COMM_RECV|COMP)_NODE_tb(\d{1,6})_step(\d{1,6})")
 
 ELEMENT_BYTES = 4
-"""For f32, the type to be summed: nodes give bytes, not types."""
+"""Size of f32, the type to be summed: nodes give bytes, not types."""
 
 
 GPU, BLOCK, STEP = (re.compile(rf"<{name}\s") for name in ("gpu", "tb", "step"))
@@ -31,7 +31,7 @@ GPU, BLOCK, STEP = (re.compile(rf"<{name}\s") for name in ("gpu", "tb", "step"))
 
 
 def read(path: Path) -> tuple[Foreign, int]:
-    """The program of all ranks' files, `NAME.RANK.et`, of which `path` is one; and the number of elements per chunk.
+    """Return the program of all ranks' files, `NAME.RANK.et`, of which `path` is one; and the number of elements per chunk.
 
     Raises ArtefactError: a file cannot be read; ProgramError: it is no custom collective, or a node is invalid by
     itself.
@@ -67,7 +67,7 @@ def read(path: Path) -> tuple[Foreign, int]:
 
 
 def _places(text: str, rank: int) -> dict[tuple[int, int], int]:
-    """Position in the rank's steps by (thread block, step). The text has been parsed before, so it is well-formed."""
+    """Return the position in the rank's steps by (thread block, step). The text has been parsed before, so it is well-formed."""
     gpus = GPU.split(text)[1:]
     if rank >= len(gpus):
         raise ProgramError(
@@ -79,7 +79,7 @@ def _places(text: str, rank: int) -> dict[tuple[int, int], int]:
 
 
 class _Rank:
-    """One rank's nodes as steps."""
+    """Nodes of one rank as steps."""
 
     def __init__(
         self, file: Path, trace: EtFile, planned: tuple[Step, ...], places: dict[tuple[int, int], int]
@@ -87,7 +87,7 @@ class _Rank:
         self._file, self._nodes, self._planned, self._places = file, trace.nodes, planned, places
 
     def steps(self, chunk_bytes: set[int]) -> tuple[Step, ...]:
-        """The steps with nodes, in the order of the first of each; adds the sizes of chunks."""
+        """Return the steps with nodes, in the order of the first of each; adds the sizes of chunks."""
         members: dict[int, list[Node]] = {}
         step_of: dict[int, int] = {}
         last = -1
@@ -125,7 +125,7 @@ class _Rank:
         return position
 
     def _step(self, nodes: list[Node], planned: Step, after: tuple[int, ...], chunk_bytes: set[int]) -> Step:
-        """The nodes' operation, at the places of the step."""
+        """Return the nodes' operation, at the places of the step."""
         by_type = {node.type: node for node in nodes}
         sent, received = by_type.get(NodeType.SEND), by_type.get(NodeType.RECEIVE)
         reduces = NodeType.COMPUTE in by_type

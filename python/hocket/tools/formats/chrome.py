@@ -1,7 +1,7 @@
-"""A trace as Chrome's JSON, for https://ui.perfetto.dev and chrome://tracing.
+"""Traces as Chrome's JSON, for https://ui.perfetto.dev and chrome://tracing.
 
-A process is a rank. Slices on a track never overlap: concurrent records of a lane are spread over as many tracks as
-needed. Slices are complete events (`X`) of the "Trace Event Format".
+A process is a rank. Slices on a track never overlap: concurrent records of a lane are spread over as many tracks as needed. Slices
+are complete events (`X`) of the "Trace Event Format".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hocket.artefacts.trace import Records
 
 Row = dict[str, int]
-"""A record by field."""
+"""Record by field."""
 
 LANES = (
     ("step", (Kind.STEP,)),
@@ -39,7 +39,7 @@ PLACED = [*(kind for _, kinds in LANES for kind in kinds), *(kind for _, kind in
 
 
 def write(trace: Trace | Recording, path: Path) -> int:
-    """Write the trace to a file; returns the number of slices.
+    """Write the trace to a file; return the number of slices.
 
     Raises ArtefactError when the trace cannot be read or the file not be written.
     """
@@ -58,7 +58,7 @@ def write(trace: Trace | Recording, path: Path) -> int:
 
 
 def events(trace: Trace | Recording) -> Iterator[dict[str, Any]]:
-    """Names of processes and tracks, and a slice per record; microseconds since the first start."""
+    """Yield names of processes and tracks, and a slice per record; microseconds since the first start."""
     everyone = [trace.records(rank) for rank in range(trace.run.world)]
     origin_ns = min((int(records["start_ns"].min()) for records in everyone if len(records)), default=0)
     labels = {program.program: program.label for program in trace.run.programs}
@@ -89,7 +89,7 @@ def _lanes(records: Records) -> Iterator[tuple[str, Records]]:
 
 
 def _spread(records: Records) -> Iterator[tuple[Row, int]]:
-    """Each record by start, with the number of a free track; uses as few tracks as possible."""
+    """Yield each record by start, with the number of a free track; uses as few tracks as possible."""
     free: list[int] = []
     busy: list[tuple[int, int]] = []  # (end, track)
     names = [name for name, _ in FIELDS]

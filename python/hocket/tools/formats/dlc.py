@@ -1,8 +1,8 @@
 """SketchDLC's trace, one text file per node: a header, then a line per message.
 
-The native parser (`crates/dlc`) reads records as Arrow batches and checks every rule of a line. This file handles the
-header, truncated files, and writing. A trace is written back byte for byte. A record without a line end is incomplete:
-its last field may be cut.
+The native parser (`crates/dlc`) reads records as Arrow batches and checks every rule of a line. This file handles the header,
+truncated files, and writing. A trace is written back byte for byte. A record without a line end is incomplete: its last field may
+be cut.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK_BYTES = 8 << 20
-"""Bytes read at a time: some 100,000 records."""
+"""Number of bytes read at a time: some 100,000 records."""
 
 LINE_BYTES_MAX = BLOCK_BYTES
-"""Longer lines are malformed; a server that waits for 10,000 workers needs a hundredth of it to name them."""
+"""Limit of a line; longer ones are malformed. A server that waits for 10,000 workers names them in a hundredth of it."""
 
 HEADER_BYTES_MAX = 1 << 20
 """Limit of header lines before the column names."""
@@ -46,8 +46,8 @@ NUMBERS = (
     ("key", "<i4"), ("operation_num", "<i4"), ("peer", "<i4"), ("dep_type", "i1"), ("d_time", "<i8"),
     ("time_sec", "<i8"), ("time_usec", "<i4"), ("dep_key", "<i4"), ("dep_num", "<i4"),
 )  # fmt: skip
-"""A batch's columns, without `id_dep`. `op_id` is split into `key`, `operation_num` and `peer`, whose role follows from
-the operation; `dep_key` and `dep_num` are parsed from `id_dep`: -1 for none, `dep_key` -1 for several."""
+"""Columns of a batch, without `id_dep`. `op_id` is split into `key`, `operation_num` and `peer`, whose role follows from the
+operation; `dep_key` and `dep_num` are parsed from `id_dep`: -1 for none, `dep_key` -1 for several."""
 
 NULL_IN_SETUP = frozenset(name for name, _ in NUMBERS[6:])
 
@@ -58,12 +58,12 @@ worker."""
 SETUP = 255
 
 ROLE = ("s", "w")
-"""The peer's role by the operation's lowest bit: a worker's records name servers."""
+"""Role of the peer by the operation's lowest bit: a worker's records name servers."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """The text before the records, and the values parsed from it; None for missing ones."""
+    """Text before the records, and the values parsed from it; None for missing ones."""
 
     text: bytes
     workers: int | None = None
@@ -76,7 +76,7 @@ class Header:
 
     @staticmethod
     def of(workers: int, servers: int, host: str, *, wall_clock: bool) -> Header:
-        """The header of a trace made here, in the paper's words; `wall_clock`: times are since 1970."""
+        """Return the header of a trace made here, in the paper's words; `wall_clock`: times are since 1970."""
         worker_ids = "".join(f"{rank}," for rank in range(workers))
         server_ids = "".join(f"{workers + rank}," for rank in range(servers))
         names = "\t".join(FIELDS)
@@ -111,7 +111,7 @@ operation_num: the num of push or pull, every four num means an iteration (push_
 ==
 length: bytes of content; headers of frames, which the format's definition includes, are not counted
 """
-"""The header's comment on the fields, as the paper prints it, with deviations of traces made here."""
+"""Comment of the header on the fields, as the paper prints it, with deviations of traces made here."""
 
 NO_WALL_CLOCK = "time_sec: since the first record of the trace; the moment that it began is not known\n"
 
@@ -123,12 +123,12 @@ class Wholeness:
     records: int = 0
     malformed: int = 0
     problems: list[str] = field(default_factory=list)
-    """Of the first PROBLEMS_MAX: `FILE:LINE:COLUMN: RULE`."""
+    """Descriptions of the first PROBLEMS_MAX problems: `FILE:LINE:COLUMN: RULE`."""
     truncated: bool = False
-    """The file ends within a line."""
+    """True if the file ends within a line."""
 
     def sentences(self, path: Path) -> list[str]:
-        """Notes for the user; empty when the file is complete."""
+        """Return notes for the user; empty when the file is complete."""
         notes = [f"{path}: {self.malformed} malformed records are left out"] if self.malformed else []
         notes += [f"  {problem}" for problem in self.problems]
         if self.malformed > len(self.problems):
@@ -139,10 +139,10 @@ class Wholeness:
 
 
 class Reader:
-    """An open DLC trace: the header at once, batches on demand; `wholeness` covers the part read so far."""
+    """Open DLC trace: the header at once, batches on demand; `wholeness` covers the part read so far."""
 
     def __init__(self, path: Path, *, strict: bool = False) -> None:
-        """Raises ArtefactError: no such file, or not a DLC trace.
+        """Open the file. Raises ArtefactError: no such file, or not a DLC trace.
 
         `strict` refuses malformed or truncated records, while reading.
         """
@@ -170,7 +170,7 @@ class Reader:
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All well-formed records in the file's order, about 100,000 at a time; `schema()` describes their columns."""
+        """Yield all well-formed records in the file's order, about 100,000 at a time; `schema()` describes their columns."""
         schema = self.schema()
         line, last_id = 1 + self.header.text.count(b"\n"), None
         for text in self._blocks():
@@ -193,11 +193,11 @@ class Reader:
                 yield batch
 
     def schema(self) -> pa.Schema:
-        """Columns of a batch; the header's text is in its metadata, so that Parquet keeps it."""
+        """Return the columns of a batch; the header's text is in its metadata, so that Parquet keeps it."""
         return table_schema(self.header)
 
     def _blocks(self) -> Iterator[bytes]:
-        """Whole lines, one block at a time. An overlong line is passed whole, so that its rule is reported."""
+        """Yield whole lines, one block at a time. An overlong line is passed whole, so that its rule is reported."""
         with self.path.open("rb") as file:
             file.seek(len(self.header.text))
             rest = [b""]
@@ -228,7 +228,7 @@ class Reader:
 
 
 def table_schema(header: Header) -> pa.Schema:
-    """The columns of batches, with the header in the metadata."""
+    """Return the columns of batches, with the header in the metadata."""
     pa = arrow()
     types = {
         "<i8": pa.int64(),
@@ -242,13 +242,13 @@ def table_schema(header: Header) -> pa.Schema:
 
 
 def header_of(schema: pa.Schema) -> Header | None:
-    """The header in a table's metadata; None when the table is not a DLC trace."""
+    """Return the header in a table's metadata; None when the table is not a DLC trace."""
     text = (schema.metadata or {}).get(b"dlc.header")
     return None if text is None else Header.parse(text)
 
 
 def write(path: Path, header: Header, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write a trace; the number of records. Raises ArtefactError when the file cannot be written."""
+    """Write a trace; return the number of records. Raises ArtefactError when the file cannot be written."""
     records = 0
     try:
         with path.open("wb") as file:
@@ -262,7 +262,7 @@ def write(path: Path, header: Header, batches: Iterable[pa.RecordBatch]) -> int:
 
 
 def lines(batch: pa.RecordBatch) -> bytes:
-    """The records as text."""
+    """Return the records as text."""
     arrow()
     import pyarrow.compute as pc  # noqa: PLC0415  # an optional dependency, checked above
 
@@ -284,7 +284,7 @@ def lines(batch: pa.RecordBatch) -> bytes:
 
 
 def codes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Each record's kind: bits of PULL, RECV and SERVER; SETUP for set-up records."""
+    """Return each record's kind: bits of PULL, RECV and SERVER; SETUP for set-up records."""
     dictionary = batch.column("operation")
     of = np.array([_code(word) for word in dictionary.dictionary.to_pylist()], np.uint8)
     found: np.ndarray[Any, np.dtype[np.uint8]] = of[dictionary.indices.to_numpy()]
@@ -292,9 +292,9 @@ def codes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def iterations(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Each record's iteration of training, from 0; -1: set-up, initialisation and first pull.
+    """Return each record's iteration of training, from 0; -1: set-up, initialisation and first pull.
 
-    Worker 0 initialises the servers, so its training begins with operation number 4; that of the others with 2.
+    Worker 0 initialises the servers, so its training begins with operation number 4; the others' training with 2.
     """
     code = codes(batch)
     number = np.asarray(batch.column("operation_num").fill_null(0), np.int64)

@@ -1,9 +1,9 @@
-"""Converts between DLC's fields and Hocket's records: an all-reduce run in terms of push and pull, and back.
+"""Conversion between DLC's fields and Hocket's records: an all-reduce run in terms of push and pull, and back.
 
-In an all-reduce every rank is a worker and a server at once, so rank `r` of `W` is worker `r` and server `W + r`. All
-that a rank sends to `q` in one iteration of a bucket is one push to server `q`, at its first message's start; all that
-it receives from `q` is one pull, at its last message's end. Phases, volumes and pairs are thus those of the run; single
-messages, their order and all computation are missing in a DLC file.
+In an all-reduce every rank is a worker and a server at once, so rank `r` of `W` is worker `r` and server `W + r`. All messages of a
+rank to `q` in one iteration of a bucket are one push to server `q`, at the first one's start; all that it receives from `q` are one
+pull, at the last one's end. Phases, volumes and pairs are thus those of the run; single messages, their order and all computation
+are missing in a DLC file.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PUSH_ON_PULL, PULL_ON_PUSH = 4, 2
 
 
 def to_dlc(trace: Trace | Recording) -> Iterator[tuple[int, dlc.Header, list[pa.RecordBatch]]]:
-    """Each rank's file: its number, header and records. Raises ArtefactError when the trace cannot be read, or when servers held
-    some of the buckets: then messages are of two kinds, and a file has fields for one."""
+    """Yield each rank's file: its number, header and records. Raises ArtefactError when the trace cannot be read, or when servers
+    held some of the buckets: then messages are of two kinds, and a file has fields for one."""
     if any(each.worker is not None for each in trace.run.programs):
         raise ArtefactError(
             "servers held some of the run's buckets, and others were reduced: DLC's files are of one or the other\n"
@@ -48,7 +48,7 @@ def to_dlc(trace: Trace | Recording) -> Iterator[tuple[int, dlc.Header, list[pa.
 
 
 def to_native(header: dlc.Header, batches: Iterable[pa.RecordBatch]) -> Recording:
-    """A record per message, of the node that recorded it, and a span per key and iteration; times from the wall clock.
+    """Return a record per message, of the node that recorded it, and a span per key and iteration; times from the wall clock.
 
     Raises ArtefactError when the header lacks the number of nodes.
     """
@@ -98,7 +98,7 @@ def to_native(header: dlc.Header, batches: Iterable[pa.RecordBatch]) -> Recordin
 
 
 def _with_instances(parts: list[Records]) -> Records:
-    """The messages, and a span from the first to the last of each key and iteration."""
+    """Return the messages, and a span from the first to the last of each key and iteration."""
     records = np.concatenate([np.empty(0, list(FIELDS)), *parts])
     if not len(records):
         return records
@@ -116,7 +116,7 @@ def _with_instances(parts: list[Records]) -> Records:
 
 
 def origin_us(run: RunInfo) -> int:
-    """Microseconds since 1970 at the run's start; 0 if unknown."""
+    """Return microseconds since 1970 at the run's start; 0 if unknown."""
     try:
         return round(datetime.fromisoformat(run.started_at).timestamp() * 1e6)
     except ValueError:
@@ -124,7 +124,7 @@ def origin_us(run: RunInfo) -> int:
 
 
 def _rows(rank: int, world: int, records: Records, wall_us: Any) -> list[dict[str, Any]]:
-    """The rank's file, in order of time; `launched`: by iteration and key, when the rank dispatched it."""
+    """Return the rank's file, in order of time; `launched`: by iteration and key, when the rank dispatched it."""
     launched = launch_times(records)
     groups = _groups(records)
     iterations = {iteration: number for number, iteration in enumerate(sorted({each[0] for each in groups}))}
@@ -152,7 +152,7 @@ def _rows(rank: int, world: int, records: Records, wall_us: Any) -> list[dict[st
 
 
 def _groups(records: Records) -> dict[tuple[int, int, int, int], tuple[int, int, int]]:
-    """By iteration, program, kind and peer of messages: first start, last end, bytes."""
+    """Return, by iteration, program, kind and peer of messages: first start, last end, bytes."""
     messages = records[np.isin(records["kind"], (Kind.SEND, Kind.RECV))]
     if not len(messages):
         return {}
@@ -168,7 +168,7 @@ def _groups(records: Records) -> dict[tuple[int, int, int, int], tuple[int, int,
 
 
 def _with_dependencies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A push waits for all pulls of the previous iteration, a pull for its key's first push."""
+    """Add dependencies: a push waits for all pulls of the previous iteration, a pull for its key's first push."""
     pulls: dict[int, tuple[int, set[str]]] = {}
     pushes: dict[tuple[int, int], tuple[int, str]] = {}
     for row in rows:
@@ -201,7 +201,7 @@ def _with_dependencies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def batches_of(rows: list[dict[str, Any]], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Rows as a batch, of the columns of `dlc.table_schema`."""
+    """Return rows as a batch, of the columns of `dlc.table_schema`."""
     pa = arrow()
     columns = []
     for field in schema:

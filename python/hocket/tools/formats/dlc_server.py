@@ -1,9 +1,8 @@
-"""A run with parameter servers in DLC's fields, designed for such runs: one file per node, one record per message.
+"""Run with parameter servers in DLC's fields, designed for such runs: one file per node, one record per message.
 
 The order of ops identifies a message of a key's program: a worker has four for each server with a piece of the key (push,
-acknowledgement, pull, answer), and a server has these four for the worker. The programs determine the
-dependencies: an acknowledgement waits for the pushes in the update, an answer for its pull, a push for all answers of
-the previous iteration.
+acknowledgement, pull, answer), and a server has these four for the worker. The programs determine the dependencies: an
+acknowledgement waits for the pushes in the update, an answer for its pull, a push for all answers of the previous iteration.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from hocket.artefacts.trace import Records
 
 PUSH, ACKNOWLEDGEMENT, PULL, ANSWER = range(4)
-"""Position of a message among the four of a key in an iteration. Of a first value, only worker 0 has the first two."""
+"""Position of a message among the four of a key in an iteration. For a first value, only worker 0 has the first two."""
 
 INDEPENDENT, PUSH_ON_PUSH, PULL_ON_PUSH, PULL_ON_PULL, PUSH_ON_PULL = range(5)
 INITIALISATION = -15
@@ -34,13 +33,13 @@ OPERATIONS = (
     ("Push_Send_Worker", "Push_Recv_Worker", "Pull_Send_Worker", "Pull_Recv_Worker"),
     ("Push_Recv_Server", "Push_Send_Server", "Pull_Recv_Server", "Pull_Send_Server"),
 )
-"""By whether a server recorded it, then by position."""
+"""Names of operations, for workers and servers, then by position."""
 
 Row = dict[str, Any]
 
 
 def to_dlc(trace: Trace | Recording, roles: Roles) -> Iterator[tuple[str, dlc.Header, list[pa.RecordBatch]]]:
-    """Each node's file: its name, header and records. Raises ArtefactError when the trace cannot be read."""
+    """Yield each node's file: its name, header and records. Raises ArtefactError when the trace cannot be read."""
     start_us = origin_us(trace.run)
     world = roles.workers + roles.servers
     everyone = [trace.records(rank) for rank in range(world)]
@@ -56,7 +55,7 @@ def to_dlc(trace: Trace | Recording, roles: Roles) -> Iterator[tuple[str, dlc.He
 
 
 def names(run: RunInfo) -> dict[int, str]:
-    """By key: its parameter."""
+    """Return the parameter of each key."""
     return {
         each.bucket: each.label.rpartition(", worker")[0]
         for each in run.programs
@@ -65,18 +64,17 @@ def names(run: RunInfo) -> dict[int, str]:
 
 
 def _staleness(run: RunInfo, roles: Roles) -> dict[int, int | None]:
-    """By key."""
     routes = [] if run.plan is None else [bucket.route for bucket in run.plan.buckets]
     planned = {at: route.staleness for at, route in enumerate(routes) if isinstance(route, Served)}
     return {key: planned.get(key, roles.staleness) for key in names(run)}
 
 
 Turns = dict[tuple[int, int], dict[int, int]]
-"""By worker and iteration (-1: first pulls): the order in which keys were dispatched."""
+"""Order in which keys were dispatched, by worker and iteration (-1: first pulls)."""
 
 
 def _turns(moments: Iterable[tuple[int, int, int, int]]) -> Turns:
-    """From worker, iteration, key and moment; of several moments the first one counts, which is the worker's own."""
+    """Return turns from worker, iteration, key and moment; of several moments the first one counts, which is the worker's own."""
     known: dict[tuple[int, int], dict[int, int]] = {}
     for worker, iteration, key, moment_ns in moments:
         known.setdefault((worker, iteration), {}).setdefault(key, moment_ns)
@@ -87,7 +85,7 @@ def _turns(moments: Iterable[tuple[int, int, int, int]]) -> Turns:
 
 
 class _Node:
-    """One worker or server."""
+    """Worker or server."""
 
     def __init__(self, run: RunInfo, roles: Roles, rank: int) -> None:
         self._roles, self._rank, self._staleness = roles, rank, _staleness(run, roles)
@@ -95,7 +93,7 @@ class _Node:
         self.name = f"server{rank - roles.workers}" if self._serves else f"worker{rank}"
         self._keys = len(names(run))
         self._programs: dict[int, tuple[int, int, bool]] = {}
-        """By program: key, worker, and whether it is that of a first value, whose number is above the key's own."""
+        """Key and worker by program, and True if it is the program of a first value, whose number is above the key's own."""
         known: set[tuple[int, int]] = set()
         for each in sorted(run.programs, key=lambda each: each.program):
             if each.bucket is None or each.worker is None:
@@ -105,10 +103,10 @@ class _Node:
             known.add(pair)
 
     def dispatches(self, records: Records) -> Iterator[tuple[int, int, int, int]]:
-        """Worker, iteration and key of each push and pull, with the moment of its dispatch, nanoseconds.
+        """Yield worker, iteration and key of each push and pull, with the moment of its dispatch, nanoseconds.
 
-        A worker dispatches both when it launches the key's program. A server only knows the first message's arrival,
-        which replaces it where the worker's records are incomplete.
+        A worker dispatches both when it launches the key's program. A server only knows the first message's arrival, which replaces
+        the dispatch where the worker's records are incomplete.
         """
         own = records[np.isin(records["program"], list(self._programs))]
         if self._serves:
@@ -119,12 +117,12 @@ class _Node:
             yield worker, -1 if first else instance, key, moment_ns
 
     def _first_place(self, program: int) -> int:
-        """Of a first value, only worker 0 has a push."""
+        """Return the first position of a program's messages. For a first value, only worker 0 has a push."""
         _, worker, first = self._programs[program]
         return PULL if first and worker != 0 else PUSH
 
     def rows(self, records: Records, first_ns: int, start_us: int, turns: Turns) -> list[Row]:
-        """The messages, in order of time."""
+        """Return the messages, in order of time."""
         chosen = np.isin(records["kind"], (Kind.SEND, Kind.RECV))
         chosen &= np.isin(records["program"], list(self._programs))
         messages = records[chosen]
@@ -156,7 +154,7 @@ class _Node:
     def _row(
         self, program: int, instance: int, peer: int, size: int, *, place: int, time_us: int, turns: Turns
     ) -> Row:
-        """Fields of a message on its own."""
+        """Return the fields of a message on its own."""
         key, worker, first = self._programs[program]
         # A worker's first is 0, and of a server's, worker 0's first push is -2.
         number = 4 * instance + place + (4 if worker == 0 and not self._serves else 2) - (4 if first else 0)
@@ -178,19 +176,19 @@ class _Node:
         }
 
     def _dispatch(self, turn: int, iteration: int, place: int) -> int:
-        """A worker dispatches the first pulls of all keys, then in each iteration all keys, a push and its pull
-        together."""
+        """Return a dispatch's number: a worker dispatches the first pulls of all keys, then in each iteration all keys, a push and
+        its pull together."""
         if iteration < 0:
             return INITIALISATION if place in (PUSH, ACKNOWLEDGEMENT) else turn + 1
         pull = place in (PULL, ANSWER)
         return self._keys + 1 + 2 * (iteration * self._keys + turn) + pull
 
     def _depend(self, rows: list[Row]) -> None:
-        """Each record's dependency, and since when it was met."""
+        """Add each record's dependency, and the time since the dependency was met."""
         at: dict[tuple[int, int, int], int] = {}
         last: dict[tuple[int, int], int] = {}
         peers: dict[int, set[int]] = {}
-        """By operation number: the workers whose answers have it."""
+        """Workers whose answers have an operation number, by that number."""
         for row in rows:
             at[row["key"], row["operation_num"], row["peer"]] = row["time_us"]
             if row["place"] == ANSWER:
@@ -210,7 +208,7 @@ class _Node:
         last: dict[tuple[int, int], int],
         peers: dict[int, set[int]],
     ) -> tuple[int, str, int | None, tuple[int, int]]:
-        """`dep_type`, `id_dep`, the moment of the named record, and its key and number."""
+        """Return `dep_type`, `id_dep`, the moment of the named record, and its key and number."""
         key, number, peer, place = row["key"], row["operation_num"], row["peer"], row["place"]
         before = number - 1
         role = dlc.ROLE[self._serves]

@@ -1,8 +1,8 @@
 """Foreign programs as Hocket's: steps with offsets in chunks become ops in exactly the declared order.
 
-Shared by MSCCL XML and custom collectives of Chakra. A connection (source, destination, channel) is first in, first
-out, with room for SLOTS messages: a send completes for its dependents when its data is in a slot, and waits while all
-are full. Nothing else orders ops, so the verifier finds steps that race, deadlock, or move the wrong chunk.
+This code is shared by MSCCL XML and custom collectives of Chakra. A connection (source, destination, channel) is first in, first
+out, with room for SLOTS messages: a send completes for its dependents when its data is in a slot, and waits while all are full.
+Nothing else orders ops, so the verifier finds steps that race, deadlock, or move the wrong chunk.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from hocket._native import Program
 from hocket.errors import ProgramError
 
 SLOTS = 8
-"""Messages that a connection holds: NCCL's steps of a buffer."""
+"""Number of messages that a connection holds: NCCL's steps of a buffer."""
 
 ELEMENTS_MAX = 1 << 40
-"""Of a rank's buffer."""
+"""Limit of elements of a rank's buffer."""
 
 MESSAGES_MAX = 1 << 16
-"""Of a connection, since a tag is its channel and the message's number."""
+"""Limit of messages of a connection, since a tag is its channel and the message's number."""
 
 REDUCES = frozenset({"rrs", "rrc", "rrcs"})
 RECEIVES = frozenset({"r", "rcs"}) | REDUCES
 SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 KINDS = RECEIVES | SENDS | {"cpy", "re", "nop"}
-"""Operation of a step: receive (r), reduce (r), copy (c), send (s) and their combinations; copy, reduce or nothing
-locally."""
+"""Operations of a step: receive (r), reduce (r), copy (c), send (s) and their combinations; copy, reduce or nothing locally."""
 
 COLLECTIVES = {"allreduce": "all_reduce sum scale 1.0", "allgather": "all_gather"}
 """Results that a program may declare, by MSCCL's name; the verifier checks them."""
@@ -43,14 +42,14 @@ class Place:
     count: int
 
     def overlaps(self, other: Place) -> bool:
-        """Whether they share a chunk."""
+        """Return whether both share a chunk."""
         apart = self.offset >= other.offset + other.count or other.offset >= self.offset + self.count
         return self.scratch == other.scratch and not apart
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step. `after`: positions of earlier steps of the same rank; peers with the channel."""
+    """Step of a rank. `after`: positions of earlier steps of the same rank; peers with the channel."""
 
     kind: str
     source: Place
@@ -59,25 +58,25 @@ class Step:
     send_to: tuple[int, int] | None = None
     receive_from: tuple[int, int] | None = None
     line: int = 0
-    """Of `Foreign.files[rank]`, or the number of the node there."""
+    """Line of `Foreign.files[rank]`, or the number of the node there."""
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """A foreign program: by rank its steps, those of a connection in the order of their messages, and scratch chunks."""
+    """Foreign program: by rank its steps, those of a connection in the order of their messages, and scratch chunks."""
 
     name: str
     collective: str
     chunks: int
-    """Chunks of each rank's data, which is reduced or gathered in place."""
+    """Number of chunks of each rank's data, which is reduced or gathered in place."""
     ranks: tuple[tuple[Step, ...], ...]
     scratch: tuple[int, ...]
     files: tuple[str, ...]
-    """By rank, the source of its steps."""
+    """Source of each rank's steps."""
 
 
 def program(foreign: Foreign, chunk_elements: int) -> Program:
-    """The program with this many f32 elements per chunk, not verified: call `errors()` or `verify()` before running it.
+    """Return the program with this many f32 elements per chunk, not verified: call `errors()` or `verify()` before running it.
 
     Raises ProgramError for an unknown collective and for steps of a rank that form a cycle.
     """
@@ -104,7 +103,7 @@ def program(foreign: Foreign, chunk_elements: int) -> Program:
 
 @dataclass
 class _Op:
-    """An op under construction. `reads` and `writes` are the slices that may conflict with others."""
+    """Op under construction. `reads` and `writes` are the slices that may conflict with others."""
 
     text: str
     line: int
@@ -123,7 +122,7 @@ class _Done:
 
 
 class _Rank:
-    """Builds one rank's ops."""
+    """Builder of one rank's ops."""
 
     def __init__(self, foreign: Foreign, rank: int, chunk_elements: int) -> None:
         self._foreign, self._rank, self._elements = foreign, rank, chunk_elements
@@ -196,11 +195,11 @@ class _Rank:
         return done
 
     def _push(self, op: _Op, done: _Done) -> int:
-        """The op's number; dependents wait for it, unless it is a send, which they only must not overwrite."""
+        """Add an op and return its number; dependents wait for it, unless it is a send, which they only must not overwrite."""
         number = len(self._ops)
         op.after = set(done.wait)
         if op.writes is not None:
-            # A slot would hold the data by now; here it is still read in place.
+            # A slot would hold the data by now; here the send still reads them in place.
             op.after |= {
                 earlier
                 for earlier, sent in enumerate(self._ops)
@@ -223,7 +222,7 @@ class _Rank:
         return f"%{int(place.scratch)}[{start}:{start + place.count * self._elements}]"
 
     def text(self, sources: dict[tuple[str, int], int]) -> list[str]:
-        """Buffers and ops."""
+        """Return the text of buffers and ops."""
         lines = [f'  %0 = bound f32 {self._foreign.chunks * self._elements} "data"']
         if self._scratch_chunks():
             lines.append(f'  %1 = scratch f32 {self._scratch_chunks() * self._elements} "scratch"')

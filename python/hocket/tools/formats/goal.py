@@ -1,8 +1,7 @@
-"""A trace as GOAL, the input of LogGOPSim's `txt2bin`: per rank, sends, receives, computation and dependencies.
+"""Traces as GOAL, the input of LogGOPSim's `txt2bin`: per rank, sends, receives, computation and dependencies.
 
-`calc` is nanoseconds. Computation is the time between launches of programs. A message requires the launch of its
-program, and the message of that program that ended last before it started: records hold times, not dependencies, so
-these are inferred.
+`calc` is nanoseconds. Computation is the time between launches of programs. A message requires the launch of its program, and the
+message of that program that ended last before it started: records hold times, not dependencies, so these are inferred.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Message = tuple[int, int, int, int]
 
 
 def write(trace: Trace | Recording, path: Path) -> int:
-    """Write the trace; the number of messages. Raises ArtefactError when there are none, or those of two ranks do not match."""
+    """Write the trace; return the number of messages. Raises ArtefactError when there are none, or two ranks' do not match."""
     everyone = [trace.records(rank) for rank in range(trace.run.world)]
     tags = _tags(everyone)
     if not tags:
@@ -44,7 +43,7 @@ def write(trace: Trace | Recording, path: Path) -> int:
 
 
 def _tags(everyone: list[Records]) -> dict[Message, int]:
-    """The first tag of the messages of each pair in each launch; both ends have as many."""
+    """Return the first tag of the messages of each pair in each launch; both ends have as many."""
     counts: dict[Message, list[int]] = defaultdict(lambda: [0, 0])
     for rank, records in enumerate(everyone):
         for (program, instance), messages in messages_of(records).items():
@@ -97,7 +96,7 @@ def _rank(rank: int, records: Records, tags: dict[Message, int]) -> Iterator[str
 
 
 def _messages(rank: int, own: Records, launch: int, tags: dict[Message, int]) -> tuple[list[str], list[int]]:
-    """Lines of one launch's messages, and the labels without successors; labels start after that of the launch."""
+    """Return the lines of one launch's messages, and the labels without successors; labels start after that of the launch."""
     order = np.argsort(own["end_ns"], kind="stable")
     ends = own["end_ns"][order]
     before = np.searchsorted(ends, own["start_ns"], side="right") - 1

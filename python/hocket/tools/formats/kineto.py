@@ -1,8 +1,8 @@
 """PyTorch profiler traces (Kineto JSON): collectives of NCCL with their process group, kernels and steps as Hocket's records.
 
-A file is one rank's; a directory has those of a job. A collective's kernel runs from its own rank's arrival until all
-have arrived and moved, so its duration on the last rank, the shortest, is the transfer. The excess on other ranks is
-waiting: `ready` to `start` of the record. That requires every rank's file. Missing metadata is reported, never guessed.
+A file is one rank's; a directory has those of a job. A collective's kernel runs from its own rank's arrival until all have arrived
+and moved, so its duration on the last rank, the shortest, is the transfer. The excess on other ranks is waiting: `ready` to `start`
+of the record. That requires every rank's file. Missing metadata is reported, never guessed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ DTYPE_BYTES = {
     "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "Char": 1, "Byte": 1, "Bool": 1,
     "Float8_e4m3fn": 1, "Float8_e5m2": 1, "ComplexFloat": 8, "ComplexDouble": 16,
 }  # fmt: skip
-"""PyTorch's names of element types."""
+"""Sizes of element types by PyTorch's names."""
 
 RANKS_MAX = 1 << 16
-"""Limit of ranks of a job: a damaged number must not be taken for its size."""
+"""Limit of ranks of a job: a damaged number must not be taken for the job's size."""
 
 TIME_NS_MAX = 1 << 61
 """Limit of a file's origin, and of times after it: their sum fits the record's 64 bits."""
@@ -56,7 +56,7 @@ UPDATE = "Optimizer.step#"
 
 @dataclass(frozen=True)
 class Collective:
-    """One NCCL kernel; fields that its metadata lacks are None. Times in nanoseconds."""
+    """NCCL kernel; fields that its metadata lacks are None. Times in nanoseconds."""
 
     name: str
     start_ns: int
@@ -64,58 +64,58 @@ class Collective:
     stream: int
     step: int | None
     operator: int | None = None
-    """The external id of the operator that launched it."""
+    """External id of the operator that launched it."""
     elements: int | None = None
     dtype: str | None = None
     group: str | None = None
     ranks: tuple[int, ...] | None = None
     transfer_ns: int | None = None
-    """Its shortest duration on any rank; None: not every rank's is known."""
+    """Shortest duration on any rank; None: not every rank's is known."""
 
     @property
     def bytes(self) -> int | None:
-        """Of a rank's input."""
+        """Size of a rank's input."""
         size = DTYPE_BYTES.get(self.dtype or "")
         return None if size is None or self.elements is None else size * self.elements
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A call of PyTorch's on a thread of the CPU. `sequence`: the number that an operator and its backward function share."""
+    """Call of PyTorch's on a thread of the CPU. `sequence`: the number that an operator and its backward function share."""
 
     name: str
     thread: int
     start_ns: int
     end_ns: int
     number: int | None
-    """Its external id, which what it launches carries, too."""
+    """External id of the operator, which the kernels that it launches carry, too."""
     sequence: int | None
 
 
 @dataclass
 class RankProfile:
-    """One rank's file."""
+    """File of one rank."""
 
     path: Path
     rank: int | None
     world: int | None
     collectives: list[Collective] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
-    """Number, start and end, nanoseconds."""
+    """Steps: number, start and end, nanoseconds."""
     kernels: list[tuple[int, int, int, int | None]] = field(default_factory=list)
     """Other kernels: start, end, stream, the external id of the operator that launched it."""
     operators: list[Operator] = field(default_factory=list)
-    """By start."""
+    """Operators by start."""
     updates: list[tuple[int, int]] = field(default_factory=list)
     """Steps of optimizers: start and end, nanoseconds."""
     negative: int = 0
-    """Number of events with a negative duration; they are taken to end where they begin."""
+    """Number of events with a negative duration, which are taken to end where they begin."""
     damage: str = ""
     """Incomplete parts of the file; empty when it is complete."""
 
 
 def read(path: Path) -> tuple[Recording, list[str]]:
-    """The trace of a file or of all `*.json` and `*.json.gz` in a directory, and a sentence for each unknown fact.
+    """Return the trace of a file or of all `*.json` and `*.json.gz` in a directory, and a sentence for each unknown fact.
 
     Raises ArtefactError: a file cannot be read or is no profiler trace, or two files are of the same rank.
     """
@@ -143,7 +143,7 @@ def read(path: Path) -> tuple[Recording, list[str]]:
 
 
 def profiles(path: Path) -> tuple[list[RankProfile], list[str]]:
-    """Each rank's collectives with their transfer times, and notes; as `read`."""
+    """Return each rank's collectives with their transfer times, and notes. Raises as `read`."""
     paths = sorted([*path.glob("*.json"), *path.glob("*.json.gz")]) if path.is_dir() else [path]
     if not paths:
         raise ArtefactError(f"{path} has no *.json or *.json.gz")
@@ -222,7 +222,7 @@ def _operator(name: str, start_ns: int, end_ns: int, event: dict[str, Any]) -> O
 
 
 def _load(path: Path) -> tuple[dict[str, Any], str]:
-    """The object, and its incomplete parts: a truncated or damaged file has all events before the damage."""
+    """Return the object, and its incomplete parts: a truncated or damaged file has all events before the damage."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
@@ -240,7 +240,7 @@ def _load(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _before_damage(path: Path, data: bytes, error: str) -> tuple[dict[str, Any], str]:
-    """The members before the events, and all complete events before the first invalid one."""
+    """Return the members before the events, and all complete events before the first invalid one."""
     text = data.decode(errors="replace")
     opening = EVENTS.search(text)
     try:
@@ -288,7 +288,7 @@ def _collective(
 
 
 def _unknown(profile: RankProfile) -> list[str]:
-    """Facts that the file lacks."""
+    """Return facts that the file lacks."""
     path, notes = profile.path, [profile.damage] if profile.damage else []
     if profile.negative:
         notes.append(
@@ -341,7 +341,7 @@ def _split(ranks: list[RankProfile]) -> list[str]:
 
 
 def _records(profile: RankProfile, programs: dict[tuple[Any, ...], int], sizes: dict[int, int]) -> Any:
-    """Collectives, kernels and steps by end; a program is a collective of that size at that position in the step."""
+    """Return collectives, kernels and steps by end; a program is a collective of that size at that position in the step."""
     rows: list[tuple[int, ...]] = []
     turns: dict[tuple[Any, ...], int] = defaultdict(int)
     for each in profile.collectives:

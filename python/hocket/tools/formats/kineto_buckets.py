@@ -1,9 +1,9 @@
 """PyTorch profiler traces of DDP (Kineto JSON) as a profile: forward, backward and transfer of each bucket.
 
 A trace has operators, kernels and collectives, and no buckets. As in DeFT's profiler (Meng and Sun, section IV-B), a collective
-that a backward thread launches is a bucket, and what the thread ran since the collective before it is the bucket's backward. A
-backward function has the sequence number of its operator in forward: the first such operator is where the bucket's forward
-begins, and where that of the bucket on its input side ends. Each kernel has the number of the operator that launched it.
+that a backward thread launches is a bucket, and the thread's work since the collective before it is the bucket's backward. A
+backward function has the sequence number of its operator in forward: the first such operator is where the bucket's forward begins,
+and where the forward of the bucket on its input side ends. Each kernel has the number of the operator that launched it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from hocket.tools.formats import kineto
 from hocket.tools.formats.kineto import Collective, Operator, RankProfile
 
 BACKWARD = "autograd::engine::evaluate_function: "
-"""What the names of backward functions begin with."""
+"""Prefix of the names of backward functions."""
 
 ARTEFACT_DTYPES = {"Float": "f32", "Double": "f64", "Half": "f16", "BFloat16": "bf16"}
-"""By PyTorch's names: element types that gradients can have."""
+"""Element types that gradients can have, by PyTorch's names."""
 
 NS = 1e-9
 
@@ -37,10 +37,11 @@ Span = tuple[int, int]
 
 
 class BucketTimes(Struct, frozen=True, kw_only=True):
-    """A bucket of DDP's, in the order in which buckets are ready. Seconds of kernels, means over steps and ranks.
+    """Bucket of DDP's, in the order in which buckets are ready. Seconds of kernels, means over steps and ranks.
 
-    `collective_s` is the collective's kernel, which waits for the other ranks, too. `transfer_s` is it without waiting. It is an
-    `upper_bound` where that cannot be told apart because files of other ranks are missing: then it is the shortest of all steps.
+    `collective_s` is the collective's kernel, which waits for the other ranks, too. `transfer_s` is its time without waiting. It is
+    an `upper_bound` where files of other ranks are missing, so that waiting cannot be told apart: then it is the shortest of all
+    steps.
     """
 
     elements: int
@@ -54,10 +55,10 @@ class BucketTimes(Struct, frozen=True, kw_only=True):
 
 
 class Profiled(Struct, frozen=True, kw_only=True):
-    """What a trace tells of a training step.
+    """Profile of a training step from a trace.
 
     Times of `profile` are those of the clock, without communication, medians over steps. Its gradients are the buckets, since a
-    trace has no names of parameters. `optimizer_s` and `other_s` are kernels of neither forward, backward nor buckets, means.
+    trace has no names of parameters. `optimizer_s` and `other_s`: means of kernels of neither forward, backward nor buckets.
     """
 
     profile: Profile
@@ -68,9 +69,8 @@ class Profiled(Struct, frozen=True, kw_only=True):
 
 
 class _Step(NamedTuple):
-    """One rank's step: its span; its collectives by bucket, with the starts of the operators that launched them; kernels by stage
-    and bucket, of which `optimizer` and `other` have the one bucket 0.
-    """
+    """Step of one rank: its span; its collectives by bucket, with the starts of the operators that launched them; kernels by stage
+    and bucket, of which `optimizer` and `other` have the one bucket 0."""
 
     span: Span
     collectives: list[Collective]
@@ -78,14 +78,14 @@ class _Step(NamedTuple):
     kernels: dict[tuple[Stage, int], list[Span]]
 
     def busy_ns(self, stage: Stage, bucket: int = 0) -> int:
-        """The sum of its kernels."""
+        """Return the sum of its kernels' times."""
         return sum(end - start for start, end in self.kernels.get((stage, bucket), ()))
 
 
 def profiled(path: Path) -> Profiled:
-    """The profile of one rank's file, or of those of all ranks in a directory.
+    """Return the profile of one rank's file, or of those of all ranks in a directory.
 
-    Raises ArtefactError where a trace cannot be read, or lacks what buckets are found by: steps, backward functions, collectives
+    Raises ArtefactError where a trace cannot be read, or lacks the signs of buckets: steps, backward functions, collectives
     with sizes.
     """
     ranks, remarks = kineto.profiles(path)
@@ -107,7 +107,7 @@ def profiled(path: Path) -> Profiled:
 
 
 def _steps(rank: RankProfile) -> list[_Step]:
-    """Those whose backward launches collectives of known sizes."""
+    """Return steps whose backward launches collectives of known sizes."""
     if not rank.steps:
         raise ArtefactError(
             f"{rank.path} has no steps\nhint: call prof.step() after each, with torch.profiler.schedule"
@@ -127,7 +127,7 @@ def _steps(rank: RankProfile) -> list[_Step]:
 
 
 def _step(rank: RankProfile, span: Span) -> _Step | None:
-    """None where buckets are missing, or their sizes."""
+    """Return the step in that span; None where buckets or their sizes are missing."""
     first, last = (bisect.bisect_left(rank.operators, at, key=lambda each: each.start_ns) for at in span)
     operators = rank.operators[first:last]
     by_number: dict[int | None, Operator] = {
@@ -159,7 +159,7 @@ def _step(rank: RankProfile, span: Span) -> _Step | None:
 
 
 class _Backward(NamedTuple):
-    """The threads that run backward functions, and when. On a CPU alone it is the thread of forward."""
+    """Threads that run backward functions, and their times. On a CPU alone it is the thread of forward."""
 
     functions: list[Operator]
     threads: frozenset[int]
@@ -173,16 +173,16 @@ class _Backward(NamedTuple):
         return cls(functions, frozenset(each.thread for each in functions), (start_ns, end_ns))
 
     def has(self, operator: Operator) -> bool:
-        """Whether the operator runs in it."""
+        """Return whether the operator runs in backward."""
         return operator.thread in self.threads and self.span[0] <= operator.start_ns < self.span[1]
 
 
 def _stages(
     operators: Sequence[Operator], backward: _Backward, sent_ns: list[int], updates: Sequence[Span]
 ) -> Callable[[Operator], tuple[Stage, int]]:
-    """Tells which stage and bucket an operator is of."""
+    """Return a function from an operator to its stage and bucket."""
     begins_ns = _forward_begins(operators, backward, sent_ns)
-    # From the input side on.
+    # Buckets from the input side on.
     inputs_first = sorted(range(len(sent_ns)), key=lambda bucket: (begins_ns[bucket], -bucket))
     sorted_ns = [begins_ns[bucket] for bucket in inputs_first]
 
@@ -200,9 +200,9 @@ def _stages(
 
 
 def _forward_begins(operators: Sequence[Operator], backward: _Backward, sent_ns: Sequence[int]) -> list[int]:
-    """By bucket: the start of the first operator in forward that has a sequence number of the bucket's backward.
+    """Return, by bucket, the start of the first operator in forward that has a sequence number of the bucket's backward.
 
-    A bucket without one begins where backward does: no operator is of it.
+    A bucket without one begins where backward does: it has no operator.
     """
     bucket_of: dict[int | None, int] = {
         each.sequence: bisect.bisect_left(sent_ns, each.start_ns)
@@ -235,7 +235,7 @@ def _bucket(steps: Sequence[_Step], at: int) -> BucketTimes:
 
 
 class _Moments(NamedTuple):
-    """Of a step by the clock, nanoseconds after the first kernel of forward; by bucket: needed and ready."""
+    """Moments of a step by the clock, nanoseconds after the first kernel of forward; by bucket: needed and ready."""
 
     needed: list[int]
     ready: list[int]
@@ -251,7 +251,7 @@ def _moments(step: _Step) -> _Moments:
     zero_ns = min(started, default=step.span[0])
     ready, latest_ns = [], zero_ns
     for at in buckets:
-        # Launched when its operator runs, and not before its gradients and those of the buckets before it are there.
+        # A bucket is launched when its operator runs, and not before its gradients and those of earlier buckets are there.
         ends = [end_ns for _, end_ns in step.kernels.get(("backward", at), [])]
         latest_ns = max([latest_ns, step.sent_ns[at], *ends])
         ready.append(latest_ns - zero_ns)

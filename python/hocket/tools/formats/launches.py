@@ -1,9 +1,9 @@
-"""A rank's records as iterations: start of computation, launch and end of each program, end of the step.
+"""Records of a rank as iterations: start of computation, launch and end of each program, end of the step.
 
-Formats that describe a run as computation and collectives keep these. An iteration begins where its step does, or,
-without spans of the step, where the previous iteration's programs were done. A launch is of the iteration in which it
-was launched: which launch of its program it is says nothing, where gradients of several iterations travel together or
-another epoch has loaded other programs. It may end iterations later.
+Formats that describe a run as computation and collectives keep these. An iteration begins where its step does, or, without spans of
+the step, where the previous iteration's programs were done. A launch belongs to the iteration in which it was launched: the number
+of a program's launch says nothing where gradients of several iterations travel together or another epoch has loaded other programs.
+It may end iterations later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launch:
-    """One program in one iteration; nanoseconds."""
+    """Launch of one program in one iteration; nanoseconds."""
 
     program: int
     instance: int
@@ -33,7 +33,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Iteration:
-    """One iteration; `launches` by `ready_ns`."""
+    """Iteration; `launches` by `ready_ns`."""
 
     number: int
     start_ns: int
@@ -42,7 +42,7 @@ class Iteration:
 
 
 def iterations(records: Records) -> list[Iteration]:
-    """The iterations of a rank's records that launched a program, in order."""
+    """Return the iterations of a rank's records that launched a program, in order."""
     spans = records[records["kind"] == Kind.INSTANCE]
     steps = records[records["kind"] == Kind.STEP]
     known = {
@@ -62,14 +62,14 @@ def iterations(records: Records) -> list[Iteration]:
         last_ns = max(launch.end_ns for launch in launches)
         before_ns = found[-1].end_ns if found else launches[0].ready_ns
         start_ns, end_ns = known.get(number, (min(before_ns, launches[0].ready_ns), last_ns))
-        # A launch that is late ends after its step, which does not wait for it.
+        # A late launch ends after its step, which does not wait for the launch.
         ends_ns = end_ns if number in known else max(end_ns, last_ns)
         found.append(Iteration(number, start_ns, ends_ns, tuple(launches)))
     return found
 
 
 def numbers(records: Records) -> npt.NDArray[np.int64]:
-    """By record: its iteration. Messages and ops are of the one in which their program was launched."""
+    """Return the iteration of each record. Messages and ops are of the one in which their program was launched."""
     found = records["instance"].astype(np.int64)
     steps = records["kind"] == Kind.STEP
     if not steps.any():
@@ -95,7 +95,7 @@ def _keys(records: Records) -> npt.NDArray[np.uint64]:
 
 
 def _steps_at(records: Records, launches: Records) -> npt.NDArray[np.int64]:
-    """The step in which each was ready, or the first one after which it was; without steps, its own number."""
+    """Return the step in which each launch was ready, or the first one after which it was; without steps, its own number."""
     steps = records[records["kind"] == Kind.STEP]
     if not len(steps):
         return launches["instance"].astype(np.int64)
@@ -106,7 +106,7 @@ def _steps_at(records: Records, launches: Records) -> npt.NDArray[np.int64]:
 
 
 def launch_times(records: Records) -> dict[tuple[int, int], int]:
-    """By program and instance: its launch, nanoseconds; without a record of that, when its first message was ready."""
+    """Return, by program and instance, its launch in nanoseconds; without a launch's record, when its first message was ready."""
     moments: dict[tuple[int, int], int] = {}
     for kinds in ((Kind.INSTANCE,), (Kind.SEND, Kind.RECV)):
         chosen = records[np.isin(records["kind"], kinds)]
@@ -118,7 +118,7 @@ def launch_times(records: Records) -> dict[tuple[int, int], int]:
 
 
 def without_messages(records: Records) -> tuple[int, int]:
-    """Number of launches, and how many of them recorded no message: ranks of one host may reduce in shared memory."""
+    """Return the number of launches, and of those without recorded messages: ranks of one host may reduce in shared memory."""
     launches = records[records["kind"] == Kind.INSTANCE]
     messages = records[np.isin(records["kind"], (Kind.SEND, Kind.RECV))]
     own, sent = _keys(launches), _keys(messages)
@@ -126,7 +126,7 @@ def without_messages(records: Records) -> tuple[int, int]:
 
 
 def messages_of(records: Records) -> dict[tuple[int, int], Records]:
-    """The messages of each (program, instance), by start."""
+    """Return the messages of each (program, instance), by start."""
     chosen = records[np.isin(records["kind"], (Kind.SEND, Kind.RECV))]
     if not len(chosen):
         return {}

@@ -22,7 +22,7 @@ Element = tuple[str, dict[str, str], int]
 
 
 def read(path: Path) -> Foreign:
-    """The program of a file. Raises ArtefactError: no such file; ProgramError: no MSCCL program, with the line at fault."""
+    """Return the program of a file. Raises ArtefactError: no such file; ProgramError: no MSCCL program, with the line at fault."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise ArtefactError(f"{path} has more than {FILE_BYTES_MAX} bytes")
@@ -33,12 +33,12 @@ def read(path: Path) -> Foreign:
 
 
 def parse(data: bytes, name: str) -> Foreign:
-    """The program in the file's bytes; `name` is for messages. Raises ProgramError as `read`."""
+    """Return the program in the file's bytes; `name` is for messages. Raises ProgramError as `read`."""
     return _Reader(_elements(data, name), name).program()
 
 
 def _elements(data: bytes, name: str) -> list[Element]:
-    """All elements in order. A document type is refused: it could make a small file expand endlessly."""
+    """Return all elements in order. A document type is refused: it could make a small file expand endlessly."""
     found: list[Element] = []
     parser = expat.ParserCreate()
 
@@ -59,13 +59,13 @@ def _elements(data: bytes, name: str) -> list[Element]:
 
 
 class _Reader:
-    """Walks through the elements; every error names the line."""
+    """Reader of the elements; every error names the line."""
 
     def __init__(self, elements: list[Element], name: str) -> None:
         self._elements, self._name = elements, name
 
     def program(self) -> Foreign:
-        """The whole file."""
+        """Return the program of the whole file."""
         if not self._elements or self._elements[0][0] != "algo":
             raise ProgramError(f"{self._name} is no MSCCL program: it does not begin with `algo`")
         algo = self._elements[0]
@@ -100,7 +100,8 @@ class _Reader:
         return Foreign(name, collective, chunks, ranks, scratch, (self._name,) * world)
 
     def _gpu(self, elements: list[Element], rank: int, sizes: tuple[int, int, int]) -> tuple[Step, ...]:
-        """Steps of a GPU, block by block. `sizes`: chunks of data and scratch, and the start of the input in the data."""
+        """Return the steps of a GPU, block by block. `sizes`: chunks of data and scratch, and the start of the input in the
+        data."""
         blocks: list[tuple[Element, list[Element]]] = []
         for element in elements:
             if element[0] == "tb":

@@ -29,7 +29,7 @@ RANKS_MAX = 1 << 20
 
 
 def write_native(path: Path, trace: Trace | Recording) -> int:
-    """Write a native trace; the number of records. Raises ArtefactError when it cannot be read or written."""
+    """Write a native trace; return the number of records. Raises ArtefactError when it cannot be read or written."""
     pa = arrow()
     schema = _native_schema(trace.run)
     batches = (_native_batch(rank, trace.records(rank), schema) for rank in range(trace.run.world))
@@ -37,7 +37,8 @@ def write_native(path: Path, trace: Trace | Recording) -> int:
 
 
 def write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write batches, with the schema's metadata; the number of rows. Raises ArtefactError when the file cannot be written."""
+    """Write batches, with the schema's metadata; return the number of rows. Raises ArtefactError when the file cannot be
+    written."""
     arrow()
     import pyarrow.parquet as pq  # noqa: PLC0415  # an optional dependency, checked above
 
@@ -53,10 +54,10 @@ def write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> i
 
 
 class Reader:
-    """An open Parquet file of one of the two kinds; `dlc_header` is None for a native trace."""
+    """Open Parquet file of one of the two kinds; `dlc_header` is None for a native trace."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ArtefactError: no such file, not Parquet, or not written by Hocket."""
+        """Open the file. Raises ArtefactError: no such file, not Parquet, or not written by Hocket."""
         pa = arrow()
         import pyarrow.parquet as pq  # noqa: PLC0415  # an optional dependency, checked above
 
@@ -79,7 +80,7 @@ class Reader:
         self._schema = wanted
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows. Raises ArtefactError when the file is damaged, or has impossible values."""
+        """Yield all rows. Raises ArtefactError when the file is damaged, or has impossible values."""
         pa = arrow()
         try:
             for batch in self._file.iter_batches(1 << 17, columns=self._schema.names):
@@ -101,7 +102,7 @@ class Reader:
                     )
 
     def recording(self) -> Recording:
-        """The native trace. Raises ArtefactError when the file is damaged."""
+        """Return the native trace. Raises ArtefactError when the file is damaged."""
         text = (self._file.schema_arrow.metadata or {}).get(b"hocket.run")
         if text is None:
             raise ArtefactError(

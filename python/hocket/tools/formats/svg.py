@@ -1,4 +1,4 @@
-"""A program's dataflow graph as SVG: a lane per rank, ops below their dependencies, an arrow per message."""
+"""Dataflow graph of a program as SVG: a lane per rank, ops below their dependencies, an arrow per message."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ Node = tuple[int, int]
 
 
 def show(program: Program, path: Path | str | None = None) -> Path:
-    """Write `svg(program)`, by default to `NAME.svg` here. Returns the path."""
+    """Write `svg(program)`, by default to `NAME.svg` here. Return the path."""
     target = Path(f"{program.name}.svg" if path is None else path)
     target.write_text(svg(program))
     return target
 
 
 def svg(program: Program, *, ranks: Sequence[int] | None = None) -> str:
-    """The graph of some ranks (default: all); UsageError when there are too many for a picture.
+    """Return the graph of some ranks (default: all); UsageError when there are too many for a picture.
 
     >>> from hocket.planning.compile import broadcast_program
     >>> svg(broadcast_program(2, 100)).count('class="message"')
@@ -109,7 +109,7 @@ def _messages(ops: dict[int, list[dict[str, Any]]]) -> list[tuple[Node, Node]]:
 
 
 def _needed(ops: list[dict[str, Any]], after: Sequence[int]) -> list[int]:
-    """Dependencies that no other one implies; the others would only add clutter."""
+    """Return dependencies that no other one implies; the others would only add clutter."""
     implied: set[int] = set()
     for each in sorted(after, reverse=True):
         open_ = [] if each in implied else list(ops[each]["after"])
@@ -122,7 +122,7 @@ def _needed(ops: list[dict[str, Any]], after: Sequence[int]) -> list[int]:
 
 
 def _rows(ops: dict[int, list[dict[str, Any]]], messages: Sequence[tuple[Node, Node]]) -> dict[Node, int]:
-    """Longest chain of dependencies and messages before each op; limited to the number of ops if ranks wait in a cycle."""
+    """Return the longest chain of dependencies and messages before each op; at most the number of ops if ranks wait in a cycle."""
     before: dict[Node, list[Node]] = {
         (rank, at): [(rank, each) for each in op["after"]]
         for rank, own in ops.items()
@@ -145,7 +145,7 @@ def _rows(ops: dict[int, list[dict[str, Any]]], messages: Sequence[tuple[Node, N
 def _place(
     ops: dict[int, list[dict[str, Any]]], rows: dict[Node, int]
 ) -> tuple[dict[Node, tuple[float, float, float]], list[tuple[float, float]], tuple[float, float]]:
-    """Boxes as (x, y, width), lanes as (x, width), and the size of it all."""
+    """Return boxes as (x, y, width), lanes as (x, width), and the size of the whole."""
     boxes: dict[Node, tuple[float, float, float]] = {}
     lanes: list[tuple[float, float]] = []
     left = 10.0

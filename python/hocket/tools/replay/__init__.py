@@ -1,1 +1,1 @@
-"""Sends a recorded run's traffic again on real sockets: the same programs at the same times, without the computation."""
+"""Replay of a recorded run's traffic on real sockets: the same programs at the same times, without the computation."""

@@ -22,13 +22,13 @@ from hocket.job.secrecy import refuse_clear
 from hocket.job.store import address as addresses
 
 HEAD = struct.Struct("<QQ")
-"""Number of the message, and its bytes."""
+"""Header of a message: its number and its bytes."""
 
 HELLO = struct.Struct("<32sI")
-"""Token, and the connecting node."""
+"""Greeting of a connecting node: token and node."""
 
 HELLO_TIMEOUT_S = 5.0
-"""A node sends it at once; a stranger must not keep others waiting."""
+"""Time limit for the greeting: a node sends it at once, and a stranger must not keep others waiting."""
 
 PIECE_BYTES = 1 << 20
 """Bytes written or read at a time: nothing else happens meanwhile, for less than a millisecond."""
@@ -36,7 +36,7 @@ PIECE_BYTES = 1 << 20
 
 @dataclass
 class _Connection:
-    """One peer's state: what waits to be written, and how much of the current message has been read."""
+    """State of one peer: bytes that wait to be written, and how much of the current message has been read."""
 
     peer: socket.socket
     node: int
@@ -47,7 +47,7 @@ class _Connection:
 
 
 class Mesh:
-    """Connections to all other nodes. Close it."""
+    """Connections to all other nodes. Close them after use."""
 
     def __init__(self, job: Job, name: str) -> None:
         """Connect to the others; all nodes must call this with the same name. Raises PeerError, RendezvousError."""
@@ -85,7 +85,7 @@ class Mesh:
             self._write(connection)
 
     def poll(self, timeout_s: float) -> tuple[list[int], bool]:
-        """Messages that arrived, and whether any byte moved. PeerError: a node has left."""
+        """Return messages that arrived, and whether any byte moved. PeerError: a node has left."""
         arrived: list[int] = []
         ready = self._selector.select(timeout_s)
         for key, events in ready:
@@ -98,7 +98,7 @@ class Mesh:
 
     @property
     def idle(self) -> bool:
-        """Whether everything queued has been written."""
+        """Return whether everything queued has been written."""
         return not any(connection.outgoing for connection in self._connections.values())
 
     def close(self) -> None:

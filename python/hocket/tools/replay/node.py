@@ -1,4 +1,4 @@
-"""One node of a replay of traffic: sends each message when its predecessors have arrived and its gap has passed.
+"""Node of a replay of traffic: it sends each message when its predecessors have arrived and its gap has passed.
 
 A single thread receives messages and sleeps until the next gap has passed.
 """
@@ -21,7 +21,7 @@ from hocket.tools.replay.traffic import Message, Traffic, steps_s
 
 
 def main() -> None:
-    """Rank 0 writes `steps.json` into the directory: seconds of each iteration, repetition after repetition."""
+    """Run a node. Rank 0 writes `steps.json` into the directory: seconds of each iteration, repetition after repetition."""
     directory, repeat = Path(sys.argv[1]), int(sys.argv[2])
     settings = Settings.from_environment()
     traffic = typed.of_json((directory / "traffic.json").read_bytes(), Traffic)
@@ -43,10 +43,10 @@ def main() -> None:
 
 
 class Node:
-    """One node's messages, and its progress."""
+    """Messages of one node, and its progress."""
 
     def __init__(self, mesh: Mesh, rank: int, messages: tuple[Message, ...], timeout_s: float) -> None:
-        """Nothing is sent yet. `timeout_s`: how long nothing may happen."""
+        """Send nothing yet. `timeout_s`: longest time without any message."""
         self._mesh, self._rank, self._messages, self._timeout_s = mesh, rank, messages, timeout_s
         self._own = [at for at, message in enumerate(messages) if message.source == rank]
         self._coming = [
@@ -60,7 +60,7 @@ class Node:
         self._due: list[tuple[float, int]] = []
 
     def run(self) -> list[tuple[int, float]]:
-        """Send everything once; returns the messages that arrived, and their times on this node's clock.
+        """Send everything once; return the messages that arrived, and their times on this node's clock.
 
         PeerError when nothing happens for too long.
         """

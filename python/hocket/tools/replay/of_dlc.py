@@ -1,10 +1,10 @@
-"""The files of a DLC trace, one per node, as traffic: each message, the messages that it waited for, and the gaps.
+"""Reader of a DLC trace's files, one per node, as traffic: each message, the messages that it waited for, and the gaps.
 
-A gap is from the last record that a message waited for to its own record, both in one file and so of one clock; that is
-`d_time` if one record is waited for, and also holds for several. A send in the source's file and a receive in the
-destination's are one message: the n-th of a key, a direction and a pair. In all-reduce runs (`tools/formats/dlc_native.py`)
-every worker is a server as well, and a push is the pull of the other side. A run of Hocket with parameter servers is
-read through the files that it would be written as.
+A gap is from the last record that a message waited for to its own record, both in one file and so of one clock; that is `d_time` if
+one record is waited for, and also holds for several. A send in the source's file and a receive in the destination's are one
+message: the n-th of a key, a direction and a pair. In all-reduce runs (`tools/formats/dlc_native.py`) every worker is a server as
+well, and a push is the pull of the other side. A run of Hocket with parameter servers is read through the files that it would be
+written as.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Pair = tuple[int, int, int, int]
 
 @dataclass
 class _Node:
-    """One file's records: rows without those of the set-up, and each one's dependencies as text."""
+    """Records of one file: rows without those of the set-up, and each one's dependencies as text."""
 
     rows: list[dict[str, Any]]
     waits: list[str]
@@ -49,7 +49,7 @@ class _Node:
             self.by_key[row["key"], row["num"], row["peer"]].append(at)
 
     def waited_for(self, at: int) -> list[int]:
-        """Positions of the records that a record waits for, as far as they precede it in the file."""
+        """Return positions of the records that a record waits for, as far as they precede it in the file."""
         found: set[int] = set()
         for key, number, peer in ENTRY.findall(self.waits[at]):
             place = int(number), int(peer)
@@ -62,7 +62,7 @@ class _Node:
 
 
 def of_dlc_files(paths: Sequence[Path]) -> Traffic:
-    """The traffic of all nodes' files.
+    """Return the traffic of all nodes' files.
 
     Raises ArtefactError: a file is no DLC trace or lacks the number of nodes, or a node that sent messages has no file.
     """
@@ -70,7 +70,7 @@ def of_dlc_files(paths: Sequence[Path]) -> Traffic:
 
 
 def of_servers(trace: Trace | Recording, roles: Roles) -> Traffic:
-    """The traffic of Hocket's own records of a run with parameter servers, whose programs give the dependencies.
+    """Return the traffic of Hocket's own records of a run with parameter servers, whose programs give the dependencies.
 
     Raises ArtefactError when a rank's records cannot be read, or are missing.
     """
@@ -155,7 +155,7 @@ def _traffic(nodes: dict[int, _Node], workers: int, servers: int) -> Traffic:
 
 
 def _pushes_and_pulls(nodes: dict[int, _Node]) -> bool:
-    """Whether workers only push and receive what they pull, as in an all-reduce."""
+    """Return whether workers only send pushes and receive the answers of their pulls, as in an all-reduce."""
     codes = {row["code"] for node in nodes.values() for row in node.rows}
     return codes <= {0, dlc.PULL | dlc.RECV}
 
@@ -188,11 +188,11 @@ class _Making:
         self._planned: list[tuple[int, int, Pair, int]] = []
 
     def plan(self, number: int, at: int, pair: Pair, turn: int) -> None:
-        """A send of a node's file."""
+        """Plan a send of a node's file."""
         self._planned.append((number, at, pair, turn))
 
     def messages(self) -> tuple[list[Message], list[float]]:
-        """All messages, and each one's arrival in its destination's file (its departure, if that file has no record of
+        """Return all messages, and each one's arrival in its destination's file (its departure, if that file has no record of
         it)."""
         made: list[Message] = []
         arrivals_s: list[float] = []
@@ -220,7 +220,7 @@ class _Making:
         return made, arrivals_s
 
     def _numbered(self) -> dict[tuple[int, int], int]:
-        """The message of each record of each node."""
+        """Return the message of each record of each node."""
         sent = {(pair, turn): at for at, (_, _, pair, turn) in enumerate(self._planned)}
         index = {(number, at): place for place, (number, at, _, _) in enumerate(self._planned)}
         index |= {place: sent[turn] for place, turn in self._turn_of.items() if turn in sent}

@@ -1,9 +1,8 @@
-"""Hocket's own records as traffic, for runs whose programs are not in the trace (a policy's).
+"""Reader of Hocket's own records as traffic, for runs whose programs are not in the trace (a policy's).
 
-Records hold times, not dependencies. A message waits for the message of the same launch that arrived at its source last
-before it was ready, or, if there is none, for the launch. A launch waits for the previous one in its iteration, the
-first one for all messages that had arrived. Programs whose ranks share memory recorded no messages, and are not
-replayed.
+Records hold times, not dependencies. A message waits for the message of the same launch that arrived at its source last before it
+was ready, or, if there is none, for the launch. A launch waits for the previous one in its iteration, the first one for all
+messages that had arrived. Programs whose ranks share memory recorded no messages, and are not replayed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MessageId = tuple[int, int, int, int, int]
 
 
 def of_records(trace: Trace | Recording) -> Traffic:
-    """The traffic of all ranks.
+    """Return the traffic of all ranks.
 
     Raises ArtefactError: no messages, or those of two ranks do not match.
     """
@@ -83,7 +82,7 @@ def _hint(trace: Trace | Recording) -> str:
 
 
 def _by_id(everyone: list[Records], kind: Kind) -> dict[MessageId, tuple[int, ...]]:
-    """Ready time and, for receives, the end; for sends the end and the bytes; nanoseconds."""
+    """Return ready time and, for receives, the end; for sends the end and the bytes; nanoseconds."""
     found: dict[MessageId, tuple[int, ...]] = {}
     for rank, records in enumerate(everyone):
         for (program, instance), messages in messages_of(records).items():
@@ -105,7 +104,7 @@ def _launches(
     number: dict[MessageId, int],
     first: int,
 ) -> dict[tuple[int, int], tuple[Message, int, int]]:
-    """By program and instance: the moment, its number and its time. `own` are the rank's arrivals by time."""
+    """Return, by program and instance, the moment, its number and its time. `own`: the rank's arrivals by time."""
     found: dict[tuple[int, int], tuple[Message, int, int]] = {}
     ends_ns = [end_ns for end_ns, _ in own]
     begun_ns = rank_iterations[0].start_ns if rank_iterations else 0

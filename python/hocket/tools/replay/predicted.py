@@ -1,4 +1,4 @@
-"""Replays a trace in virtual time: a plan's programs at their recorded times, or messages; also with other workers."""
+"""Replay of a trace in virtual time: a plan's programs at their recorded times, or messages; also with other workers."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def predicted(
     conditions: Conditions | None = None,
     shaped: bool = False,
 ) -> Replayed:
-    """The slowest worker's step times on `cluster`: of a trace directory, or of the files of a DLC trace.
+    """Predict the slowest worker's step times on `cluster`: of a trace directory, or of the files of a DLC trace.
 
-    With `workers`, of that many; each computes like a recorded one. Every gap is multiplied by `computation`.
+    `workers`: number of workers; each computes like a recorded one. Every gap is multiplied by `computation`.
 
     Raises ArtefactError when the trace cannot be replayed, UsageError when it lacks information for that many workers
     or the cluster has too few slots, SimulationError when nothing moves any more.
@@ -71,7 +71,7 @@ def predict(
 ) -> tuple[float, ...]:
     """Seconds of each step of the slowest rank.
 
-    Of `W` recorded ranks, rank `r` of `plan` launches and rests like rank `r mod W`.
+    With `W` recorded ranks, rank `r` of `plan` launches and rests like rank `r mod W`.
 
     Raises UsageError when plan and network do not fit, SimulationError when nothing moves any more.
     """

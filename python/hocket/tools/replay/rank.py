@@ -1,4 +1,4 @@
-"""One rank of a replay: sleeps where the recorded rank computed, launches when it did, and waits for the same buckets."""
+"""Rank of a replay: it sleeps where the recorded rank computed, launches when it did, and waits for the same buckets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hocket.tools.replay.schedule import Schedule
 
 
 def main() -> None:
-    """Rank 0 writes `steps.json` into the directory: the slowest rank's seconds of each step."""
+    """Run a rank. Rank 0 writes `steps.json` into the directory: the slowest rank's seconds of each step."""
     directory, repeat = Path(sys.argv[1]), int(sys.argv[2])
     settings = Settings.from_environment()
     recorded = typed.of_json((directory / "schedule.json").read_bytes(), Schedule)

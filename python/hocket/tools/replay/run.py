@@ -1,4 +1,4 @@
-"""Starts the ranks of a replay on an emulated cluster, and compares their times with the recorded ones."""
+"""Launcher of a replay on an emulated cluster, and comparison of its times with the recorded ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
 
 
 def replay(trace: Trace, cluster: Cluster | None = None, *, repeat: int = 1) -> Replayed:
-    """The programs of a plan's run, launched as in `trace`, `repeat` times in a row, on its cluster or another with enough slots.
+    """Launch the programs of a plan's run as in `trace`, `repeat` times in a row, on its cluster or another with enough slots.
 
     Raises ArtefactError when the trace cannot be replayed, UsageError when there is no cluster for it, TestbedError where there
     are no network namespaces, PeerError when a rank fails.
@@ -90,7 +90,7 @@ def replay_traffic(traffic: Traffic, cluster: Cluster, *, repeat: int = 1) -> Re
 
 
 def recording_of(paths: Sequence[Path]) -> Trace | Recording | None:
-    """Hocket's own records, unless the paths are files of a DLC trace.
+    """Return Hocket's own records; None if the paths are files of a DLC trace.
 
     Raises ArtefactError if no trace can be read from them.
     """
@@ -102,7 +102,7 @@ def recording_of(paths: Sequence[Path]) -> Trace | Recording | None:
 
 
 def traffic_of(paths: Sequence[Path]) -> Traffic:
-    """The traffic in a trace directory or in the files of a DLC trace.
+    """Return the traffic in a trace directory or in the files of a DLC trace.
 
     Raises ArtefactError as `of_records` and `of_dlc_files`.
     """
@@ -111,13 +111,13 @@ def traffic_of(paths: Sequence[Path]) -> Traffic:
 
 
 def traffic_in(recording: Trace | Recording) -> Traffic:
-    """The traffic in Hocket's own records. Raises ArtefactError as `of_records` and `of_servers`."""
+    """Return the traffic in Hocket's own records. Raises ArtefactError as `of_records` and `of_servers`."""
     roles = recording.run.roles
     return of_records(recording) if roles is None else of_servers(recording, roles)
 
 
 def compared(recorded_s: Sequence[float], replayed_s: Sequence[float], *, repeat: int) -> Replayed:
-    """Medians without the steps in which a run warms up, if there are others.
+    """Return medians without the steps in which a run warms up, if there are others.
 
     >>> compared([9.0, 9.0, 2.0, 4.0], [9.0, 9.0, 3.0, 3.0], repeat=1).ratio
     1.0

@@ -1,4 +1,4 @@
-"""A trace's schedule for a replay: when each rank launched each bucket, and how long it continued after the last.
+"""Schedule of a trace for a replay: when each rank launched each bucket, and how long it continued after the last.
 
 The plan's programs determine messages and their dependencies; the record adds the gaps between launches.
 """
@@ -17,7 +17,8 @@ NS = 1e-9
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One rank's step. `launches`: bucket, and seconds after the step began. `tail_s`: from the last bucket's end to the step's."""
+    """Step of one rank. `launches`: bucket, and seconds after the step began. `tail_s`: from the last bucket's end to the
+    step's."""
 
     launches: tuple[tuple[int, float], ...]
     tail_s: float
@@ -25,19 +26,19 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """`ranks[rank]` are the steps that all ranks recorded, in order; `hosts[rank]` is its host."""
+    """Schedule of all ranks. `ranks[rank]`: steps that all ranks recorded, in order; `hosts[rank]`: its host."""
 
     plan: Plan
     hosts: tuple[str, ...]
     ranks: tuple[tuple[Step, ...], ...]
 
     def slowest_s(self) -> list[float]:
-        """By step: the slowest rank's time."""
+        """Times of the slowest rank, by step."""
         return [max(step.step_s for step in steps) for steps in zip(*self.ranks, strict=True)]
 
 
 def schedule(trace: Trace | Recording) -> Schedule:
-    """The schedule of a run of one plan.
+    """Return the schedule of a run of one plan.
 
     Raises ArtefactError: the run had no plan, a rank's records are missing, or ranks have no step in common.
     """
@@ -61,7 +62,7 @@ def schedule(trace: Trace | Recording) -> Schedule:
 
 
 def _launches(iteration: Iteration, buckets: dict[int, int]) -> list[tuple[int, int, int]]:
-    """Bucket, launch and end in nanoseconds."""
+    """Return bucket, launch and end in nanoseconds."""
     return [
         (buckets[each.program], each.ready_ns, each.end_ns)
         for each in iteration.launches

@@ -1,4 +1,4 @@
-"""Replays a trace's traffic in virtual time: on other networks, at other speeds of computation, with stragglers."""
+"""Replay of a trace's traffic in virtual time: on other networks, at other speeds of computation, with stragglers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def predict(
     conditions: Conditions | None = None,
     computation: float = 1.0,
 ) -> tuple[float, ...]:
-    """Seconds of each iteration, as `traffic.steps_s`; every gap is multiplied by `computation`.
+    """Predict the seconds of each iteration, as `traffic.steps_s`; every gap is multiplied by `computation`.
 
     Raises UsageError when network and trace do not fit, SimulationError when nothing moves any more.
     """
@@ -56,7 +56,8 @@ def predict(
 
 
 def _arrivals_s(messages: Sequence[Message], simulation: _native.Simulation, world: int) -> list[float]:
-    """When each message was received; zero for moments. A rank's ops are numbered as in `SimulatedProgram.messages`."""
+    """Return the time at which each message was received; zero for moments. A rank's ops are numbered as in
+    `SimulatedProgram.messages`."""
     numbers = [count() for _ in range(world)]
     receives: list[tuple[int, int] | None] = []
     for message in messages:

@@ -1,6 +1,6 @@
-"""Messages with dependencies and gaps: what a trace contains when its programs are unknown.
+"""Traffic of a trace whose programs are unknown: messages with dependencies and gaps.
 
-Plain data between the readers of traces (`of_dlc`, `of_records`) and the senders (`node`, `simulated`).
+It is plain data between the readers of traces (`of_dlc`, `of_records`) and the senders (`node`, `simulated`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ MESSAGES_MAX = 2_000_000
 
 
 class Message(Struct, frozen=True, array_like=True):
-    """A message that leaves `gap_s` after the last of the messages `after`.
+    """Message that leaves `gap_s` after the last of the messages `after`.
 
-    The gap starts at their arrival if they come to its source, at their departure if they leave it, and without any at
-    the replay's start. From a node to itself it is a moment and moves nothing.
+    The gap starts at their arrival if they come to its source, at their departure if they leave it, and without any at the replay's
+    start. A message from a node to itself is a moment and moves nothing.
     """
 
     source: int
@@ -31,12 +31,13 @@ class Message(Struct, frozen=True, array_like=True):
 
     @property
     def is_moment(self) -> bool:
-        """Whether it only joins the dependencies of several others."""
+        """True if the message only joins the dependencies of several others."""
         return self.source == self.destination
 
 
 class Traffic(Struct, frozen=True, kw_only=True):
-    """`messages` in about the order of the record; the first `workers` of `nodes` have iterations; `recorded_s` by iteration."""
+    """Traffic of a run. `messages`: about in the order of the record; the first `workers` of `nodes` have iterations; `recorded_s`:
+    by iteration."""
 
     nodes: tuple[str, ...]
     workers: int
@@ -47,7 +48,7 @@ class Traffic(Struct, frozen=True, kw_only=True):
 def traffic(
     nodes: Sequence[str], workers: int, messages: Sequence[Message], arrivals_s: Sequence[float]
 ) -> Traffic:
-    """The traffic, with iterations inferred from the recorded arrivals.
+    """Return the traffic, with iterations inferred from the recorded arrivals.
 
     Raises ArtefactError: there is nothing to replay, or more than MESSAGES_MAX messages.
     """
@@ -66,7 +67,7 @@ def traffic(
 
 
 def steps_s(messages: Sequence[Message], arrivals_s: Sequence[float], workers: int) -> list[float]:
-    """By iteration but the first: the slowest worker's time from its last arrival of the previous one to this one's.
+    """Return, by iteration but the first, the slowest worker's time from its last arrival of the previous one to this one's.
 
     Each worker's times are on its own clock.
     """

@@ -1,8 +1,8 @@
 """Traffic of parameter servers with another number of workers, each a copy of a recorded one.
 
-Of `W` recorded workers, worker `r` is a copy of worker `r mod W`: it sends and receives the same messages, after the
-same gaps. Servers stay as they are. A server does for each copy what it did for the recorded worker, after the same
-gap; a message that waited for several workers waits once for all their copies, like a synchronous update.
+With `W` recorded workers, worker `r` is a copy of worker `r mod W`: it sends and receives the same messages, after the same gaps.
+Servers stay as they are. A server does for each copy what it did for the recorded worker, after the same gap; a message that waited
+for several workers waits once for all their copies, like a synchronous update.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from hocket.errors import ArtefactError, UsageError
 from hocket.tools.replay.traffic import MESSAGES_MAX, Message, Traffic
 
 ALL = -1
-"""Stands for a worker's number: a message that waits for several workers exists once."""
+"""Stand-in for a worker's number: a message that waits for several workers exists once."""
 
 
 def with_workers(traffic: Traffic, workers: int) -> Traffic:
-    """The traffic of `workers`; `recorded_s` stays that of the recorded ones.
+    """Return the traffic of `workers`; `recorded_s` stays that of the recorded ones.
 
     Raises UsageError if the record does not determine the messages of that many, ArtefactError for more than
     MESSAGES_MAX messages.
@@ -53,7 +53,7 @@ def _check(traffic: Traffic) -> None:
 
 
 class _Copying:
-    """The messages: by position in the record and copy of a worker, its number. Raises ArtefactError for too many."""
+    """Copies of messages: numbers by position in the record and copy of a worker. Raises ArtefactError for too many."""
 
     def __init__(self, traffic: Traffic, workers: int) -> None:
         self._traffic, self._workers = traffic, workers
@@ -69,7 +69,7 @@ class _Copying:
         self.places = {place: number for number, place in enumerate(whole)}
 
     def message(self, at: int, copy: int) -> Message:
-        """One copy of a recorded message. UsageError: its dependencies are unknown, or of workers that are left out."""
+        """Return one copy of a recorded message. UsageError: its dependencies are unknown, or of workers that are left out."""
         recorded = self._traffic.messages[at]
         after: list[int] = []
         for before in recorded.after:
@@ -101,7 +101,7 @@ class _Copying:
 
 
 def _owners(traffic: Traffic) -> list[frozenset[int]]:
-    """By message: its worker; for a server's moment, the workers that it waits for."""
+    """Return, by message, its worker; for a server's moment, the workers that it waits for."""
     owners = [
         frozenset(end for end in (each.source, each.destination) if end < traffic.workers)
         for each in traffic.messages

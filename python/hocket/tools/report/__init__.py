@@ -1,4 +1,4 @@
-"""Turns a trace directory into one self-contained HTML page: one question, one section, one file; `page.py` joins them."""
+"""Report of a trace directory as one self-contained HTML page: one question, one section, one file; `page.py` joins them."""
 
 from hocket.tools.report.page import build, numbers
 

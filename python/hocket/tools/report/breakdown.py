@@ -1,4 +1,4 @@
-"""Where does a step's time go? Medians per rank of forward, backward, waiting and optimizer."""
+"""Section on the parts of a step: medians per rank of forward, backward, waiting and optimizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PHASES = (("forward", FORWARD), ("backward", BACKWARD), ("wait", WAIT), ("optimi
 
 
 class StepTimes(Struct, frozen=True, kw_only=True):
-    """One rank's median step, seconds; a phase without records is None."""
+    """Median step of one rank, seconds; a phase without records is None."""
 
     rank: int
     host: str
@@ -37,7 +37,7 @@ class StepTimes(Struct, frozen=True, kw_only=True):
 
 
 def section(material: Material) -> Section:
-    """A table with a bar per rank."""
+    """Return a table with a bar per rank."""
     found = rows(material)
     if not found:
         return absent(NAME, QUESTION, "No steps were recorded in this trace.")

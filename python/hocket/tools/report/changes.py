@@ -1,4 +1,4 @@
-"""What did the job change by itself? A row for each time that it measured, planned, changed its plan, kept it or left it."""
+"""Section on the job's changes by itself: a row for each time that it measured, planned, changed its plan, kept it or left it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hocket.tools.report.markup import NAME_CHARACTERS_MAX, Row, clipped, joined
 from hocket.tools.report.material import Material
 from hocket.tools.report.section import Section, latest
 
-# A job asks less and less often: more rows are of one that lasted for weeks.
+# A job measures less and less often: only one that lasts for weeks has more rows.
 ROWS_MAX = 100
 NAME, QUESTION = "changes", "What did the job change by itself?"
 
@@ -27,7 +27,7 @@ DONE = {
 
 
 def section(material: Material) -> Section | None:
-    """None for a job that drove itself nowhere: it has nothing to show."""
+    """Return the section; None for a job without the autopilot's changes, which has nothing to show."""
     changes = material.changes
     if not changes:
         return None
@@ -69,7 +69,7 @@ def _row(change: Change, longest: float | None) -> Row:
 
 
 def _words(changes: tuple[Change, ...]) -> str:
-    """What all of it came to."""
+    """Return a summary of all changes."""
     kept = [each for each in changes if each.what == "kept" and each.before_s and each.after_s]
     left = sum(each.what == "left" for each in changes)
     if not kept:

@@ -1,4 +1,4 @@
-"""How do the strategies compare? One row each, on the same cluster and model."""
+"""Section that compares strategies: one row each, on the same cluster and model."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hocket.tools.report.markup import Html, Row, table, tag
 from hocket.tools.report.material import Comparison, Material, Strategy
 from hocket.tools.report.section import Section
 
-# A page compares a few ways of training; nobody reads more rows than this.
+# A page compares a few ways of training; more rows than this are not read.
 STRATEGIES_MAX = 12
 
 
 def section(material: Material) -> Section | None:
-    """The section; None when the directory has no comparison, since a single run compares with nothing."""
+    """Return the section; None when the directory has no comparison, since a single run compares with nothing."""
     comparison = material.comparison
     if comparison is None or not comparison.strategies:
         return None

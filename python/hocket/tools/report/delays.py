@@ -1,7 +1,7 @@
-"""What is merged, what is late, and was all of it applied? For plans whose schedule has turns.
+"""Section on merged and late gradients, and whether all were applied, for plans whose schedule has turns.
 
-The coverage rate is the time in which programs of buckets ran over the time of forward and backward. Before merging, it would have
-been as many times as much as a launch has iterations.
+The coverage rate is the time in which programs of buckets ran over the time of forward and backward. Without merging, it would be
+larger by the number of iterations in a launch.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hocket.tools.report.markup import NAME_CHARACTERS_MAX, Html, Row, clipped, 
 from hocket.tools.report.material import BACKWARD, FORWARD, INSTANCE, STEP, UPDATE, Material, Records
 from hocket.tools.report.section import Section
 
-# As many as of the plan's buckets.
+# The same limit as for the plan's buckets.
 BUCKETS_MAX = 64
 REFUSED_MAX = 8
 NAME, QUESTION = "delays", "Which gradients are merged or late, and were all applied?"
 
 
 class Delays(Struct, frozen=True, kw_only=True):
-    """What the section shows. `coverage`: now, and if every gradient were sent in its own iteration; None: unknown."""
+    """Numbers of the section. `coverage`: now, and if every gradient were sent in its own iteration; None: unknown."""
 
     iterations: int
     updates: int
@@ -39,12 +39,12 @@ class Delays(Struct, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether every rank has applied what it made."""
+        """True if every rank has applied all gradients that it made."""
         return self.made == self.applied
 
 
 def section(material: Material) -> Section | None:
-    """None for a plan without turns."""
+    """Return the section; None for a plan without turns."""
     plan = material.run.plan
     if plan is None or not plan.schedule.turns:
         return None
@@ -68,7 +68,7 @@ def section(material: Material) -> Section | None:
 
 
 def delays(material: Material, schedule: Schedule) -> Delays:
-    """The numbers: of rank 0 where all ranks do the same, else of all."""
+    """Return the numbers: of rank 0 where all ranks do the same, else of all ranks."""
     turns = [turn for own in schedule.turns for turn in own]
     counts = [read_turns(material.directory, rank) for rank in range(material.run.world)]
     known: list[TurnCounts] = [each for each in counts if each is not None]
@@ -103,7 +103,7 @@ def _coverage(material: Material, records: Records) -> tuple[float | None, float
 
 
 def busy_ns(spans: Records) -> int:
-    """Nanoseconds in which at least one of the spans was there.
+    """Return the nanoseconds in which at least one of the spans was there.
 
     >>> busy_ns(np.array([(0, 4), (2, 5), (7, 8)], [("start_ns", "i8"), ("end_ns", "i8")]))
     6
@@ -189,7 +189,7 @@ def _buckets(buckets: tuple[Bucket, ...], schedule: Schedule) -> Html:
 
 
 def _checks(plan: Plan) -> Html:
-    """Of the plan's schedule, and of faster ones that the guard refused."""
+    """Return a table of the checks of the plan's schedule, and of faster ones that the guard refused."""
     outcomes = {True: "kept", False: "exceeded", None: "unknown"}
     judged = [("this plan's", plan.evidence.checks)]
     judged += [(each.label, each.checks) for each in plan.evidence.refused[:REFUSED_MAX]]

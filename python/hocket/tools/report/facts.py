@@ -1,4 +1,4 @@
-"""What exactly ran? Date, script, world, hosts, versions: the facts needed to run it again."""
+"""Section on the facts needed to run the job again: date, script, world, hosts, versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOSTS_MAX = 16
 
 
 def section(material: Material) -> Section:
-    """A list of terms."""
+    """Return a list of terms."""
     run = material.run
     hosts = list(dict.fromkeys(run.hosts))
     more = f" and {len(hosts) - HOSTS_MAX} more" if len(hosts) > HOSTS_MAX else ""
@@ -46,7 +46,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _clocks(material: Material) -> str:
-    """Between two ranks, errors add up."""
+    """Return text on the clocks' errors, which add up between two ranks."""
     known = sorted(error_ns for error_ns in material.clock_errors_ns if error_ns is not None)
     if len(known) < material.run.world:
         return "not all are known against the job's: times of different hosts do not compare"
@@ -57,7 +57,7 @@ def _clocks(material: Material) -> str:
 
 
 def _date(text: str | None) -> str:
-    """A date in the usual notation, with its offset; any other text is unchanged."""
+    """Return a date in the usual notation, with its offset; any other text is unchanged."""
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What was gained? One line and four figures, from the comparison if there is one, otherwise from this run."""
+"""Headline on the gain: one line and four figures, from the comparison if there is one, otherwise from this run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hocket.tools.report.material import Comparison, Material, Strategy
 
 
 def header(material: Material) -> Html:
-    """The top of the page."""
+    """Return the top of the page."""
     title, subtitle, tiles = _content(material)
     figures = (
         tag("div", tag("dt", name), tag("dd", value, tag("small", note))) for name, value, note in tiles
@@ -27,12 +27,12 @@ def header(material: Material) -> Html:
     )
 
 
-# More than these would push the answer off the first screen; the rest are counted.
+# More would push the answer off the first screen; the rest are counted.
 NOTES_MAX = 6
 
 
 def numbers(material: Material) -> dict[str, Any]:
-    """The headline's figures."""
+    """Return the headline's figures."""
     pair = _pair(material.comparison)
     if pair is None:
         return {"speedup": None, "baseline": None}
@@ -97,7 +97,7 @@ def _alone(material: Material) -> tuple[Html, str, list[tuple[str, str, str]]]:
 
 
 def _middle(rows: list[breakdown.StepTimes], name: str) -> float | None:
-    """The median over ranks of one of their medians over steps."""
+    """Return the median over ranks of one of their medians over steps."""
     known = [value for row in rows if (value := getattr(row, name)) is not None]
     return median(known) if known else None
 

@@ -1,4 +1,4 @@
-"""Does it learn the same, and how much sooner? Loss over steps, and over seconds, a line per strategy."""
+"""Section on learning, equal or sooner: loss over steps, and over seconds, a line per strategy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Line = tuple[str, int, list[tuple[int, float, float | None]]]
 
 
 def section(material: Material) -> Section:
-    """The section, from the comparison's losses, otherwise from this run's metrics."""
+    """Return the section, from the comparison's losses, otherwise from this run's metrics."""
     compared = _compared(material)
     lines = compared or _logged(material)
     if not lines:
@@ -47,7 +47,7 @@ def section(material: Material) -> Section:
 
 
 def decimated(points: Sequence[tuple[int, float, float | None]]) -> list[tuple[int, float, float | None]]:
-    """At most LINE_POINTS_MAX points: lowest and highest of each run of neighbours, so no spike is lost."""
+    """Return at most LINE_POINTS_MAX points: lowest and highest of each run of neighbours, so no spike is lost."""
     if len(points) <= LINE_POINTS_MAX:
         return list(points)
     bins = LINE_POINTS_MAX // 2
@@ -76,7 +76,7 @@ def _compared(material: Material) -> list[Line]:
 
 
 def _logged(material: Material) -> list[Line]:
-    """The mean over ranks of their logged `loss`; times are those of the first rank that logged."""
+    """Return the mean over ranks of their logged `loss`; times are those of the first rank that logged."""
     losses: dict[int, list[float]] = {}
     times: dict[int, float | None] = {}
     for rows in material.metrics:
@@ -97,7 +97,7 @@ def _chart(name: str, title: str) -> Html:
 
 
 def _table(lines: list[Line]) -> Html:
-    """A few rows of the same values, for readers without JavaScript and for copying."""
+    """Return a few rows of the same values, for readers without JavaScript and for copying."""
     steps = sorted({step for _, _, points in lines for step, _, _ in points})
     picked = sorted({steps[(len(steps) - 1) * i // (TABLE_ROWS_MAX - 1)] for i in range(TABLE_ROWS_MAX)})
     longest = quantity.greatest(time for _, _, points in lines for _, _, time in points)

@@ -22,19 +22,19 @@ class Html(str):
 
 
 def escaped(text: str) -> Html:
-    """`text` for use between tags and in quoted attributes; `Html` is passed through."""
+    """Return `text` for use between tags and in quoted attributes; `Html` is passed through."""
     if isinstance(text, Html):
         return text
     return Html(html.escape(clipped(text), quote=True))
 
 
 def clipped(text: str, most: int = TEXT_CHARACTERS_MAX) -> str:
-    """`text`, cut to `most` characters with an ellipsis."""
+    """Return `text`, cut to `most` characters with an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def tag(name: str, /, *content: str, **attributes: str | int | float | None) -> Html:
-    """One element. `class_` is `class`, `_` in other names is `-`; None leaves an attribute out."""
+    """Return one element. `class_` is `class`, `_` in other names is `-`; None leaves an attribute out."""
     opened = name
     for key, value in attributes.items():
         if value is not None:
@@ -45,12 +45,12 @@ def tag(name: str, /, *content: str, **attributes: str | int | float | None) -> 
 
 
 def joined(parts: Iterable[str]) -> Html:
-    """The concatenation of `parts`, each escaped unless it is `Html`."""
+    """Return the concatenation of `parts`, each escaped unless it is `Html`."""
     return Html("".join(escaped(part) for part in parts))
 
 
 def data(identifier: str, value: Any) -> Html:
-    """A JSON island for the script. `<`, `>` and `&` are escaped, so nothing inside can end the element."""
+    """Return a JSON island for the script. `<`, `>` and `&` are escaped, so nothing inside can end the element."""
     text = msgspec.json.encode(value).decode()
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
 
 def table(head: Sequence[str], rows: Iterable[Row], *, caption: str, class_: str = "") -> Html:
-    """A table with row headings. In a narrow window each row becomes a card, whose cells are labelled by `head`.
+    """Return a table with row headings. In a narrow window each row becomes a card, whose cells are labelled by `head`.
 
     The roles are explicit because a table with another CSS layout loses its implicit ones.
     """
@@ -82,7 +82,7 @@ def table(head: Sequence[str], rows: Iterable[Row], *, caption: str, class_: str
 
 
 def captioned(header: Html, rows: Iterable[Html], *, caption: str, class_: str) -> Html:
-    """A table under its caption; if it is too wide, it scrolls within itself, and the page does not."""
+    """Return a table under its caption; if it is too wide, it scrolls within itself, and the page does not."""
     content = (tag("thead", header, role="rowgroup"), tag("tbody", *rows, role="rowgroup"))
     shown = tag("table", *content, class_=class_, role="table", aria_label=caption)
     scrolled = tag("div", shown, class_="scroll", tabindex=0, role="region", aria_label=caption)

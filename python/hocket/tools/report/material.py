@@ -1,6 +1,6 @@
-"""The contents of a trace directory, read once for all sections: run, records on one clock, metrics, comparison.
+"""Contents of a trace directory, read once for all sections: run, records on one clock, metrics, comparison.
 
-Knows the files' meaning, but no HTML apart from the length of names. `notes` reports incomplete data.
+This module knows the files' meaning, but no HTML apart from the length of names. `notes` reports incomplete data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEP, FORWARD, BACKWARD, WAIT, OPTIMIZER, UPDATE = 32, 33, 34, 35, 36, 37
 
 
 class Strategy(Struct, frozen=True, kw_only=True):
-    """One compared way of training; unmeasured values are None."""
+    """Compared way of training; unmeasured values are None."""
 
     name: str
     label: str
@@ -49,7 +49,7 @@ class Strategy(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """`comparison.json`: strategies on the same cluster, and candidates with measured step times."""
+    """Contents of `comparison.json`: strategies on the same cluster, and candidates with measured step times."""
 
     model: str = ""
     metric_name: str = "metric"
@@ -93,7 +93,7 @@ class Material:
     notes: tuple[str, ...]
 
     def of_kind(self, rank: int, kind: int) -> Records:
-        """The records of one kind of one rank, by start."""
+        """Return the records of one kind of one rank, by start."""
         chosen = self.records[rank][self.records[rank]["kind"] == kind]
         ordered: Records = chosen[np.argsort(chosen["start_ns"], kind="stable")]
         return ordered
@@ -172,7 +172,7 @@ def load(directory: Path) -> Material:
 
 
 def _not_whole(name: str, own: RankRecords) -> list[str]:
-    """A sentence for each incomplete part."""
+    """Return a sentence for each incomplete part."""
     notes = []
     if own.truncated:
         notes.append(f"{name} is truncated: its {len(own.records)} whole records are shown.")
@@ -183,14 +183,14 @@ def _not_whole(name: str, own: RankRecords) -> list[str]:
 
 
 def number(value: object) -> float | None:
-    """`value` as a finite float, else None."""
+    """Return `value` as a finite float, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
 def _metrics(path: Path, notes: list[str]) -> tuple[dict[str, Any], ...]:
-    """The objects of a metrics file up to the first line that is not one."""
+    """Return the objects of a metrics file up to the first line that is not one."""
     if not path.exists():
         return ()
     rows = []

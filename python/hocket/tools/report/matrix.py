@@ -1,4 +1,4 @@
-"""A square of numbers as a table whose cells are coloured by magnitude: a heat map that is also readable as text."""
+"""Heat map that is also readable as text: a square of numbers as a table whose cells are coloured by magnitude."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def heat_map(
     diagonal: bool = False,
     tone: str = "",
 ) -> Html:
-    """`values[source][destination]`; `show` formats a number with its unit.
+    """Return the heat map of `values[source][destination]`; `show` formats a number with its unit.
 
     The diagonal is not coloured, and is left blank unless `diagonal`. Colour is logarithmic: networks differ by orders
     of magnitude. `tone` is a class of the style.
@@ -48,7 +48,7 @@ def heat_map(
 
 
 def label(name: str, rack: str | None, racks: Sequence[str | None]) -> Html:
-    """A host with its rack below, in the rack's colour."""
+    """Return a host with its rack below, in the rack's colour."""
     shown = tag("span", clipped(name, NAME_CHARACTERS_MAX))
     if rack is None:
         return shown
@@ -58,12 +58,12 @@ def label(name: str, rack: str | None, racks: Sequence[str | None]) -> Html:
 
 
 def rack_number(rack: str | None, racks: Sequence[str | None]) -> int:
-    """Which of six rack colours: racks in order of first appearance."""
+    """Return the number of a rack's colour, of six: racks in order of first appearance."""
     return list(dict.fromkeys(racks)).index(rack) % 6
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
-    """Value → 0.14 to SHADE_MAX, logarithmic between the least and the greatest value."""
+    """Return a function from a value to 0.14 to SHADE_MAX, logarithmic between the least and the greatest value."""
     logs = [math.log(value) for value in values if value > 0 and math.isfinite(value)]
     low, high = min(logs, default=0.0), max(logs, default=0.0)
 

@@ -1,4 +1,4 @@
-"""Who was lost, left or joined? A row for each change of an elastic job's members, with what it cost those that went on."""
+"""Section on members lost, left or joined: a row for each change of an elastic job's members, and its cost to the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hocket.tools.report.markup import NAME_CHARACTERS_MAX, Row, clipped, joined
 from hocket.tools.report.material import Material
 from hocket.tools.report.section import Section, latest
 
-# A job on machines that come and go changes for days.
+# A job on preemptible machines may change for days.
 ROWS_MAX = 100
 TIMES = {1: "once", 2: "twice"}
 DONE = {"lost": "were lost", "left": "left", "joined": "joined"}
@@ -20,7 +20,7 @@ NAME, QUESTION = "members", "Who was lost, left or joined?"
 
 
 def section(material: Material) -> Section | None:
-    """None for a job whose ranks stayed the same."""
+    """Return the section; None for a job whose ranks stayed the same."""
     changes = material.members_changes
     if not changes:
         return None
@@ -49,7 +49,7 @@ def _row(change: MembersChange, longest: float | None) -> Row:
 
 
 def _words(changes: tuple[MembersChange, ...]) -> str:
-    """What all of it came to."""
+    """Return a summary of all changes."""
     counts = Counter[str](each.what for each in changes)
     parts = [
         f"{done} {TIMES.get(counts[what], f'{counts[what]} times')}"

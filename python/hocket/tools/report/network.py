@@ -1,4 +1,4 @@
-"""What is the network like? Measured latency and bandwidth between hosts, with neighbours next to each other."""
+"""Section on the network: measured latency and bandwidth between hosts, with neighbours next to each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAIRED_MAX = 6
 
 
 def section(material: Material) -> Section:
-    """Two heat maps; one line when the network was not measured."""
+    """Return two heat maps; one line when the network was not measured."""
     cluster = material.run.cluster
     if cluster is None or not (cluster.latency_s or cluster.bandwidth_bit_per_s):
         return absent(
@@ -61,7 +61,7 @@ def section(material: Material) -> Section:
 
 
 def _groups(cluster: Cluster) -> list[str]:
-    """The rack of each host; where the probe found a single rack, groups of hosts that are near each other."""
+    """Return the rack of each host; where the probe found a single rack, groups of hosts that are near each other."""
     racks = [host.rack for host in cluster.hosts]
     latency_s = np.array(cluster.latency_s)
     apart = ~np.eye(len(racks), dtype=bool)
@@ -75,7 +75,7 @@ def _groups(cluster: Cluster) -> list[str]:
 
 
 def _arranged(values: tuple[tuple[float, ...], ...], hosts: list[int]) -> list[list[float]]:
-    """Rows and columns in another order of hosts."""
+    """Return rows and columns in another order of hosts."""
     return [[values[source][destination] for destination in hosts] for source in hosts]
 
 

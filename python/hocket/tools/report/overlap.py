@@ -1,6 +1,6 @@
-"""How much communication is hidden, and what bounds a step?
+"""Section on overlap, and on the causes that bound a step.
 
-SketchDLC's phases, and the chain of launches that ends last.
+It shows SketchDLC's phases, and the chain of launches that ends last.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hocket.tools.report.section import Section, absent
 NAME, QUESTION = "overlap", "How much of the communication is hidden?"
 
 RANKS_MAX = 64
-"""Rows of the table; `--json` has all."""
+"""Limit of rows of the table; `--json` has all."""
 
 BOUNDS_MAX = 12
-"""Links of the critical path that are listed."""
+"""Limit of listed links of the critical path."""
 
 
 def section(material: Material) -> Section:
-    """A table of phases by rank, and what bounds a step."""
+    """Return a table of phases by rank, and the causes that bound a step."""
     by_rank = [iterations(material.records[rank]) for rank in range(material.run.world)]
     phases = []
     for rank, found in enumerate(by_rank):

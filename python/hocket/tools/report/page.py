@@ -1,4 +1,4 @@
-"""The page: sections in reading order; style, script and data are inline, so that one file is enough."""
+"""Page of the report: sections in reading order; style, script and data are inline, so that one file is enough."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def build(trace_dir: str | Path, out_path: str | Path | None = None) -> Path:
 
 
 def numbers(trace_dir: str | Path) -> dict[str, Any]:
-    """The numbers of the page's tables by section, with units in the names; sections without data are left out."""
+    """Return the numbers of the page's tables by section, with units in the names; sections without data are left out."""
     material = load(Path(trace_dir))
     found = {"headline": headline.numbers(material), "notes": material.notes}
     found.update(
@@ -73,7 +73,7 @@ def numbers(trace_dir: str | Path) -> dict[str, Any]:
 
 
 def render(material: Material) -> Html:
-    """The whole page as text, with as much of the timeline as PAGE_BYTES_MAX leaves room for."""
+    """Return the whole page as text, with as much of the timeline as PAGE_BYTES_MAX leaves room for."""
     for spans_max in (SPANS_MAX, SPANS_MAX // 4, 0):
         page = _page(material, _sections(material, spans_max))
         if len(page.encode()) <= PAGE_BYTES_MAX:
@@ -99,7 +99,7 @@ def _page(material: Material, sections: list[Section]) -> Html:
 
 
 def _head(style: str, script: str) -> Html:
-    """No address may be loaded and only this page's own script may run, whatever the data holds."""
+    """Return the page's head: no address may be loaded and only this page's own script may run, whatever the data holds."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return tag(
@@ -119,7 +119,7 @@ def _contents(sections: list[Section]) -> Html:
 
 
 def _sections(material: Material, spans_max: int) -> list[Section]:
-    """Sections in reading order: first the result, then how it came about, then the inputs."""
+    """Return sections in reading order: first the result, then how it came about, then the inputs."""
     found = (
         comparison.section(material),
         learning.section(material),

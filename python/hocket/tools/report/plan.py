@@ -1,4 +1,4 @@
-"""Which plan was chosen, and why? In words, as a path through the racks, and bucket by bucket."""
+"""Section on the chosen plan and the reasons: in words, as a path through the racks, and bucket by bucket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hocket.tools.report.material import Material
 from hocket.tools.report.matrix import rack_number
 from hocket.tools.report.section import Section, absent
 
-# Nobody reads more rows; the caption counts those left out.
+# More rows are not read; the caption counts those left out.
 BUCKETS_MAX, RANKS_MAX, ORDERS_MAX, NAME_CHARACTERS_MAX = 64, 32, 4, 100
 NAME, QUESTION = "plan", "Which plan was chosen, and why?"
 ELEMENT_BYTES = {
@@ -27,7 +27,7 @@ ELEMENT_BYTES = {
 
 
 def section(material: Material) -> Section:
-    """The plan in `run.json`; one line when the run had none."""
+    """Return the plan in `run.json`; one line when the run had none."""
     plan = material.run.plan
     if plan is None:
         return absent(
@@ -54,7 +54,7 @@ def section(material: Material) -> Section:
 
 
 def _orders(plan: Plan) -> dict[tuple[int, ...], list[int]]:
-    """The buckets that have each order."""
+    """Return the buckets that have each order."""
     found: dict[tuple[int, ...], list[int]] = {}
     for index, bucket in enumerate(plan.buckets):
         found.setdefault(bucket.order, []).append(index)
@@ -63,7 +63,7 @@ def _orders(plan: Plan) -> dict[tuple[int, ...], list[int]]:
 
 
 def _path(material: Material, order: tuple[int, ...], indices: list[int]) -> Html:
-    """The ranks in logical order, each in its rack's colour. `indices`: of the buckets that have it."""
+    """Return the ranks in logical order, each in its rack's colour. `indices`: the buckets with that order."""
     racks = [material.rack(rank) for rank in range(material.run.world)]
     items = []
     for rank in order[:RANKS_MAX]:
@@ -80,7 +80,7 @@ def _path(material: Material, order: tuple[int, ...], indices: list[int]) -> Htm
 
 
 def _words(plan: Plan) -> str:
-    """What happens to the gradients, in up to three sentences."""
+    """Return up to three sentences on the gradients' way."""
     if not plan.buckets:
         return "It has no buckets."
     total = sum(_size(bucket) for bucket in plan.buckets)

@@ -1,4 +1,4 @@
-"""Was the prediction right? Predicted against measured step time of every candidate the planner scored."""
+"""Section on the accuracy of predictions: predicted against measured step time of every candidate that the planner scored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME, QUESTION = "prediction", "Was the prediction right?"
 
 
 def section(material: Material) -> Section:
-    """A bar of the predicted time per candidate, with a mark at the measured time."""
+    """Return a bar of the predicted time per candidate, with a mark at the measured time."""
     chosen = material.run.plan.label if material.run.plan else None
     candidates = sorted(_with_this_run(material, chosen), key=lambda c: c.predicted_step_s)
     if not candidates:
@@ -54,14 +54,14 @@ def section(material: Material) -> Section:
 
 
 def error(candidate: Candidate) -> float | None:
-    """(predicted - measured) / measured; None when it was not measured."""
+    """Return (predicted - measured) / measured; None when it was not measured."""
     if not candidate.measured_step_s:
         return None
     return (candidate.predicted_step_s - candidate.measured_step_s) / candidate.measured_step_s
 
 
 def _with_this_run(material: Material, chosen: str | None) -> list[Candidate]:
-    """The candidates; the chosen one's measured time is this run's unless a comparison measured it."""
+    """Return the candidates; the chosen one's measured time is this run's unless a comparison measured it."""
     steps = breakdown.rows(material)
     own = median(r.step_s for r in steps) if steps else None
     return [

@@ -11,17 +11,17 @@ TIMES = "\u00d7"
 
 
 def seconds(value: float | None, like: float | None = None) -> str:
-    """1.93 s, 105 ms, 620 µs. With `like`, in that value's unit and decimals, so that a column is comparable."""
+    """Return text such as 1.93 s, 105 ms, 620 µs. `like`: a value whose unit and decimals are used, so that columns compare."""
     return _scaled(value, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)), like)
 
 
 def size(value: float | None, like: float | None = None) -> str:
-    """Bytes in decimal units, as links are rated: 9.87 MB. `like` as in `seconds`."""
+    """Return bytes in decimal units, as links are rated: 9.87 MB. `like` as in `seconds`."""
     return _scaled(value, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)), like)
 
 
 def block(value: int) -> str:
-    """A size that a person chose, in binary units if it is a whole number of them: 256 KiB."""
+    """Return a size that a person chose, in binary units if it is a whole number of them: 256 KiB."""
     for name, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if value >= scale and value % (scale // 4) == 0:
             return f"{value / scale:g}{NARROW_SPACE}{name}"
@@ -29,24 +29,24 @@ def block(value: int) -> str:
 
 
 def bandwidth(value: float | None) -> str:
-    """Bit/s: 941 Mbit/s."""
+    """Return bit/s as text: 941 Mbit/s."""
     return _scaled(
         value, (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
     )
 
 
 def share(value: float | None) -> str:
-    """A fraction as percent: 81 %."""
+    """Return a fraction as percent: 81 %."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{100 * value:.0f}{NARROW_SPACE}%"
 
 
 def ratio(value: float | None) -> str:
-    """A ratio with the multiplication sign: two digits, the precision of a single run."""
+    """Return a ratio with the multiplication sign: two digits, the precision of a single run."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{digits(value, 2)}{TIMES}"
 
 
 def digits(value: float | None, significant: int = 3) -> str:
-    """Plain number with `significant` digits and no exponent between 1e-4 and 1e6."""
+    """Return a plain number with `significant` digits and no exponent between 1e-4 and 1e6."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if value == 0:
@@ -58,7 +58,7 @@ def digits(value: float | None, significant: int = 3) -> str:
 
 
 def greatest(values: Iterable[float | None]) -> float | None:
-    """The greatest of a column's known values, to pass as `like`."""
+    """Return the greatest of a column's known values, to pass as `like`."""
     return max((value for value in values if value is not None), default=None)
 
 
@@ -76,5 +76,5 @@ def _scaled(value: float | None, units: tuple[tuple[str, float], ...], like: flo
 
 
 def _plain(units: tuple[tuple[str, float], ...]) -> str:
-    """The unit without a prefix."""
+    """Return the unit without a prefix."""
     return next(name for name, scale in units if scale == 1.0)

@@ -1,4 +1,4 @@
-"""What did the search find? A row for each plan that was on trial: predicted, measured, and the best so far."""
+"""Section on the search: a row for each plan that was on trial: predicted, measured, and the best so far."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hocket.tools.report.material import Material
 from hocket.tools.report.section import Section, latest
 
 ROWS_MAX = 200
-"""AutoDist's budget of trials."""
+"""Limit of rows: AutoDist's budget of trials."""
 NAME, QUESTION = "search", "What did the search find?"
 
 
 def section(material: Material) -> Section | None:
-    """None for a job that did not search."""
+    """Return the section; None for a job that did not search."""
     found = searches(material.changes)
     if not found:
         return None
@@ -25,7 +25,7 @@ def section(material: Material) -> Section | None:
 
 
 def _words(search: Search) -> str:
-    """What came of it."""
+    """Return a summary of the search."""
     best, hits = search.best, search.hits
     if not search.trials or hits is None:
         words = "Nothing was on trial."

@@ -1,4 +1,4 @@
-"""A section of the page: its question, its HTML, and the same numbers as plain data."""
+"""Section of the page: its question, its HTML, and the same numbers as plain data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Section:
-    """One question and its answer. `numbers` is its part of `hocket report --json`, if any."""
+    """Question and its answer. `numbers` is its part of `hocket report --json`, if any."""
 
     name: str
     question: str
@@ -21,18 +21,18 @@ class Section:
     numbers: Any = None
 
     def html(self) -> Html:
-        """The section as an element with the question as its heading."""
+        """Return the section as an element with the question as its heading."""
         heading = tag("h2", self.question, id=f"{self.name}-heading")
         return tag("section", heading, self.body, id=self.name, aria_labelledby=f"{self.name}-heading")
 
 
 def absent(name: str, question: str, why: str) -> Section:
-    """A section without data: one line says what would provide it, with commands between backticks."""
+    """Return a section without data: one line names a source of the data, with commands between backticks."""
     parts = (tag("code", part) if index % 2 else part for index, part in enumerate(why.split("`")))
     return Section(name, question, tag("p", *parts, class_="absent"))
 
 
 def latest(items: Sequence[T], most: int, caption: str) -> tuple[Sequence[T], str]:
-    """The last `most` of them, and the caption of their table, which says so where there are more."""
+    """Return the last `most` items, and the caption of their table, which says so where there are more."""
     shown = items[-most:]
     return shown, caption if len(shown) == len(items) else f"{caption} (the last {most} of {len(items)})"

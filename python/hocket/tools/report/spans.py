@@ -1,6 +1,6 @@
-"""Chooses the spans of the timeline: a few steps from the middle of the run, reduced until they fit the page.
+"""Choice of the timeline's spans: a few steps from the middle of the run, reduced until they fit the page.
 
-Reduced in this order: the sends within buckets, then steps, then ranks; never single spans, so everything drawn is
+The choice is reduced in this order: the sends within buckets, then steps, then ranks; never single spans, so everything drawn is
 complete. Arrays are counted first, and only what is drawn becomes Python objects.
 """
 
@@ -27,18 +27,18 @@ from hocket.tools.report.material import (
 
 # A span is about 45 bytes of JSON: together they take 1 MB, half of the page's limit, and draw in one frame.
 SPANS_MAX = 20_000
-# Enough steps to see what repeats; nobody scrolls further.
+# Enough steps to see what repeats.
 STEPS_MAX = 6
 # Ranks shown, chosen evenly: a screen of lanes each.
 RANKS_MAX = 16
 KINDS = {FORWARD: 0, BACKWARD: 1, WAIT: 2, OPTIMIZER: 3, INSTANCE: 4, SEND: 5, UPDATE: 6}
 ON_LINK = 7
-"""A send, where each link has a lane of its own."""
+"""Kind of a send, where each link has a lane of its own."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen spans: `steps` are (step, start, end) in ns on the common clock."""
+    """Chosen spans: `steps` are (step, start, end) in ns on the common clock."""
 
     steps: tuple[tuple[int, int, int], ...]
     ranks: tuple[int, ...]
@@ -46,7 +46,7 @@ class Choice:
 
 
 def choose(material: Material, spans_max: int) -> Choice | None:
-    """The largest choice of at most `spans_max` spans; None without steps, or if a single step has more."""
+    """Return the largest choice of at most `spans_max` spans; None without steps, or if a single step has more."""
     steps = _middle(material)
     if not steps:
         return None
@@ -64,7 +64,7 @@ def choose(material: Material, spans_max: int) -> Choice | None:
 
 
 def island(material: Material, choice: Choice) -> dict[str, Any]:
-    """The data for `timeline.js`; times in µs since the first step shown."""
+    """Return the data for `timeline.js`; times in µs since the first step shown."""
     ranks = [_lanes(material, rank, choice) for rank in choice.ranks]
     programs = {span[2] for lanes in ranks for span in lanes["spans"]}
     peers = {span[3] for lanes in ranks for span in lanes["spans"]} - {-1}
@@ -83,13 +83,13 @@ def island(material: Material, choice: Choice) -> dict[str, Any]:
 
 
 def generations_of(material: Material) -> bool:
-    """Whether launches are of generations of gradients, several of which travel at the same time."""
+    """Return whether launches are of generations of gradients, several of which travel at the same time."""
     plan = material.run.plan
     return plan is not None and bool(plan.schedule.turns)
 
 
 def _middle(material: Material) -> tuple[tuple[int, int, int], ...]:
-    """Consecutive steps in the middle of the run, each from its first rank's start to its last rank's end."""
+    """Return consecutive steps in the middle of the run, each from its first rank's start to its last rank's end."""
     found: dict[int, tuple[int, int]] = {}
     for rank in material.ranks:
         marks = material.of_kind(rank, STEP)
@@ -103,7 +103,7 @@ def _middle(material: Material) -> tuple[tuple[int, int, int], ...]:
 
 
 def _inside(material: Material, rank: int, choice: Choice) -> Records:
-    """The rank's records that are drawn, by start."""
+    """Return the rank's records that are drawn, by start."""
     records = material.records[rank]
     kinds = [kind for kind in KINDS if choice.sends or kind != SEND]
     inside = (records["end_ns"] > choice.steps[0][1]) & (records["start_ns"] < choice.steps[-1][2])
@@ -113,8 +113,8 @@ def _inside(material: Material, rank: int, choice: Choice) -> Records:
 
 
 def _lanes(material: Material, rank: int, choice: Choice) -> dict[str, Any]:
-    """One rank's spans as [lane, kind, program, peer, bytes, ready, start, end, generation]; lane 0 is compute. Where several
-    generations travel at the same time, each link has a lane, below those of buckets."""
+    """Return one rank's spans as [lane, kind, program, peer, bytes, ready, start, end, generation]; lane 0 is compute. Where
+    several generations travel at the same time, each link has a lane, below those of buckets."""
     records = _inside(material, rank, choice)
     lane_of, count = _bucket_lanes(records[records["kind"] == INSTANCE])
     links: dict[int, int] = {}
@@ -146,7 +146,7 @@ def _lanes(material: Material, rank: int, choice: Choice) -> dict[str, Any]:
 
 
 def _bucket_lanes(instances: Records) -> tuple[dict[tuple[int, int], int], int]:
-    """(program, instance) → lane from 1, the first that is free at its start; and the number of lanes."""
+    """Return (program, instance) → lane from 1, the first that is free at its start; and the number of lanes."""
     lane_of: dict[tuple[int, int], int] = {}
     free_at: list[int] = []
     columns = (instances[name].tolist() for name in ("program", "instance", "start_ns", "end_ns"))
@@ -158,7 +158,7 @@ def _bucket_lanes(instances: Records) -> tuple[dict[tuple[int, int], int], int]:
 
 
 def _spread(ranks: list[int]) -> tuple[int, ...]:
-    """At most RANKS_MAX of `ranks`, evenly, the first and the last among them."""
+    """Return at most RANKS_MAX of `ranks`, evenly, the first and the last among them."""
     if len(ranks) <= RANKS_MAX:
         return tuple(ranks)
     return tuple(ranks[(len(ranks) - 1) * i // (RANKS_MAX - 1)] for i in range(RANKS_MAX))

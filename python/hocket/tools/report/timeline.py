@@ -1,4 +1,4 @@
-"""What does each rank do, and when? A few steps from the middle of the run, drawn by `timeline.js`."""
+"""Section on each rank's activity over time: a few steps from the middle of the run, drawn by `timeline.js`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELP = (
 
 
 def section(material: Material, spans_max: int = SPANS_MAX) -> Section:
-    """At most `spans_max` spans; one line without steps, or if a single step has more."""
+    """Return at most `spans_max` spans; one line without steps, or if a single step has more."""
     choice = choose(material, spans_max)
     if choice is None:
         any_steps = any(len(material.of_kind(rank, STEP)) for rank in material.ranks)

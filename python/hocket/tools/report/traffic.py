@@ -1,4 +1,4 @@
-"""Which rank sends how much to which? Bytes per step of every rank pair, from the send records."""
+"""Section on traffic between ranks: bytes per step of every rank pair, from the send records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME, QUESTION = "traffic", "Who sends how much to whom?"
 
 
 def section(material: Material) -> Section:
-    """A heat map of bytes per step, and the share that leaves a rack."""
+    """Return a heat map of bytes per step, and the share that leaves a rack."""
     total = sent_bytes(material)
     steps = _steps(material)
     if not total.any() or not steps:
@@ -41,7 +41,7 @@ def section(material: Material) -> Section:
 
 
 def sent_bytes(material: Material) -> npt.NDArray[np.float64]:
-    """[sender, receiver], payload bytes of all steps; bytes sent once, before them, are not part of a step."""
+    """Return [sender, receiver]: payload bytes of all steps; bytes sent once, before them, are not part of a step."""
     world = material.run.world
     stepwise = [program.program for program in material.run.programs]
     total = np.zeros((world, world))
@@ -55,7 +55,7 @@ def sent_bytes(material: Material) -> npt.NDArray[np.float64]:
 
 
 def _steps(material: Material) -> int:
-    """Number of recorded steps; where nothing marked steps, launches of the most launched program."""
+    """Return the number of recorded steps; where nothing marked steps, launches of the most launched program."""
     marked = [len(material.of_kind(rank, STEP)) for rank in material.ranks]
     if any(marked):
         return max(marked)

@@ -1,10 +1,8 @@
-"""All-reduces summed by the switch: a pool of slots, through which workers stream their gradients (SwitchML, Sapio et
-al. 2021).
+"""All-reduces summed by the switch: a pool of slots, through which workers stream their gradients (SwitchML, Sapio et al. 2021).
 
-A slot holds a piece of the sum. A worker sends piece *i* once it has the sum of piece *i - slots*, whose slot it
-reuses; the switch sends a sum to all workers when the last worker's piece has arrived. Buckets share the pool in the
-order in which they are ready. A worker's link thus carries each gradient once each way, and a pool smaller than the
-round trip leaves the link idle.
+A slot holds a piece of the sum. A worker sends piece *i* once it has the sum of piece *i - slots*, whose slot it reuses; the switch
+sends a sum to all workers when the last worker's piece has arrived. Buckets share the pool in the order in which they are ready. A
+worker's link thus carries each gradient once each way, and a pool smaller than the round trip leaves the link idle.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ NS = 1e-9
 
 
 class Switch(Struct, frozen=True, kw_only=True):
-    """The switch's resources for the job: `slots` sums of `slot_bytes`.
+    """Resources of the switch for the job: `slots` sums of `slot_bytes`.
 
     `host_s`: a worker's time for each piece sent and received.
     """
@@ -45,7 +43,7 @@ class Switch(Struct, frozen=True, kw_only=True):
 def predict(
     plan: Plan, network: Network, profile: Profile, switch: Switch, *, conditions: Conditions | None = None
 ) -> Outcome:
-    """One step in which the switch sums every bucket, at full width; ignores the plan's algorithms and codecs.
+    """Predict one step in which the switch sums every bucket, at full width; ignores the plan's algorithms and codecs.
 
     Raises UsageError when plan, profile and network do not fit, hosts are not at one switch with a rank each, or there
     is no slot.
@@ -106,7 +104,7 @@ def predict(
 
 
 def _way(network: Network, rank: int) -> tuple[int, int, float]:
-    """The rank's links to and from the switch, and the latency of each."""
+    """Return the rank's links to and from the switch, and the latency of each."""
     other = 1 if rank == 0 else 0
     if network.world < 2 or len(set(network.hosts)) < network.world:
         raise UsageError("a switch sums for hosts with one rank each, two at least")
@@ -124,7 +122,7 @@ Message = tuple[int, int, int, list[int], float]
 def _stream(
     plan: Plan, switch: Switch, order: list[int], ready_s: dict[int, float]
 ) -> tuple[list[Message], dict[int, int]]:
-    """Messages for `SimulatedProgram.messages`, and by bucket the number of pieces up to its end."""
+    """Return messages for `SimulatedProgram.messages`, and by bucket the number of pieces up to its end."""
     world = plan.world
     sizes = [(at, plan.buckets[at].elements * ITEM_BYTES[plan.buckets[at].dtype]) for at in order]
     pieces = sum(-(-size // switch.slot_bytes) for _, size in sizes)
@@ -156,7 +154,7 @@ def _stream(
 
 
 def _done_s(simulation: _native.Simulation, world: int, last: dict[int, int]) -> dict[int, float]:
-    """By bucket: when the last worker had its last sum. Sums reach a worker in the order of pieces."""
+    """Return, by bucket, the time at which the last worker had its last sum. Sums reach a worker in the order of pieces."""
     ends = []
     for rank in range(world):
         records = np.frombuffer(simulation.records(rank), list(trace.FIELDS))

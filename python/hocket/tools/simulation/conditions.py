@@ -1,7 +1,4 @@
-"""Costs and disturbances of a simulated run: constants of the machines, chance, stragglers, links that change.
-
-Plain data.
-"""
+"""Costs and disturbances of a simulated run, as plain data: constants of the machines, chance, stragglers, changing links."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ class Costs(Struct, frozen=True, kw_only=True):
     rendezvous: bool = True
 
     def native(self) -> tuple[float, float, float, float, float, float, bool]:
-        """The arguments for the flow engine."""
+        """Return the arguments for the flow engine."""
         return (
             self.send_s,
             self.receive_s,
@@ -39,7 +36,7 @@ class Costs(Struct, frozen=True, kw_only=True):
 
 
 class LinkChange(Struct, frozen=True, kw_only=True):
-    """A link that changes its rate at a time; 0: it fails. `link` is its name."""
+    """Change of a link's rate at a time; 0: it fails. `link` is its name."""
 
     link: str
     at_s: float
@@ -60,4 +57,4 @@ class Conditions(Struct, frozen=True, kw_only=True):
 
 
 IDEAL = Conditions()
-"""Whether the run is ideal."""
+"""Conditions of an ideal run."""

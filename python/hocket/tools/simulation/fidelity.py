@@ -1,8 +1,7 @@
-"""Predicts a plan's step time at three fidelities: closed form, flows, or SimGrid's flows.
+"""Prediction of a plan's step time at three fidelities: closed form, flows, or SimGrid's flows.
 
-The closed form is exact in bytes and approximate in time, and takes microseconds for any world; flows run every
-message. SimGrid
-is an independent engine, for ideal links, where it is installed.
+The closed form is exact in bytes and approximate in time, and takes microseconds for any world; flows run every message. SimGrid is
+an independent engine, for ideal links, where it is installed.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def predict(
         profile: the model's gradients and when each is ready.
         fidelity: `flow`: every message; `closed-form`: the planner's formula; `simgrid`: every message in SimGrid.
         conditions: stragglers, jitter, failing links and costs; for `flow` only.
-        shaped: whether links behave as the testbed emulates them, with the bursts of its token buckets; for `flow` only.
+        shaped: True if links behave as the testbed emulates them, with the bursts of its token buckets; for `flow` only.
 
     Raises:
         UsageError: conditions or shaped links with SimGrid, or SimGrid is not installed.

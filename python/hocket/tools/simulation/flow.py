@@ -1,4 +1,4 @@
-"""The flow fidelity: every op of a plan's programs in virtual time, by the native flow engine."""
+"""Flow fidelity: every op of a plan's programs in virtual time, by the native flow engine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hocket.tools.simulation.networks import BITS, Network
 from hocket.tools.simulation.outcome import BucketSpan, LinkLoad, Outcome
 
 LOADS_MAX = 64
-"""Number of links in an outcome: the busiest."""
+"""Limit of links in an outcome: the busiest."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """An outcome, and its simulation, with records if they were requested."""
+    """Outcome, and its simulation, with records if they were requested."""
 
     outcome: Outcome
     simulation: _native.Simulation
@@ -33,15 +33,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan's programs, each once, and each bucket's program."""
+    """Programs of a plan, each once, and each bucket's program."""
 
     programs: list[_native.Program]
     place: list[int]
 
     @classmethod
     def of(cls, plan: Plan, profile: Profile | None = None) -> Prepared:
-        """The parts of a simulation that do not depend on the network. `profile` tells how many rows a step touches, and which
-        gradients are sparse: their rows are not added up to a table."""
+        """Prepare the parts of a simulation that do not depend on the network. `profile` has the number of rows that a step
+        touches, and the sparse gradients, whose rows are not added up to a table."""
         if profile is None:
             return cls(*_programs(plan, frozenset()))
         sparse = frozenset(each.name for each in profile.gradients if each.sparse)
@@ -50,7 +50,7 @@ class Prepared:
     def on(
         self, network: Network, costs: Costs
     ) -> tuple[_native.SimulatedNetwork, list[_native.SimulatedProgram]]:
-        """The network with the routes that the programs use, and the programs on it."""
+        """Return the network with the routes that the programs use, and the programs on it."""
         native = network.native(pair for program in self.programs for pair in program.pairs())
         cost = costs.native()
         return native, [_native.SimulatedProgram.compile(each, native, cost) for each in self.programs]
@@ -69,8 +69,7 @@ def predict(
 ) -> Run:
     """Run `steps` training steps of the plan. `prepared`: reuses the preparation of this plan.
 
-    Raises UsageError when plan, profile and network do not fit, ProgramError for programs that cannot run,
-    SimulationError when
+    Raises UsageError when plan, profile and network do not fit, ProgramError for programs that cannot run, SimulationError when
     nothing moves any more: it names the ranks that are stuck, and why.
     """
     costs = costs or Costs()
@@ -107,7 +106,8 @@ def predict(
 
 
 def _pace(plan: Plan, conditions: Conditions) -> list[float]:
-    """Of computation, one for all or by rank: those that only own have none, and start all that they have a part in at once."""
+    """Return factors on computation, one for all or by rank. Ranks that only own parameters have none, and start all their launches
+    at once."""
     slow = dict(conditions.slow)
     if not slow and len(plan.workers) == plan.world:
         return [1.0]
@@ -115,7 +115,7 @@ def _pace(plan: Plan, conditions: Conditions) -> list[float]:
 
 
 def _programs(plan: Plan, sparse: frozenset[str]) -> tuple[list[_native.Program], list[int]]:
-    """Programs, each once, and each bucket's program: similar buckets share one. `sparse`: names of sparse gradients.
+    """Return programs, each once, and each bucket's program: similar buckets share one. `sparse`: names of sparse gradients.
 
     An all-reduce in place has no messages: it runs as `direct`, which moves the same bytes through the host's memory.
     """
@@ -141,7 +141,7 @@ def _with_messages(bucket: Bucket) -> Bucket:
 
 
 def computation(plan: Plan, profile: Profile) -> timelines.Computation:
-    """An iteration of the plan's buckets: each is ready with its last gradient, and needed with its first.
+    """Return an iteration of the plan's buckets: each is ready with its last gradient, and needed with its first.
 
     UsageError: the profile lacks one.
     """
@@ -170,7 +170,7 @@ def run(
     conditions: Conditions,
     recorded: bool,
 ) -> _native.Simulation:
-    """The flow engine under these conditions. `native`: of `network`, whose links the conditions name.
+    """Run the flow engine under these conditions. `native`: of `network`, whose links the conditions name.
 
     Raises UsageError for an unknown link, SimulationError when nothing moves any more.
     """
@@ -188,7 +188,7 @@ def run(
 
 
 def _changes(conditions: Conditions, network: Network) -> list[tuple[float, int, float]]:
-    """Rate changes for the flow engine: seconds, link, bytes per second. UsageError for an unknown link."""
+    """Return rate changes for the flow engine: seconds, link, bytes per second. UsageError for an unknown link."""
     numbers = {link.name: at for at, link in enumerate(network.links)}
     found = []
     for change in conditions.changes:
@@ -200,7 +200,7 @@ def _changes(conditions: Conditions, network: Network) -> list[tuple[float, int,
 
 
 def loads(network: Network, link_bytes: Sequence[float], end_s: float) -> tuple[LinkLoad, ...]:
-    """Usage of links until the end, busiest first."""
+    """Return the usage of links until the end, busiest first."""
     found = (
         LinkLoad(
             link=link.name, bit_per_s=link.bit_per_s, bytes=count, busy=count * BITS / link.bit_per_s / end_s
@@ -214,11 +214,11 @@ def loads(network: Network, link_bytes: Sequence[float], end_s: float) -> tuple[
 def _outcome(
     plan: Plan, network: Network, profile: Profile, steps: int, simulation: _native.Simulation
 ) -> Outcome:
-    # Ranks end before what they launched last and never wait for.
+    # Ranks end before their last launches, for which they never wait.
     end_s = max([simulation.end_s, *(done_s for _, done_s in simulation.launches_s)])
     step_s = timelines.steady_s(simulation.phase_ends_s, plan.schedule)
     spans = simulation.launches_s[: len(plan.buckets)]
-    # Ranks that only own are there before those that have gradients.
+    # Ranks that only own parameters are ready before those with gradients.
     ready_s = computation(plan, profile).ready_s
     return Outcome(
         fidelity="flow",

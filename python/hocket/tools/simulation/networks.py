@@ -1,7 +1,7 @@
 """Networks for simulated jobs: links, and the links on the route from one rank to another.
 
-Routes are computed pair by pair, so that ten thousand ranks do not need a hundred million routes. In every shape, ranks
-fill its hosts in order; ranks of one host share its memory. Knows nothing of programs or time.
+Routes are computed pair by pair, so that ten thousand ranks do not need a hundred million routes. In every shape, ranks fill its
+hosts in order; ranks of one host share its memory. This module knows nothing of programs or time.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ tested on others
 
 @dataclass(frozen=True)
 class Network:
-    """Links, the host of every rank, and the route of every ordered pair of ranks."""
+    """Network: links, the host of every rank, and the route of every ordered pair of ranks."""
 
     title: str
     hosts: tuple[int, ...]
     links: tuple[Link, ...]
     path: Callable[[int, int], Path]
     bursts_bytes: tuple[float, ...] = ()
-    """By link: the burst that its token bucket admits after a rest; empty: no link has one."""
+    """Bursts, by link, that its token bucket admits after a rest; empty: no link has one."""
     incast: tuple[float, ...] = ()
-    """By link: share of its rate that remains for each doubling of its flows; empty: all of it."""
+    """Shares, by link, of its rate that remain for each doubling of its flows; empty: all of it."""
     queues_s: tuple[float, ...] = ()
-    """By link: longest delay of a receiver's announcement behind queued bytes; empty: announcements overtake."""
+    """Longest delay, by link, of a receiver's announcement behind queued bytes; empty: announcements overtake."""
 
     @property
     def world(self) -> int:
@@ -62,7 +62,7 @@ class Network:
         return len(self.hosts)
 
     def native(self, pairs: Iterable[tuple[int, int]]) -> SimulatedNetwork:
-        """The network with the routes of these pairs, for the flow engine."""
+        """Return the network with the routes of these pairs, for the flow engine."""
         routes = []
         wanted = set(pairs)
         if self.queues_s:
@@ -85,7 +85,7 @@ def from_cluster(
 ) -> Network:
     """Hosts with their links, racks with their trunks, and measured paths, as for planners; and queues besides.
 
-    `shaped`: the links are those of the testbed, whose token buckets admit a burst after a rest.
+    `shaped`: links are those of the testbed, whose token buckets admit a burst after a rest.
 
     Raises ArtefactError when the cluster contradicts itself, UsageError when it has too few slots.
 
@@ -147,8 +147,7 @@ def leaf_spine(
     latency_s: float = LATENCY_S,
     ranks_per_host: int = 1,
 ) -> Network:
-    """Leaf switches with an uplink to each spine; a leaf's uplinks together carry its hosts' rates over
-    `oversubscription`.
+    """Leaf switches with an uplink to each spine; a leaf's uplinks together carry its hosts' rates over `oversubscription`.
 
     A pair of hosts always takes the same spine, hashed from both numbers as ECMP hashes addresses.
     """
@@ -181,10 +180,7 @@ def leaf_spine(
 def fat_tree(
     ports: int, *, bit_per_s: float, latency_s: float = LATENCY_S, ranks_per_host: int = 1
 ) -> Network:
-    """The fat tree of switches with that many ports (Al-Fares et al.
-
-    2008): ports³/4 hosts; the way up is hashed from the pair.
-    """
+    """Fat tree of switches with that many ports (Al-Fares et al. 2008): ports³/4 hosts; the way up is hashed from the pair."""
     if ports < 2 or ports % 2:
         raise UsageError(f"a fat tree of switches with {ports} ports: it takes an even number")
     half = ports // 2
@@ -222,7 +218,7 @@ def torus(
 ) -> Network:
     """Hosts in a grid with wrap-around; routes go dimension by dimension, the shorter way around.
 
-    `latency_s` is of one hop.
+    `latency_s` is the latency of one hop.
     """
     _positive(ranks_per_host=ranks_per_host, **{f"extent_{at}": extent for at, extent in enumerate(extents)})
     hosts = 1
@@ -287,7 +283,7 @@ class _Wires:
 
 
 def _mixed(source: int, destination: int) -> int:
-    """A number that differs between pairs without a pattern."""
+    """Return a number that differs between pairs without a pattern."""
     mixed = (source * 0x9E3779B1 ^ destination * 0x85EBCA77) & 0xFFFFFFFF
     return (mixed ^ mixed >> 15) * 0x2C1B3C6D >> 8 & 0xFFFFFF
 
@@ -299,7 +295,7 @@ def _positive(**counts: int) -> None:
 
 
 def neighbours(world: int) -> list[tuple[int, int]]:
-    """The pairs of a ring in rank order.
+    """Return the pairs of a ring in rank order.
 
     >>> neighbours(3)
     [(0, 1), (1, 2), (2, 0)]

@@ -1,8 +1,8 @@
-"""The cheapest order of hosts for a Hocket program: its simulated step is the cost, whatever the program does.
+"""Search for the cheapest order of hosts for a Hocket program: its simulated step is the cost, whatever the program does.
 
-The simulator covers what closed forms ignore (concurrent buckets, codecs, overlapping rounds), but takes milliseconds
-where they take microseconds. Closed forms therefore provide the candidates, each for the collective that it models;
-simulation ranks these, and anneals the best one for the given number of evaluations.
+The simulator covers effects that closed forms ignore (concurrent buckets, codecs, overlapping rounds), but takes milliseconds where
+they take microseconds. Closed forms therefore provide the candidates, each for the collective that it models; simulation ranks
+these, and anneals the best one for the given number of evaluations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hocket.tools.simulation.flow import Prepared
 from hocket.tools.simulation.networks import from_cluster
 
 CANDIDATE_EFFORT = 0.2
-"""Evaluations of the searches by closed form: candidates need not be the best of their kind."""
+"""Effort of the searches by closed form: candidates need not be the best of their kind."""
 
 COOLING = (0.03, 0.001)
 """Relative extra cost of a worse order that is accepted with probability 1/e, at first and in the end."""
@@ -39,10 +39,9 @@ def solve_program(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Ordering:
-    """The cheapest order of hosts found for an otherwise unchanged plan; never costlier than the given one.
+    """Return the cheapest order of hosts found for an otherwise unchanged plan; never costlier than the given one.
 
-    Without a profile all gradients are ready at once, so that only communication counts. Raises UsageError when the
-    plan is for
+    Without a profile all gradients are ready at once, so that only communication counts. Raises UsageError when the plan is for
     another number of ranks, ArtefactError for a cluster that contradicts itself.
     """
     slots = sum(host.slots for host in cluster.hosts)
@@ -80,7 +79,7 @@ def solve_program(
 
 
 class _Search:
-    """Counted evaluations of one plan."""
+    """Search with counted evaluations of one plan."""
 
     def __init__(
         self, plan: Plan, cluster: Cluster, profile: Profile, progress: Progress | None, evaluations: int
@@ -91,7 +90,7 @@ class _Search:
         self.done = 0
 
     def cost_s(self, order: Sequence[int]) -> float:
-        """Step time of an order."""
+        """Return the step time of an order."""
         network = from_cluster(restricted(self._cluster, order), self._plan.world)
         run = flow.predict(self._plan, network, self._profile, prepared=self._prepared)
         self.done += 1
@@ -100,7 +99,7 @@ class _Search:
         return run.outcome.step_s
 
     def anneal(self, start: tuple[int, ...], start_s: float, seed: int) -> tuple[tuple[int, ...], float]:
-        """The best order found so far."""
+        """Return the best order found so far."""
         draws = random.Random(seed)  # noqa: S311  # a search, not a secret
         order, order_s = list(start), start_s
         best, best_s = start, start_s
@@ -118,7 +117,7 @@ class _Search:
 
 
 def _neighbour(order: Sequence[int], draws: random.Random) -> list[int]:
-    """Two hosts swap places, or a stretch is reversed, or moved."""
+    """Return the order with two hosts swapped, or a stretch reversed or moved."""
     i, j = sorted(draws.sample(range(len(order)), 2))
     tried = list(order)
     match draws.randrange(3):
@@ -132,7 +131,7 @@ def _neighbour(order: Sequence[int], draws: random.Random) -> list[int]:
 
 
 def _candidates(plan: Plan, cluster: Cluster, seed: int) -> list[tuple[str, tuple[int, ...]]]:
-    """The best orders of collectives with a closed-form cost, for the plan's largest bucket and for latency alone."""
+    """Return the best orders of collectives with a closed-form cost, for the plan's largest bucket and for latency alone."""
     matrix = of_cluster(cluster)
     largest = max((each.elements * ITEM_BYTES[each.dtype] for each in plan.buckets), default=0)
     found: list[tuple[str, tuple[int, ...]]] = []
@@ -153,7 +152,7 @@ def _candidates(plan: Plan, cluster: Cluster, seed: int) -> list[tuple[str, tupl
 
 
 def _at_once(plan: Plan) -> Profile:
-    """A model without computation."""
+    """Return the profile of a model without computation."""
     gradients = tuple(
         Gradient(name=name, shape=(), dtype=bucket.dtype, ready_s=0.0, needed_s=0.0)
         for bucket in plan.buckets

@@ -1,4 +1,4 @@
-"""The result of every fidelity for a job's steps: plain data."""
+"""Result of every fidelity for a job's steps: plain data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class BucketSpan(Struct, frozen=True, kw_only=True):
-    """One bucket of the first step: the first rank's launch and the last rank's end, seconds since the step began."""
+    """Span of one bucket in the first step: the first rank's launch and the last rank's end, seconds since the step began."""
 
     bucket: int
     elements: int
@@ -15,7 +15,7 @@ class BucketSpan(Struct, frozen=True, kw_only=True):
 
 
 class LinkLoad(Struct, frozen=True, kw_only=True):
-    """A link's bytes, and the share of time at its full rate."""
+    """Load of a link: its bytes, and the share of time at its full rate."""
 
     link: str
     bit_per_s: float

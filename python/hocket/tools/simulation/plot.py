@@ -1,4 +1,4 @@
-"""A sweep as one SVG: a panel per number of ranks, step time against bandwidth, both logarithmic, a line per strategy."""
+"""Picture of a sweep as SVG: a panel per number of ranks, step time against bandwidth, both logarithmic, a line per strategy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ svg { background: #ffffff; font: 12px system-ui, sans-serif; }
 
 
 def svg(answers: Sequence[Answer]) -> str:
-    """The picture. Raises UsageError for answers at the cluster's own rates: the picture is over bandwidths."""
+    """Return the picture. Raises UsageError for answers at the cluster's own rates: the picture is over bandwidths."""
     rates = [each.case.bandwidth_bit_per_s for each in answers if each.case.bandwidth_bit_per_s is not None]
     if len(rates) < len(answers):
         raise UsageError(

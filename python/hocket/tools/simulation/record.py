@@ -1,4 +1,4 @@
-"""Writes a simulated run as a trace directory, which `hocket report` and all other readers treat like a real one.
+"""Writer of a simulated run as a trace directory, which `hocket report` and all other readers treat like a real one.
 
 Times are nanoseconds since the start in virtual time; the clocks of all ranks agree.
 """
@@ -69,7 +69,7 @@ def write(
 
 
 def _instances(ops: trace.Records, plan: Plan) -> trace.Records:
-    """From each launch's first ready op to its last end."""
+    """Return the span of each launch, from its first ready op to its last end."""
     rows = []
     for key in np.unique(ops[["program", "instance"]]):
         mine = ops[(ops["program"] == key["program"]) & (ops["instance"] == key["instance"])]
@@ -83,7 +83,7 @@ def _instances(ops: trace.Records, plan: Plan) -> trace.Records:
 
 
 def _spans(rank: int, ends_s: list[list[float]], profile: Profile) -> trace.Records:
-    """Forward, backward, waiting, optimizer and the whole of each step."""
+    """Return the spans of forward, backward, waiting, optimizer and the whole of each step."""
     rows = []
     begin_s = 0.0
     rest_s = max(0.0, profile.step_s - profile.forward_s - profile.backward_s)

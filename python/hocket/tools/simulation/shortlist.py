@@ -1,7 +1,7 @@
-"""The plan of `hocket plan`: of the plans that the closed form ranks first, the one that is fastest message by message.
+"""Plan of `hocket plan`: of the plans that the closed form ranks first, the one that is fastest message by message.
 
-The closed form scores tens of thousands of plans. It sums what links and engines do; it does not see how messages wait for one
-another. So the flow simulator runs the last few, and its choice counts where the two differ by more than they usually do.
+The closed form scores tens of thousands of plans. It sums the work of links and engines; it does not see how messages wait for one
+another. So the flow simulator runs the best few, and its choice counts where the two differ by more than they usually do.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ from hocket.tools.simulation.networks import Network, from_cluster
 from hocket.tools.simulation.tasks import Here, Tasks
 
 PLANS_MAX = 64
-"""That are simulated."""
+"""Limit of simulated plans."""
 WITHIN = 1.05
-"""Of the shortest prediction: the closed form's median error is 3 % (`hocket.planning.cost`)."""
+"""Ratio to the shortest prediction up to which plans are simulated: the closed form's median error is 3 %
+(`hocket.planning.cost`)."""
 OTHERS_WITHIN, OTHERS_MAX = 1.3, 12
-"""Plans of other routes that are simulated, too, although they are predicted to take longer: of owners' queues, predictions know
-nothing."""
+"""Ratio and limit of plans of other routes that are simulated, too, although they are predicted to take longer: predictions know
+nothing of owners' queues."""
 MESSAGES_MAX = 1_000_000
-"""Of all simulated plans together: some seconds."""
+"""Limit of messages of all simulated plans together: some seconds."""
 FASTER = 0.99
-"""What a plan must take of the first one's simulated time to be chosen in its place."""
+"""Share of the first plan's simulated time that another one may take at most to be chosen in its place."""
 
 OFF = 0.2
-"""By how much rates may be off, for the sensitivity."""
+"""Relative error of rates, for the sensitivity."""
 COMPARED_MAX = 8
-"""Plans that are predicted again on networks of other rates."""
+"""Limit of plans that are predicted again on networks of other rates."""
 
 
 def chosen(considered: Considered, cluster: Cluster, profile: Profile, tasks: Tasks | None = None) -> Plan:
-    """The plan, with its evidence: simulated times, and how sensitive it is to rates.
+    """Return the plan, with its evidence: simulated times, and how sensitive it is to rates.
 
-    Where a tuning corrects predictions, what was measured counts, and nothing is simulated. `tasks`: where simulations run;
-    default: in this process.
+    Where a tuning corrects predictions, measurements count, and nothing is simulated. `tasks`: where simulations run; default: in
+    this process.
     """
     simple = _simple(considered)
     plans = _near(considered, simple)
@@ -75,7 +76,7 @@ def chosen(considered: Considered, cluster: Cluster, profile: Profile, tasks: Ta
 
 
 def with_sensitivity(plan: Plan, considered: Considered) -> Plan:
-    """The same plan, which says what it takes where rates are off, and whether another one is faster then."""
+    """Return the plan with its times where rates are off, and whether another one is faster then."""
     others = [plan, *considered.fastest[:COMPARED_MAX], considered.uniform[0]]
     found = []
     for what, factor, graph in _networks(considered.question.graph):
@@ -90,13 +91,14 @@ def with_sensitivity(plan: Plan, considered: Considered) -> Plan:
 
 
 def _simple(considered: Considered) -> Plan:
-    """The best one with one all-reduce for all buckets, or with one route where no bucket is reduced: all travel as rows."""
+    """Return the best plan with one all-reduce for all buckets, or with one route where no bucket is reduced: all travel as
+    rows."""
     simple = [each for each in considered.uniform if isinstance(each.buckets[0].route, AllReduce)]
     return min(simple or considered.uniform, key=lambda each: round(each.predicted_step_s, 6))
 
 
 def _near(considered: Considered, simple: Plan) -> list[Plan]:
-    """The best one, the simple one, and those that are predicted to be nearly as fast as the best."""
+    """Return the best plan, the simple one, and those that are predicted to be nearly as fast as the best."""
     best = considered.best
     near = [each for each in considered.fastest if each.predicted_step_s <= WITHIN * best.predicted_step_s]
     first = [best] if best == simple else [best, simple]
@@ -108,7 +110,7 @@ def _near(considered: Considered, simple: Plan) -> list[Plan]:
 
 
 def _different(plans: Sequence[Plan], within_s: float) -> list[Plan]:
-    """The first of those with the same routes, whatever their buckets."""
+    """Return the first of the plans with the same routes, whatever their buckets."""
     found: dict[frozenset[tuple[Route, tuple[int, ...]]], Plan] = {}
     for plan in plans:
         if plan.predicted_step_s <= within_s:
@@ -117,8 +119,8 @@ def _different(plans: Sequence[Plan], within_s: float) -> list[Plan]:
 
 
 def _simulated(plans: Sequence[Plan], cluster: Cluster, profile: Profile, tasks: Tasks) -> list[float]:
-    """Steps of the first ones; none where there is nothing to choose from."""
-    # Plans without helpers have the workers alone.
+    """Return the steps of the first plans; none where there is nothing to choose from."""
+    # Plans without helpers have only the workers.
     networks = {world: from_cluster(cluster, world) for world in {plan.world for plan in plans}}
     messages = list(accumulate(map(_messages, plans)))
     first = [plan for plan, so_far in zip(plans, messages, strict=True) if so_far <= MESSAGES_MAX]
@@ -126,12 +128,12 @@ def _simulated(plans: Sequence[Plan], cluster: Cluster, profile: Profile, tasks:
 
 
 def _step_s(networks: Mapping[int, Network], profile: Profile, plan: Plan) -> float:
-    """Message by message."""
+    """Simulate a step message by message."""
     return flow.predict(plan, networks[plan.world], profile).outcome.step_s
 
 
 def _messages(plan: Plan) -> float:
-    """About as many as a ring's: of each bucket twice all chunks, and at least twice one from every rank in every step."""
+    """Estimate messages, about a ring's: of each bucket twice all chunks, and at least twice one from every rank in every step."""
     return sum(
         2.0 * plan.world * max(plan.world, each.elements * ITEM_BYTES[each.dtype] / each.chunk_bytes)
         for each in plan.buckets

@@ -1,8 +1,8 @@
-"""The SimGrid fidelity: the same plan, costs and links in an independent engine, to check the flow engine itself.
+"""SimGrid fidelity: the same plan, costs and links in an independent engine, to check the flow engine itself.
 
-SimGrid runs in a process of its own (`simgrid_job.py`), with this Python or with Debian's packages, and only when this
-fidelity is requested. Its links are ideal: no incast, no queues, no bursts of token buckets, no jitter, and sockets that take
-no time of ranks. A message takes about a thousand times as long to simulate as in the flow engine.
+SimGrid runs in a process of its own (`simgrid_job.py`), with this Python or with Debian's packages, and only when this fidelity is
+requested. Its links are ideal: no incast, no queues, no bursts of token buckets, no jitter, and sockets that take no time of ranks.
+A message takes about a thousand times as long to simulate as in the flow engine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MISSING = "SimGrid is not installed\nhint: apt-get install python3-simgrid, or p
 
 
 def environment() -> dict[str, str] | None:
-    """Variables with which this Python finds SimGrid; None: it cannot."""
+    """Return variables with which this Python finds SimGrid; None: it cannot."""
     for path in ("", DEBIAN):
         tried = subprocess.run(
             [sys.executable, "-P", "-c", "import simgrid"],
@@ -46,7 +46,7 @@ def environment() -> dict[str, str] | None:
 
 
 def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | None = None) -> Outcome:
-    """One step of the plan. Ignores incast and bursts of the network.
+    """Predict one step of the plan. Ignores incast and bursts of the network.
 
     Raises UsageError when SimGrid is missing or plan, profile and network do not fit, SimulationError when it cannot run the job.
     """
@@ -128,7 +128,7 @@ def _run(request: dict[str, Any]) -> list[float]:
 
 
 def _listed(program: Program, number: dict[tuple[int, int], int], costs: Costs) -> list[dict[str, Any]]:
-    """All ranks' ops with their engine time; positions of ops count through all ranks."""
+    """Return all ranks' ops with their engine time; positions of ops count through all ranks."""
     listed: list[dict[str, Any]] = []
     open_ends: dict[tuple[int, int, int], int] = {}
     for rank in range(program.world):
@@ -156,7 +156,7 @@ def _work(
     number: dict[tuple[int, int], int],
     costs: Costs,
 ) -> dict[str, Any]:
-    """Resources of an op: seconds of the engine, and for a message its route and bytes."""
+    """Return the resources of an op: seconds of the engine, and for a message its route and bytes."""
 
     def size_bytes(where: tuple[int, int, int]) -> int:
         buffer, start, stop = where

@@ -1,9 +1,9 @@
-"""A job in SimGrid, in a process of its own: reads a description as JSON, writes the end of each launch.
+"""Job in SimGrid, in a process of its own: it reads a description as JSON, and writes the end of each launch.
 
-Imports nothing from Hocket, so that any Python with SimGrid can run it. It implements the ranks' behaviour once more,
-on purpose: links and their sharing are SimGrid's (CM02 without its corrections for TCP, which is max-min fairness), and
-the order of ops is this file's, so that agreement with the flow engine validates both. Each rank is an actor that does
-its engine's work, most urgent first; a route carries one message at a time, like a connection.
+It imports nothing from Hocket, so that any Python with SimGrid can run it. It implements the ranks' behaviour once more, on
+purpose: links and their sharing are SimGrid's (CM02 without its corrections for TCP, which is max-min fairness), and the order of
+ops is this file's, so that agreement with the flow engine validates both. Each rank is an actor that does its engine's work, most
+urgent first; a route carries one message at a time, like a connection.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ OPTIONS = (
 
 
 class Job:
-    """All ranks' ops: their dependencies and progress.
+    """Ops of all ranks: their dependencies and progress.
 
     An op is a dict: `rank`, `kind` (compute, send, recv), `cost_s`, `after`; of messages `peer` (the other op), `route`, `bytes`.
     """
 
     def __init__(self, request: dict[str, Any], simgrid: Any) -> None:
-        """`request`: world, links, routes, programs and launches; `simgrid`: the module."""
+        """Build the ops. `request`: world, links, routes, programs and launches; `simgrid`: the module."""
         self.simgrid = simgrid
         self.world = simgrid.Engine(
             ["job", "--log=root.thresh:critical", *(f"--cfg={each}" for each in OPTIONS)]
@@ -81,7 +81,7 @@ class Job:
                 self.posted[op["route"]] += 1
 
     def met(self, at: int) -> None:
-        """One dependency of an op is met."""
+        """Note that one dependency of an op is met."""
         self.waits[at] -= 1
         if self.waits[at] > 0:
             return
@@ -112,7 +112,7 @@ class Job:
         self.awake[op["rank"]].release()
 
     def engine(self, rank: int) -> None:
-        """A rank's engine thread, until all of its ops have run."""
+        """Run a rank's engine thread, until all of its ops have run."""
         for _ in range(self.left[rank]):
             self.awake[rank].acquire()
             _, _, at = heapq.heappop(self.tasks[rank])
@@ -129,8 +129,7 @@ class Job:
                 self.end(at)
 
     def carry(self, route: int) -> None:
-        """A connection: one message at a time, the most urgent first; the next leaves when this one's last byte has
-        left."""
+        """Run a connection: one message at a time, the most urgent first; the next leaves after this one's last byte."""
         way = self.routes[route]
         source, destination = self.ends[route]
         for _ in range(self.posted[route]):
@@ -151,7 +150,7 @@ class Job:
             self.met(follower)
 
     def start(self, rank: int, number: int) -> None:
-        """A rank launches: the last dependency of its ops besides each other."""
+        """Launch on a rank: the last dependency of its ops besides each other."""
         delay_s = self.launches[number]["after_s"][rank]
         if delay_s > 0:
             self.simgrid.this_actor.sleep_until(delay_s)
@@ -160,7 +159,7 @@ class Job:
                 self.met(at)
 
     def run(self) -> list[float | None]:
-        """By launch: the end of its last op; None for one that did not end."""
+        """Return, by launch, the end of its last op; None for one that did not end."""
         simgrid = self.simgrid
         zone = simgrid.NetZone.create_full_zone("zone")
         links = [
@@ -187,7 +186,7 @@ class Job:
 
 
 def main() -> None:
-    """Standard input to standard output."""
+    """Run the job on standard input, and write to standard output."""
     import simgrid  # noqa: PLC0415  # loads where it is installed
 
     json.dump(Job(json.load(sys.stdin), simgrid).run(), sys.stdout)

@@ -1,4 +1,4 @@
-"""A model's step on the same racks with other bandwidths, numbers of ranks and strategies, or of one plan.
+"""Sweep of a model's step on the same racks with other bandwidths, numbers of ranks and strategies, or of one plan.
 
 All combinations are independent, and run wherever `tasks` has them run.
 """
@@ -36,7 +36,7 @@ STRATEGIES: dict[str, tuple[str, Codec]] = {
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One combination. `bandwidth_bit_per_s` is every host's own link; None: the cluster's rates."""
+    """Combination of the sweep. `bandwidth_bit_per_s` is every host's own link; None: the cluster's rates."""
 
     bandwidth_bit_per_s: float | None
     world: int
@@ -44,7 +44,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """A case and its step."""
+    """Case and its step."""
 
     case: Case
     step_s: float
@@ -53,7 +53,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 def cases(bandwidths: Sequence[float | None], worlds: Sequence[int], strategies: Sequence[str]) -> list[Case]:
-    """All combinations. Raises UsageError for an unknown strategy, or fewer than two ranks."""
+    """Return all combinations. Raises UsageError for an unknown strategy, or fewer than two ranks."""
     unknown = next((name for name in strategies if name not in STRATEGIES), None)
     if unknown is not None:
         raise UsageError(f"there is no strategy `{unknown}`\nhint: there are {', '.join(STRATEGIES)}")
@@ -75,7 +75,7 @@ def sweep(
     tasks: Tasks | None = None,
     on_done: Callable[[], object] = lambda: None,
 ) -> list[Answer]:
-    """Answers in the order of the cases, of `given` or by each case's strategy.
+    """Return answers in the order of the cases, of `given` or by each case's strategy.
 
     `tasks`: where they run; default: in processes of this machine. `on_done` is called after each answer, in any order. Raises as
     `fidelity.predict` does.
@@ -96,7 +96,7 @@ def answer(
     conditions: Conditions | None = None,
     shaped: bool = False,
 ) -> Answer:
-    """One case."""
+    """Predict one case."""
     slots = sum(host.slots for host in cluster.hosts)
     grown = changed(cluster, case.bandwidth_bit_per_s, None if case.world == slots or given else case.world)
     outcome = predict(
@@ -116,10 +116,9 @@ def answer(
 
 
 def changed(cluster: Cluster, bandwidth_bit_per_s: float | None, world: int | None) -> Cluster:
-    """The cluster with every host's link at another rate, or with `world` hosts of one slot; trunks are unchanged.
+    """Return the cluster with every host's link at another rate, or with `world` hosts of one slot; trunks are unchanged.
 
-    New hosts are in the cluster's racks in turn of its hosts. Measurements between hosts are left out: they were of
-    other hosts.
+    New hosts are in the cluster's racks in turn of its hosts. Measurements between hosts are left out, since the hosts are others.
     """
     if bandwidth_bit_per_s is None and world is None:
         return cluster
@@ -145,7 +144,8 @@ def changed(cluster: Cluster, bandwidth_bit_per_s: float | None, world: int | No
 
 
 def plan(cluster: Cluster, profile: Profile, case: Case) -> Plan:
-    """Buckets of 4 MiB as backward makes them, ranks of a rack next to each other; two levels are racks, or with one rack pairs."""
+    """Return a plan with buckets of 4 MiB as backward makes them, ranks of a rack next to each other; two levels are racks, or with
+    one rack pairs."""
     algorithm, codec = STRATEGIES[case.strategy]
     order = contiguous_order(cluster, case.world)
     sizes: tuple[int, ...] = ()

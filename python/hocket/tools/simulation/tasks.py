@@ -1,6 +1,6 @@
-"""Independent calls, such as simulations: where they run is somebody else's choice, and changes no result.
+"""Independent calls, such as simulations: the caller chooses where they run, which changes no result.
 
-One after the other here, in processes of this machine, or on a cluster (`hocket.ray.tasks`).
+They run one after the other here, in processes of this machine, or on a cluster (`hocket.ray.tasks`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class Tasks(Protocol):
-    """Runs calls."""
+    """Runner of calls."""
 
     def map(
         self,
@@ -23,15 +23,15 @@ class Tasks(Protocol):
         *,
         on_done: Callable[[], object] = lambda: None,
     ) -> list[Result]:
-        """The function of each item, in the order of the items.
+        """Return the function of each item, in the order of the items.
 
-        `function`, items and results can be pickled, and a call made twice is as good as one. `on_done` is called after each, in
-        any order. An error of a call is raised.
+        `function`, items and results can be pickled, and a call may be made twice. `on_done` is called after each call, in any
+        order. An error of a call is raised.
         """
 
 
 class Here:
-    """In this process, one after the other.
+    """Runner in this process, one call after the other.
 
     >>> Here().map(abs, [-1, 2])
     [1, 2]
@@ -44,7 +44,6 @@ class Here:
         *,
         on_done: Callable[[], object] = lambda: None,
     ) -> list[Result]:
-        """As `Tasks.map`."""
         results = []
         for item in items:
             results.append(function(item))
@@ -53,7 +52,7 @@ class Here:
 
 
 class Processes:
-    """In as many processes as this machine has cores.
+    """Runner in as many processes as this machine has cores.
 
     >>> Processes().map(abs, [-1, 2])
     [1, 2]
@@ -66,7 +65,6 @@ class Processes:
         *,
         on_done: Callable[[], object] = lambda: None,
     ) -> list[Result]:
-        """As `Tasks.map`."""
         with ProcessPoolExecutor() as pool:
             futures = [pool.submit(function, item) for item in items]
             for future in as_completed(futures):

@@ -1,4 +1,4 @@
-"""What a rank does when it trains by a schedule: computes, starts launches, waits for those that are due; for the flow engine."""
+"""Timeline of a rank that trains by a schedule, for the flow engine: it computes, starts launches, and waits for those due."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hocket.artefacts.plan import Begun, Due, Schedule, Turn
 from hocket.errors import UsageError
 
 PERIODS = 6
-"""How often a period is run at least: the first ones fill the links."""
+"""Least number of periods that are run: the first ones fill the links."""
 
 
 class Computation(NamedTuple):
-    """An iteration without communication, seconds after its forward began. By bucket: when forward needs it, when it is ready."""
+    """Iteration without communication, seconds after its forward began. By bucket: when forward needs it, when it is ready."""
 
     needed_s: Sequence[float]
     ready_s: Sequence[float]
@@ -24,7 +24,7 @@ class Computation(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A turn of a bucket, in the period `number` counted from the first one; how many of the bucket were launched before it."""
+    """Turn of a bucket, in the period `number` counted from the first one; `before`: launches of that bucket so far."""
 
     number: int
     bucket: int
@@ -33,7 +33,7 @@ class Launch(NamedTuple):
 
 
 def refuse_turns(schedule: Schedule, what: str) -> None:
-    """Raises UsageError for a schedule of several iterations, where `what` is of one."""
+    """Raise UsageError for a schedule of several iterations, where `what` is of one."""
     if schedule.turns:
         raise UsageError(
             f"{what} one iteration, and the plan's gradients travel in turns of several\n"
@@ -42,7 +42,7 @@ def refuse_turns(schedule: Schedule, what: str) -> None:
 
 
 def outlasts(schedule: Schedule) -> bool:
-    """Whether launches may go on when their iteration has ended: until a later one, or until the gates of the next forward.
+    """Return whether launches may outlast their iteration: until a later one, or until the gates of the next forward.
 
     >>> outlasts(Schedule()), outlasts(Schedule(overlap="gates"))
     (False, True)
@@ -51,12 +51,13 @@ def outlasts(schedule: Schedule) -> bool:
 
 
 def iterations(schedule: Schedule, steps: int) -> int:
-    """How many to run, so that a schedule comes to the pace that it keeps."""
+    """Return the number of iterations to run, so that a schedule reaches the pace that it keeps."""
     return max(steps, PERIODS * schedule.period) if outlasts(schedule) else steps
 
 
 def steady_s(ends_s: Sequence[Sequence[float]], schedule: Schedule) -> float:
-    """Mean seconds of an iteration, from the ends of iterations by rank; where launches outlast theirs, over the second half.
+    """Return mean seconds of an iteration, from the ends of iterations by rank; where launches outlast theirs, over the second
+    half.
 
     >>> steady_s([[1.0], [2.0]], Schedule())
     1.0
@@ -78,9 +79,10 @@ def job(
     pace: Sequence[float],
     world: int,
 ) -> _native.SimulatedJob:
-    """`count` iterations of buckets with these priorities and programs; `pace`: of ranks' computation, one for all or by rank.
+    """Return `count` iterations of buckets with these priorities and programs; `pace`: of ranks' computation, one for all or by
+    rank.
 
-    Launches are in the order of turns, then of buckets. What is due earlier goes first, and then by priority.
+    Launches are in the order of turns, then of buckets. A launch that is due earlier goes first, and then by priority.
     """
     launched = launches(schedule, len(places), count)
     started = [
@@ -95,7 +97,7 @@ def job(
 
 
 def launches(schedule: Schedule, buckets: int, count: int) -> list[Launch]:
-    """All that start in so many iterations, as a job of `job` numbers them."""
+    """Return all launches that start in `count` iterations, as a job of `job` numbers them."""
     each = schedule.turns or (_own(schedule),) * buckets
     made = [
         Launch(number, bucket, turn, number * len(turns) + at)
@@ -108,7 +110,7 @@ def launches(schedule: Schedule, buckets: int, count: int) -> list[Launch]:
 
 
 def _own(schedule: Schedule) -> tuple[Turn, ...]:
-    """Every gradient in its own iteration, as a schedule without turns has it."""
+    """Return the turns of a schedule without turns: every gradient in its own iteration."""
     return (Turn(first=0, last=0, due=Due(iteration=0, at="gate" if schedule.overlap == "gates" else "end")),)
 
 

@@ -1,4 +1,4 @@
-"""Brings an emulated cluster up and takes it down; `wiring` and, with latencies, `switched` describe the network."""
+"""Emulated cluster that is brought up and taken down; `wiring` and, with latencies, `switched` describe the network."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ TOOLS = ("ip", "tc", "unshare", "nsenter", "setpriv")
 
 
 class Testbed:
-    """The hosts of a cluster as network namespaces of this machine; use it as a context.
+    """Hosts of a cluster as network namespaces of this machine; use it as a context.
 
-    Works as root, and unprivileged where user namespaces are allowed. TestbedError says what is missing otherwise.
+    It works as root, and unprivileged where user namespaces are allowed. Otherwise TestbedError says what is missing.
 
     >>> with Testbed(example_cluster("two-racks")) as bed:  # doctest: +SKIP
     ...     subprocess.run([*bed.command("node0"), "ping", "-c1", bed.address("node1")])
     """
 
-    __test__ = False  # not a test class, in spite of its name: for pytest
+    __test__ = False  # tells pytest that this is no test class
 
     def __init__(self, cluster: Cluster) -> None:
-        """Does nothing until `__enter__`; ArtefactError if the cluster cannot be emulated."""
+        """Do nothing until `__enter__`; ArtefactError if the cluster cannot be emulated."""
         self.cluster = cluster
         self._holders: list[subprocess.Popen[bytes]] = []
         self._children: list[subprocess.Popen[Any]] = []
@@ -53,7 +53,7 @@ class Testbed:
             )
 
     def __enter__(self) -> Testbed:
-        """Bring it up."""
+        """Bring the testbed up."""
         try:
             self._up()
         except BaseException:
@@ -64,7 +64,7 @@ class Testbed:
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Take it down. TestbedError if its switch died early and no other error is being raised."""
+        """Take the testbed down. TestbedError if its switch died early and no other error is being raised."""
         try:
             if self._switch is not None and error is None:
                 self._switch.check()
@@ -72,11 +72,11 @@ class Testbed:
             self.close()
 
     def address(self, host: str) -> str:
-        """The IPv4 address of a host."""
+        """Return the IPv4 address of a host."""
         return wiring.address(self._at(host))
 
     def command(self, host: str, argv: Sequence[str] = ()) -> list[str]:
-        """The command that runs `argv` on a host."""
+        """Return the command that runs `argv` on a host."""
         return [*self._enter(self._holders[1 + self._at(host)].pid), *argv]
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
@@ -87,7 +87,7 @@ class Testbed:
         return child
 
     def trunk_bytes(self) -> dict[str, tuple[int, int]]:
-        """By rack: bytes sent and received over its uplink so far, link headers included."""
+        """Return, by rack, bytes sent and received over its uplink so far, link headers included."""
         carried = self.carried()
         if carried is not None:
             hosts = len(self.cluster.hosts)
@@ -113,8 +113,7 @@ class Testbed:
         return bytes_of
 
     def set_trunk(self, rack: str, bit_per_s: float) -> None:
-        """From now on, this is the rate of a rack's uplink, in both directions. UsageError: it had none, or the testbed has
-        latencies."""
+        """Set the rate of a rack's uplink in both directions. UsageError: it had none, or the testbed has latencies."""
         limited = {each.name for each in self.cluster.racks if each.uplink_bit_per_s is not None}
         if self._switch is not None or rack not in limited:
             raise UsageError(
@@ -124,12 +123,12 @@ class Testbed:
         self._batch(self._holders[0].pid, "tc", wiring.reshape(self.cluster, rack, bit_per_s))
 
     def cut(self, *, hosts: Collection[str] = (), racks: Collection[str] = ()) -> None:
-        """Unplug the cables of these hosts, and of these racks towards the others, until `mend`: what is sent is lost, and nobody
-        is told. UsageError: the testbed has latencies."""
+        """Unplug the cables of these hosts, and of these racks towards the others, until `mend`: frames are lost without any
+        notice. UsageError: the testbed has latencies."""
         self._plug(hosts, racks, "down")
 
     def mend(self, *, hosts: Collection[str] = (), racks: Collection[str] = ()) -> None:
-        """Plug them in again."""
+        """Plug these cables in again."""
         self._plug(hosts, racks, "up")
 
     def _plug(self, hosts: Collection[str], racks: Collection[str], state: str) -> None:
@@ -146,11 +145,11 @@ class Testbed:
         self._batch(self._holders[0].pid, "ip", [f"link set {end} {state}" for end in ends])
 
     def carried(self) -> Carried | None:
-        """The switch's counters; None if the kernel's bridges carry the frames."""
+        """Return the switch's counters; None if the kernel's bridges carry the frames."""
         return None if self._switch is None else self._switch.carried()
 
     def close(self) -> None:
-        """End all processes in it, then the namespaces with their links; idempotent."""
+        """End all processes in the testbed, then the namespaces with their links; idempotent."""
         for child in self._children:
             _kill(child)
         if self._switch is not None:
@@ -190,7 +189,7 @@ class Testbed:
             self._batch(pid, "tc", tc)
 
     def _hold(self, unshare: list[str]) -> None:
-        """An idle process in a namespace of its own that dies with this one."""
+        """Start an idle process in a namespace of its own that dies with this one."""
         here = Path("/proc/self/ns/net").readlink()
         argv = [*unshare, "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"]
         holder = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The testbed's handle of its switch: starts the process, queries its counters, ends it."""
+"""Handle of the testbed's switch: it starts the process, queries its counters, and ends it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWER_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Carried:
-    """Frames so far: a batch of segments counts as one. `link_bytes`: by link, in the order of `Order.links`.
+    """Frames carried so far: a batch of segments counts as one. `link_bytes`: by link, in the order of `Order.links`.
 
     `overflowed`: dropped by full queues; `unknown`: sent to addresses of no host; `refused`: by the host's own device.
     """
@@ -37,12 +37,12 @@ class Carried:
 
 
 class Switch:
-    """The running process. It dies with this one, however this one ends."""
+    """Running switch process. It dies with this one, however this one ends."""
 
     def __init__(self, order: Order, enter: Sequence[str]) -> None:
-        """`enter`: the command in front that gives it the privileges for the hosts' namespaces.
+        """Start the switch. `enter`: the command in front that gives it the privileges for the hosts' namespaces.
 
-        TestbedError with the reason.
+        TestbedError has the reason of a failure.
         """
         switch_program.find()
         argv = [
@@ -72,7 +72,7 @@ class Switch:
             raise
 
     def carried(self) -> Carried:
-        """Its counters so far."""
+        """Return the counters so far."""
         self._tell(b"?")
         delivered, lost, overflowed, unknown, refused, *link_bytes = map(
             int, self._answer(ANSWER_TIMEOUT_S).split()
@@ -80,12 +80,12 @@ class Switch:
         return Carried(delivered, lost, overflowed, unknown, refused, tuple(link_bytes))
 
     def check(self) -> None:
-        """Raise TestbedError if it has ended: it has carried nothing since."""
+        """Raise TestbedError if the switch has ended: it has carried nothing since."""
         if self._process.poll() is not None:
             raise self._ended()
 
     def close(self) -> None:
-        """End it; idempotent."""
+        """End the process; idempotent."""
         self._process.kill()
         self._process.communicate(timeout=STOP_TIMEOUT_S)
 
@@ -108,7 +108,7 @@ class Switch:
         return line.decode().rstrip("\n")
 
     def _ended(self) -> TestbedError:
-        """Its own error message."""
+        """Return the error with the switch's own message."""
         status = self._process.wait(STOP_TIMEOUT_S)
         words = _stream(self._process.stderr).read().decode(errors="replace").strip()
         if status == NO_DEVICE:

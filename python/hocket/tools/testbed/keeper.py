@@ -1,7 +1,7 @@
-"""Keeps a testbed up between commands: a process of its own that holds it, and a file with its state.
+"""Keeper of a testbed between commands: a process of its own that holds the testbed, and a file with its state.
 
 The file names the process; when the process is gone, so are the namespaces, and the file is stale. It is in the user's private
-directory, since what it says is run: it has the commands that enter hosts.
+directory, since its content is executed: it has the commands that enter hosts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POLL_S = 0.05
 
 
 class HostState(msgspec.Struct, frozen=True, kw_only=True):
-    """A host of the testbed that is up; `command` runs what follows it there."""
+    """Host of the testbed that is up; `command` runs what follows it there."""
 
     name: str
     rack: str
@@ -38,19 +38,19 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that holds the testbed, and the hosts."""
+    """Process that holds the testbed, and the hosts."""
 
     pid: int
     hosts: tuple[HostState, ...]
 
 
 def state_file() -> Path:
-    """The state file of this user's testbed. UsageError: others could have written it."""
+    """Return the state file of this user's testbed. UsageError: others could have written it."""
     return directory() / "testbed.json"
 
 
 def state() -> State | None:
-    """The state written by `up`, if its process lives; a stale file is removed. UsageError as `state_file`."""
+    """Return the state written by `up`, if its process lives; a stale file is removed. UsageError as `state_file`."""
     path = state_file()
     try:
         known = typed.of_json(path.read_bytes(), State)
@@ -88,7 +88,7 @@ def start(cluster: str, timeout_s: float) -> None:
 
 
 def stop(timeout_s: float) -> bool:
-    """End the keeper; whether there was one."""
+    """End the keeper; return whether there was one."""
     known = state()
     if known is None:
         return False

@@ -1,8 +1,8 @@
-"""The switch's process: opens a TAP device in the namespace of each host, then becomes the program that carries frames.
+"""Process of the switch: it opens a TAP device in the namespace of each host, then becomes the program that carries frames.
 
-Its first line of input is an `Order`. It answers `ready`, and then every byte with a line of counters, until its input
-ends. Devices are not persistent: they disappear with this process, however it ends. The program, `hocket-switch`, is
-built from `crates/switch`.
+Its first line of input is an `Order`. It answers `ready`, and then every byte with a line of counters, until its input ends.
+Devices are not persistent: they disappear with this process, however it ends. The program, `hocket-switch`, is built from
+`crates/switch`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def open_tap(pid: int, *, batches: bool) -> int:
-    """A descriptor of a new device in a process's network namespace, which this thread has entered."""
+    """Return a descriptor of a new device in a process's network namespace, which this thread has entered."""
     namespace = f"/proc/{pid}/ns/net"
     try:
         entered = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
@@ -72,7 +72,7 @@ def open_tap(pid: int, *, batches: bool) -> int:
 def become(path: Path, order: Order, taps: Sequence[int]) -> NoReturn:
     """Replace this process by the switch.
 
-    Standard input becomes the socket in which its description, the input so far and the devices wait. The program thus
+    Standard input becomes the socket in which the description, the input so far and the devices wait. The program thus
     receives descriptors, not numbers, and needs no unsafe code.
     """
     text = os.memfd_create("switch")
@@ -85,7 +85,7 @@ def become(path: Path, order: Order, taps: Sequence[int]) -> NoReturn:
 
 
 def main() -> None:
-    """Until the input ends."""
+    """Run until the input ends."""
     path = switch_program.find()
     order = typed.of_json(sys.stdin.buffer.readline(), Order)
     taps = [open_tap(pid, batches=order.batches) for pid in order.pids]

@@ -1,4 +1,4 @@
-"""Finds the program `hocket-switch`, which carries frames between a testbed's hosts; it is built from `crates/switch`."""
+"""Path of the program `hocket-switch`, which carries frames between a testbed's hosts; it is built from `crates/switch`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROGRAM = Path(__file__).with_name("hocket-switch")
 
 
 def find() -> Path:
-    """The program's file. TestbedError if this installation has none."""
+    """Return the program's file. TestbedError if this installation has none."""
     if not os.access(PROGRAM, os.X_OK):
         raise TestbedError(
             f"latency, jitter and loss need the program {PROGRAM}, which is not installed\n"

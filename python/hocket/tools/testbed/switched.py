@@ -1,8 +1,7 @@
-"""A cluster for the switch in user space: pure functions from a cluster to its order and to lines of `ip` and `tc`.
+"""Cluster for the switch in user space: pure functions from a cluster to its order and to lines of `ip` and `tc`.
 
-The kernel limits a host's own outgoing link in the host's namespace, as without the switch, so that programs see a full
-link as on a real machine. The switch does the rest: latency, jitter and loss of packets, both trunks, the link into the
-host.
+The kernel limits a host's own outgoing link in the host's namespace, as without the switch, so that programs see a full link as on
+a real machine. The switch does the rest: latency, jitter and loss of packets, both trunks, the link into the host.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ CLONE_DEVICE = "/dev/net/tun"
 NO_DEVICE = 69
 """Exit status of the switch's process if that device is missing or refused: EX_UNAVAILABLE of <sysexits.h>."""
 MAC_PREFIX = "02:68:6b:00"
-"""The switch takes the index of the host from the two bytes that follow."""
+"""Prefix of MAC addresses; the switch takes the index of the host from the two bytes that follow."""
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """`links`: byte/s, None unlimited; `ways[source * hosts + destination]`: links crossed, latency, jitter, loss.
+    """Order for the switch. `links`: byte/s, None unlimited; `ways[source * hosts + destination]`: links crossed, latency, jitter,
+    loss.
 
-    `batches`: whether hosts may hand over batches of segments; not with loss, which drops packets.
+    `batches`: True if hosts may hand over batches of segments; not with loss, which drops packets.
     """
 
     pids: tuple[int, ...]
@@ -38,7 +38,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 def order(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int]) -> Order:
-    """The order for hosts in the network namespaces of these processes."""
+    """Return the order for hosts in the network namespaces of these processes."""
     names = wiring.rack_names(cluster)
     uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
     count = len(cluster.hosts)
@@ -68,7 +68,7 @@ def order(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int]) 
 
 
 def description(order: Order) -> str:
-    """The description for the program `hocket-switch`; `crates/switch/src/description.rs` has its form.
+    """Return the description for the program `hocket-switch`; `crates/switch/src/description.rs` has its form.
 
     >>> way = ((0,), 0.001, 0.0, 0.5)
     >>> order = Order(pids=(7,), links=(None, 1e6), ways=(way,), queue_s=0.05, reorder=True, seed=3, batches=False)
@@ -90,12 +90,12 @@ def description(order: Order) -> str:
 
 
 def trunk_links(hosts: int, rack: int) -> tuple[int, int]:
-    """Indices of the links of a rack's trunk, out and in: they follow those of the hosts."""
+    """Return the indices of the links of a rack's trunk, out and in: they follow those of the hosts."""
     return hosts + 2 * rack, hosts + 2 * rack + 1
 
 
 def host_lines(cluster: Cluster) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
-    """For each host, the lines of `ip` and of `tc` that configure its end of the switch."""
+    """Return, for each host, the lines of `ip` and of `tc` that configure its end of the switch."""
     if len(cluster.hosts) > wiring.HOSTS_MAX:
         raise TestbedError(f"{len(cluster.hosts)} hosts: a testbed has at most {wiring.HOSTS_MAX}")
     return tuple(

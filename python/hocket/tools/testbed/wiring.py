@@ -1,8 +1,8 @@
-"""A cluster in commands of `ip` and `tc`: pure functions from a cluster to batches of lines.
+"""Cluster in commands of `ip` and `tc`: pure functions from a cluster to batches of lines.
 
-Links are veth pairs. Further cards of hosts meet at a bridge of their own, whatever the racks. A token bucket on each
-end shapes one direction: its burst admits whole segments of TCP's offload, and its queue is bounded in time, which
-bounds the delay of a full link. The kernel need not have netem.
+Links are veth pairs. Further cards of hosts meet at a bridge of their own, whatever the racks. A token bucket on each end shapes
+one direction: its burst admits whole segments of TCP's offload, and its queue is bounded in time, which bounds the delay of a full
+link. The kernel need not have netem.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.errors import TestbedError
 
 CARDS_MAX = 8
-"""A subnet each: 10.77, 10.78, …"""
+"""Limit of a host's cards, with a subnet each: 10.77, 10.78, …"""
 
 HOSTS_MAX = 250
 CARDS_TOLERANCE = 0.01
@@ -21,18 +21,18 @@ QUEUE_MS = 50
 """Delay of a full queue: TCP fills a link with less, and more would only hide congestion."""
 
 BURST_BYTES_MIN = 128 * 1024
-"""Two of the largest segments that the stack passes down at once."""
+"""Least burst: two of the largest segments that the stack passes down at once."""
 
 LANE_BITS = 3
-"""Of each end's port: 64 lanes."""
+"""Number of bits of each end's port that choose a lane: 64 lanes."""
 
 BURST_S = 1e-3
-"""At high rates, the bucket must hold what passes between two ticks of the timer."""
+"""Time whose traffic the bucket must hold at high rates: that between two ticks of the timer."""
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """`switch`: lines for the namespace of the bridges; `hosts[i]`: for host i. Run by `ip -batch` and `tc -batch`."""
+    """Lines of commands. `switch`: for the namespace of the bridges; `hosts[i]`: for host i. Run by `ip -batch` and `tc -batch`."""
 
     switch_ip: tuple[str, ...]
     switch_tc: tuple[str, ...]
@@ -41,23 +41,23 @@ class Wiring:
 
 
 def address(index: int, card: int = 0) -> str:
-    """IPv4 address of a network card of host `index`."""
+    """Return the IPv4 address of a network card of host `index`."""
     return f"10.{77 + card}.0.{index + 1}"
 
 
 def trunk(index: int) -> str:
-    """The interface of rack `index` towards the other racks."""
+    """Return the interface of rack `index` towards the other racks."""
     return f"trunk{index}"
 
 
 def ports(cluster: Cluster, index: int) -> tuple[str, ...]:
-    """The switch's interfaces towards host `index`, one per card."""
+    """Return the switch's interfaces towards host `index`, one per card."""
     more = range(1, len(cluster.hosts[index].cards_bit_per_s or (0,)))
     return (f"host{index}", *(f"host{index}card{card}" for card in more))
 
 
 def wire(cluster: Cluster, pids: list[int]) -> Wiring:
-    """Commands for a cluster whose host `i` lives in the network namespace of process `pids[i]`."""
+    """Return commands for a cluster whose host `i` lives in the network namespace of process `pids[i]`."""
     if len(cluster.hosts) > HOSTS_MAX:
         raise TestbedError(f"{len(cluster.hosts)} hosts: a testbed has at most {HOSTS_MAX}")
     names = rack_names(cluster)
@@ -103,7 +103,7 @@ def wire(cluster: Cluster, pids: list[int]) -> Wiring:
 
 
 def _cards(cluster: Cluster) -> int:
-    """The largest number of cards of a host; TestbedError if a host's rates do not add up."""
+    """Return the largest number of cards of a host; TestbedError if a host's rates do not add up."""
     for host in cluster.hosts:
         rates = host.cards_bit_per_s
         if rates and (
@@ -117,25 +117,25 @@ def _cards(cluster: Cluster) -> int:
 
 
 def rack_names(cluster: Cluster) -> list[str]:
-    """Racks in the order in which hosts name them."""
+    """Return racks in the order in which hosts name them."""
     return list(dict.fromkeys(host.rack for host in cluster.hosts))
 
 
 def shape(interface: str, bit_per_s: float) -> str:
-    """The line that limits the rate out of an interface."""
+    """Return the line that limits the rate out of an interface."""
     burst = burst_bytes(bit_per_s)
     return f"qdisc add dev {interface} root tbf rate {int(bit_per_s)}bit burst {burst} latency {QUEUE_MS}ms"
 
 
 def reshape(cluster: Cluster, rack: str, bit_per_s: float) -> tuple[str, ...]:
-    """The lines that change the rate of a rack's uplink, which had one."""
+    """Return the lines that change the rate of a rack's uplink, which had one."""
     at = rack_names(cluster).index(rack)
     ends = (trunk(at), f"down{at}")
     return tuple(shape(end, bit_per_s).replace(" add ", " change ", 1) for end in ends)
 
 
 def lanes(interface: str, bit_per_s: float, flow_bit_per_s: float) -> list[str]:
-    """The lines that limit the rate out of an interface, and each connection's share of it."""
+    """Return the lines that limit the rate out of an interface, and each connection's share of it."""
     burst, flow = burst_bytes(bit_per_s), int(min(flow_bit_per_s, bit_per_s))
     lines = [
         f"qdisc add dev {interface} root handle 1: htb default 100 r2q 1000",
@@ -156,5 +156,5 @@ def lanes(interface: str, bit_per_s: float, flow_bit_per_s: float) -> list[str]:
 
 
 def burst_bytes(bit_per_s: float) -> int:
-    """The burst that a link of that rate admits after a rest."""
+    """Return the burst that a link of that rate admits after a rest."""
     return max(BURST_BYTES_MIN, int(bit_per_s / 8 * BURST_S))

@@ -1,4 +1,4 @@
-"""A lower bound on the time of an all-reduce on a network, whatever the algorithm."""
+"""Lower bound on the time of an all-reduce on a network, whatever the algorithm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BITS = 8
 
 
 def bound_s(what: str, size_bytes: int, cluster: Cluster | None) -> float | None:
-    """Seconds; None for other collectives, and where the network is unknown.
+    """Return the bound in seconds; None for other collectives, and where the network is unknown.
 
     Of n hosts with equal links some must send 2 (n - 1) / n of the size (Patarasuk and Yuan, 2009); hosts with
     different rates must at least send their own part and receive the sum. A rack's sum must leave it, and the others'

@@ -1,4 +1,4 @@
-"""A deadline for calls without one: MPI, or a library that is stuck. The process prints where it was, and ends."""
+"""Deadline for calls without one: MPI, or a library that is stuck. The process prints where it was, and ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class Deadline:
-    """A watching thread; the job's other ranks notice the end of this one.
+    """Thread that watches for a deadline; the job's other ranks notice the end of this one.
 
     >>> with Deadline("rank 0", timeout_s=60).over("a sum"):
     ...     1 + 1
@@ -25,7 +25,7 @@ class Deadline:
 
     @contextmanager
     def over(self, what: str) -> Iterator[None]:
-        """The block must end in time."""
+        """End the process unless the block ends in time."""
         self._doing = (what, time.monotonic() + self._timeout_s)
         try:
             yield
@@ -33,7 +33,7 @@ class Deadline:
             self._doing = None
 
     def _watch(self) -> None:
-        """Checks rarely, so as not to disturb the measurement."""
+        """Check rarely, so as not to disturb the measurement."""
         while True:
             time.sleep(min(1.0, self._timeout_s / 4))
             doing = self._doing

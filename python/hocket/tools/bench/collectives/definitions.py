@@ -1,4 +1,4 @@
-"""The measured collectives: each rank's contents before and after, and the number of bytes that must move.
+"""Definitions of the measured collectives: each rank's contents before and after, and the number of bytes that must move.
 
 Values are small integers, so that sums are exact in every element type and in every order.
 """
@@ -26,32 +26,32 @@ BUS: dict[str, Callable[[int], float]] = {
     "broadcast": lambda _: 1.0,
     "reduce": lambda _: 1.0,
 }
-"""The collectives, and by number of ranks the share of the size that each rank's link must carry.
+"""Collectives, and by number of ranks the share of the size that each rank's link must carry.
 
-nccl-tests, doc/PERFORMANCE.md: size over time is the algorithm bandwidth; times this share it is the bus bandwidth,
-which is comparable with the hardware for any number of ranks. As there, size is that of a rank's whole buffer: the
-output of an all-gather, the input of a reduce-scatter.
+nccl-tests, doc/PERFORMANCE.md: size over time is the algorithm bandwidth; times this share it is the bus bandwidth, which is
+comparable with the hardware for any number of ranks. As there, size is that of a rank's whole buffer: the output of an all-gather,
+the input of a reduce-scatter.
 """
 
 
 def elements_of(size_bytes: int, dtype: str, world: int) -> int:
-    """The largest number of elements that fits, in `world` equal parts; at least one each."""
+    """Return the largest number of elements that fits, in `world` equal parts; at least one each."""
     return max(1, size_bytes // np.dtype(DTYPES[dtype]).itemsize // world) * world
 
 
 def own_part(elements: Elements, rank: int, world: int) -> Elements:
-    """The part that belongs to `rank`."""
+    """Return the part that belongs to `rank`."""
     part = len(elements) // world
     return elements[rank * part : (rank + 1) * part]
 
 
 def given(elements: int, dtype: str, rank: int) -> Elements:
-    """Contents of `rank`'s buffer before the call."""
+    """Return the contents of `rank`'s buffer before the call."""
     return (np.arange(elements) % PATTERN + rank).astype(DTYPES[dtype])
 
 
 def wrong_elements(what: str, result: Elements, *, rank: int, world: int) -> int:
-    """Number of wrong elements in `rank`'s buffer after the collective `what` of everyone's `given`.
+    """Return the number of wrong elements in `rank`'s buffer after the collective `what` of everyone's `given`.
 
     Undefined elements do not count: others' parts after a reduce-scatter, buffers beside the root's after a reduce.
 

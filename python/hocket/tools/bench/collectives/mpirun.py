@@ -1,7 +1,7 @@
-"""Starts the ranks of a benchmark with `mpirun`, so that MPI is a contender like the others.
+"""Launch of a benchmark's ranks with `mpirun`, so that MPI is a contender like the others.
 
-It runs below our launcher, as if it were the only rank. Its ranks get the job's store and secret from their environment
-and their rank from MPI's own variables, and all of them end when the launcher does.
+`mpirun` runs below our launcher, as if it were the only rank. Its ranks get the job's store and secret from their environment and
+their rank from MPI's own variables, and all of them end when the launcher does.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from hocket.start.processes import ProcessSpec
 from hocket.start.variables import OF_A_RANK
 
 YIELD = "OMPI_MCA_mpi_yield_when_idle"
-"""1: a rank that waits inside Open MPI yields its core."""
+"""Variable that, set to 1, makes a rank that waits inside Open MPI yield its core."""
 
 LIBRARY = "MPI4PY_LIBMPI"
-"""Tells mpi4py's wheel which library to load: that of the chosen `mpirun`."""
+"""Variable that tells mpi4py's wheel which library to load: that of the chosen `mpirun`."""
 
 OPEN_MPI, MPICH = "Open MPI", "MPICH"
 
 
 @dataclass(frozen=True)
 class Mpirun:
-    """An `mpirun`. `mpi`: its implementation, from its --version."""
+    """Program `mpirun`. `mpi`: its implementation, from its --version."""
 
     path: str
     mpi: str
 
 
 def find(asked: str | None = None, *, only: str | None = None) -> Mpirun:
-    """The given `mpirun`, otherwise the one beside this Python, otherwise that of the PATH.
+    """Return the given `mpirun`, otherwise the one beside this Python, otherwise that of the PATH.
 
     Raises:
         UsageError: there is none, or it is of an unknown MPI, or not of `only`.
@@ -59,11 +59,10 @@ def find(asked: str | None = None, *, only: str | None = None) -> Mpirun:
 def process(
     argv: Sequence[str], *, world: int, tcp: bool, scratch: str, asked: str | None = None
 ) -> ProcessSpec:
-    """`world` ranks of a command.
+    """Return the specification of `world` ranks of a command.
 
-    Ranks are bound to no core, because threads of the other contenders would be, too. `scratch`: a folder for its files
-    and shared
-    `asked`: the `mpirun`, whose library mpi4py's wheel then loads.
+    Ranks are bound to no core, because threads of the other contenders would be, too. `scratch`: a folder for its files and shared
+    memory; `asked`: the `mpirun`, whose library mpi4py's wheel then loads.
     """
     mpirun = find(asked)
     crowded = world > len(os.sched_getaffinity(0))
@@ -87,13 +86,13 @@ def _library(mpirun: Path) -> dict[str, str]:
 
 
 def _open_mpi(*, crowded: bool, tcp: bool, scratch: str) -> tuple[list[str], dict[str, str]]:
-    """Flags and variables."""
+    """Return flags and variables for Open MPI."""
     environment = {
         "OMPI_MCA_btl_sm_backing_directory": scratch,
-        # It refuses root, the user of most containers, without both variables.
+        # Open MPI refuses root, the user of most containers, without both variables.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        # Open MPI sets it by itself when it knows that there are fewer cores, which it may not in a container.
+        # Open MPI yields by itself if it sees too few cores, but in a container it may not see that.
         YIELD: str(int(crowded)),
     }
     if tcp:
@@ -108,11 +107,11 @@ def _open_mpi(*, crowded: bool, tcp: bool, scratch: str) -> tuple[list[str], dic
 
 
 def _mpich(*, crowded: bool, tcp: bool) -> tuple[list[str], dict[str, str]]:
-    """Flags and variables."""
+    """Return flags and variables for MPICH."""
     # Spins before a waiting rank yields its core: MPICH's own number, or one.
     environment = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"} if crowded else {}
     if tcp:
-        # Each rank as if on a host of its own, with sockets between them.
+        # Ranks as if each were on a host of its own, with sockets between them.
         environment |= {
             "MPIR_CVAR_NOLOCAL": "1",
             "MPIR_CVAR_CH4_NETMOD": "ofi",

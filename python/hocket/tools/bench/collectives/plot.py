@@ -1,4 +1,4 @@
-"""The result as one SVG: time and bus bandwidth against size, both scales logarithmic, a line per contender.
+"""Picture of the result as SVG: time and bus bandwidth against size, both scales logarithmic, a line per contender.
 
 A line goes through medians, its band from p5 to p95. Styles, like the report's, are named once for light and dark.
 """
@@ -33,7 +33,7 @@ text { fill: var(--ink); } .soft { fill: var(--soft); font-size: 12px; } .title 
 
 
 class _Axis(NamedTuple):
-    """From values to pixels, by their logarithm; `ticks` are values."""
+    """Map from values to pixels, by their logarithm; `ticks` are values."""
 
     low: float
     high: float
@@ -47,7 +47,7 @@ class _Axis(NamedTuple):
 
 
 class _Panel(NamedTuple):
-    """The subject of one half of the picture: a row's value and the ends of its band."""
+    """Subject of one half of the picture: a row's value and the ends of its band."""
 
     title: str
     value: Callable[[Row], float]
@@ -56,7 +56,7 @@ class _Panel(NamedTuple):
 
 
 def svg(result: Result) -> str:
-    """The whole picture; there is at least one row.
+    """Return the whole picture; there is at least one row.
 
     Points show their numbers when the pointer rests on them.
     """
@@ -159,7 +159,8 @@ def _tip(row: Row, panel: _Panel) -> str:
 
 
 def _axis(values: Sequence[float], from_px: float, to_px: float, *, fits: int) -> _Axis:
-    """Over all values and a little more; ticks at powers of ten, as many as fit; else between them, else at the ends."""
+    """Return an axis over all values and a little more; ticks at powers of ten, as many as fit; else between them, else at the
+    ends."""
     low, high = min(values) / 1.15, max(values) * 1.15
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     stride = max(1, math.ceil((last - first) / fits))
@@ -173,13 +174,13 @@ def _axis(values: Sequence[float], from_px: float, to_px: float, *, fits: int) -
 
 
 def _round(shown: str) -> str:
-    """Ticks are exact: 1.00 ms is 1 ms."""
+    """Shorten a tick's text, which is exact: 1.00 ms is 1 ms."""
     number, space, unit = shown.partition(quantity.NARROW_SPACE)
     return (number.rstrip("0").rstrip(".") if "." in number else number) + space + unit
 
 
 def _apart(places_px: dict[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """Labels from top to bottom, moved down until none covers another."""
+    """Return labels from top to bottom, moved down until none covers another."""
     moved: dict[tuple[str, str], float] = {}
     free_px = -math.inf
     for key, at in sorted(places_px.items(), key=lambda item: item[1]):

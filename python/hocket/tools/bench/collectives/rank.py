@@ -1,4 +1,4 @@
-"""One rank of a benchmark of collectives: all contenders in turns, at every size.
+"""Rank of a benchmark of collectives: all contenders in turns, at every size.
 
 `hocket.tools.bench.collectives.run` starts it on every rank, with the file of the request and the file for rank 0's result.
 
@@ -35,12 +35,12 @@ from hocket.tools.bench.collectives.request import Request
 from hocket.tools.report import quantity
 
 TIMED_BYTES = 2_000_000
-"""Bytes moved at least between two readings of the clock, within CALLS_MAX calls."""
+"""Least number of bytes moved between two readings of the clock, within CALLS_MAX calls."""
 CALLS_MAX = 100
 EMPTY_CALLS, EMPTY_TURNS = 1000, 5
 PROGRESS_S = 2.0
 MARGIN_S = 5.0
-"""Contenders with deadlines of their own know more about missing ranks, and go first."""
+"""Margin of the rank's deadline: contenders with deadlines of their own know more about missing ranks, and go first."""
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 class _Measurement:
-    """The contenders of one run on this rank."""
+    """Measurement of the contenders of one run on this rank."""
 
     def __init__(self, job: Job, request: Request) -> None:
         self._job, self._request = job, request
@@ -71,7 +71,7 @@ class _Measurement:
                 self._contenders[name] = catalogue.find(name).make(job, request)
 
     def run(self) -> result.Result:
-        """Measure every size; on rank 0 as on all others."""
+        """Measure every size, on all ranks alike."""
         contestants = self._empty_calls()
         rows = [row for size_bytes in self._request.sizes_bytes for row in self._size(size_bytes)]
         for name, contender in self._contenders.items():
@@ -89,7 +89,8 @@ class _Measurement:
         )
 
     def _empty_calls(self) -> tuple[result.Contestant, ...]:
-        """Measure on all ranks at once: one by one would take `world` times as long. Load is then equal for all contenders."""
+        """Measure empty calls on all ranks at once: one by one would take `world` times as long. Load is then equal for all
+        contenders."""
         times_s: dict[str, list[float]] = {name: [] for name in self._contenders}
         for turn in range(EMPTY_TURNS):
             for name, contender in self._contenders.items():
@@ -159,7 +160,7 @@ class _Measurement:
     def _rounds(
         self, elements: int, calls: int, shown: str
     ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-        """Seconds per call, by round, by the clock and of this rank's processor, all threads.
+        """Return seconds per call, by round, by the clock and of this rank's processor, all threads.
 
         Sums are of zeros, which stay zeros however often they are added.
         """
@@ -207,7 +208,7 @@ if __name__ == "__main__":
         main()
     except Error as error:
         sys.stderr.write(f"error: {error}\n")
-    except Exception:  # whatever it is: MPI would not let the process end in order
+    except Exception:  # of any kind: MPI would not let the process end in order
         traceback.print_exc()
     else:
         sys.exit(0)

@@ -1,4 +1,4 @@
-"""The request for the ranks: written by the process that starts them, read by each."""
+"""Request for the ranks: written by the process that starts them, read by each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hocket.artefacts.tuning import Tuning
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes are bytes of a rank's buffer; `algorithm` and `chunk_bytes` (None: a plan's) are for the engine.
+    """Request of a benchmark. Sizes are bytes of a rank's buffer; `algorithm` and `chunk_bytes` (None: a plan's) are for the
+    engine.
 
     `tcp`: each rank pretends to be a host, which denies shared memory to all contenders. `cluster`: the emulated one
     that the ranks run on. `tuning`: decides for the algorithm `auto` and the calling threads (None: the one that comes

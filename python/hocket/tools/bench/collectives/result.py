@@ -1,4 +1,4 @@
-"""The result: a row per size and contender, from the seconds on every rank."""
+"""Result of a benchmark: a row per size and contender, from the seconds on every rank."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hocket.tools.bench.collectives.definitions import BUS
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One contender at one size. Seconds are per call: p5, median and p95 over rounds, a round being `calls` in a row.
+    """Row of one contender at one size. Seconds are per call: p5, median and p95 over rounds, a round being `calls` in a row.
 
     Attributes:
-        elements: of a rank's buffer, whose size is `size_bytes`.
-        times_s: per call, of each round.
+        elements: number in a rank's buffer, whose size is `size_bytes`.
+        times_s: seconds per call, of each round.
         ratio: median over rounds of this contender's time over the first one's in the same round.
         cpu_s: processor time per call, all threads of all ranks: the sum of their medians.
         bound_share: share of the network's highest possible speed, on an emulated cluster.
@@ -39,7 +39,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contestant(msgspec.Struct, frozen=True, kw_only=True):
-    """A contender of a run, and its cost of a call without communication: median over ranks."""
+    """Contender of a run, and its cost of a call without communication: median over ranks."""
 
     name: str
     about: str
@@ -47,7 +47,7 @@ class Contestant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one run. `cache_line_ns`: from core to core, None on one core."""
+    """Result of one run. `cache_line_ns`: from core to core, None on one core."""
 
     collective: str
     world: int
@@ -60,12 +60,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wrong(self) -> int:
-        """Wrong elements of all rows."""
+        """Number of wrong elements of all rows."""
         return sum(row.wrong for row in self.rows)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The nearest of the given values; `share` 0.5 differs from the median for an even number of them.
+    """Return the nearest of the given values; `share` 0.5 differs from the median for an even number of them.
 
     >>> quantile([3.0, 1.0, 2.0], 0.95)
     3.0
@@ -75,7 +75,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def slowest(by_rank: Sequence[Sequence[float]]) -> list[float]:
-    """Seconds of each round: a collective ends when its last rank does."""
+    """Return the seconds of each round: a collective ends when its last rank does."""
     return [max(each) for each in zip(*by_rank, strict=True)]
 
 
@@ -93,7 +93,7 @@ def row(
     cpu_s: float,
     bound_s: float | None = None,
 ) -> Row:
-    """A row from seconds per call by round, the contender's and the first contender's."""
+    """Return a row from seconds per call by round, the contender's and the first contender's."""
     median_s = statistics.median(times_s)
     algorithm_byte_per_s = size_bytes / median_s
     return Row(

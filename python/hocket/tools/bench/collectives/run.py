@@ -1,4 +1,4 @@
-"""Starts the ranks of a benchmark of collectives, and returns rank 0's result."""
+"""Launcher of a benchmark's ranks; it returns rank 0's result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hocket.tools.bench.collectives.result import Result
 from hocket.tools.demo.emulation import open_emulation, ranks
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder with a name that nobody can guess is made in it
-"""Folder of MPI's shared memory. Anything that it leaves behind when it is killed is removed with our folder there."""
+"""Folder of MPI's shared memory. Our folder in it is removed at the end, with the files that a killed MPI leaves there."""
 
 
 def measure(request: Request, *, world: int) -> Result:
@@ -62,7 +62,7 @@ def measure(request: Request, *, world: int) -> Result:
             outcome = launch(processes, quiet_others=True, out=sys.stderr.buffer, err=sys.stderr.buffer)
         if outcome.failures:
             first = outcome.failures[0]
-            # All ranks' words have been shown then, in `mpirun`'s own way.
+            # `mpirun` has shown all ranks' output by then, in its own way.
             raise Error(f"the benchmark failed: {f'mpirun ended with {first.code}' if by_mpirun else first}")
         return typed.of_json(written.read_bytes(), Result)
 

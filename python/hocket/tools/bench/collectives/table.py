@@ -1,4 +1,4 @@
-"""The result as a table for people."""
+"""Table of the result for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MEGA = 1e6
 
 
 def head(result: Result) -> str:
-    """What to know before reading the numbers: the machine, and each contender."""
+    """Return facts to know before reading the numbers: the machine, and each contender."""
     near = result.cache_line_ns
     lines = [
         f"{result.collective} of {result.dtype}: {result.world} ranks on {result.cores} cores"
@@ -26,7 +26,7 @@ def head(result: Result) -> str:
 
 
 def table(result: Result) -> Table:
-    """A row per size and contender; a line between sizes."""
+    """Return a row per size and contender; a line between sizes."""
     first = result.contenders[0].name
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     made.add_column("size", justify="right", no_wrap=True)
@@ -49,7 +49,7 @@ def table(result: Result) -> Table:
 
 
 def _cells(row: Row, *, bounded: bool) -> list[str]:
-    # In the unit of the median beside them.
+    # The spread is in the unit of the median beside it.
     low, high = (
         quantity.seconds(each, like=row.median_s).partition(quantity.NARROW_SPACE)[0]
         for each in (row.p5_s, row.p95_s)

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 def example_cluster(name: str) -> Cluster:
-    """The packaged cluster of that name; UsageError lists what there is.
+    """Return the packaged cluster of that name; UsageError lists the available ones.
 
     >>> len(example_cluster("two-racks").hosts)
     4

@@ -1,1 +1,1 @@
-"""The contenders, one per file; `contender.py` has their interface, `catalogue.py` lists them."""
+"""Contenders, one per file; `contender.py` has their interface, `catalogue.py` lists them."""

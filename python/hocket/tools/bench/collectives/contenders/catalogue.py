@@ -1,4 +1,4 @@
-"""The contenders by name, and what each needs of the machine. A new one is a file beside this and an entry here."""
+"""Contenders by name, and their requirements of the machine. A new one is a file beside this and an entry here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hocket.tools.bench.collectives.request import Request
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """`make`: called on every rank, once it has joined the job.
+    """Entry of the catalogue. `make`: called on every rank, once it has joined the job.
 
     `check`: called before that, with the request and the number of ranks; raises UsageError with what this machine
     lacks.
@@ -26,7 +26,7 @@ class Entry:
     make: Callable[[Job, Request], Contender]
     check: Callable[[Request, int], None] = lambda _request, _world: None
     by_mpirun: bool = False
-    """Whether ranks must be started by `mpirun`."""
+    """True if ranks must be started by `mpirun`."""
 
 
 def _engine(job: Job, request: Request) -> Contender:
@@ -36,7 +36,7 @@ def _engine(job: Job, request: Request) -> Contender:
 
 
 def _tls(job: Job, request: Request) -> Contender:
-    """The same, encrypted between hosts; with `--tcp`, each rank is a host."""
+    """Make the engine's contender, encrypted between hosts; with `--tcp`, each rank is a host."""
     settings = dataclasses.replace(job.settings, tls=True)
     return _engine(dataclasses.replace(job, settings=settings), request)
 
@@ -114,7 +114,7 @@ CATALOGUE: dict[str, Entry] = {
 
 
 def find(name: str) -> Entry:
-    """Raise UsageError for a name that is not in the catalogue."""
+    """Return the entry of that name. UsageError: the name is not in the catalogue."""
     if name not in CATALOGUE:
         raise UsageError(f"there is no contender `{name}`\nhint: {', '.join(CATALOGUE)}")
     return CATALOGUE[name]

@@ -1,4 +1,4 @@
-"""The interface of a contender. One object per rank; every rank makes the same calls in the same order."""
+"""Interface of a contender. There is one object per rank; every rank makes the same calls in the same order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from hocket.tools.bench.collectives.definitions import Elements
 
 
 class Contender(Protocol):
-    """One implementation of a collective over all ranks of the job.
+    """Implementation of a collective over all ranks of the job.
 
     During another contender's turn, this one must not use the processor: there may be more ranks than cores.
     """
 
     about: str
-    """A description for people: version, transport and relevant settings."""
+    """Description for people: version, transport and relevant settings."""
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
         """Prepare buffers and the rest for the collective `what`, replacing the previous ones.
@@ -27,7 +27,7 @@ class Contender(Protocol):
         """Set this rank's buffer: all of it, whatever part the collective takes."""
 
     def read(self) -> Elements:
-        """The buffer after a call; for an all-to-all, the receiving one."""
+        """Return the buffer after a call; for an all-to-all, the receiving one."""
 
     def run(self, times: int) -> None:
         """Run the collective this many times in a row: the timed part.
@@ -36,7 +36,7 @@ class Contender(Protocol):
         """
 
     def empty(self, times: int) -> None:
-        """The same calls without communication and with next to nothing to do: the minimum cost of a call."""
+        """Make the same calls without communication and with next to nothing to do: the minimum cost of a call."""
 
     def close(self) -> None:
         """Leave in order."""

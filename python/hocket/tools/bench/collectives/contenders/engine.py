@@ -1,4 +1,4 @@
-"""Our engine as in a training step: a registered bucket, and a program that is launched and awaited."""
+"""Hocket's engine as in a training step: a registered bucket, and a program that is launched and awaited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hocket.tools.bench.collectives.request import Request
 
 
 class Engine:
-    """See `Contender`. Programs are compiled as a policy's; an all-reduce is thus the same, op for op, as a plan's."""
+    """Contender by the engine. Programs are compiled as a policy's; an all-reduce is thus the same, op for op, as a plan's."""
 
     def __init__(self, job: Job, request: Request) -> None:
         """Connect to the other ranks."""
@@ -44,7 +44,6 @@ class Engine:
         self.about = f"{wire}, chunks of {self._chunk_bytes:,} bytes, algorithm {request.algorithm}"
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
-        """See `Contender`."""
         if self._program is not None:
             self._engine.unload(self._program)
         size_bytes = elements * np.dtype(DTYPES[dtype]).itemsize
@@ -56,24 +55,20 @@ class Engine:
         self._program = self._engine.load(program, bound, priority=0, label=f"{what} of {size_bytes} bytes")
 
     def write(self, values: Elements) -> None:
-        """See `Contender`."""
         self._buffers[0][:] = values
 
     def read(self) -> Elements:
-        """See `Contender`."""
         return self._buffers[-1]
 
     def run(self, times: int) -> None:
-        """See `Contender`."""
         assert self._program is not None, "prepared before"  # noqa: S101  # the caller's order of calls
         self._repeat(self._program, times)
 
     def empty(self, times: int) -> None:
-        """A program without ops."""
+        """Run a program without ops."""
         self._repeat(self._empty, times)
 
     def close(self) -> None:
-        """See `Contender`."""
         self._engine.close()
 
     def _repeat(self, program: int, times: int) -> None:

@@ -1,9 +1,8 @@
 """MPI, called from a compiled loop: Python would add nearly a microsecond to each call, which matters for small ones.
 
-The loop is compiled by numba and calls the C function of the same library that mpi4py has loaded. On one core of an x86
-server an all-reduce over MPI_COMM_SELF takes 0.02 µs in this loop and 0.8 µs through `mpi4py.MPI.Comm.Allreduce`. The
-blocking functions are measured, since persistent ones (`MPI_Allreduce_init`) use other algorithms (libnbc, in Open MPI
-5) than the tuned ones.
+The loop is compiled by numba and calls the C function of the same library that mpi4py has loaded. On one core of an x86 server an
+all-reduce over MPI_COMM_SELF takes 0.02 µs in this loop and 0.8 µs through `mpi4py.MPI.Comm.Allreduce`. The blocking functions are
+measured, since persistent ones (`MPI_Allreduce_init`) use other algorithms (libnbc, in Open MPI 5) than the tuned ones.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ TYPES = {"f32": "FLOAT", "f64": "DOUBLE", "i32": "INT32_T", "i64": "INT64_T"}
 
 
 class Mpi:
-    """See `Contender`. MPI's waits have no deadline; the rank's own deadline ends the process."""
+    """Contender by MPI. MPI's waits have no deadline; the rank's own deadline ends the process."""
 
     def __init__(self, job: Job, request: Request) -> None:
         """Start MPI."""
         import mpi4py  # noqa: PLC0415  # of the extra `mpi`
 
-        # One thread calls it; more would make it take locks.
+        # One thread calls MPI; with more, it would take locks.
         mpi4py.rc.thread_level = "funneled"
         from mpi4py import MPI  # noqa: PLC0415  # starts MPI, with the settings above
 
@@ -54,7 +53,6 @@ class Mpi:
         self._empty, self._empty_arguments = self._all_reduce(self._alone, "f32", MPI.COMM_SELF)
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
-        """See `Contender`."""
         self._source = whole = np.zeros(elements, DTYPES[dtype])
         self._result = np.zeros_like(whole) if what == "all_to_all" else whole
         mpi, comm = self._mpi, self._mpi.COMM_WORLD
@@ -77,7 +75,7 @@ class Mpi:
                 given = (self._in_place, part, kind, whole, part, kind, comm)
                 self._loop, self._arguments = self._bind("Allgather", "pihpihh", given)
             case "reduce_scatter":
-                # In place, its result is at the start of the buffer, where the next call's input is.
+                # In place, the result is at the start of the buffer, where the next call's input is.
                 self._result = np.zeros_like(whole)
                 given = (whole, own_part(self._result, comm.rank, comm.size), part, kind, op, comm)
                 self._loop, self._arguments = self._bind("Reduce_scatter_block", "ppihhh", given)
@@ -86,19 +84,16 @@ class Mpi:
                 self._loop, self._arguments = self._bind("Alltoall", "pihpihh", given)
 
     def write(self, values: Elements) -> None:
-        """See `Contender`."""
         self._source[:] = values
 
     def read(self) -> Elements:
-        """See `Contender`."""
         return self._result
 
     def run(self, times: int) -> None:
-        """See `Contender`."""
         self._check(self._loop(times, self._arguments))
 
     def empty(self, times: int) -> None:
-        """An all-reduce of one element over MPI_COMM_SELF."""
+        """Run an all-reduce of one element over MPI_COMM_SELF."""
         self._check(self._empty(times, self._empty_arguments))
 
     def close(self) -> None:
@@ -110,7 +105,7 @@ class Mpi:
         return self._bind("Allreduce", "ppihhh", given)
 
     def _bind(self, name: str, signature: str, given: Sequence[Any]) -> tuple[Any, tuple[int, ...]]:
-        """A compiled loop over one of MPI's functions, and its arguments as numbers.
+        """Return a compiled loop over one of MPI's functions, and its arguments as numbers.
 
         `signature`: a letter per argument: p pointer, i int, h handle, which is a pointer or an int in this MPI.
         """

@@ -1,4 +1,4 @@
-"""Our collectives of one host, run by the calling thread from registered memory, as in the torch.distributed backend."""
+"""Hocket's collectives of one host, run by the calling thread from registered memory, as in the torch.distributed backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hocket.tools.bench.collectives.request import Request
 
 
 class Native:
-    """See `Contender`. All-reduces are repeated without Python between them, as those of the MPI contender."""
+    """Contender for one host. All-reduces are repeated without Python between them, as those of the MPI contender."""
 
     about = "shared memory, by the calling thread"
 
@@ -46,7 +46,6 @@ class Native:
         self._nothing = self._engine.allocate(4)
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
-        """See `Contender`."""
         item_bytes = np.dtype(DTYPES[dtype]).itemsize
         size_bytes = elements * item_bytes
         self._memory = [self._engine.allocate(size_bytes) for _ in range(2 if what == "all_to_all" else 1)]
@@ -70,21 +69,17 @@ class Native:
             self._repeat = lambda times: [calls[what]() for _ in range(times)]
 
     def write(self, values: Elements) -> None:
-        """See `Contender`."""
         self._buffers[0][:] = values
 
     def read(self) -> Elements:
-        """See `Contender`."""
         return self._buffers[-1]
 
     def run(self, times: int) -> None:
-        """See `Contender`."""
         self._repeat(times)
 
     def empty(self, times: int) -> None:
-        """An all-reduce of one element over this rank alone."""
+        """Run an all-reduce of one element over this rank alone."""
         self._alone.time_all_reduce((self._nothing.address, 4), "sum", "f32", times)
 
     def close(self) -> None:
-        """See `Contender`."""
         self._engine.close()

@@ -1,4 +1,4 @@
-"""Gloo, NCCL and our backend through torch.distributed, called as by a training script."""
+"""Gloo, NCCL and Hocket's backend through torch.distributed, called as by a training script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIRES = {
 
 
 class TorchDistributed:
-    """See `Contender`. The first contender creates the default process group, which all of them share."""
+    """Contender by torch.distributed. The first one creates the default process group, which all of them share."""
 
     def __init__(self, backend: str, job: Job) -> None:
         """Create a group of all ranks, and one of this rank alone."""
@@ -44,7 +44,6 @@ class TorchDistributed:
         self.about = f"PyTorch {torch.__version__}, {WIRES[backend]}"
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
-        """See `Contender`."""
         kind = torch.from_numpy(np.zeros(0, DTYPES[dtype])).dtype
         self._source = whole = torch.zeros(elements, dtype=kind, device=self._device)
         self._result = whole
@@ -66,24 +65,21 @@ class TorchDistributed:
                 self._call = lambda: dist.all_to_all_single(result, whole, group=group)
 
     def write(self, values: Elements) -> None:
-        """See `Contender`."""
         self._source.copy_(torch.from_numpy(values))
 
     def read(self) -> Elements:
-        """See `Contender`."""
         values: Elements = self._result.cpu().numpy()
         return values
 
     def run(self, times: int) -> None:
-        """See `Contender`; calls for a GPU are queued, and awaited at the end."""
+        """Run the collective; calls for a GPU are queued, and awaited at the end."""
         self._repeat(self._call, times)
 
     def empty(self, times: int) -> None:
-        """An all-reduce of one element over this rank alone."""
+        """Run an all-reduce of one element over this rank alone."""
         self._repeat(lambda: dist.all_reduce(self._nothing, group=self._alone), times)
 
     def close(self) -> None:
-        """See `Contender`."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -95,7 +91,7 @@ class TorchDistributed:
 
 
 def _group(backend: str, ranks: Sequence[int], timeout: timedelta) -> Any:
-    """All ranks of the job must call this, also for groups without them."""
+    """Create a group. All ranks of the job must call this, also for groups without them."""
     return dist.new_group(list(ranks), timeout=timeout, backend=backend)
 
 
