@@ -94,7 +94,7 @@ class Announced:
         self._ended = _backward()
 
     def check_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raise UsageError if a step uses gradients that are not reduced yet, or only another optimizer may step these parameters."""
+        """Raise UsageError if a step comes before gradients are reduced, or from another optimizer than `alone`."""
         early = _backward() not in (-1, self._ended)
         other = self.alone not in (None, optimizer)
         if not (early or other):
