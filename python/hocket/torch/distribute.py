@@ -91,12 +91,11 @@ def distribute(
     Args:
         model: a model on the CPU; parameters that do not require gradients are left alone.
         optimizer: over parameters of the model.
-        plan: plan file; default: that of `settings`, else one for the cluster of `settings`, else one from the hosts alone. Rank
-        0's
-            files count. A default plan, and a policy, follows the order in which backward makes gradients, which the first step
+        plan: default: the plan file of `settings`, else a plan for the cluster of `settings`, else one from the hosts alone. Rank
+            0's files count. A default plan, and a policy, follows the order in which backward makes gradients, which the first step
             records. If it gives other buckets than the reverse of registration, an epoch with these begins after the second step.
-        policy: how gradients travel, instead of a plan; default: the policy of `settings`. With a plan: the policy that its
-            buckets mean by this class's name.
+        policy: decides how gradients travel, instead of a plan; default: the policy of `settings`. With a plan: the policy of
+            those of its buckets that name this class.
         promise: how far results may be from DDP's: `"exact"` (up to the order of summation), `"rounded"` (gradients in f16 on slow
             links, where that is faster), `"merged,merge=2"` (an update may be of the gradients of two iterations),
             `"delayed,delay=1,merge=2"` (and of those of an iteration before), or a `Promise`. Each allows what those before it
@@ -399,10 +398,8 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 
 
 def optimizer_state(model: torch.nn.Module) -> dict[str, Any]:
     """Return `optimizer.state_dict()` of a distributed model's optimizer, the same on all ranks. All ranks must call it: where
-    owners
-    update, each rank has only the state of what it owns. `optimizer.load_state_dict` takes it, whatever the plan is then. The state
-    of
-    parameters on servers is not in it."""
+    owners update, each rank has only the state of what it owns. `optimizer.load_state_dict` takes it, whatever the plan is then.
+    The state of parameters on servers is not in it."""
     found = distributed_of(model)
     session = found.session
     if isinstance(session, ReducingSession):

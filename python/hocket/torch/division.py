@@ -140,10 +140,7 @@ class Division:
         parameters: Mapping[str, tuple[torch.nn.Parameter, torch.Tensor]],
         ranges: Mapping[str, Sequence[Range]],
     ) -> None:
-        """Divide parameters: by name, a contiguous parameter and its gradient's view, and its ranges that this rank steps.
-
-        UsageError: as `Framework` says.
-        """
+        """Divide contiguous parameters: by name, with gradients' views, and ranges that this rank steps. UsageError as `Framework`."""
         _check(self._optimizer, parameters)
         self.install()
         for name, own in ranges.items():

@@ -189,9 +189,8 @@ def leave(model: torch.nn.Module) -> None:
     """Make this rank leave an elastic job in order: the others go on without it, and no step is done again.
 
     The call returns at once, also in a handler of a signal. A few steps later, when the optimizer has stepped, SystemExit with code
-    0 is
-    raised in the thread that trains. The others hear of it by `on_change`, between the same two steps. If the job could not go on
-    with the ranks that are left, this one stays.
+    0 is raised in the thread that trains. The others hear of it by `on_change`, between the same two steps. If the job could not go
+    on with the ranks that are left, this one stays.
 
         signal.signal(signal.SIGTERM, lambda *_: hk.leave(model))
 
@@ -215,8 +214,7 @@ def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, wa
     Args:
         model: a distributed model.
         world: number of ranks for which the script's learning rate was chosen. None: that at the job's start, so that rates are
-        scaled
-            when ranks are lost or join, or when its checkpoint is loaded by another number of ranks.
+            scaled when ranks are lost or join, or when its checkpoint is loaded by another number of ranks.
         warmup: steps of the optimizer in which the factor goes from its value to the next one.
 
     Raises:
@@ -264,9 +262,8 @@ def extra_state(
     model: torch.nn.Module, name: str, get: Callable[[], Any], put: Callable[[Any], object]
 ) -> None:
     """Register state of the script to go with the model's: `state_dict` saves what `get()` returns, and `load_state_dict` hands it
-    to
-    `put`. Where a checkpoint with this name was loaded before, `put` is called at once. A rank that joins an elastic job gets what
-    `get()` returns on a rank that was there before, at its first forward.
+    to `put`. Where a checkpoint with this name was loaded before, `put` is called at once. A rank that joins an elastic job gets
+    what `get()` returns on a rank that was there before, at its first forward.
 
     Args:
         model: a distributed model.

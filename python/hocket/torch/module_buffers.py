@@ -76,8 +76,8 @@ class Buffers:
     def end(self) -> bool:
         """Note that backward is over, and return whether this rank requests a meeting.
 
-        A rank requests one if it is the source and its buffers are not those being sent, or if the model has other buffers
-        than before.
+        A rank requests one if it is the source and its buffers are not those being sent, or if the model has other buffers than
+        before.
         """
         sent = self._mirror
         if sent is None:
@@ -201,8 +201,7 @@ def _described(places: Iterable[Place]) -> list[tuple[str, str, bool]]:
 
 def _apart(everyone: Sequence[Sequence[tuple[str, str, bool]]]) -> set[str]:
     """Return names of temporary buffers that differ between ranks, from each rank's buffers. UsageError: another buffer differs;
-    its
-    `rank` is the first whose buffer differs from that of most ranks."""
+    its `rank` is the first whose buffer differs from that of most ranks."""
     apart = set()
     models = [{name: (text, temporary) for name, text, temporary in each} for each in everyone]
     for name in dict.fromkeys(name for model in models for name in model):

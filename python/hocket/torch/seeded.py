@@ -1,7 +1,6 @@
 """Run of a training script with random numbers from a seed: `python -m hocket.torch.seeded SEED [-m] SCRIPT …`.
 
-Each seed that a script gives to `torch.manual_seed` is replaced with another one, so that such scripts, too, differ from run to
-run.
+Each seed that a script gives to `torch.manual_seed` is replaced with another one, so that scripts differ from run to run.
 """
 
 from __future__ import annotations

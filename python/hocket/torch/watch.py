@@ -52,9 +52,7 @@ class Watch:
         _alive.discard(self)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Check an optimizer that is about to step. UsageError: it trains parameters that are not reduced, or steps unknown to the
-        session.
-        """
+        """Check an optimizer that is about to step. UsageError: its parameters are not reduced, or the session misses its steps."""
         if self._alone:
             return
         if optimizer is self._optimizer:

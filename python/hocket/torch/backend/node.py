@@ -1,8 +1,8 @@
 """This process in the world of `torch.distributed`: a job that meets through torch's own store, and its engine.
 
 There is one as long as there is a default group; subgroups share it. Without HOCKET_SECRET, ranks prove to each other that they
-know a secret, which rank 0 creates and publishes in torch's store. That store authenticates nobody: any reader can take part, as
-in torch itself.
+know a secret, which rank 0 creates and publishes in torch's store. That store authenticates nobody: any reader can take part, as in
+torch itself.
 """
 
 from __future__ import annotations
