@@ -140,7 +140,7 @@ class Division:
         parameters: Mapping[str, tuple[torch.nn.Parameter, torch.Tensor]],
         ranges: Mapping[str, Sequence[Range]],
     ) -> None:
-        """Divide contiguous parameters: by name, with gradients' views, and ranges that this rank steps. UsageError as `Framework`."""
+        """Divide contiguous parameters: by name, with gradients' views and this rank's ranges. UsageError as of `Framework`."""
         _check(self._optimizer, parameters)
         self.install()
         for name, own in ranges.items():
