@@ -37,10 +37,8 @@ class RankOrder:
 def in_a_ring(cluster: Cluster, hosts: Sequence[str], worth: float = WORTH) -> tuple[tuple[str, ...], str]:
     """Return these hosts of the cluster in the order in which a ring takes least time, and the reason. The first one stays first.
 
-    An order must take less than `worth` times the given one's time, and one that is not rack by rack less than `worth` times that
-    of
-    rack by rack, too. Otherwise measurements of one network, which differ, would give other orders. UsageError: the cluster lacks a
-    host.
+    An order must take less than `worth` times the given one's time, and any but rack by rack less than `worth` times that one's too.
+    Otherwise measurements of one network, which differ, would give other orders. UsageError: the cluster lacks a host.
 
     >>> from hocket.artefacts.cluster import Host, Rack
     >>> places = tuple(Host(name=f"h{at}", rack="ab"[at % 2], bandwidth_bit_per_s=1e9) for at in range(4))

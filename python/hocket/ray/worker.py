@@ -48,9 +48,8 @@ class Meeting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """End of the function. After an error: its `summary` and `trace`, and `consequence`, which is True if the error follows from
-    what
-    happened to another rank, which it may name as `accused`."""
+    """End of the function. After an error: its `summary` and `trace`, and whether it is a `consequence` of the failure of another
+    rank, which it may name as `accused`."""
 
     summary: str | None = None
     trace: str = ""
