@@ -16,8 +16,8 @@ def state_dict() -> dict[str, Any]:
     """Return what a checkpoint needs beside parameters and the optimizer's state, so that training goes on with equal bits.
 
     Each rank has its own state: that of policies, such as residuals of error feedback and PowerSGD's factors. All ranks call this
-    between the same two calls of a function that `gradients` compiles, and each keeps its own file. The call waits for means
-    that are on their way. NumPy arrays of bytes (an array has a row for each element) and plain data, for `pickle`, msgpack or Orbax.
+    between the same two calls of a function that `gradients` compiles, and each keeps its own file. The call waits for means on
+    their way. The state is NumPy arrays of bytes (a row for each element) and plain data, for `pickle`, msgpack or Orbax.
 
     Values that a policy's timers agreed on are not in it.
 

@@ -37,7 +37,7 @@ class RankOrder:
 def in_a_ring(cluster: Cluster, hosts: Sequence[str], worth: float = WORTH) -> tuple[tuple[str, ...], str]:
     """Return these hosts of the cluster in the order in which a ring takes least time, and the reason. The first one stays first.
 
-    An order must take less than `worth` times the given one's time, and any but rack by rack less than `worth` times that one's too.
+    An order must take less than `worth` times the given one's time, and any but rack by rack less than `worth` times that, too.
     Otherwise measurements of one network, which differ, would give other orders. UsageError: the cluster lacks a host.
 
     >>> from hocket.artefacts.cluster import Host, Rack

@@ -16,8 +16,8 @@ def state_dict() -> dict[str, Any]:
     """Return what a checkpoint needs beside variables, so that training goes on with equal bits.
 
     Each rank has its own state: that of policies, such as residuals of error feedback and PowerSGD's factors. All ranks call this
-    between the same two steps, and each keeps its own file. NumPy arrays of bytes (an array has a row for each element) and plain
-    data, for `pickle` or msgpack.
+    between the same two steps, and each keeps its own file. The state is NumPy arrays of bytes (a row for each element) and
+    plain data, for `pickle` or msgpack.
 
     Values that a policy's timers agreed on are not in it.
 
