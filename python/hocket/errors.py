@@ -203,7 +203,7 @@ class ReplicaError(Error):
 
 
 class EpochError(Error):
-    """The epoch of members has ended, and the job has not: peers were lost, or the members change. Of elastic jobs alone.
+    """The epoch of members has ended, and the job has not: peers were lost, or the members change. Only elastic jobs raise this.
 
     Attributes:
         lost: Ranks that were lost in the epoch, in that order; empty if the members change for another reason.

@@ -15,9 +15,9 @@ class MembersChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         epoch: epoch of members that begins.
         ranks: number of ranks in that epoch.
         step: number of steps that a loss did not undo; None if no rank was lost.
-        noticed: what the coordinator noticed first; None if no rank was lost.
-        decided_s: time from then until it was decided which ranks go on.
-        stopped_s: time for which the first rank of the epoch stood still; None: another change followed before it trained again.
+        noticed: first sign of a loss that the coordinator noticed; None if no rank was lost.
+        decided_s: seconds from then to the decision which ranks go on.
+        stopped_s: seconds for which the first rank of the epoch stood still; None: another change followed before it trained again.
         again: True if the communication of a step was done again.
     """
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: they are written under another name, which nobody can guess, and then renamed."""
+"""Files that appear whole or not at all: they are written under another, unpredictable name, and then renamed."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _backward() -> int:
 
 
 class Sealed:
-    """Gradients that nobody may touch until they are reduced."""
+    """Gradients that must not change until they are reduced."""
 
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
         """Note each parameter's gradient and its version."""

@@ -197,7 +197,7 @@ class Gates:
                 self.open_all()
 
     def forget(self) -> None:
-        """Open all gates without waiting: in a forked child nobody will ever reduce these gradients."""
+        """Open all gates without waiting: a forked child will never get these gradients reduced."""
         self.closed.clear()
         self._work = PutOff(self._zeroed)
 

@@ -34,7 +34,7 @@ def _around(model: torch.nn.Module) -> type | None:
         return None
     if _kind_around(model) is None:
         return None
-    gc.collect()  # it may be one that nobody uses any more
+    gc.collect()  # the wrapper may be unreachable by now
     return _kind_around(model)
 
 
