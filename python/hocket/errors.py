@@ -1,6 +1,6 @@
-"""The exceptions that Hocket raises: one short tree. Every message says what, where and what to do next.
+"""Exceptions that Hocket raises: one short tree. Every message says what, where and what to do next.
 
-Messages are for people. What a program needs to know of an error, such as which rank was lost, is in its attributes.
+Messages are for people. Facts that a program needs about an error, such as which rank was lost, are in its attributes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Error(Exception):
 
     @property
     def summary(self) -> str:
-        """The first line of the message: what happened. Hints follow it."""
+        """First line of the message: what happened. Hints follow it."""
         return str(self).partition("\n")[0]
 
     def reworded(self, message: str) -> Self:
-        """The same error, attributes included, with another message.
+        """Return the same error, attributes included, with another message.
 
         >>> PeerError("rank 1 left", rank=1).reworded("worker 1 left").rank
         1
@@ -39,7 +39,7 @@ class ArtefactError(Error):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A finding of the verifier on an op, or on a program as a whole. `str()` is the text for people.
+    """Finding of the verifier on an op, or on a program as a whole. `str()` is the text for people.
 
     Attributes:
         rank: The rank whose op it is, or None for the program as a whole.
@@ -60,7 +60,7 @@ class Finding:
     text: str
 
     def __str__(self) -> str:
-        """The text."""
+        """Return the text."""
         return self.text
 
 
@@ -81,7 +81,7 @@ class PolicyError(Error):
         line: int | None = None,
         findings: Sequence[Finding] = (),
     ) -> None:
-        """With a message for people, and the attributes."""
+        """Take a message for people, and the attributes."""
         super().__init__(message)
         self.file = file
         self.line = line
@@ -96,7 +96,7 @@ class ProgramError(Error):
     """
 
     def __init__(self, message: str = "", *, findings: Sequence[Finding] = ()) -> None:
-        """With a message for people, and the attribute."""
+        """Take a message for people, and the attribute."""
         super().__init__(message)
         self.findings = tuple(findings)
 
@@ -118,7 +118,7 @@ class RendezvousError(Error):
         host: str | None = None,
         missing: Sequence[int] = (),
     ) -> None:
-        """With a message for people, and the attributes."""
+        """Take a message for people, and the attributes."""
         super().__init__(message)
         self.rank = rank
         self.host = host
@@ -166,7 +166,7 @@ class PeerError(Error):
         launch: int | None = None,
         op: int | None = None,
     ) -> None:
-        """With a message for people, and the attributes."""
+        """Take a message for people, and the attributes."""
         super().__init__(message)
         self.rank = rank
         self.host = host
@@ -182,9 +182,9 @@ class ReplicaError(Error):
     """Ranks no longer hold the same model, or step it with other options of the optimizer.
 
     Attributes:
-        ranks: Those that differ from the majority, or from rank 0 if there is none, ascending; empty if that is not known.
+        ranks: Ranks that differ from the majority, or from rank 0 if there is none, ascending; empty if that is not known.
         parameters: The names of the parameters in which they differ, as far as one look has seen.
-        step: Steps that were made until that look, or None as training begins.
+        step: Number of steps that were made until that look, or None as training begins.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class ReplicaError(Error):
         parameters: Sequence[str] = (),
         step: int | None = None,
     ) -> None:
-        """With a message for people, and the attributes."""
+        """Take a message for people, and the attributes."""
         super().__init__(message)
         self.ranks = tuple(ranks)
         self.parameters = tuple(parameters)
@@ -203,14 +203,14 @@ class ReplicaError(Error):
 
 
 class EpochError(Error):
-    """The epoch of members has ended, and the job has not: peers were lost, or the members change. Of elastic jobs alone.
+    """The epoch of members has ended, and the job has not: peers were lost, or the members change. Only elastic jobs raise this.
 
     Attributes:
         lost: Ranks that were lost in the epoch, in that order; empty if the members change for another reason.
     """
 
     def __init__(self, message: str = "", *, lost: Sequence[int] = ()) -> None:
-        """With a message for people, and the attributes."""
+        """Take a message for people, and the attributes."""
         super().__init__(message)
         self.lost = tuple(lost)
 
@@ -224,7 +224,7 @@ class SimulationError(Error):
     """
 
     def __init__(self, message: str = "", *, ranks: Sequence[int] = (), at_s: float | None = None) -> None:
-        """With a message for people, and the attributes."""
+        """Take a message for people, and the attributes."""
         super().__init__(message)
         self.ranks = tuple(ranks)
         self.at_s = at_s
@@ -241,7 +241,7 @@ class TestbedError(Error):
     __test__ = False  # not a test class, in spite of its name: for pytest
 
     def __init__(self, message: str = "", *, lacks: str | None = None) -> None:
-        """With a message for people, and the attribute."""
+        """Take a message for people, and the attribute."""
         super().__init__(message)
         self.lacks = lacks
 
@@ -250,11 +250,11 @@ class UsageError(Error):
     """The call or the command line is invalid.
 
     Attributes:
-        rank: Where ranks make different calls: another one, whose call differs from this one's. Otherwise None.
+        rank: If ranks make different calls, another rank, whose call differs from this one's. Otherwise None.
     """
 
     def __init__(self, message: str = "", *, rank: int | None = None) -> None:
-        """With a message for people, and the attribute."""
+        """Take a message for people, and the attribute."""
         super().__init__(message)
         self.rank = rank
 
@@ -263,6 +263,6 @@ class MissingExtraError(UsageError, ModuleNotFoundError):
     """A package that this part of Hocket needs is not installed; the message names the extra that brings it."""
 
     def __init__(self, message: str = "", *, name: str | None = None) -> None:
-        """With a message for people, and the module that is missing."""
+        """Take a message for people, and the name of the missing module."""
         super().__init__(message)
         self.name = name

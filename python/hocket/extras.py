@@ -24,10 +24,10 @@ EXTRAS = {
     "google": "traces",
     "sklearn": "demo",
 }
-"""By the name of the module."""
+"""Module's name → extra."""
 
 CHECKOUT = Path(__file__).parents[2]
-"""Where this file is in one."""
+"""Directory of the checkout, if this file is in one."""
 
 
 def need(module: str, what: str) -> None:
@@ -44,7 +44,7 @@ def need(module: str, what: str) -> None:
 
 
 def missing(module: str, what: str) -> MissingExtraError:
-    """The error for a missing `module`, one of EXTRAS, that `what` needs.
+    """Return the error for a missing `module`, one of EXTRAS, that `what` needs.
 
     >>> print(str(missing("torch", "hocket.torch")).partition(" '")[0])
     hocket.torch needs torch, which is not installed
@@ -57,9 +57,9 @@ def missing(module: str, what: str) -> MissingExtraError:
 
 
 def install(*extras: str) -> str:
-    """The command that installs these extras, from where Hocket itself was installed: its checkout or its wheel.
+    """Return the command that installs these extras, from where Hocket itself was installed: its checkout or its wheel.
 
-    No package index has Hocket, and what somebody else would publish there under its name is not it.
+    No package index has Hocket, and a package that somebody else would publish there under its name is another one.
     """
     listed = ",".join(extras)
     if (CHECKOUT / "pyproject.toml").is_file():
@@ -71,7 +71,7 @@ def install(*extras: str) -> str:
 
 
 def _installed_from() -> Path | None:
-    """The file or directory that pip was given (PEP 610); None: it is not known, or is not there any more."""
+    """Return the file or directory that pip was given (PEP 610); None: it is not known, or is not there any more."""
     import importlib.metadata  # noqa: PLC0415  # takes longer than all else here
 
     try:

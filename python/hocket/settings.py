@@ -40,7 +40,7 @@ def whole(text: str) -> int:
 
 
 SECONDS_MIN, SECONDS_MAX = 1e-3, 1e9
-"""Limits of a wait. The longest one is 31 years; sums of several fit whatever the system counts time in."""
+"""Limits of a wait. The longest is 31 years; sums of several fit in whatever unit the system counts time."""
 
 
 def patience(text: str) -> float:
@@ -58,7 +58,7 @@ def seconds(text: str) -> float:
 
 
 def seconds_of(search: str) -> float:
-    """Of a search's time, a number with its unit. UsageError: it is none.
+    """Return the seconds of a search's time, a number with its unit. UsageError: the text is no time.
 
     >>> seconds_of("20m"), seconds_of("90s"), seconds_of("1.5h")
     (1200.0, 90.0, 5400.0)
@@ -75,19 +75,19 @@ def seconds_of(search: str) -> float:
 SILENCE_MAX_S, SILENCE_MAX_OF_MEMBERS_S = 30.0, 5.0
 
 Guard = Literal["full", "paper", "off"]
-"""What a schedule of merged or late gradients must pass before it is used: all checks, DeFT's ratio alone, or nothing."""
+"""Checks that a schedule of merged or late gradients must pass before it is used: all, DeFT's ratio alone, or none."""
 
 
 OnRefusal = Literal["means", "end"]
-"""What an elastic job does whose policy refuses the ranks that are left: it goes on with plain means, or ends."""
+"""Action of an elastic job whose policy refuses the ranks that are left: it goes on with plain means, or ends."""
 
 
 OnDrift = Literal["stop", "warn", "off"]
-"""What a job does whose ranks no longer hold the same model: it stops, it says so once, or nobody looks."""
+"""Action of a job whose ranks no longer hold the same model: it stops, or it warns once; with `off` it does not check."""
 
 
 def _one_of(kind: Any) -> Callable[[str], str]:
-    """The parser of a type of literal texts."""
+    """Return the parser of a type of literal texts."""
 
     def parsed(text: str) -> str:
         """One of these."""
@@ -100,7 +100,7 @@ def _one_of(kind: Any) -> Callable[[str], str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a rank reads from its environment. `hocket doctor` prints this table."""
+    """Settings that a rank reads from its environment. `hocket doctor` prints this table."""
 
     rank: int | None = _variable(
         "HOCKET_RANK", None, int, "Rank of this process; else the launcher's own variable."
@@ -335,24 +335,24 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        """UsageError: a number is outside its range, wherever it comes from."""
+        """Check numbers, wherever they come from. UsageError: a number is outside its range."""
         for setting in fields(self):
             value, parse = getattr(self, setting.name), setting.metadata["parse"]
             if parse in CHECKED and value is not None:
                 _parsed(f"{setting.name}={value}", str(value), parse)
 
     def silence_max_s(self, *, elastic: bool) -> float:
-        """Longest silence of a rank that is waited for. Those who can go on without it wait less for one that may come back."""
+        """Return the longest silence of a rank that is waited for. Elastic jobs, which can go on without it, wait less."""
         if self.heartbeat_timeout_s is not None:
             return self.heartbeat_timeout_s
         return SILENCE_MAX_OF_MEMBERS_S if elastic else SILENCE_MAX_S
 
     def with_another_launcher_s(self, timeout_s: float) -> float:
-        """That time-out in an elastic job with a journal, where another launcher may have to come first."""
+        """Return the time-out in an elastic job with a journal, where another launcher may have to come first."""
         return timeout_s + (self.coordinator_timeout_s or 0.0)
 
     def refuse_bounds_of_nothing(self) -> None:
-        """UsageError: a trace is bounded, and none is written. Newcomers of a job have its bounds, and no trace."""
+        """Raise UsageError if a trace is bounded, and none is written. Newcomers of a job have its bounds, and no trace."""
         given = {"HOCKET_TRACE_STEPS": self.trace_steps, "HOCKET_TRACE_BYTES": self.trace_bytes}
         names = [name for name, value in given.items() if value is not None]
         if names and self.trace is None and not self.joins:
@@ -363,17 +363,17 @@ class Settings:
 
     @property
     def checksums(self) -> bool:
-        """Whether frames between hosts carry a checksum. TLS finds damage by itself; what it costs on fabrics is not known."""
+        """True if frames between hosts carry a checksum. TLS finds damage by itself; the cost on fabrics is not known."""
         return (not self.tls and self.fabric == "off") if self.checksum is None else self.checksum
 
     @property
     def besides(self) -> int:
-        """How many ranks, the last ones, do not train."""
+        """Number of ranks, the last ones, that do not train."""
         return self.servers + self.helpers
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """Read all variables. UsageError names one that does not parse, and those that nobody knows."""
+        """Read all variables. UsageError names a variable that does not parse, and unknown ones."""
         source = os.environ if environment is None else environment
         refuse_unknown(source)
         values: dict[str, Any] = {}
@@ -384,7 +384,7 @@ class Settings:
         return cls(**values)
 
     def to_environment(self) -> dict[str, str]:
-        """The variables that give these settings; those at their default are left out."""
+        """Return the variables that give these settings; those at their default are left out."""
         values = {
             setting.metadata["name"]: (getattr(self, setting.name), setting.default)
             for setting in fields(self)
@@ -397,11 +397,11 @@ class Settings:
 
 
 CHECKED = (count, whole, patience, seconds, steps, trace_bytes)
-"""What parses numbers and ranges, which arguments of functions and of the command line are checked by, too."""
+"""Parsers of numbers and ranges, which also check arguments of functions and of the command line."""
 
 
 def _parsed(given: str, text: str, parse: Callable[[str], Any]) -> Any:
-    """UsageError: what was `given` is something else."""
+    """Parse `text`. UsageError: `given` does not parse."""
     try:
         return parse(text)
     except ValueError:
@@ -415,11 +415,11 @@ OTHERS = ("HOCKET_DEBUG", "HOCKET_BLESS", "HOCKET_FUZZ_CASES", "HOCKET_CHURN_S")
 """Variables of the command line and of the tests, not of ranks."""
 
 OF_SERVICES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
-"""How the variables end that Kubernetes gives to all containers for a service, which may be called `hocket`."""
+"""Endings of variables that Kubernetes gives to all containers for a service, which may be called `hocket`."""
 
 
 def unknown(environment: Mapping[str, str]) -> list[str]:
-    """Variables that look like Hocket's, are not empty, and that nobody reads, in order.
+    """Return variables, in order, that look like Hocket's, are not empty, and are not read.
 
     >>> unknown({"HOCKET_RANK": "1", "HOCKET_RNAK": "1", "HOCKET_PLAM": "", "RANK": "1"})
     ['HOCKET_RNAK']
@@ -431,7 +431,7 @@ def unknown(environment: Mapping[str, str]) -> list[str]:
 
 
 def nearest(name: str) -> str | None:
-    """The variable that was probably meant, if one is similar.
+    """Return the variable that was probably meant, if one is similar.
 
     >>> nearest("HOCKET_TIMEOUT"), nearest("HOCKET_ZZZ")
     ('HOCKET_TIMEOUT_S', None)
@@ -445,7 +445,7 @@ def nearest(name: str) -> str | None:
 
 
 def refuse_unknown(environment: Mapping[str, str]) -> None:
-    """UsageError: a variable looks like Hocket's, and nobody reads it."""
+    """Raise UsageError if a variable looks like Hocket's, and is not read."""
     names = unknown(environment)
     if not names:
         return

@@ -1,4 +1,4 @@
-"""How sizes and ranges of steps are spelled, in variables and in options alike."""
+"""Spellings of sizes and of ranges of steps, in variables and in options alike."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ BYTES_MAX = 1 << 50
 NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:E\d+)?)\s*([A-Z]*)(/S)?\s*", re.ASCII)
 
 TRACE_BYTES_MIN = 4096
-"""Less holds no step of any model."""
+"""Smallest size: less holds no step of any model."""
 
 STEPS = re.compile(r"(\d{0,10}):(\d{0,10})", re.ASCII)
 STEPS_MAX = (1 << 32) - 1
 
 
 def size(text: str) -> int:
-    """Bytes of `4KB`, `1.5MiB` or `25e6`. ValueError for anything else, and for less than one byte."""
+    """Return the bytes of `4KB`, `1.5MiB` or `25e6`. ValueError for anything else, and for less than one byte."""
     found = NUMBER.fullmatch(text.upper())
     if found is None or found[2] not in BYTES or found[3]:
         raise ValueError
@@ -42,7 +42,7 @@ def steps(text: str) -> str:
 
 
 def bounds_of(steps: str) -> tuple[int, int | None]:
-    """The first step, and the first one after it that is none of them, if there is one. ValueError: they are no slice of steps.
+    """Return the first step, and the first one after the range, if it has an end. ValueError: the text is no slice of steps.
 
     >>> bounds_of("100:110"), bounds_of(":10"), bounds_of("7:")
     ((100, 110), (0, 10), (7, None))

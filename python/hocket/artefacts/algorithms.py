@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hocket import _native
 
 LIST: tuple[_native.AlgorithmEntry, ...] = tuple(_native.algorithms())
-"""Simplest first; without libraries."""
+"""Algorithms, simplest first; without libraries."""
 
 BY_NAME = {entry.name: entry for entry in LIST}
 
@@ -29,7 +29,7 @@ MEASURED: tuple[str, ...] = tuple(name for entry in LIST for name in entry.measu
 
 
 class Algorithm(NamedTuple):
-    """One of the list, with the numbers that it takes: group sizes of `two_level`, the base of `bcube`."""
+    """Algorithm of the list, with the numbers that it takes: group sizes of `two_level`, the base of `bcube`."""
 
     name: str
     numbers: tuple[int, ...] = ()
@@ -40,7 +40,7 @@ Fitting = dict[str, Algorithm]
 
 
 def fitting(collective: str, hosts: Sequence[str], racks: Sequence[str]) -> Fitting:
-    """The algorithms for a collective of a group, simplest first, with their numbers; `hosts`, `racks`: of each member.
+    """Return the algorithms for a collective of a group, simplest first, with their numbers; `hosts`, `racks`: one for each member.
 
     For `two_level`, members of a host or of a rack must be adjacent. Raises UsageError for an unknown collective.
 

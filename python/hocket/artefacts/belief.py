@@ -1,4 +1,4 @@
-"""What trials of plans have taught of the predictions of one cluster."""
+"""Corrections of the predictions for one cluster, learned from trials of plans."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Belief(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Corrections of the cost model, each with its uncertainty (`hocket.planning.learned`).
 
     Attributes:
-        links: by the link's name, or its kind's in large clusters: the logarithm of how many times as slow it is as the cluster
+        links: by the link's name, or its kind's in large clusters: logarithm of the factor by which it is slower than the cluster
             file says.
-        weights: by the feature's name: what the logarithm of a step's time has of it.
+        weights: by the feature's name: its part of the logarithm of a step's time.
     """
 
     links: dict[str, Estimate] = {}

@@ -1,4 +1,4 @@
-"""What a job did to its own plan while it trained: a line of a trace's `changes.jsonl`."""
+"""Change by which a job adapted its own plan while it trained: a line of a trace's `changes.jsonl`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from msgspec import Struct
 What = Literal[
     "drifted", "looked", "planned", "adopted", "kept", "left", "searching", "searched", "refused", "retreated"
 ]
-"""`drifted`: steps are no longer what they were, or not what was predicted. `looked`: the network was measured again.
-`planned`: the planner was asked, and its best was not worth a change. `adopted`: another plan is in force, on trial.
-`kept`: it has proved itself. `left`: it has not, and the plan before is in force again. `searching`: a search begins,
-whose trials follow as `adopted`, then `kept` or `left`; `searched`: it has ended, and why. `refused`: the guard did not let a
-schedule of the plan pass. `retreated`: training no longer went as before, and a safer schedule is in force."""
+"""`drifted`: step times differ from earlier ones, or from predictions. `looked`: the network was measured again.
+`planned`: the planner was asked, and its best plan was not worth a change. `adopted`: another plan is in force, on trial.
+`kept`: that plan has proved itself. `left`: it has not, and the plan before is in force again. `searching`: a search begins,
+whose trials follow as `adopted`, then `kept` or `left`; `searched`: the search has ended, and why. `refused`: the guard did not let
+a schedule of the plan pass. `retreated`: training no longer went as before, and a safer schedule is in force."""
 
 
 class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that happened. Times are of a step, medians in seconds.
+    """One event. Times are of a step, medians in seconds.
 
     `step` is the number of steps that were trained before, `epoch` the one in force afterwards. `label` is the plan that the
-    change is about, `why` a sentence for people. `predicted_s` is what that plan was predicted to take; `before_s` what steps took
-    before, and `after_s` what they took with it, as far as these are known. `error_s`: the standard error of
-    that, in a search.
+    change is about, `why` a sentence for people. `predicted_s` is that plan's predicted time; `before_s` and `after_s` are times
+    before the plan and with it, as far as these are known. `error_s`: the standard error of `after_s`, in a search.
     """
 
     what: What

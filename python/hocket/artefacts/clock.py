@@ -1,9 +1,9 @@
 """One clock for all ranks: readings of a host's clock against the job's, and the offset between them that aligns times.
 
-A reading means that at `at_ns` of the host's clock the job's was ahead by `offset_ns`, give or take `error_ns`. Between
+A reading means that at `at_ns` of the host's clock the job's clock was ahead by `offset_ns`, give or take `error_ns`. Between
 two readings the offset is assumed to change evenly: that is the drift. If a clock keeps its rate between readings, an
 aligned time is off by no more than the readings' errors, weighted by distance. Before the first and after the last
-reading (a crash ends a run so) the bound grows by DRIFT_MAX with the distance. Knows nothing of records or of how
+reading (a crash ends a run so) the bound grows by DRIFT_MAX with the distance. This file knows nothing of records or of how
 readings are taken.
 """
 
@@ -42,7 +42,7 @@ class Alignment:
 
     @staticmethod
     def of(readings: tuple[Reading, ...]) -> Alignment:
-        """In order of time, without readings whose moment another reading bounds more closely."""
+        """Order readings by time, without those whose moment another reading bounds more closely."""
         closest = {own.at_ns: own for own in sorted(readings, key=lambda own: (own.at_ns, -own.error_ns))}
         kept: list[Reading] = []
         for own in closest.values():
@@ -55,14 +55,14 @@ class Alignment:
 
     @property
     def drift_ppm(self) -> float | None:
-        """The drift of the host's clock against the job's, in millionths; None: fewer than two readings."""
+        """Drift of the host's clock against the job's, in millionths; None: fewer than two readings."""
         if len(self.readings) < 2:
             return None
         first, last = self.readings[0], self.readings[-1]
         return 1e6 * (last.offset_ns - first.offset_ns) / (last.at_ns - first.at_ns)
 
     def offsets_ns(self, times_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The offset to add to each time of the host's clock."""
+        """Return the offset to add to each time of the host's clock."""
         import numpy as np  # noqa: PLC0415  # writers of traces do not need it
 
         if not self.readings:
@@ -74,7 +74,7 @@ class Alignment:
         return np.rint(rise).astype(np.int64) + base.offset_ns
 
     def errors_ns(self, times_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Bound of each aligned time's error."""
+        """Return the bound of each aligned time's error."""
         import numpy as np  # noqa: PLC0415
 
         if not self.readings:

@@ -1,4 +1,4 @@
-"""The machines of a job and the network between them, written by hand for a testbed or measured by a probe."""
+"""Machines of a job and the network between them, written by hand for a testbed or measured by a probe."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One machine.
 
     Attributes:
-        name: of the host, unique in the cluster.
+        name: name of the host, unique in the cluster.
         rack: its rack's name.
-        slots: number of ranks that it takes; ranks fill slots in host order.
+        slots: number of ranks that the host takes; ranks fill slots in host order.
         bandwidth_bit_per_s: rate of its own link, in each direction.
-        cards_bit_per_s: rates of its network cards, where it has several; their sum is `bandwidth_bit_per_s`. A testbed gives each
+        cards_bit_per_s: rates of its network cards, if it has several; their sum is `bandwidth_bit_per_s`. A testbed gives each
             card a network of its own.
         flow_bit_per_s: a testbed's limit of one outgoing TCP connection, as in clouds and bundles of links.
             Connections are spread over 64 lanes by the last bits of their ports.
@@ -42,11 +42,11 @@ class Rack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hosts behind one switch.
 
     Attributes:
-        name: of the rack, unique in the cluster.
+        name: name of the rack, unique in the cluster.
         uplink_bit_per_s: rate of its trunk to the other racks, in each direction; None: unlimited.
-        uplink_latency_s: of the trunk, as `latency_s` of `Host`.
-        uplink_jitter_s: of the trunk, as `jitter_s` of `Host`.
-        uplink_loss: of the trunk, as `loss` of `Host`.
+        uplink_latency_s: latency of the trunk, as `latency_s` of `Host`.
+        uplink_jitter_s: jitter of the trunk, as `jitter_s` of `Host`.
+        uplink_loss: loss of the trunk, as `loss` of `Host`.
     """
 
     name: str
@@ -63,18 +63,18 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source to destination, which may differ by direction; without it, the sum over the links on the path.
 
     Attributes:
-        version: of the file's schema.
-        hosts: in the given order.
-        racks: of the hosts.
+        version: version of the file's schema.
+        hosts: hosts in the given order.
+        racks: racks of the hosts.
         latency_s: half the round trip measured by the row's host, since a round trip does not separate its two
             directions.
             The diagonal is zero.
         latency_precision: relative uncertainty of each latency (95 %; 1: unknown).
-        bandwidth_bit_per_s: the rate of a single flow. The diagonal is the bandwidth within the host.
+        bandwidth_bit_per_s: rate of a single flow. The diagonal is the bandwidth within the host.
         streams: number of TCP connections that fill a path on which a single one cannot; symmetric.
-        measured_at: when the probe measured it.
-        reorder: for a testbed, whether jitter may let a packet overtake others of its pair of hosts.
-        seed: for a testbed, of jitter and loss.
+        measured_at: time at which the probe measured.
+        reorder: for a testbed, True if jitter may let a packet overtake others of its pair of hosts.
+        seed: for a testbed, seed of jitter and loss.
     """
 
     version: int = 1

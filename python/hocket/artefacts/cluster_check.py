@@ -1,4 +1,4 @@
-"""Checks clusters: hosts, rates and matrices that fit each other, and numbers with which others can calculate."""
+"""Checks of clusters: hosts, rates and matrices that fit each other, and numbers with which others can calculate."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hocket.errors import ArtefactError
 
 BIT_PER_S_MAX = 1e18
 SLOTS_MAX = 1 << 16
-"""Of all hosts together: ranks have numbers of 16 bits."""
+"""Limit of all hosts' slots together: ranks have numbers of 16 bits."""
 
 STREAMS_MAX = 1 << 10
 SEED_MAX = (1 << 64) - 1
 
 
 def check(cluster: Cluster, *, name: str = "cluster", unmeasured: bool = False) -> None:
-    """Raises ArtefactError with the first fault.
+    """Raise ArtefactError with the first fault.
 
     Latencies, jitter and loss have checks of their own (`ways.py`).
 
     Args:
-        cluster: as it was read or made.
-        name: of the cluster in messages.
-        unmeasured: pairs in matrices may be nan or inf, of hosts that do not reach each other.
+        cluster: the cluster as it was read or made.
+        name: the cluster's name in messages.
+        unmeasured: True: pairs of hosts that do not reach each other may be nan or inf in matrices.
     """
     if not cluster.hosts:
         raise ArtefactError(f"{name}: it has no hosts\nhint: `hocket probe` writes a cluster file")
@@ -69,7 +69,7 @@ def _matrices(cluster: Cluster, *, unmeasured: bool) -> Iterator[str]:
     for source, row in zip(names, cluster.bandwidth_bit_per_s, strict=False):
         for destination, rate in zip(names, row, strict=True):
             if source == destination:
-                # Of the host's own memory; 0: nobody has measured it.
+                # Rate of the host's own memory; 0: not measured.
                 yield from _rate(f"bandwidth within {source}", rate) if rate != 0 else ()
             elif not (unmeasured and not math.isfinite(rate)):
                 yield from _rate(f"bandwidth from {source} to {destination}", rate)

@@ -1,7 +1,7 @@
-"""Bytes of files as data: what parsers raise for bytes that are none, and how that is told to people.
+"""Decoding of files: exceptions that parsers raise for malformed bytes, and their reasons in words.
 
 Parsers of JSON and TOML have an exception for malformed text. But a number of thousands of digits is a plain ValueError, text that
-is no UTF-8 a UnicodeDecodeError, and deep nesting a RecursionError. Whoever reads a file of somebody else's catches all of them.
+is no UTF-8 a UnicodeDecodeError, and deep nesting a RecursionError. A reader of foreign files catches all of them.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 import msgspec
 
 MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What msgspec, `json` and `tomllib` raise for bytes that are no data."""
+"""Exceptions that msgspec, `json` and `tomllib` raise for bytes that are no data."""
 
 FILE_BYTES_MAX = 1 << 30
-"""Of a file that is read as a whole: /dev/zero has no end."""
+"""Size limit of a file that is read as a whole: /dev/zero has no end."""
 
 PIECE_BYTES = 1 << 20
 
 DEEP_KEY = re.compile(rb"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){128}""", re.ASCII)
-"""A key of so many parts takes `tomllib` time that grows with their square."""
+"""Key of so many parts that `tomllib` takes time that grows with their square."""
 
 
 def why(error: BaseException) -> str:
-    """Why bytes are no data, of one of `MALFORMED`: a phrase.
+    """Return the reason, a phrase, why bytes are no data, from one of `MALFORMED`.
 
     >>> why(RecursionError("maximum recursion depth exceeded"))
     'it is nested too deeply'
@@ -42,7 +42,7 @@ def why(error: BaseException) -> str:
 
 
 def clipped(text: str, most: int = 80) -> str:
-    """A part of a file for a message: its beginning, if it is long.
+    """Return a part of a file for a message: its beginning, if it is long.
 
     >>> clipped("x" * 100, 3)
     'xxx…'
@@ -51,15 +51,15 @@ def clipped(text: str, most: int = 80) -> str:
 
 
 def bytes_of(path: Path) -> bytes:
-    """A file's content. Raises OSError, also where it has more bytes than FILE_BYTES_MAX."""
+    """Return a file's content. Raises OSError, also if it has more bytes than FILE_BYTES_MAX."""
     with path.open("rb") as file:
         return bytes_from(file, FILE_BYTES_MAX)
 
 
 def bytes_from(file: BufferedIOBase, most: int) -> bytes:
-    """The rest of an open file, which is read piece by piece: one large read would allocate all of `most` first.
+    """Return the rest of an open file, which is read piece by piece: one large read would allocate all of `most` first.
 
-    Raises OSError, also where there is more than that.
+    Raises OSError, also if there are more bytes than `most`.
     """
     pieces, size = [], 0
     try:
@@ -74,21 +74,21 @@ def bytes_from(file: BufferedIOBase, most: int) -> bytes:
 
 
 def text_of(path: Path) -> str:
-    """A text file's content, without the mark of the order of bytes that Windows puts in front.
+    """Return a text file's content, without the byte order mark that Windows puts in front.
 
-    Raises OSError, and ValueError if it is no UTF-8.
+    Raises OSError, and ValueError if the file is no UTF-8.
     """
     return bytes_of(path).decode("utf-8-sig")
 
 
 def toml_of(data: bytes) -> dict[str, Any]:
-    """The tree of a TOML file. Raises one of MALFORMED."""
+    """Return the tree of a TOML file. Raises one of MALFORMED."""
     if DEEP_KEY.search(data):
         raise RecursionError
-    # Windows' editors put a mark of the order of bytes in front.
+    # Windows' editors put a byte order mark in front.
     return tomllib.loads(data.decode("utf-8-sig"))
 
 
 def unreadable(error: OSError | ValueError) -> str:
-    """Why `text_of` failed: a phrase."""
+    """Return the reason, a phrase, why `text_of` failed."""
     return error.strerror or str(error) if isinstance(error, OSError) else "it is not text"

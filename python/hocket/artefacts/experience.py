@@ -1,4 +1,4 @@
-"""What jobs found out about plans: a file of lines, each a job's cluster and model, or one of its trials.
+"""Experience of jobs with plans: a file of lines, each a job's cluster and model, or one of its trials.
 
 Trials follow the line of their job. Ranks of a trial's plan are places of the cluster: its hosts have as many slots as the job had
 ranks on them.
@@ -27,7 +27,7 @@ VERSION = 1
 
 
 class Trial(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="line", tag="trial"):
-    """A plan, what its step was predicted to take, and the median of its steps with the standard error of that, in seconds."""
+    """Plan, predicted time of its step, and the median of its measured steps with that median's standard error, in seconds."""
 
     plan: Plan
     predicted_s: Real | None = None
@@ -46,7 +46,7 @@ class Job(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fie
 
 
 class Experience(Struct, frozen=True, kw_only=True):
-    """One job's."""
+    """Experience of one job."""
 
     job: Job
     trials: tuple[Trial, ...] = ()
@@ -65,12 +65,12 @@ def append(path: Path, line: Job | Trial) -> None:
 
 
 def lines(experience: Experience) -> bytes:
-    """All of it, as in a file."""
+    """Return the job and its trials as bytes of a file."""
     return b"".join(msgspec.json.encode(each) + b"\n" for each in (experience.job, *experience.trials))
 
 
 def read(path: Path) -> tuple[Experience, ...]:
-    """The jobs of a file. Raises ArtefactError: it is missing, damaged, truncated or of a newer version, and where."""
+    """Return a file's jobs. Raises ArtefactError, with the place: the file is missing, damaged, truncated or of a newer version."""
     try:
         data = bytes_of(path)
     except OSError as error:
@@ -79,7 +79,7 @@ def read(path: Path) -> tuple[Experience, ...]:
 
 
 def parsed(data: bytes, *, name: str) -> tuple[Experience, ...]:
-    """The same from its bytes; `name` is of the file in messages."""
+    """Parse the bytes of a file; `name`: the file's name in messages."""
     found: list[tuple[Job, list[Trial]]] = []
     for where, line in _decoded(data.splitlines(), name):
         if isinstance(line, Job):

@@ -1,4 +1,4 @@
-"""How much of a run a rank's record file has: what was asked for, and what is missing of that."""
+"""Extent of a rank's record file: the part of a run that was asked for, and what is missing of that."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from dataclasses import dataclass
 from hocket import _native
 
 ENDS = tuple(_native.TRACE_ENDS)
-"""By number in the file: why it ends before its run does, if so."""
+"""Reasons, by number in the file, for which it ends before its run does; the first: it does not."""
 
 BYTES_MAX = 1 << 32
-"""Of a file whose size was not bounded, about."""
+"""Approximate size of a file whose size was not bounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extent:
-    """Of one file."""
+    """Extent of one file."""
 
     missing: bool = False
-    """The rank left no file."""
+    """True if the rank left no file."""
     truncated: bool = False
-    """The file ends within its header or a record; what is whole is there."""
+    """True if the file ends within its header or a record; whole records are there."""
     dropped: int = 0
-    """Records that came faster than they could be written, or later than the file could take them, and are not there."""
+    """Number of missing records, which came faster than they could be written, or later than the file could take them."""
     steps: tuple[int, int | None] = (0, None)
-    """The first step that was asked for, and the first one after it that was not; None: there is none."""
+    """First step that was asked for, and first step after it that was not; None: there is none."""
     bytes_max: int | None = None
-    """Bytes of the file at most; None: not bounded."""
+    """Limit of the file's bytes; None: not bounded."""
     end: str = "whole"
-    """`full`: it has as many bytes as it may; `unwritable`: the disk took no more."""
+    """`whole`; `full`: the file has as many bytes as it may; `unwritable`: the disk took no more."""
 
     @property
     def whole(self) -> bool:
-        """Whether all is there that was asked for."""
+        """True if all is there that was asked for."""
         return not (self.missing or self.truncated or self.dropped)
 
     @property
     def limits(self) -> list[str]:
-        """What bounds it: a phrase each, for people.
+        """Phrases, for people, that tell the bounds of the file.
 
         >>> Extent(steps=(3, 9)).limits, Extent(end="full", bytes_max=300, dropped=7).limits
         (['has steps 3 to 8 alone, as was asked'], ['is full at 300 bytes, and 7 later records are missing'])

@@ -1,7 +1,7 @@
 """Artefacts as files: a cluster in TOML, since people write it too; profiles, plans and tunings in JSON.
 
 Plans are read in both of their versions, and checked. Reading checks the version and the schema; every error names the
-file. Writing replaces the file atomically, so that nobody reads half of one.
+file. Writing replaces the file atomically, so that no reader sees half of one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from hocket.artefacts.upgrade import current
 from hocket.errors import ArtefactError
 
 VERSIONS: dict[type, int] = {Cluster: 1, Profile: 1, Plan: 2, Tuning: 1}
-"""The newest supported version of each."""
+"""Newest supported version of each artefact."""
 
 Artefact = TypeVar("Artefact", Cluster, Profile, Plan, Tuning)
 
 
 def read(path: Path, kind: type[Artefact]) -> Artefact:
-    """The artefact in a file.
+    """Return the artefact in a file.
 
-    Raises ArtefactError when it is missing, truncated, of a newer version or not a `kind` at all.
+    Raises ArtefactError when the file is missing, truncated, of a newer version or not a `kind` at all.
     """
     what = kind.__name__.lower()
     try:
@@ -65,14 +65,14 @@ def write(path: Path, artefact: Cluster | Profile | Plan | Tuning) -> None:
 
 
 def encode(artefact: Cluster | Profile | Plan | Tuning) -> bytes:
-    """The bytes of the artefact's file: equal for equal artefacts."""
+    """Return the bytes of the artefact's file: equal for equal artefacts."""
     if isinstance(artefact, Cluster):
         return tomli_w.dumps(_without_none(msgspec.to_builtins(artefact))).encode()
     return json_of(artefact)
 
 
 def json_of(value: Any) -> bytes:
-    """Write any plain data, for people and programs to read."""
+    """Return plain data as JSON for people and programs to read."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
@@ -86,7 +86,7 @@ def _check_version(what: str, path: Path, tree: Any, newest: int) -> None:
 
 
 def _without_none(tree: Any) -> Any:
-    """TOML has no null: None is left out, and read back as the default."""
+    """Leave out None, since TOML has no null; it is read back as the default."""
     if isinstance(tree, dict):
         return {key: _without_none(value) for key, value in tree.items() if value is not None}
     if isinstance(tree, list | tuple):

@@ -1,4 +1,4 @@
-"""A parameter's gradient, with the properties that matter for moving it."""
+"""Gradient of a parameter, with the properties that matter for moving it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hocket.errors import UsageError
 
 
 class _Array(Struct, frozen=True):
-    """What a gradient is in memory."""
+    """Gradient as an array in memory."""
 
     name: str
     shape: tuple[Amount, ...]
@@ -25,7 +25,7 @@ class _Array(Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        """Along the first axis; 0 where there is none. A sparse gradient leaves out whole rows."""
+        """Length of the first axis; 0 if there is none. A sparse gradient leaves out whole rows."""
         return self.shape[0] if self.shape else 0
 
     @property
@@ -38,16 +38,16 @@ class _Array(Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """Size in bytes. Raises UsageError as `item_bytes`."""
+        """Size in bytes. Raises UsageError like `item_bytes`."""
         return self.elements * self.item_bytes
 
 
 class Gradient(_Array, frozen=True, kw_only=True):
-    """The gradient of the parameter of that name. `sparse`: the framework makes it as the rows that a batch has touched."""
+    """Gradient of the parameter of that name. `sparse`: the framework makes it as the rows that a batch has touched."""
 
     sparse: bool = False
 
     @property
     def as_array(self) -> tuple[str, tuple[int, ...]]:
-        """Element type and shape of the framework's own array over its memory."""
+        """Element type and shape of the framework's own array over the gradient's memory."""
         return self.dtype, self.shape

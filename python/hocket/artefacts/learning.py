@@ -1,4 +1,4 @@
-"""What is known of how a model learns: its optimizer, and what its loss and gradients were in a few measured steps."""
+"""Facts of how a model learns: its optimizer, and its loss and gradients in a few measured steps."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ CheckName = Literal["ratio", "progress", "stability"]
 
 
 class Learning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What decides whether updates may be merged or late; None: nobody has measured it.
+    """Facts that decide whether updates may be merged or late; None: not measured.
 
     Attributes:
         optimizer: its class, for people.
-        rate: what a step multiplies a new gradient with, the largest of all groups of parameters.
-        momentum: what it multiplies the last move with.
-        adaptive: it divides gradients by what they were (Adam), so that `curvature` is that of the loss divided so, and the walk
-            of SGD says nothing.
+        rate: factor of a new gradient in a step, the largest of all groups of parameters.
+        momentum: factor of the last move in a step.
+        adaptive: the optimizer divides gradients by earlier ones (Adam), so that `curvature` is that of the loss divided so, and
+            the walk of SGD says nothing.
         ranks: contributions of an iteration.
         drift: squared norm of the true gradient.
         noise: deviation of the product of the true gradient with one rank's contribution.
-        losses: of measured steps, mean over ranks.
-        floor: what the loss can come to, as the user says.
+        losses: losses of measured steps, mean over ranks.
+        floor: lowest possible loss, as the user says.
         curvature: largest eigenvalue of the loss's Hessian.
     """
 
@@ -44,7 +44,7 @@ class Learning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was found, and the limit that it must not pass; `passed` is None where it is not known."""
+    """Value of a check, and the limit that it must not pass; `passed` is None if the value is not known."""
 
     name: CheckName
     value: float | None
@@ -53,15 +53,15 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 KINDS = {"sgd": 0.0, "adam": 0.9}
-"""Of optimizers in words: the momentum where none is said."""
+"""Optimizers in words → momentum if none is given."""
 
 NUMBERS = ("rate", "momentum", "loss", "floor", "drift", "noise", "curvature")
 
 
 def learning_of(text: str) -> Learning:
-    """From words: `sgd` or `adam`, then numbers; `rate` is the learning rate.
+    """Parse words: `sgd` or `adam`, then numbers; `rate` is the learning rate.
 
-    Raises UsageError for words that are none.
+    Raises UsageError for unknown words.
 
     >>> learning_of("sgd,rate=0.1,momentum=0.9,curvature=3").curvature
     3.0

@@ -12,13 +12,13 @@ class MembersChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         who: those ranks, for people.
-        epoch: of members, that begins.
-        ranks: how many there are in it.
-        step: steps that stand without a loss; None where nobody was lost.
-        noticed: what the coordinator noticed first; None where nobody was lost.
-        decided_s: from then until it was decided who goes on.
-        stopped_s: how long the first rank of the epoch stood still; None: another change followed before it trained again.
-        again: whether the communication of a step was done again.
+        epoch: epoch of members that begins.
+        ranks: number of ranks in that epoch.
+        step: number of steps that a loss did not undo; None if no rank was lost.
+        noticed: first sign of a loss that the coordinator noticed; None if no rank was lost.
+        decided_s: seconds from then to the decision which ranks go on.
+        stopped_s: seconds for which the first rank of the epoch stood still; None: another change followed before it trained again.
+        again: True if the communication of a step was done again.
     """
 
     what: Literal["lost", "left", "joined"]

@@ -15,7 +15,7 @@ HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%
 """Names, IPv4 and IPv6 addresses, the latter with their zone; optionally after a user, as in ssh."""
 
 CHARACTERS_MAX = 320
-"""The longest name in DNS has 253, and there may be a user."""
+"""Length limit: the longest name in DNS has 253 characters, and there may be a user."""
 
 SHOWN_MAX = 60
 
@@ -31,7 +31,7 @@ def check_hosts(names: Iterable[str], where: str) -> None:
     """
     for name in names:
         if len(name) > CHARACTERS_MAX or not HOST.fullmatch(name):
-            # As a literal: a terminal would interpret control characters.
+            # Shown as a literal: a terminal would interpret control characters.
             raise ArtefactError(
                 f"{where}: {name[:SHOWN_MAX]!r} is not the name of a host\n"
                 "hint: letters, digits and . - _ : make a name, and a user may stand before it, as in user@host"

@@ -1,7 +1,7 @@
-"""The network of a cluster file, as planners, policies, simulator and orders see it.
+"""Network of a cluster file, as planners, policies, simulator and orders see it.
 
 Its links are each host's own link (out and in), each rack's trunk (out and in), the path between two hosts if it was measured,
-and the memory that ranks of one host share. Knows nothing of ranks, algorithms or time.
+and the memory that ranks of one host share. This file knows nothing of ranks, algorithms or time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GOODPUT = 1448 / 1514
 probe measures payload, so measured rates are used as they are."""
 
 LATENCY_S = 100e-6
-"""One-way latency between hosts without a measurement: an ordinary switched network."""
+"""One-way latency between hosts without a measurement: that of an ordinary switched network."""
 
 BIT_PER_S = 1e10
 """Rate of every link between hosts without a cluster file."""
@@ -36,7 +36,7 @@ WITHIN_HOST_BIT_PER_S = 40e9
 class Link:
     """One direction of a link. `name` is for people; rates count payload.
 
-    `beside_bit_per_s`: rate that each pair of hosts that crosses it also has over further cards, which are on networks of their
+    `beside_bit_per_s`: rate that each pair of hosts on this link also has over further cards, which are on networks of their
     own, without racks.
     """
 
@@ -47,20 +47,20 @@ class Link:
 
 @dataclass(frozen=True)
 class Network:
-    """Links, and by ordered pair of host indices the links that bytes cross, in order, and the latency; within a host, memory."""
+    """Links; by ordered pair of host indices, the links that bytes cross, in order, and the latency; within a host, memory."""
 
     links: tuple[Link, ...]
     paths: Mapping[tuple[int, int], tuple[int, ...]]
     latencies_s: Mapping[tuple[int, int], float]
 
     def bit_per_s(self, source: int, destination: int) -> float:
-        """Rate of the narrowest link from host to host."""
+        """Return the rate of the narrowest link from host to host."""
         crossed = (self.links[link] for link in self.paths[source, destination])
         return min(link.bit_per_s + link.beside_bit_per_s for link in crossed)
 
 
 def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
-    """The network between all hosts of a cluster, or the hosts `among` them.
+    """Return the network between all hosts of a cluster, or the hosts `among` them.
 
     Raises ArtefactError if the cluster contradicts itself.
 
@@ -111,7 +111,7 @@ def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
 
 
 def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
-    """The cluster with only these hosts, in this order."""
+    """Return the cluster with only these hosts, in this order."""
 
     def rows(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
         return tuple(tuple(matrix[a][b] for b in hosts) for a in hosts) if matrix else ()
@@ -126,13 +126,13 @@ def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
 
 
 def cards(cluster: Cluster, among: Iterable[int] | None = None) -> int:
-    """Cards that every host has, or every one of the hosts `among` them; 1 where one has but one."""
+    """Return the number of cards that every host has, or every host `among` them; 1 if one has a single card."""
     used = range(len(cluster.hosts)) if among is None else among
     return max(1, min(len(cluster.hosts[at].cards_bit_per_s) for at in used))
 
 
 def used_bit_per_s(host: Host, count: int) -> float:
-    """The rate of a host's first `count` cards: what the wire uses, which leaves out networks that some host of the job is not on.
+    """Return the rate of a host's first `count` cards, which the wire uses: networks that some host lacks are left out.
 
     >>> host = Host(name="a", bandwidth_bit_per_s=3e9, cards_bit_per_s=(1e9, 2e9))
     >>> used_bit_per_s(host, 1), used_bit_per_s(host, 2)
@@ -145,7 +145,7 @@ def used_bit_per_s(host: Host, count: int) -> float:
 
 
 def of_card(cluster: Cluster, card: int) -> Cluster:
-    """The cluster with one of the cards that all hosts have: the first is behind racks, others are on networks of their own."""
+    """Return the cluster with one of the cards that all hosts have: the first is behind racks, others on networks of their own."""
     hosts = (
         msgspec.structs.replace(host, bandwidth_bit_per_s=host.cards_bit_per_s[card], cards_bit_per_s=())
         for host in cluster.hosts
@@ -159,7 +159,7 @@ def of_card(cluster: Cluster, card: int) -> Cluster:
 
 
 def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
-    """The cluster with the rates of hosts' links and trunks raised to at least these, by link name; rates count payload.
+    """Return the cluster with rates of hosts' links and trunks raised to at least these, by link name; rates count payload.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> one = Cluster(hosts=(Host(name="a", bandwidth_bit_per_s=1e8),))
@@ -200,15 +200,15 @@ def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
 
 
 def pair_name(source: str, destination: str) -> str:
-    """Of the single path between two hosts that was measured."""
+    """Return the name of the measured single path between two hosts."""
     return f"{source} to {destination}"
 
 
 def trunk_name(rack: str, side: str) -> str:
-    """The name of a rack's link to the other racks; `side` is `out` or `in`."""
+    """Return the name of a rack's link to the other racks; `side` is `out` or `in`."""
     return f"trunk of {rack} {side}"
 
 
 def trunk_names(cluster: Cluster) -> set[str]:
-    """Of all racks, both sides."""
+    """Return the names of all racks' trunks, both sides."""
     return {trunk_name(rack.name, side) for rack in cluster.racks for side in ("out", "in")}

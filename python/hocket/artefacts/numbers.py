@@ -7,18 +7,18 @@ from typing import Annotated
 from msgspec import Meta
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
-"""A time; 30 years are enough."""
+"""Time; 30 years are enough."""
 
 Amount = Annotated[int, Meta(ge=0, le=1 << 50)]
-"""Of elements, bytes, steps or rows."""
+"""Number of elements, bytes, steps or rows."""
 
 Positive = Annotated[int, Meta(ge=1, le=1 << 50)]
 
 Ranks = Annotated[int, Meta(ge=1, le=1 << 16)]
-"""How many: they have numbers of 16 bits."""
+"""Number of ranks, whose own numbers have 16 bits."""
 
 Small = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
-"""A place, an index or a priority."""
+"""Place, index or priority."""
 
 BitPerS = Annotated[float, Meta(ge=1, le=1e18)]
 

@@ -1,4 +1,4 @@
-"""A plan: buckets of parts of gradients, each bucket with its own route.
+"""Plans: buckets of parts of gradients, each bucket with its own route.
 
 `hocket.artefacts.plan_check` checks whether a plan is sound. Files of version 1 can still be read (`hocket.artefacts.upgrade`).
 """
@@ -25,7 +25,7 @@ LinksRule = Literal["slow links", "links between hosts"]
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rules by which order, groups, owners and links with a codec were chosen, to apply them to another cluster or world.
+    """Rules by which order, groups, owners and links with a codec were chosen, to apply them to another cluster or world.
 
     None: unknown, or there are none.
     """
@@ -37,31 +37,31 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AllReduce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="all_reduce"):
-    """All ranks end with the mean. `sizes`: the numbers that the algorithm takes."""
+    """All-reduce: all ranks end with the mean. `sizes`: the numbers that the algorithm takes."""
 
     algorithm: str
     sizes: tuple[Ranks, ...] = ()
 
 
 class Direct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="direct"):
-    """All members push to the owners, and receive values from them."""
+    """Direct traffic: all members push to the owners, and receive values from them."""
 
 
 class TwoLevel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="two_level"):
-    """Members of a group push and pull through its first one. `stations`: sizes of the groups, of workers in the bucket's order."""
+    """Push and pull of a group through its first member. `stations`: sizes of the groups, of workers in the bucket's order."""
 
     stations: tuple[Ranks, ...]
 
 
 class Owner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rank and its number of shares. A share is the bucket divided by the sum of all owners' shares."""
+    """Rank and its number of shares. A share is the bucket divided by the sum of all owners' shares."""
 
     rank: Small
     share: Small = 1
 
 
 class Owned(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="owned"):
-    """Owners reduce their shares, and send back means (`replicas` update) or updated values (`owners` update)."""
+    """Route by owners, which reduce their shares, and send back means (`replicas` update) or updated values (`owners` update)."""
 
     owners: tuple[Owner, ...]
     update: Literal["replicas", "owners"] = "replicas"
@@ -69,15 +69,15 @@ class Owned(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
 
 
 class Served(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="served"):
-    """Server processes hold the values. `staleness`: iterations by which the fastest worker may be ahead; None: any number."""
+    """Route by servers, which hold the values. `staleness`: iterations by which the fastest worker may be ahead; None: any."""
 
     servers: tuple[Small, ...]
     staleness: Small | None = 0
 
 
 class Gathered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gathered"):
-    """All ranks get the rows that others touched, of `row_elements` each. `rows`: limit for one rank; an iteration with more uses
-    the dense gradient."""
+    """Route of rows: all ranks get the rows that others touched, of `row_elements` each. `rows`: limit for one rank; an iteration
+    with more uses the dense gradient."""
 
     rows: Amount
     row_elements: Amount
@@ -85,7 +85,7 @@ class Gathered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
 
 class Traced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="traced"):
-    """A policy for this bucket alone."""
+    """Policy for this bucket alone."""
 
     policy: str
     parameters: dict[str, bool | int | float | str] = {}
@@ -105,8 +105,9 @@ class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parts of one element type that travel together, in the order in which they lie in the bucket.
 
-    `order[logical]` is the rank that plays logical rank `logical`. Lower `priority` goes first. `cards`: indices of those that
-    it may use; None: all. `codec` is used on `codec_links`, ordered pairs of ranks. `chunk_bytes`: the pipelining unit.
+    `order[logical]` is the rank that plays logical rank `logical`. Lower `priority` goes first. `cards`: indices of network cards
+    that the bucket may use; None: all. `codec` is used on `codec_links`, ordered pairs of ranks. `chunk_bytes`: the pipelining
+    unit.
     """
 
     parts: tuple[Part, ...]
@@ -123,16 +124,16 @@ class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Whose elements it has, each once, in the order in which they lie."""
+        """Variables with elements in the bucket, each once, in the order in which they lie."""
         return tuple(dict.fromkeys(part.variable for part in self.parts))
 
 
 class Ready(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ready"):
-    """As soon as the last gradient of the turn is there."""
+    """Launch as soon as the last gradient of the turn is there."""
 
 
 class Begun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="begun"):
-    """At a point of an iteration of the period; of launches there, those of lower `place` go first."""
+    """Launch at a point of an iteration of the period; of launches there, those of lower `place` go first."""
 
     iteration: Small
     point: Literal["begin", "backward_end"]
@@ -140,7 +141,7 @@ class Begun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
 
 
 class Due(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Applied at the end of an iteration of the period, or at the gates of the forward after it."""
+    """Application at the end of an iteration of the period, or at the gates of the forward after it."""
 
     iteration: Small
     at: Literal["end", "gate"] = "end"
@@ -156,10 +157,10 @@ class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When buckets travel and are applied, over a period of iterations.
+    """Times at which buckets travel and are applied, over a period of iterations.
 
-    `turns`, by bucket; none: every gradient in its own iteration. `together`: all buckets have the same turns. `rate`: what the
-    learning rate is multiplied with for k merged iterations: k, its root, or 1. `delay_max`: in iterations.
+    `turns`, by bucket; none: every gradient in its own iteration. `together`: all buckets have the same turns. `rate`: factor of
+    the learning rate for k merged iterations: k, its root, or 1. `delay_max`: in iterations.
     """
 
     period: Small = 1
@@ -171,8 +172,8 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Candidate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A choice that the planner scored. `simulated_step_s`: message by message, where that was done. `measured_step_s` is filled in
-    by runs that measured it.
+    """Choice that the planner scored. `simulated_step_s`: time simulated message by message, if it was. `measured_step_s` is filled
+    in by runs that measured it.
     """
 
     label: str
@@ -182,9 +183,7 @@ class Candidate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Sensitivity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a plan is predicted to take if the rates of some links are `factor` times what they are said to be, and what the best of
-    the candidates would take then.
-    """
+    """Predicted time of a plan if the rates of some links are `factor` times the given ones, and that of the best candidate."""
 
     links: str
     factor: Factor
@@ -194,7 +193,7 @@ class Sensitivity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Refused(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A schedule that would have been faster, and the guard's checks of it, of which one at least failed."""
+    """Schedule that would have been faster, and the guard's checks of it, of which one at least failed."""
 
     label: str
     predicted_step_s: Seconds
@@ -202,9 +201,9 @@ class Refused(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why this plan: seconds of a step as predicted, and what no plan can beat on these links; digests of what it was made from, by
-    kind (`cluster`, `profile`, `tuning`); what else was scored; what it costs if rates are off; the guard's checks of its schedule,
-    and the schedules that failed them.
+    """Reasons for this plan: seconds of a step as predicted, and the bound that no plan can beat on these links; digests of its
+    inputs, by kind (`cluster`, `profile`, `tuning`); the other scored candidates; its cost if rates are off; the guard's checks of
+    its schedule, and the schedules that failed them.
     """
 
     predicted_step_s: Seconds | None = None
@@ -218,18 +217,18 @@ class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def gap(self) -> float | None:
-        """By how much of the bound the prediction is above it."""
+        """Distance of the prediction above the bound, as a fraction of the bound."""
         if self.predicted_step_s is None or not self.bound_step_s:
             return None
         return self.predicted_step_s / self.bound_step_s - 1
 
 
 class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every rank of the job compiles to the same programs.
+    """Plan that every rank of the job compiles to the same programs.
 
     `workers` are the ranks that compute; the others of the `world` only own or serve. `safer`: schedules to which a training that
     goes wrong retreats, one after the other, before it goes on synchronously. A schedule with turns was made for iterations of
-    `accumulation` backwards of `batch` samples a rank; None: nobody knows. `label` names the choice, `reason` says in a sentence
+    `accumulation` backwards of `batch` samples a rank; None: unknown. `label` names the choice, `reason` says in a sentence
     why.
     """
 
@@ -248,5 +247,5 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def predicted_step_s(self) -> float:
-        """Of the evidence; 0 where nobody has predicted."""
+        """Prediction of the evidence; 0 if there is none."""
         return self.evidence.predicted_step_s or 0.0

@@ -1,4 +1,4 @@
-"""Checks plans: each element is in one part, routes use existing ranks, and the schedule keeps the promise."""
+"""Checks of plans: each element is in one part, routes use existing ranks, and the schedule keeps the promise."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ Fault = Literal[
 
 
 class Finding(NamedTuple):
-    """A fault, and a description of its place."""
+    """Fault, and a description of its place."""
 
     fault: Fault
     message: str
 
 
 def check(plan: Plan, model: Sequence[Gradient] | None = None, *, name: str = "plan") -> None:
-    """Raises ArtefactError with the first finding, if there is one. `name`: of the plan in the message."""
+    """Raise ArtefactError with the first finding, if there is one. `name`: the plan's name in the message."""
     for found in findings(plan, model):
         hint = "\nhint: profile the script again and make a new plan" if model is not None else ""
         raise ArtefactError(f"{name}: {found.message}{hint}")
 
 
 def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Finding]:
-    """All faults. With the `model`, its gradients are compared, and parts beyond a variable's end are found, too."""
+    """Yield all faults. With the `model`, its gradients are compared, and parts beyond a variable's end are found, too."""
     yield from _world(plan)
     for index, bucket in enumerate(plan.buckets):
         yield from _bucket(f"bucket {index}", bucket, plan)
@@ -174,7 +174,7 @@ def _all_reduce(where: str, route: AllReduce, bucket: Bucket) -> Iterator[Findin
 
 
 def _overlaps(plan: Plan) -> Iterator[Finding]:
-    """Elements in two parts, as far as that is seen without the model."""
+    """Find elements in two parts, as far as that is seen without the model."""
     for name, all_parts in _by_variable(plan).items():
         parts = [(at, part) for at, part in all_parts if part.stop != part.start]
         for (_, before), (at, part) in pairwise(parts):

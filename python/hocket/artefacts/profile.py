@@ -1,4 +1,4 @@
-"""A model's training step for planners: the sizes of gradients and when each is ready."""
+"""Training step of a model for planners: the sizes of gradients and when each is ready."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hocket.errors import ArtefactError
 
 
 class Gradient(gradient.Gradient, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One parameter's gradient. Times are seconds since the step's forward began, medians over steps.
+    """Gradient of one parameter. Times are seconds since the step's forward began, medians over steps.
 
-    `touched`: how many of its rows are not zero on a rank, the most of all ranks' medians; None: nobody has looked.
+    `touched`: number of its rows that are not zero on a rank, the most of all ranks' medians; None: not measured.
     """
 
     ready_s: Seconds
@@ -25,7 +25,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training step without communication, under the load of all ranks of a host together.
 
     `gradients` are in the order of `model.named_parameters()`. `batch`: samples of a rank's forward; `accumulation`: backwards of a
-    step; None: nobody has looked, or ranks or steps differ. `learning`: what was seen of how the model learns; None: nothing.
+    step; None: not measured, or ranks or steps differ. `learning`: facts seen of how the model learns; None: none.
     """
 
     version: int = 1
@@ -43,11 +43,11 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 ELEMENTS_MAX = 1 << 50
-"""Of all gradients together."""
+"""Limit of the elements of all gradients together."""
 
 
 def check(profile: Profile, *, name: str = "profile") -> None:
-    """Raises ArtefactError: two gradients have one name, or all have more elements than can be."""
+    """Raise ArtefactError if two gradients have one name, or all together have more elements than the limit."""
     names = [gradient.name for gradient in profile.gradients]
     if len(set(names)) != len(names):
         twice = next(each for at, each in enumerate(names) if each in names[:at])

@@ -1,4 +1,4 @@
-"""What a job promises of its results: how far they may be from those of synchronous training with unrounded gradients."""
+"""Promise of a job about its results: how far they may be from those of synchronous training with unrounded gradients."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal, get_args
 from hocket.errors import UsageError
 
 Level = Literal["exact", "rounded", "merged", "delayed", "lossy"]
-"""Each level allows what those before it allow. `exact`: DDP's results, up to the order of summation. `rounded`: gradients in f16
-or bf16 on links where that is faster. `merged`: larger batches. `delayed`: gradients that are applied late. `lossy`: codecs with
+"""Level of a promise; each allows what lower ones allow. `exact`: DDP's results, up to the order of summation. `rounded`: f16
+or bf16 gradients on links where that is faster. `merged`: larger batches. `delayed`: gradients applied late. `lossy`: codecs with
 error feedback."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 AVAILABLE: tuple[Level, ...] = ("exact", "rounded", "merged", "delayed")
-"""What can be asked for so far."""
+"""Levels that can be asked for so far."""
 
 ShortType = Literal["f16", "bf16"]
 
@@ -25,21 +25,21 @@ FIRST_LEVELS: dict[str, Level] = {
     "delay": "delayed",
     "epsilon": "merged",
 }
-"""The first level that each number is of."""
+"""First level to which each number applies."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """A level, with its numbers.
+    """Level of a promise, with its numbers.
 
     Args:
         level: the furthest that results may be from DDP's.
-        codec: of `rounded`: the element type on links. bf16 has the range of f32, and f16 three bits more of precision.
-        merge: of `merged`: how many iterations one update may be of.
-        delay: of `delayed`: how many iterations late a gradient may be applied.
-        epsilon: of `merged`: by how much a step's expected progress may be below that of synchronous training.
+        codec: from `rounded` on, the element type on links. bf16 has the range of f32, and f16 three bits more of precision.
+        merge: from `merged` on, the number of iterations that one update may merge.
+        delay: from `delayed` on, the number of iterations by which a gradient may be applied late.
+        epsilon: from `merged` on, the share by which a step's expected progress may be below that of synchronous training.
 
-    Raises UsageError for a number that is not of the level, or that cannot be.
+    Raises UsageError for a number that the level does not have, or that is out of range.
 
     >>> str(Promise("rounded", codec="bf16"))
     'rounded,codec=bf16'
@@ -53,7 +53,7 @@ class Promise:
     epsilon: float = 0.01
 
     def __post_init__(self) -> None:
-        """Checks the numbers."""
+        """Check the numbers."""
         if self.level not in LEVELS:
             raise UsageError(f"promise `{self.level}`: known are {', '.join(LEVELS)}")
         if self.codec not in get_args(ShortType):
@@ -65,15 +65,15 @@ class Promise:
                 raise UsageError(f"promise: `{self.level}` has no {name}, `{FIRST_LEVELS[name]}` has")
 
     def __str__(self) -> str:
-        """As `promise_of` reads it."""
+        """Return the words that `promise_of` reads."""
         return ",".join([self.level, *(f"{name}={getattr(self, name)}" for name in self._numbers())])
 
     def allows(self, level: Level) -> bool:
-        """Whether results of that level keep the promise."""
+        """Return whether results of that level keep the promise."""
         return allows(self.level, level)
 
     def _numbers(self) -> list[str]:
-        """Names of those that are not the default."""
+        """Return the names of numbers that are not the default."""
         return [
             each.name
             for each in fields(self)
@@ -87,7 +87,7 @@ ROUNDED = Promise("rounded")
 
 
 def allows(promised: Level, level: Level) -> bool:
-    """Whether results of `level` keep what is `promised`.
+    """Return whether results of `level` keep what is `promised`.
 
     >>> allows("exact", "rounded"), allows("rounded", "exact")
     (False, True)
@@ -96,9 +96,9 @@ def allows(promised: Level, level: Level) -> bool:
 
 
 def promise_of(given: Promise | str) -> Promise:
-    """A promise that can be kept, from itself or from words: a level, then numbers.
+    """Return a promise that can be kept, from itself or from words: a level, then numbers.
 
-    Raises UsageError for words that are none, for what is neither, and for levels that are not available yet.
+    Raises UsageError for unknown words, for other types, and for levels that are not available yet.
 
     >>> promise_of("rounded,codec=bf16").codec
     'bf16'

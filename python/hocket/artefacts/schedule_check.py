@@ -1,4 +1,4 @@
-"""Whether a schedule is sound: every gradient is applied once, in order, not too late, and a bucket's two slots suffice."""
+"""Checks of schedules: every gradient is applied once, in order, not too late, and a bucket's two slots suffice."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from hocket.artefacts.plan import Begun, Plan, Schedule, Turn
 from hocket.errors import ArtefactError
 
 SLOTS_MAX = 2
-"""Turns of one bucket that may be open at the same time: so many copies of its memory there are."""
+"""Number of turns of one bucket that may be open at the same time: its memory has as many copies."""
 
 PERIOD_MAX = 1024
-"""Iterations of a period at most; the planner uses 64."""
+"""Limit of a period's iterations; the planner uses 64."""
 
 Moment = tuple[int, int, int]
-"""An iteration, what of it (its begin, the gates of its forward, backward, backward's end, its end), and the place there."""
+"""Iteration, point in it (its begin, the gates of its forward, backward, backward's end, its end), and the place there."""
 
 BEGIN, GATE, BACKWARD, BACKWARD_END, END = range(5)
 
 
 def findings(schedule: Schedule, buckets: int) -> Iterator[str]:
-    """Everything that is wrong with a schedule of so many buckets, in words."""
+    """Yield every fault, in words, of a schedule of so many buckets."""
     period = schedule.period
     if not 1 <= period <= PERIOD_MAX:
         yield f"a period of {period} iterations: it has 1 to {PERIOD_MAX}"
@@ -43,8 +43,8 @@ def findings(schedule: Schedule, buckets: int) -> Iterator[str]:
 
 
 def check_workload(plan: Plan, *, batch: int | None, accumulation: int | None, rank: int) -> None:
-    """ArtefactError: the plan has merged or late gradients, and was made for other iterations than those of a rank, which has so
-    many samples in a backward, and backwards in an iteration. None: nobody knows.
+    """Raise ArtefactError if the plan has merged or late gradients, and was made for other iterations than those of a rank, which
+    has `batch` samples in a backward, and `accumulation` backwards in an iteration. None: unknown.
 
     The guard has judged batches of another size, and computation hides more or less than was planned.
     """
@@ -64,7 +64,7 @@ def check_workload(plan: Plan, *, batch: int | None, accumulation: int | None, r
 
 
 def slots_needed(turns: Sequence[Turn], period: int) -> int:
-    """How many turns of a bucket are open at the same time, at most.
+    """Return the largest number of turns of a bucket that are open at the same time.
 
     >>> from hocket.artefacts.plan import Due
     >>> [slots_needed([Turn(first=0, last=0, due=Due(iteration=due))], 1) for due in (0, 1)]
@@ -74,7 +74,7 @@ def slots_needed(turns: Sequence[Turn], period: int) -> int:
 
 
 def divided(schedule: Schedule, buckets: Sequence[Collection[str]]) -> tuple[str, int, int] | None:
-    """A variable with parts in two buckets whose turns differ, and these; `buckets`: the variables of each.
+    """Return a variable with parts in two buckets whose turns differ, and these buckets; `buckets`: the variables of each.
 
     A gradient is applied as a whole, so all of its parts have the same turns; they may be sent one after the other.
     """
@@ -119,7 +119,7 @@ def _turns(turns: Sequence[Turn], schedule: Schedule) -> Iterator[str]:
 
 
 def _sequence(turns: Sequence[Turn], period: int) -> Iterator[str]:
-    """Turns as they follow one another over the end of the period."""
+    """Check turns as they follow one another over the end of the period."""
     ordered = sorted(turns, key=lambda turn: turn.first)
     first = ordered[0]
     for before, after in pairwise([*ordered, None]):
@@ -158,7 +158,7 @@ def _later(moment: Moment, iterations: int) -> Moment:
 
 
 def _alive(turn: Turn, iteration: int, period: int) -> int:
-    """How often a turn is open in an iteration of the period, since one of an earlier period may not be due yet."""
+    """Return how often a turn is open in an iteration of the period, since one of an earlier period may not be due yet."""
     return sum(
         turn.first <= iteration + earlier * period <= turn.due.iteration
         for earlier in range(turn.due.iteration // period + 1)

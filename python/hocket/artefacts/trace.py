@@ -1,4 +1,4 @@
-"""What a run leaves behind: a directory with `run.json`, `changes.jsonl`, `rank-N.hktrace`, `metrics-N.jsonl`,
+"""Traces of runs: a directory with `run.json`, `changes.jsonl`, `rank-N.hktrace`, `metrics-N.jsonl`,
 `clock-N.jsonl`, `turns-N.json`.
 
 Record files are written by the executors (`crates/trace`, whose `layout.rs` says what lies where): a header, then records of one
@@ -41,20 +41,20 @@ Row = TypeVar("Row")
 
 RUN_FILE = "run.json"
 RUN_VERSION = 1
-"""The newest version of `run.json` that is understood."""
+"""Newest supported version of `run.json`."""
 
 RECORDS_VERSION = _native.TRACE_VERSION
-"""The newest version of record files that is understood."""
+"""Newest supported version of record files."""
 
 MAGIC = _native.TRACE_MAGIC
 NO_PEER = _native.TRACE_NO_PEER
 """`peer` of a record that involves no other rank."""
 
 HEADER = struct.Struct(_native.TRACE_HEADER)
-"""Magic, version, bytes of a record, rank, world, records dropped; bounds: bytes, first step, first one after it; why it ends."""
+"""Magic, version, bytes of a record, rank, world, records dropped; bounds: bytes, first step, first one after it; end's reason."""
 
 FIELDS = tuple(_native.TRACE_FIELDS)
-"""A record, as NumPy names and types."""
+"""Fields of a record, as NumPy names and types."""
 
 RECORD_BYTES = _native.TRACE_RECORD_BYTES
 
@@ -64,7 +64,7 @@ _members_change_decoder = typed.json_decoder(MembersChange)
 
 
 class Kind(IntEnum):
-    """What a record is about: an op, a program from launch to completion, or a part of the training step."""
+    """Subject of a record: an op, a program from launch to completion, or a part of the training step."""
 
     COPY = 1
     CAST = 2
@@ -84,9 +84,9 @@ class Kind(IntEnum):
 
 
 class LoadedProgram(Struct, frozen=True, kw_only=True):
-    """A program of the run: its number, label and the bucket whose gradients it reduces (None: none).
+    """Program of the run: its number, label and the bucket whose gradients it reduces (None: none).
 
-    Of parameter servers, a bucket is a key, and `worker` whose pushes and pulls of it the program is.
+    With parameter servers, a bucket is a key, and the program pushes and pulls it for `worker`.
     """
 
     program: int
@@ -97,8 +97,8 @@ class LoadedProgram(Struct, frozen=True, kw_only=True):
 
 
 class Roles(Struct, frozen=True, kw_only=True):
-    """Of a run of parameter servers alone: the first `workers` ranks work, the others serve. `staleness`: 0 synchronous, None any;
-    where keys differ, that of each is in the run's plan."""
+    """Roles in a run of parameter servers alone: the first `workers` ranks work, the others serve. `staleness`: 0 synchronous, None
+    any; where keys differ, each key's staleness is in the run's plan."""
 
     workers: int
     servers: int
@@ -106,9 +106,9 @@ class Roles(Struct, frozen=True, kw_only=True):
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """What was run: `hosts[rank]` is the host of each rank, `clocks[rank]` the rank whose `clock-N.jsonl` is of its clock.
+    """Description of a run: `hosts[rank]` is the host of each rank, `clocks[rank]` the rank whose `clock-N.jsonl` is of its clock.
 
-    Where all ranks have one clock, or `clocks` is empty, nothing has to be aligned.
+    If all ranks have one clock, or `clocks` is empty, nothing has to be aligned.
     """
 
     version: int = RUN_VERSION
@@ -126,13 +126,13 @@ class RunInfo(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class RankRecords(Extent):
-    """What one rank recorded, and what is not whole about it."""
+    """Records of one rank, and what is not whole about them."""
 
     records: Records
     clock_drift_ppm: float | None = 0.0
-    """What the host's clock loses against the job's, in millionths; None: too few readings to tell."""
+    """Drift of the host's clock against the job's, in millionths; None: too few readings to tell."""
     clock_error_ns: float | None = 0.0
-    """No record's time is further off the job's clock; None: its clock was never read."""
+    """Bound of every record's error against the job's clock; None: the rank's clock was never read."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Trace:
     run: RunInfo
 
     def records(self, rank: int) -> Records:
-        """The rank's records, as they ended: an array of `FIELDS`, times in nanoseconds on the job's clock.
+        """Return the rank's records, as they ended: an array of `FIELDS`, times in nanoseconds on the job's clock.
 
         Raises ArtefactError as `rank_records`.
 
@@ -152,9 +152,9 @@ class Trace:
         return self.rank_records(rank).records
 
     def rank_records(self, rank: int) -> RankRecords:
-        """The rank's records, and whether they are all.
+        """Return the rank's records, and whether they are all.
 
-        Raises ArtefactError: the file cannot be read, is none of ours, of a newer version, or of another run.
+        Raises ArtefactError: the file cannot be read, is not Hocket's, of a newer version, or of another run.
         """
         path = records_file(self.directory, rank)
         if len(set(self.run.clocks)) < 2:
@@ -163,27 +163,27 @@ class Trace:
         return _aligned(_read_records(path, rank, self.run.world), clock)
 
     def extent(self, rank: int) -> Extent:
-        """How much of the run the rank's records are, without reading them. Raises ArtefactError as `rank_records`."""
+        """Return how much of the run the rank's records cover, without reading them. Raises ArtefactError as `rank_records`."""
         return _extent(records_file(self.directory, rank), rank, self.run.world)[0]
 
     def metrics(self, rank: int) -> tuple[dict[str, Any], ...]:
-        """What the rank's script logged, in order; empty when it logged nothing.
+        """Return values that the rank's script logged, in order; empty when it logged nothing.
 
-        A last line that was cut off is left out. Raises ArtefactError when another is no JSON object.
+        A last line that was cut off is left out. Raises ArtefactError when another line is no JSON object.
         """
         return _read_lines(metrics_file(self.directory, rank), _metrics_row, "a JSON object")
 
     def changes(self) -> tuple[Change, ...]:
-        """What the job did to its plan, in order; a last line that was cut off is left out.
+        """Return the job's changes of its plan, in order; a last line that was cut off is left out.
 
-        Raises ArtefactError when another is no change.
+        Raises ArtefactError when another line is no change.
         """
         return _read_lines(changes_file(self.directory), _change_decoder.decode, "a change of a plan")
 
     def members_changes(self) -> tuple[MembersChange, ...]:
-        """Who was lost, left or joined, in order; a last line that was cut off is left out.
+        """Return changes of members (ranks lost, left or joined), in order; a last line that was cut off is left out.
 
-        Raises ArtefactError when another is no change of members.
+        Raises ArtefactError when another line is no change of members.
         """
         return _read_lines(
             members_file(self.directory), _members_change_decoder.decode, "a change of members"
@@ -192,20 +192,20 @@ class Trace:
 
 @dataclass(frozen=True)
 class Recording:
-    """A trace in memory: what `Trace` reads from files, or what was converted from another format."""
+    """Trace in memory, as `Trace` reads it from files, or converted from another format."""
 
     run: RunInfo
     ranks: tuple[Records, ...]
 
     def records(self, rank: int) -> Records:
-        """The rank's records, as `Trace.records`."""
+        """Return the rank's records, as `Trace.records` does."""
         return self.ranks[rank]
 
 
 def read(directory: Path) -> Trace:
-    """The trace in a directory.
+    """Return the trace in a directory.
 
-    Raises ArtefactError: there is none, or `run.json` is truncated, of a newer version or no run description.
+    Raises ArtefactError: there is no trace, or `run.json` is truncated, of a newer version or no run description.
 
     Example: `for rank in range((trace := read(Path("out"))).run.world): print(len(trace.records(rank)))`
     """
@@ -234,7 +234,7 @@ def read(directory: Path) -> Trace:
 
 
 def run_of(tree: Any) -> RunInfo:
-    """What was run, of the tree of a `run.json`. Raises msgspec.ValidationError."""
+    """Return the description of a run from the tree of a `run.json`. Raises msgspec.ValidationError."""
     if isinstance(tree, dict) and tree.get("plan") is not None:
         tree = {**tree, "plan": current(tree["plan"])}
     return typed.of_builtins(tree, RunInfo)
@@ -243,7 +243,7 @@ def run_of(tree: Any) -> RunInfo:
 def write_run(directory: Path, info: RunInfo) -> None:
     """Write `run.json`, replacing one that is there; the directory is made if missing.
 
-    Raises ArtefactError when it cannot be written.
+    Raises ArtefactError when the file cannot be written.
     """
     path = directory / RUN_FILE
     try:
@@ -271,27 +271,27 @@ def write(directory: Path, recording: Recording) -> None:
 
 
 def append_metrics(directory: Path, rank: int, values: dict[str, Any]) -> None:
-    """Add what a rank logged in a step. Raises ArtefactError when it cannot be written."""
+    """Add values that a rank logged in a step. Raises ArtefactError when the file cannot be written."""
     _append(metrics_file(directory, rank), values)
 
 
 def append_clock(directory: Path, rank: int, reading: Reading) -> None:
-    """Add a reading of a rank's clock. Raises ArtefactError when it cannot be written."""
+    """Add a reading of a rank's clock. Raises ArtefactError when the file cannot be written."""
     _append(clock_file(directory, rank), reading)
 
 
 def append_change(directory: Path, change: Change) -> None:
-    """Add what the job did to its plan. Raises ArtefactError when it cannot be written."""
+    """Add a change of the job's plan. Raises ArtefactError when the file cannot be written."""
     _append(changes_file(directory), change)
 
 
 def append_members_change(directory: Path, change: MembersChange) -> None:
-    """Add who was lost, has left or has joined. Raises ArtefactError when it cannot be written."""
+    """Add a change of the job's members. Raises ArtefactError when the file cannot be written."""
     _append(members_file(directory), change)
 
 
 def read_clock(directory: Path, rank: int) -> tuple[Reading, ...]:
-    """Readings of a rank's clock, as they were made; none when there is no file. A last line that was cut off is left out.
+    """Return readings of a rank's clock in their order; none without a file. A last line that was cut off is left out.
 
     Raises ArtefactError when another line is no reading.
     """
@@ -299,37 +299,37 @@ def read_clock(directory: Path, rank: int) -> tuple[Reading, ...]:
 
 
 def records_file(directory: Path, rank: int) -> Path:
-    """Where a rank's events go."""
+    """Return the path of a rank's records."""
     return directory / f"rank-{rank}.hktrace"
 
 
 def metrics_file(directory: Path, rank: int) -> Path:
-    """Where a rank's logged values go, one JSON object a line."""
+    """Return the path of a rank's logged values, one JSON object a line."""
     return directory / f"metrics-{rank}.jsonl"
 
 
 def members_file(directory: Path) -> Path:
-    """Where the launcher of an elastic job writes changes of its members, one `MembersChange` a line."""
+    """Return the path of changes of an elastic job's members, which the launcher writes, one `MembersChange` a line."""
     return directory / "members.jsonl"
 
 
 def changes_file(directory: Path) -> Path:
-    """Where rank 0 writes what the job did to its plan, one `Change` a line."""
+    """Return the path of changes of the job's plan, which rank 0 writes, one `Change` a line."""
     return directory / "changes.jsonl"
 
 
 def experience_file(directory: Path) -> Path:
-    """Where rank 0 writes what trials of plans have shown (`hocket.artefacts.experience`)."""
+    """Return the path of results of trials of plans, which rank 0 writes (`hocket.artefacts.experience`)."""
     return directory / "experience.jsonl"
 
 
 def clock_file(directory: Path, rank: int) -> Path:
-    """Where readings of a rank's clock against the job's go, one JSON object a line."""
+    """Return the path of readings of a rank's clock against the job's, one JSON object a line."""
     return directory / f"clock-{rank}.jsonl"
 
 
 def kind_name(kind: int) -> str:
-    """The name of a record's kind, as shown to people; kinds that are not known have a number."""
+    """Return the name of a record's kind, as shown to people; unknown kinds have a number."""
     try:
         return Kind(kind).name.lower()
     except ValueError:
@@ -350,7 +350,7 @@ def _read_records(path: Path, rank: int, world: int) -> RankRecords:
 
 
 def _extent(path: Path, rank: int, world: int) -> tuple[Extent, int]:
-    """With the number of whole records."""
+    """Return the extent, and the number of whole records."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER.size)
@@ -368,7 +368,7 @@ def _extent(path: Path, rank: int, world: int) -> tuple[Extent, int]:
 
 
 def _aligned(own: RankRecords, readings: tuple[Reading, ...]) -> RankRecords:
-    """On the job's clock."""
+    """Align records with the job's clock."""
     clock = Alignment.of(readings)
     if not readings:
         return replace(own, clock_drift_ppm=None, clock_error_ns=None)
@@ -426,7 +426,7 @@ def _append(path: Path, line: dict[str, Any] | Reading | Change | MembersChange)
 
 
 def _read_lines(path: Path, parsed: Callable[[bytes], Row], what: str) -> tuple[Row, ...]:
-    """The lines of a file that grows; none when there is no file. `parsed` raises ValueError; the last line may be cut off."""
+    """Return the lines of a growing file; none without a file. `parsed` raises ValueError; the last line may be cut off."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:

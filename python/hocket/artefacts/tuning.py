@@ -13,8 +13,8 @@ Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 Count = Positive
 
 Runner = Literal["engine", "thread", "thread_registered"]
-"""The runner: the engine, as a program; or the calling thread, for the ranks of one host alone (`crates/host`), in any
-memory or in registered memory."""
+"""Executor of a collective: the engine, as a program; or the calling thread, for the ranks of one host alone (`crates/host`), in
+any memory or in registered memory."""
 
 
 class NetworkShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,7 +36,7 @@ class NetworkShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Timing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One algorithm at one size: seconds of a call, the slowest rank's; median and spread over `rounds`.
 
-    `algorithm` is a name of `hocket.artefacts.algorithms.MEASURED`. One that was far behind has fewer rounds than the
+    `algorithm` is a name of `hocket.artefacts.algorithms.MEASURED`. An algorithm that was far behind has fewer rounds than the
     others.
     """
 

@@ -1,4 +1,4 @@
-"""`turns-N.json` of a trace: how many iterations' gradients a rank made and applied, where gradients are merged or late."""
+"""`turns-N.json` of a trace: number of iterations whose gradients a rank made and applied, where gradients are merged or late."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hocket.errors import ArtefactError
 
 
 class TurnCounts(Struct, frozen=True, kw_only=True):
-    """Of one rank, as it left the job.
+    """Counts of one rank, as it left the job.
 
     Attributes:
         made: iterations whose gradients were summed.
         applied: iterations of which all gradients were applied.
-        saved_open: by save of the model without them, the iterations whose gradients were made and not applied.
+        saved_open: for each save of the model without them, the number of iterations whose gradients were made and not applied.
         extra_bytes: memory of slots after the first.
     """
 
@@ -30,12 +30,12 @@ class TurnCounts(Struct, frozen=True, kw_only=True):
 
 
 def turns_file(directory: Path, rank: int) -> Path:
-    """Where a rank's counts go."""
+    """Return the path of a rank's counts."""
     return directory / f"turns-{rank}.json"
 
 
 def write_turns(directory: Path, rank: int, counts: TurnCounts) -> None:
-    """Write them, replacing those that are there. Raises ArtefactError when that is not possible."""
+    """Write a rank's counts, replacing earlier ones. Raises ArtefactError when that is not possible."""
     path = turns_file(directory, rank)
     try:
         writing.write(path, msgspec.json.encode(counts) + b"\n")
@@ -44,7 +44,7 @@ def write_turns(directory: Path, rank: int, counts: TurnCounts) -> None:
 
 
 def read_turns(directory: Path, rank: int) -> TurnCounts | None:
-    """A rank's counts; None: it left none, or did not come to the end of writing them."""
+    """Return a rank's counts; None: it left none, or was interrupted while it wrote them."""
     try:
         return typed.of_json(turns_file(directory, rank).read_bytes(), TurnCounts)
     except (OSError, *MALFORMED):

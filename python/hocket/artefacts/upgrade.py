@@ -1,4 +1,4 @@
-"""Plan files of version 1, as they are read: whole variables, one order for all buckets, an all-reduce for each."""
+"""Upgrade of plan files of version 1: whole variables, one order for all buckets, an all-reduce for each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hocket.artefacts.plan import AllReduce, Bucket, Candidate, Codec, Evidence,
 
 
 def current(tree: Any) -> Any:
-    """The tree of a plan of either version as one of today's. Raises msgspec.ValidationError: it is no plan of version 1."""
+    """Return the tree of any plan as one of today's version. Raises msgspec.ValidationError: it is no plan of version 1."""
     if isinstance(tree, dict) and tree.get("version", 1) == 1:
         return msgspec.to_builtins(of_version_1(tree))
     return tree
 
 
 def of_version_1(tree: dict[str, Any]) -> Plan:
-    """The same plan as today's; its rules are not known. Raises msgspec.ValidationError: it is no plan of version 1.
+    """Return the plan in today's version; its rules are not known. Raises msgspec.ValidationError: it is no plan of version 1.
 
     >>> tree = {"version": 1, "world": 2, "order": [0, 1], "buckets": [], "label": "", "reason": "", "predicted_step_s": 0.0}
     >>> of_version_1(tree).workers

@@ -10,12 +10,12 @@ from hocket.artefacts.cluster import Cluster, Directions, Host, Rack
 from hocket.errors import ArtefactError
 
 TIME_S_MAX = 3600.0
-"""Larger values are typing errors: milliseconds taken for seconds."""
+"""Limit of times: larger values are typing errors, milliseconds taken for seconds."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One ordered pair of hosts. `jitter_s` is the mean of the delay added to `latency_s`; `loss` a share of packets."""
+    """Path of one ordered pair of hosts. `jitter_s` is the mean of the delay added to `latency_s`; `loss` a share of packets."""
 
     latency_s: float = 0.0
     jitter_s: float = 0.0
@@ -23,9 +23,9 @@ class Way:
 
 
 def ways(cluster: Cluster) -> tuple[tuple[Way, ...], ...] | None:
-    """`[source][destination]`, by index of the host; None when the file has neither latency, jitter nor loss.
+    """Return `[source][destination]`, by index of the host; None when the file has neither latency, jitter nor loss.
 
-    Raises ArtefactError when it contradicts itself, or has impossible values.
+    Raises ArtefactError when the file contradicts itself, or has impossible values.
 
     >>> near, far = (Host(name=name, bandwidth_bit_per_s=1e9, latency_s=[1e-3, 0.0]) for name in "ab")
     >>> ways(Cluster(hosts=(near, far)))[0][1].latency_s
@@ -47,7 +47,7 @@ def ways(cluster: Cluster) -> tuple[tuple[Way, ...], ...] | None:
 
 
 def latency_matrix(cluster: Cluster) -> tuple[tuple[float, ...], ...] | None:
-    """Seconds from source to destination, by index of the host: measured, or the sum over links; None: not in the file."""
+    """Return seconds from source to destination, by index of the host: measured, or the sum over links; None: not in the file."""
     matrix, count = cluster.latency_s, len(cluster.hosts)
     sums = _matrix(
         cluster, "latency_s", lambda host: host.latency_s, lambda rack: rack.uplink_latency_s, math.fsum
@@ -73,7 +73,7 @@ def _matrix(
     of_rack: Callable[[Rack], Directions | None],
     together: Callable[[Sequence[float]], float],
 ) -> tuple[tuple[float, ...], ...] | None:
-    """The combined effect of each path's links; None when no link has any."""
+    """Return the combined effect of each path's links; None when no link has any."""
     own = [_pair(field, f"of host {host.name}", of_host(host)) for host in cluster.hosts]
     trunks = {
         rack.name: _pair(f"uplink_{field}", f"of rack {rack.name}", of_rack(rack)) for rack in cluster.racks
@@ -111,5 +111,5 @@ def _check(field: str, where: str, value: float) -> None:
 
 
 def _either(losses: Sequence[float]) -> float:
-    """The combined loss of several links in a row."""
+    """Return the combined loss of several links in a row."""
     return 1.0 - math.prod(1.0 - each for each in losses)

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: they are written under another name, which nobody can guess, and then renamed."""
+"""Files that appear whole or not at all: they are written under another, unpredictable name, and then renamed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new, empty file beside `path`, which takes its place when the context ends, and is removed if it raises.
+    """Yield a new, empty file beside `path`, which takes its place when the context ends, and is removed if it raises.
 
-    In a directory that others write to, too, a name that is known beforehand could be a link of theirs to a file of this user's.
-    A device, a pipe or a link, such as /dev/stdout, is no file to be replaced: it is `path` itself that is written then.
+    In a directory that others write to, too, a predictable name could be a link of theirs to a file of this user's.
+    A device, a pipe or a link, such as /dev/stdout, is not replaced: `path` itself is written then.
 
     Raises OSError.
     """

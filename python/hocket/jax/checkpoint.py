@@ -1,4 +1,4 @@
-"""`state_dict` and `load_state_dict`: what a checkpoint needs of Hocket, beside what the script itself keeps."""
+"""`state_dict` and `load_state_dict`: Hocket's part of a checkpoint, beside the script's own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hocket.training.checkpoint.saved import plain, read_back
 
 
 def state_dict() -> dict[str, Any]:
-    """What a checkpoint needs beside parameters and the optimizer's state, so that training goes on with equal bits.
+    """Return what a checkpoint needs beside parameters and the optimizer's state, so that training goes on with equal bits.
 
-    Each rank has its own: the state of policies, such as residuals of error feedback and PowerSGD's factors. All ranks call it
-    between the same two calls of a function that `gradients` compiles, and each keeps its own file. It waits for means that are
-    on their way. NumPy arrays of bytes (an array has a row for each element) and plain data, for `pickle`, msgpack or Orbax.
+    Each rank has its own state: that of policies, such as residuals of error feedback and PowerSGD's factors. All ranks call this
+    between the same two calls of a function that `gradients` compiles, and each keeps its own file. The call waits for means on
+    their way. The state is NumPy arrays of bytes (a row for each element) and plain data, for `pickle`, msgpack or Orbax.
 
     Values that a policy's timers agreed on are not in it.
 
@@ -39,8 +39,8 @@ def load_state_dict(state: Mapping[str, Any], *, strict: bool = True) -> None:
     rank 0's: it gets what all ranks have in common, and its own residuals begin at zero.
 
     Args:
-        state: what `state_dict` returned; arrays of JAX in it are as good as those of NumPy.
-        strict: raise if state of a parameter is missing, or nobody uses it; False: what is missing starts anew.
+        state: what `state_dict` returned; its arrays may be of JAX or of NumPy.
+        strict: raise if state of a parameter is missing, or no parameter uses it; False: what is missing starts anew.
 
     Raises UsageError when the state is of another moment on some rank, or nothing that `state_dict` returned, or a step has begun.
 

@@ -1,4 +1,4 @@
-"""`distribute`, which makes a process's parameters train together with those of the other ranks, and what goes with it."""
+"""`distribute`, which makes a process's parameters train together with those of the other ranks, and its companions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def distribute(
     promise: Promise | str | None = None,
     settings: Settings | None = None,
 ) -> Parameters:
-    """Train `params` together with the other ranks of the job: returns rank 0's, on every rank.
+    """Train `params` together with the other ranks of the job, and return rank 0's values on every rank.
 
     Gradients are reduced where a function that `gradients` compiles calls `mean`. A process trains one tree at a time: a further
     call takes the place of the one before, whose compiled functions then raise.
@@ -45,9 +45,9 @@ def distribute(
         plan: default: the plan file of `settings`, else one for the cluster of `settings`, else one for the network that the job
             finds as it starts, else one from the hosts alone. Rank 0's files count. A default plan follows the order in which
             backward makes gradients, which the first step records.
-        policy: how gradients travel, instead of a plan; default: the policy of `settings`.
+        policy: decides how gradients travel, instead of a plan; default: the policy of `settings`.
         promise: how far results may be from exact means, as with `hocket.torch.distribute`.
-        settings: default: from the environment. What of them needs to see into compiled functions is refused.
+        settings: default: from the environment. Settings that would need to see into compiled functions are refused.
 
     Raises:
         RendezvousError: ranks do not meet, or their trees differ.
@@ -72,7 +72,7 @@ def train(
     promise: Promise | str | None,
     settings: Settings | None,
 ) -> None:
-    """The same, for leaves that get rank 0's values."""
+    """Distribute leaves, which get rank 0's values."""
     if jax.local_device_count() > 1:
         raise UsageError(
             f"this process has {jax.local_device_count()} devices of JAX, and a rank has one\n"

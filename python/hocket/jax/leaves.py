@@ -1,4 +1,4 @@
-"""The leaves of a pytree of parameters as `hocket.training` knows a model: names, shapes, element types, and their bytes."""
+"""Leaves of a pytree of parameters as `hocket.training` knows a model: names, shapes, element types, and their bytes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hocket.training.memory.gradients import Parameter
 
 
 class Leaves(CompiledModel):
-    """Those of one tree.
+    """Leaves of one tree.
 
     Attributes:
-        count: leaves of the tree; what is only made equal comes after them.
-        names: by leaf, its path.
-        trained: by leaf, whether its gradient travels; those of integers and of empty arrays do not.
+        count: number of the tree's leaves; arrays that are only made equal come after them.
+        names: path of each leaf.
+        trained: for each leaf, True if its gradient travels; gradients of integers and of empty arrays do not.
     """
 
     script = "a JAX script"
 
     def __init__(self, tree: Any, also: Mapping[str, Any] | None = None) -> None:
-        """`also`: arrays that are only made equal. UsageError: a leaf is nothing that Hocket can move, or there is nothing to
-        train."""
+        """Take the leaves of `tree`. `also`: arrays that are only made equal. UsageError: Hocket cannot move a leaf, or there is
+        nothing to train."""
         also = also or {}
         found, self.treedef = jax.tree_util.tree_flatten_with_path(tree)
         self.names = [
@@ -50,11 +50,11 @@ class Leaves(CompiledModel):
             raise UsageError("the parameters have no leaf of floating point: there is nothing to distribute")
 
     def tree(self) -> Any:
-        """The parameters, as arrays of JAX."""
+        """Return the parameters, as arrays of JAX."""
         return jax.tree_util.tree_unflatten(self.treedef, self.arrays[: self.count])
 
     def parameters(self) -> list[Parameter]:
-        """In the order in which JAX flattens the tree."""
+        """Return all parameters, in the order in which JAX flattens the tree."""
         return [
             Parameter(
                 name=name,
@@ -66,11 +66,11 @@ class Leaves(CompiledModel):
         ]
 
     def values(self) -> list[np.ndarray[Any, Any]]:
-        """Views, where JAX has the arrays in memory of its own."""
+        """Return the values; they are views if JAX has the arrays in memory of its own."""
         return [np.asarray(each) for each in self.arrays]
 
     def set_values(self, values: Sequence[np.ndarray[Any, Any]]) -> None:
-        """New arrays: JAX's may be views of what they are made of."""
+        """Replace arrays with copies: JAX's arrays may be views of their sources."""
         self.arrays = [jnp.array(each) for each in values]
 
 

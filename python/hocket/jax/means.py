@@ -1,10 +1,10 @@
 """`gradients` and `mean`: two calls into Hocket per leaf, inside a compiled function.
 
-The first gives the gradient as soon as it is there. The second takes the mean back. XLA may execute a function's calls one after
+The first gives the gradient as soon as it is ready. The second takes the mean back. XLA may execute a function's calls one after
 the other and await each, so no second call may come before all first ones, on whose results each depends.
 
-The mean has memory of its own: where it had the gradient's, XLA copied gradients that the function needed for both calls, or made
-them twice. It may well lie where a gradient was that was given.
+The mean has memory of its own: when it had the gradient's memory, XLA copied gradients that the function needed for both calls,
+or made them twice. The mean may well lie in memory of a gradient that was given before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GIVE, TAKE_BACK = "hocket_give", "hocket_take_back"
 
 @dataclass
 class Tracing:
-    """A function that is being traced: its turn, as it sees it, and whether it has called `mean`."""
+    """Function that is being traced: its turn, as it sees it, and whether it has called `mean`."""
 
     of: Found
     turn: Any
@@ -39,12 +39,12 @@ _tracing: ContextVar[Tracing] = ContextVar("hocket.jax.tracing")
 
 
 def gradients(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compile a function that makes gradients and calls `mean` on them: as `jax.jit`, whose `options` it takes.
+    """Compile a function that makes gradients and calls `mean` on them, with `jax.jit`, whose `options` it takes.
 
     Every rank calls it the same number of times. Calls return at once, as those of compiled functions do.
 
-    Raises, when it is called: UsageError, nothing is distributed. PeerError: the job has failed before. What fails in the call
-    itself is raised as `jax.errors.JaxRuntimeError` where its results are used, with the rank that is to blame.
+    Raises, when the function is called: UsageError, nothing is distributed. PeerError: the job has failed before. Failures in the
+    call itself are raised as `jax.errors.JaxRuntimeError` where its results are used, with the rank that is to blame.
 
     >>> import jax.numpy as jnp
     >>> from hocket.jax import distribute
@@ -66,7 +66,7 @@ def gradients(function: Callable[..., Any] | None = None, /, **options: Any) -> 
 
 
 def _compiled(function: Callable[..., Any], options: dict[str, Any], found: Found) -> Callable[..., Any]:
-    """For the parameters that are distributed now: others have other numbers."""
+    """Compile a function for the parameters that are distributed now: later ones have other numbers."""
 
     def traced(*arguments: Any, hocket_turn: Any, **named: Any) -> Any:
         with _traced(Tracing(found, hocket_turn)):
@@ -90,14 +90,14 @@ def _traced(state: Tracing) -> Iterator[None]:
 
 
 def mean(gradients: Any) -> Any:
-    """The means of these gradients over all ranks: the same bits on each.
+    """Return the means of these gradients over all ranks: the same bits on each.
 
     Args:
-        gradients: of the parameters that were distributed, all of them: the same tree. Once in a function that `gradients`
+        gradients: gradients of all parameters that were distributed, as the same tree. Once in a function that `gradients`
             compiles, not in a loop or branch of it.
 
     Raises:
-        UsageError: another tree, twice, outside of such a function, or under `jax.vmap`, `jax.grad` and the like.
+        UsageError: another tree, a second call, one outside of such a function, or under `jax.vmap`, `jax.grad` and the like.
     """
     state = _tracing.get(None)
     if state is None:
@@ -134,8 +134,8 @@ def mean(gradients: Any) -> Any:
 
 
 def all_reduce_gradients() -> Any:
-    """An `optax.GradientTransformation` whose updates are `mean` of the gradients, for functions that `gradients` compiles and in
-    which the optimizer is, too: `optax.chain(hk.all_reduce_gradients(), optax.adam(1e-3))`.
+    """Return an `optax.GradientTransformation` whose updates are `mean` of the gradients, for functions that `gradients` compiles
+    and that contain the optimizer, too: `optax.chain(hk.all_reduce_gradients(), optax.adam(1e-3))`.
 
     Raises MissingExtraError when optax is not installed.
     """
@@ -152,7 +152,7 @@ def _register() -> None:
 
 
 def _means(group: int) -> Callable[..., Sequence[Any]]:
-    """Of a turn and all leaves that travel, their means."""
+    """Return a function from a turn and all leaves that travel to their means."""
     _register()
 
     def reduce(turn: Any, *gradients: Any) -> Sequence[Any]:

@@ -35,11 +35,11 @@ def distribute(
     place of the one before.
 
     Args:
-        model: compiled and built, with the trainable variables that it is to have.
+        model: a compiled and built model, with the trainable variables that it is to have.
         plan: as in `hocket.tensorflow.distribute`, like all below.
-        policy: how gradients travel, instead of a plan.
+        policy: decides how gradients travel, instead of a plan.
         promise: how far results may be from exact means.
-        settings: default: from the environment.
+        settings: settings of the job; default: from the environment.
 
     Returns the model.
 
@@ -89,12 +89,12 @@ def _refuse_compile(*_arguments: Any, **_named: Any) -> NoReturn:
 
 
 def job() -> Job:
-    """The ranks that train the model. UsageError: none is distributed."""
+    """Return the job that trains the model. UsageError: no model is distributed."""
     return _backend().job()  # type: ignore[no-any-return]
 
 
 def _backend() -> Any:
-    """Each backend's module loads its adapter, and that the framework."""
+    """Load the backend's module, which loads its adapter and the framework."""
     return importlib.import_module(f"hocket.keras.on_{keras.backend.backend()}")
 
 

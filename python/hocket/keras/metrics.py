@@ -1,4 +1,4 @@
-"""`Metrics`: a callback that makes what an epoch has logged the same on all ranks."""
+"""`Metrics`: a callback that makes the logs of an epoch the same on all ranks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hocket.keras.distribute import job
 
 
 class Metrics(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """At the end of each epoch, the logs of all ranks become their means. Give it first among the callbacks, so that those after
-    it (`EarlyStopping`, `ReduceLROnPlateau`) decide alike on all ranks.
+    """Callback that replaces the logs of all ranks with their means at the end of each epoch. Give it first among the callbacks, so
+    that later ones (`EarlyStopping`, `ReduceLROnPlateau`) decide alike on all ranks.
 
     Raises, in `fit`: RendezvousError names the ranks whose epoch does not end in time.
     """
 
     def on_epoch_end(self, _epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """All ranks meet."""
+        """Exchange the logs with all ranks, and replace them with the means."""
         if not logs:
             return
         own = job()

@@ -58,15 +58,15 @@ def distribute(model: Any, **options: Any) -> None:
 
 
 def _keep(**_options: Any) -> None:
-    """The train function stays: Keras would make its own, whose steps have no turns."""
+    """Keep the train function: Keras would make its own, whose steps have no turns."""
 
 
 def adapter(name: str) -> Callable[..., Any]:
-    """That function of `hocket.jax`."""
+    """Return the function of that name in `hocket.jax`."""
     found: Callable[..., Any] = getattr(adapted, name)
     return found
 
 
 def job() -> Job:
-    """The ranks that train. UsageError: nothing is distributed."""
+    """Return the job that trains. UsageError: nothing is distributed."""
     return distributed().session.job

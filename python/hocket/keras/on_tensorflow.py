@@ -24,7 +24,7 @@ def distribute(model: Any, **options: Any) -> None:
     check_runtime()
     trained = list(model.trainable_variables)
     known = {id(each) for each in trained}
-    # Not the state of random numbers, which may differ by rank.
+    # The state of random numbers is left out: it may differ by rank.
     also = [each for each in [*model.weights, *optimizer.variables] if id(each) not in known]
     train(Variables(trained, also), **options)
     apply = optimizer.apply
@@ -34,16 +34,16 @@ def distribute(model: Any, **options: Any) -> None:
         apply(mean_of(list(grads), variables), variables)
 
     optimizer.apply = apply_means
-    # What was traced before applies gradients of this rank alone.
+    # A function traced before would apply gradients of this rank alone.
     model.train_function = None
 
 
 def adapter(name: str) -> Callable[..., Any]:
-    """That function of `hocket.tensorflow`."""
+    """Return the function of that name in `hocket.tensorflow`."""
     found: Callable[..., Any] = getattr(adapted, name)
     return found
 
 
 def job() -> Job:
-    """The ranks that train. UsageError: nothing is distributed."""
+    """Return the job that trains. UsageError: nothing is distributed."""
     return distributed().session.job

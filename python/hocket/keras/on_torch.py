@@ -21,35 +21,35 @@ from hocket.training.elastic.refusals import refusal
 
 
 class Stepper(torch.optim.Optimizer):
-    """Steps as Keras' optimizer does, whose variables are its state, and the weights of the model that are not trained."""
+    """Optimizer that steps as Keras' does; its state is the variables of Keras' optimizer, and the model's untrained weights."""
 
     def __init__(self, model: Any) -> None:
-        """For a model that is compiled and built."""
+        """Take a model that is compiled and built."""
         trained = {id(each): each for each in model.trainable_variables}
         super().__init__([each.value for each in trained.values()], {})
         others = [*model.weights, *model.optimizer.variables]
         self._variables = [each for each in others if id(each) not in trained]
         self._apply = model.optimizer.apply
         self._given: tuple[Any, ...] = ()
-        # Whoever has no state sends none.
+        # An optimizer without state sends none.
         self.state.update({each.value: {} for each in self._variables})
 
     def apply(self, *given: Any) -> None:
-        """In the place of Keras' own."""
+        """Step with the given arguments, in place of Keras' own method."""
         self._given = given
         self.step()
 
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # Keras gives none
-        """Apply what Keras has given."""
+        """Apply the arguments that Keras has given."""
         del closure
         self._apply(*self._given)
 
     def state_dict(self) -> dict[str, Any]:
-        """Values of the variables."""
+        """Return values of the variables."""
         return {"variables": [each.value.detach() for each in self._variables]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Of another rank."""
+        """Load another rank's values."""
         for variable, value in zip(self._variables, state_dict["variables"], strict=True):
             variable.assign(value)
 
@@ -67,14 +67,14 @@ def distribute(
     settings = settings or Settings.from_environment()
     _check(model, plan, policy_of(plan, policy, settings), promise, settings)
     known = {id(each) for each in model.weights}
-    # Counts of random numbers, which stay each rank's own.
+    # Counters of random numbers, which stay each rank's own.
     own = [(each, each.value.detach().clone()) for each in model.variables if id(each) not in known]
     stepper = Stepper(model)
     hk.distribute(model, stepper, plan=plan, policy=policy, promise=promise, settings=settings)
     for variable, value in own:
         variable.assign(value)
     model.optimizer.apply = stepper.apply
-    # Keras' way would have each backward make its gradients in new memory.
+    # Keras' own method would have each backward make its gradients in new memory.
     model.zero_grad = stepper.zero_grad
     _model = model
 
@@ -86,7 +86,7 @@ def _check(
     promise: Promise | str | None,
     settings: Settings,
 ) -> None:
-    """UsageError names what needs an optimizer of PyTorch's, or one that others can run."""
+    """Raise UsageError for options that need an optimizer of PyTorch's, or one that other ranks can run."""
     if settings.coordinator is not None:
         raise refusal("a model of Keras")
     if model.jit_compile:
@@ -116,14 +116,14 @@ _model: Any = None
 
 
 def adapter(name: str) -> Callable[..., Any]:
-    """That function of `hocket.torch`, for the model that is trained. UsageError: none is."""
+    """Return the function of that name in `hocket.torch`, for the model that is trained. UsageError: no model is trained."""
     if _model is None:
         raise UsageError("nothing is distributed\nhint: hk.distribute(model) first")
     return functools.partial(getattr(hk, name), _model)
 
 
 def job() -> Job:
-    """The ranks that train. UsageError: nothing is distributed."""
+    """Return the job that trains. UsageError: nothing is distributed."""
     if _model is None:
         raise UsageError("nothing is distributed\nhint: hk.distribute(model) first")
     return distributed_of(_model).session.job

@@ -1,4 +1,4 @@
-"""A checkpoint: a directory of files, which travels between nodes as one archive. Loads no Ray."""
+"""Checkpoints: directories of files, which travel between nodes as one archive. Loads no Ray."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hocket.errors import UsageError
 
 
 class Checkpoint:
-    """Files of a directory of this machine, or in a worker what the trainer was given, as an archive.
+    """Files of a directory of this machine, or in a worker the checkpoint that the trainer was given, as an archive.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -24,7 +24,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """UsageError: there is no such directory."""
+        """Take a directory. UsageError: there is no such directory."""
         self.path = Path(path).absolute()
         if not self.path.is_dir():
             raise UsageError(
@@ -34,15 +34,15 @@ class Checkpoint:
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """Of the files in a directory of this machine."""
+        """Return a checkpoint of the files in a directory of this machine."""
         return cls(path)
 
     def to_directory(self, path: str | os.PathLike[str]) -> Path:
-        """Copies the files into a directory, made if need be."""
+        """Copy the files into a directory, made if need be."""
         return Path(shutil.copytree(self.path, path, dirs_exist_ok=True))
 
     def packed(self) -> bytes:
-        """All files as one archive."""
+        """Return all files as one archive."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             for each in sorted(self.path.iterdir()):
@@ -50,12 +50,12 @@ class Checkpoint:
         return packed.getvalue()
 
     def __repr__(self) -> str:
-        """With its path."""
+        """Return a description with the path."""
         return f"Checkpoint({str(self.path)!r})"
 
 
 def unpack(packed: bytes, directory: Path) -> Path:
-    """Writes the files of an archive into a directory, made if need be, and returns it."""
+    """Write the files of an archive into a directory, made if need be, and return the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(directory, filter="data")

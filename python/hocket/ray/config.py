@@ -1,4 +1,4 @@
-"""What is asked of a Ray cluster, and where results are kept. Data alone: it loads no Ray."""
+"""Requests to a Ray cluster, and the place of results. Data alone: this module loads no Ray."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hocket.errors import UsageError
 from hocket.job.store.messages import WORLD_MAX
 
 Placement = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
-"""Ray's ways to place workers: on few nodes or on many, if possible or in any case."""
+"""Ray's strategies to place workers: on few nodes or on many, if possible or in any case."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingConfig:
-    """How many workers, each a rank in an actor of its own, and what each of them needs of its node.
+    """Number of workers, each a rank in an actor of its own, and the resources that each needs of its node.
 
     Attributes:
-        num_workers: number of ranks; with parameter servers or helpers, these are among them.
-        resources_per_worker: by Ray's names, such as `{"CPU": 2, "memory": 4e9}`.
+        num_workers: number of ranks; parameter servers or helpers are among them.
+        resources_per_worker: amounts by Ray's names, such as `{"CPU": 2, "memory": 4e9}`.
         placement_strategy: how Ray spreads workers over nodes.
 
     Raises:
@@ -37,7 +37,7 @@ class ScalingConfig:
     placement_strategy: Placement = "PACK"
 
     def __post_init__(self) -> None:
-        """Checks all values."""
+        """Check all values."""
         if not isinstance(self.num_workers, int) or not 1 <= self.num_workers <= WORLD_MAX:
             raise UsageError(
                 f"num_workers={self.num_workers!r}: a job has from 1 to messages.WORLD_MAX = {WORLD_MAX} ranks\n"
@@ -59,12 +59,12 @@ class ScalingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Where checkpoints are kept: in `storage_path/name` of the machine that calls `fit`.
+    """Place of checkpoints: `storage_path/name` on the machine that calls `fit`.
 
     Attributes:
-        storage_path: made if need be.
-        name: of the run; a run that was there already is not touched. Default: from the time.
-        checkpoints_max: so many are kept, the newest; None: all.
+        storage_path: directory, made if need be.
+        name: name of the run; a run that was there already is not touched. Default: from the time.
+        checkpoints_max: number of checkpoints that are kept, the newest; None: all.
 
     Raises:
         UsageError: `checkpoints_max` is less than one.
@@ -75,7 +75,7 @@ class RunConfig:
     checkpoints_max: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks the number."""
+        """Check the number."""
         if self.checkpoints_max is not None and self.checkpoints_max < 1:
             raise UsageError(
                 f"checkpoints_max={self.checkpoints_max}\nhint: 1 or more, or None to keep all checkpoints"
@@ -83,5 +83,5 @@ class RunConfig:
 
     @property
     def path(self) -> Path:
-        """The run's directory."""
+        """Directory of the run."""
         return Path(self.storage_path, self.name).absolute()

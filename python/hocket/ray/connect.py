@@ -1,4 +1,4 @@
-"""Connects this process to a Ray cluster. Ray itself looks for one that is not there for minutes."""
+"""Connection of this process to a Ray cluster. Ray itself looks for minutes for a cluster that is not there."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hocket.errors import UsageError
 from hocket.job.store import address as addresses
 
 AUTO, LOCAL = "auto", "local"
-"""Ray's names for the cluster of this machine, and for one that it starts."""
+"""Ray's names for the cluster of this machine, and for a cluster that Ray starts."""
 CONNECT_TIMEOUT_S = 5.0
 
 
 def connect(address: str | None, *, variable: str, **options: Any) -> None:
-    """As `ray.init(address, …)` does; without an address, to that of RAY_ADDRESS.
+    """Connect as `ray.init(address, …)` does; without an address, to that of RAY_ADDRESS.
 
-    UsageError: there is no cluster, or it is of another version of Ray or Python; `variable` says whose address it is.
+    UsageError: there is no cluster, or it has another version of Ray or Python; `variable` names the address's source.
     """
     asked = address or os.environ.get("RAY_ADDRESS")
     try:

@@ -1,4 +1,4 @@
-"""Begins a function on workers: they become the ranks of a job of its own, whose store is on rank 0's node."""
+"""Start of a function on workers: they become the ranks of a job of their own, whose store is on rank 0's node."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def begin(
     settings: Settings,
     resume: bytes | None = None,
 ) -> None:
-    """Returns when all have begun; a `Watch` says what becomes of them.
+    """Begin the function on all workers, and return when all have begun; a `Watch` then follows them to their end.
 
     Args:
-        members: by rank.
-        function: called with the arguments, on each of them.
-        settings: of all ranks.
-        resume: the checkpoint's archive.
+        members: workers, by rank.
+        function: called with the arguments, on each worker.
+        settings: settings of all ranks.
+        resume: archive of the checkpoint.
 
     Raises:
-        PeerError: a worker was lost before.
+        PeerError: a worker was lost before its function began.
         RendezvousError: a node lacks what the function imports, or does not answer within `start_timeout_s`.
         UsageError: the function cannot be pickled.
     """

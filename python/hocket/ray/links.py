@@ -1,4 +1,4 @@
-"""Deals ranks by the links between hosts, if they are known or can be measured before training begins.
+"""Assignment of ranks by the links between hosts, if these are known or can be measured before training begins.
 
 The first workers of all hosts are a job of their own for a moment. They look at their network as any job does at its start, over
 connections like those of training; Ray carries nothing but the answer.
@@ -27,11 +27,11 @@ log = logging.getLogger("hocket.ray")
 
 
 def by_links(members: Sequence[Member], settings: Settings) -> tuple[tuple[Member, ...], RankOrder]:
-    """Workers with the ranks that are best for rings, and the reason. Those of a host stay neighbours, and rank 0 stays.
+    """Return workers with the ranks that are best for rings, and the reason. Workers of a host stay neighbours, and rank 0 stays.
 
     Args:
-        members: ranks of a host are neighbours.
-        settings: of the job. What it may not measure is not measured, and what does not depend on links is left as it is.
+        members: workers; ranks of a host are neighbours.
+        settings: settings of the job. It measures only if they allow it, and keeps an order that does not depend on links.
 
     Raises:
         PeerError: a worker was lost, or could not reach another one: training would fail at the same connection.
@@ -46,7 +46,7 @@ def by_links(members: Sequence[Member], settings: Settings) -> tuple[tuple[Membe
         log.info("rank order: %s", order.reason)
         return tuple(members), order
     cluster = _known(firsts, settings)
-    # A look cannot tell more; a file is the same each time.
+    # A quick look cannot tell more; a file is the same each time.
     worth = 1 / ALIKE if settings.cluster is None else WORTH
     hosts, reason = in_a_ring(cluster, [member.host for member in firsts], worth)
     placed = sorted(members, key=lambda member: hosts.index(member.host))
@@ -57,7 +57,7 @@ def by_links(members: Sequence[Member], settings: Settings) -> tuple[tuple[Membe
 
 
 def _not_needed(settings: Settings, hosts: int) -> str | None:
-    """Why ranks are not dealt by links; None: they are."""
+    """Return the reason why ranks are not assigned by links; None: they are."""
     if settings.plan is not None:
         return "a plan is given, with orders of its own"
     if settings.besides:
@@ -72,7 +72,7 @@ def _not_needed(settings: Settings, hosts: int) -> str | None:
 
 
 def _known(firsts: Sequence[Member], settings: Settings) -> Cluster:
-    """The network between hosts, from a worker of each."""
+    """Return the network between hosts, from a worker of each."""
     job = [dataclasses.replace(member, rank=rank) for rank, member in enumerate(firsts)]
     found: list[Cluster] = []
 
@@ -80,11 +80,11 @@ def _known(firsts: Sequence[Member], settings: Settings) -> Cluster:
         found.append(reported.metrics["cluster"])
 
     try:
-        # The trace is of training.
+        # The trace is for training alone.
         begin(job, _look, (), dataclasses.replace(settings, trace=None, trace_steps=None, trace_bytes=None))
         Watch(job, take).until_the_end()
     except PeerError as error:
-        # These are not the job's ranks.
+        # Ranks here are not the job's ranks.
         raise PeerError(
             f"links could not be measured before training: {error}", host=error.host, why=error.why
         ) from None
@@ -92,7 +92,7 @@ def _known(firsts: Sequence[Member], settings: Settings) -> Cluster:
 
 
 def _look() -> None:
-    """On a worker of each host. Rank 0 reports the cluster: of the file that the settings name, else what all of them see."""
+    """Run on a worker of each host: rank 0 reports the cluster, from the settings' file, else as all of them see it."""
     with join() as job:
         cluster = of_rank_0(job, "cluster", job.settings.cluster, Cluster)
         if cluster is None:

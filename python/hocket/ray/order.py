@@ -1,4 +1,4 @@
-"""The order of hosts in which a ring over their links takes least time. Loads no Ray."""
+"""Order of hosts in which a ring over their links takes least time. Loads no Ray."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ RING = Algorithm("ring")
 
 @dataclass(frozen=True, kw_only=True)
 class RankOrder:
-    """Where a job's ranks are, and why.
+    """Hosts of a job's ranks, and the reason for their order.
 
     Attributes:
         hosts: names, by rank.
-        reason: for this order of hosts, a sentence.
-        cluster: what was measured, or read from `HOCKET_CLUSTER`; None: neither, and hosts are in the order of their addresses.
+        reason: reason for this order of hosts, a sentence.
+        cluster: cluster that was measured, or read from `HOCKET_CLUSTER`; None: neither, and hosts are in the order of addresses.
     """
 
     hosts: tuple[str, ...]
@@ -35,9 +35,9 @@ class RankOrder:
 
 
 def in_a_ring(cluster: Cluster, hosts: Sequence[str], worth: float = WORTH) -> tuple[tuple[str, ...], str]:
-    """These hosts of the cluster in the order in which a ring takes least time, and the reason. The first one stays first.
+    """Return these hosts of the cluster in the order in which a ring takes least time, and the reason. The first one stays first.
 
-    An order must take less than `worth` of what the given one takes, and any but rack by rack less than `worth` of that, too.
+    An order must take less than `worth` times the given one's time, and any but rack by rack less than `worth` times that, too.
     Otherwise measurements of one network, which differ, would give other orders. UsageError: the cluster lacks a host.
 
     >>> from hocket.artefacts.cluster import Host, Rack

@@ -1,4 +1,4 @@
-"""What workers report, as the process that calls `fit` keeps it. Loads no Ray."""
+"""Reports of workers, as the process that calls `fit` keeps them. Loads no Ray."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hocket.ray.order import RankOrder
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One call of `report`: by which rank, the how manieth of that rank's (from 0), and what it gave.
+    """One call of `report`: the rank, the call's number among that rank's (from 0), and its values.
 
-    The files of an older checkpoint are gone where `checkpoints_max` newer ones have come.
+    The files of an older checkpoint are removed when `checkpoints_max` newer ones have come.
     """
 
     rank: int
@@ -30,14 +30,14 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a training ended with.
+    """Outcome of a training.
 
     Attributes:
         metrics: rank 0's last; None: it has reported nothing.
-        checkpoint: the newest one; None: there is none.
-        reports: of all ranks, in the order in which they came.
-        path: where checkpoints are kept.
-        rank_order: on which hosts ranks were, and why.
+        checkpoint: the newest checkpoint; None: there is none.
+        reports: reports of all ranks, in the order in which they came.
+        path: directory of checkpoints.
+        rank_order: hosts of ranks, and the reason for their order.
     """
 
     metrics: Mapping[str, Any] | None
@@ -48,10 +48,10 @@ class Result:
 
 
 class Kept:
-    """Takes what comes, and writes checkpoints."""
+    """Reports of one training so far, whose checkpoints it writes."""
 
     def __init__(self, config: RunConfig) -> None:
-        """UsageError: the run's directory is another run's, or cannot be made."""
+        """Start with no report. UsageError: the run's directory is another run's, or cannot be made."""
         self._config = config
         self._reports: list[Report] = []
         self._checkpoints: dict[int, Checkpoint] = {}
@@ -62,18 +62,18 @@ class Kept:
             )
 
     def take(self, rank: int, index: int, metrics: Mapping[str, Any], packed: bytes | None) -> None:
-        """A report has come. UsageError: files of its checkpoint have names of another rank's."""
+        """Take a report. UsageError: files of its checkpoint have names of another rank's."""
         checkpoint = None if packed is None else self._written(rank, index, packed)
         self._reports.append(Report(rank=rank, index=index, metrics=metrics, checkpoint=checkpoint))
 
     @property
     def newest(self) -> Checkpoint | None:
-        """The last checkpoint that has come; None: none has."""
+        """Last checkpoint that has come; None: none has."""
         last = max(self._checkpoints, default=None)
         return None if last is None else self._checkpoints[last]
 
     def result(self, rank_order: RankOrder) -> Result:
-        """As far as reports have come."""
+        """Return the result, as far as reports have come."""
         metrics = [each.metrics for each in self._reports if each.rank == 0]
         return Result(
             metrics=metrics[-1] if metrics else None,
@@ -84,7 +84,7 @@ class Kept:
         )
 
     def _written(self, rank: int, index: int, packed: bytes) -> Checkpoint:
-        """Files of several ranks, with the same index, are one checkpoint. What has a checkpoint's name is whole."""
+        """Write a checkpoint. Files of several ranks, with the same index, are one. A directory with its name is whole."""
         self._config.path.mkdir(parents=True, exist_ok=True)
         target = self._config.path / f"checkpoint_{index:06d}"
         with tempfile.TemporaryDirectory(dir=self._config.path, prefix=".") as directory:

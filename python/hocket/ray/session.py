@@ -1,6 +1,6 @@
-"""What a training function asks and tells: its place, the checkpoint to go on from, and reports. Loads no Ray.
+"""Interface of a training function: its place, the checkpoint to go on from, and reports. Loads no Ray.
 
-Outside of a trainer, such as under `hocket run`, the same function works: its place is its launcher's, reports are logged.
+Outside of a trainer, such as under `hocket run`, the function works as well: its place is its launcher's, and reports are logged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hocket.job.environment import identify
 from hocket.ray.checkpoint import Checkpoint
 
 REPORTS_MAX = 64
-"""That wait to be fetched; a further one waits."""
+"""Number of reports that wait to be fetched; a further one waits to be queued."""
 FETCH_TIMEOUT_S = 300.0
 
 log = logging.getLogger("hocket.ray")
@@ -28,7 +28,7 @@ log = logging.getLogger("hocket.ray")
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """This worker's place, with the methods of Ray Train's context."""
+    """Place of this worker, with the methods of Ray Train's context."""
 
     rank: int
     world: int
@@ -36,24 +36,24 @@ class Context:
     local_world: int | None
 
     def get_world_rank(self) -> int:
-        """This rank."""
+        """Return this rank."""
         return self.rank
 
     def get_world_size(self) -> int:
-        """How many ranks there are."""
+        """Return the number of ranks."""
         return self.world
 
     def get_local_rank(self) -> int | None:
-        """Position among the ranks of this host; None: the launcher does not tell."""
+        """Return the position among the ranks of this host; None: the launcher does not tell."""
         return self.local_rank
 
     def get_local_world_size(self) -> int | None:
-        """How many ranks this host has; None: the launcher does not tell."""
+        """Return the number of ranks on this host; None: the launcher does not tell."""
         return self.local_world
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
-    """A report on its way; `packed`: the archive of its checkpoint."""
+    """Report on its way; `packed`: the archive of its checkpoint."""
 
     index: int
     metrics: Mapping[str, Any]
@@ -61,16 +61,16 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session:
-    """Of one training function in this process. `resume`: the directory of the checkpoint to go on from."""
+    """Session of one training function in this process. `resume`: the directory of the checkpoint to go on from."""
 
     def __init__(self, events: queue.Queue[Any], resume: Path | None) -> None:
-        """Nothing is reported yet."""
+        """Start with nothing reported."""
         self._events = events
         self._count = 0
         self.resume = None if resume is None else Checkpoint(resume)
 
     def report(self, metrics: Mapping[str, Any], packed: bytes | None) -> None:
-        """RendezvousError: nobody takes reports."""
+        """Queue a report. RendezvousError: no process fetches reports."""
         reported = Reported(index=self._count, metrics=dict(metrics), packed=packed)
         try:
             self._events.put(reported, timeout=FETCH_TIMEOUT_S)
@@ -86,21 +86,21 @@ _current: Session | None = None
 
 
 def enter(session: Session | None) -> None:
-    """From now on this process's function speaks with this session; None: with none."""
+    """Connect this process's function with this session from now on; None: with none."""
     global _current  # noqa: PLW0603  # a process runs one training function at a time
     _current = session
 
 
 def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
-    """Tell the program that called `fit`; what is given is copied before this returns.
+    """Report to the program that called `fit`; values and files are copied before this returns.
 
     Args:
         metrics: values by name, of any type that can be pickled.
-        checkpoint: files to keep; those of several ranks in their reports of the same number become one checkpoint.
+        checkpoint: files to keep; files that several ranks give in their reports of the same number become one checkpoint.
 
     Raises:
-        UsageError: it is not that.
-        RendezvousError: nobody takes reports.
+        UsageError: an argument has another type.
+        RendezvousError: no process fetches reports.
     """
     if not isinstance(metrics, Mapping):
         raise UsageError(f"report({metrics!r})\nhint: metrics are values by name, such as {{'loss': 0.5}}")
@@ -115,11 +115,11 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """What the trainer's `resume_from_checkpoint` was, in a directory of this node until the function ends; None: nothing."""
+    """Return the trainer's `resume_from_checkpoint`, in a directory of this node until the function ends; None: there is none."""
     return None if _current is None else _current.resume
 
 
 def get_context() -> Context:
-    """This worker's place."""
+    """Return this worker's place."""
     me = identify(os.environ)
     return Context(rank=me.rank, world=me.world, local_rank=me.local_rank, local_world=me.local_world)

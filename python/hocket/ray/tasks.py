@@ -1,6 +1,6 @@
 """Independent calls on a Ray cluster: the same results as in processes of one machine. A lost node costs only its own calls.
 
-Ray makes those again on other nodes. What was done is done: small results are with the caller, not on the node.
+Ray repeats those calls on other nodes. Completed calls stay completed: small results are with the caller, not on the node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hocket.ray.connect import connect
 from hocket.ray.workers import said
 
 RETRIES_MAX = 5
-"""How often a call is made again that loses its process or node: one that always ends its process must not do so for ever."""
+"""Limit of repetitions of a call that loses its process or node: one that always ends its process must not repeat for ever."""
 TICK_S = 1.0
 
 Item = TypeVar("Item")
@@ -26,10 +26,10 @@ Result = TypeVar("Result")
 
 
 class RayTasks:
-    """Runs calls as Ray's tasks of one CPU each, on the cluster that this process is connected to (`connected`)."""
+    """Runner of calls as Ray's tasks of one CPU each, on the cluster that this process is connected to (`connected`)."""
 
     def __init__(self, patience_s: float) -> None:
-        """`patience_s`: so long the cluster may be without a CPU."""
+        """Use the connected cluster. `patience_s`: longest time without a CPU in the cluster."""
         self._patience_s = patience_s
 
     def map(
@@ -39,7 +39,7 @@ class RayTasks:
         *,
         on_done: Callable[[], object] = lambda: None,
     ) -> list[Result]:
-        """As `simulation.tasks.Tasks.map`. RendezvousError: the cluster loses a call's process again and again, or has no CPU."""
+        """See `simulation.tasks.Tasks.map`. RendezvousError: the cluster keeps losing a call's process, or has no CPU."""
         call = ray.remote(_call).options(num_cpus=1, max_retries=RETRIES_MAX)
         shared = ray.put(function)
         references = [call.remote(shared, item) for item in items]
@@ -67,9 +67,9 @@ class RayTasks:
 
 @contextlib.contextmanager
 def connected(address: str, patience_s: float) -> Iterator[RayTasks]:
-    """On the cluster at an address, or of this machine (`auto`); until the end, this process is connected to it.
+    """Connect this process to the cluster at an address, or of this machine (`auto`), until the context ends.
 
-    UsageError: there is none, or it is of another version of Ray or Python.
+    UsageError: there is no cluster, or it has another version of Ray or Python.
     """
     connect(address, variable="--ray", log_to_driver=False, logging_level="WARNING")
     try:
@@ -79,7 +79,7 @@ def connected(address: str, patience_s: float) -> Iterator[RayTasks]:
 
 
 def _call(function: Callable[[Item], Result], item: Item) -> tuple[Result | None, Exception | None]:
-    """Errors of the function travel as they are, not within Ray's."""
+    """Return the result or the function's error, which Ray would wrap."""
     try:
         return function(item), None
     except Exception as error:

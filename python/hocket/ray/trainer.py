@@ -1,4 +1,4 @@
-"""`Trainer`: runs a training function on all workers, in Ray Train's way."""
+"""`Trainer`: a training function on all workers, in the way of Ray Train."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from hocket.settings import Settings
 
 
 class Trainer:
-    """Runs `train_function` once per worker, each a rank of one job. The function calls `hk.distribute` as any script does.
+    """Run of `train_function` once per worker, each a rank of one job. The function calls `hk.distribute` as any script does.
 
     Args:
         train_function: takes the config, or nothing. It travels to the nodes as Ray's tasks do: by its module's name, or with its
             code if that is the script.
-        config: its argument; any object that can be pickled.
-        scaling_config: how many workers, and what each needs.
-        run_config: where checkpoints are kept.
-        resume_from_checkpoint: what workers get by `get_checkpoint()`.
-        settings: of all ranks; default: from the environment of the process that calls `fit`.
+        config: argument of the function; any object that can be pickled.
+        scaling_config: number of workers, and the resources that each needs.
+        run_config: place of checkpoints.
+        resume_from_checkpoint: checkpoint that workers get by `get_checkpoint()`.
+        settings: settings of all ranks; default: from the environment of the process that calls `fit`.
 
     Raises:
-        UsageError: the function cannot be called like that, or the settings ask for an elastic job.
+        UsageError: the function cannot be called with these arguments, or the settings ask for an elastic job.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Trainer:
         resume_from_checkpoint: Checkpoint | None = None,
         settings: Settings | None = None,
     ) -> None:
-        """Nothing runs before `fit`."""
+        """Check the arguments; nothing runs before `fit`."""
         self._function = train_function
         self._arguments = _arguments(train_function, config)
         self._scaling = scaling_config or ScalingConfig()
@@ -64,7 +64,7 @@ class Trainer:
             )
 
     def fit(self) -> Result:
-        """Run the function on all workers, to the end. A process that is not connected to a cluster connects as `ray.init()` does.
+        """Run the function on all workers, to the end. A process without a cluster connects to one as `ray.init()` does.
 
         Raises:
             PeerError: a worker was lost or its function raised; `rank` and `host` say which, the message what happened. The others
@@ -92,7 +92,7 @@ class Trainer:
 
 
 def _arguments(function: Callable[..., object], config: Any) -> tuple[Any, ...]:
-    """The config, if the function takes one."""
+    """Return the config, if the function takes one, as arguments."""
     if not callable(function):
         raise UsageError(f"{function!r} is not a training function\nhint: Trainer(train, config)")
     takes = bool(inspect.signature(function).parameters)

@@ -1,6 +1,6 @@
-"""Watches workers from the start of their functions to the end, and says of those that failed which, how and why.
+"""Watch over workers from the start of their functions to the end; failures are told with rank, kind and reason.
 
-A lost actor is the cause and errors of others are its consequences, whichever is heard of first: Ray may notice the end of a node
+A lost actor is the cause, and errors of others are its consequences, in whatever order they come: Ray may notice the end of a node
 later than the node's peers do.
 """
 
@@ -21,21 +21,21 @@ from hocket.ray.workers import Member, said
 from hocket.start.run import REPORT_S
 
 NEXT_S = 2.0
-"""How long a worker is asked to wait for an event."""
+"""Seconds for which a worker is asked to wait for an event."""
 TICK_S = 0.5
 LOST_S = 60.0
-"""How long Ray may take to say what became of an actor: that others miss, or that does not answer. Its own checks of nodes take
-half of it."""
+"""Seconds that Ray may take to tell the fate of an actor that others miss, or that does not answer. Ray's own checks of nodes
+take half of it."""
 AGAIN_S = 1.0
 OF_RANKS = 3
-"""Errors of so many ranks are shown."""
+"""Number of ranks whose errors are shown."""
 
 Take = Callable[[int, Reported], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """What happened to a rank; `lost`: its actor is. `trace`: of its function's error."""
+    """Failure of a rank; `lost`: its actor is lost. `trace`: traceback of its function's error."""
 
     member: Member
     what: str
@@ -46,10 +46,10 @@ class Failure:
 
 
 class Watch:
-    """From the start to the end."""
+    """Watch over one training, from the start to the end."""
 
     def __init__(self, members: Sequence[Member], take: Take) -> None:
-        """`take`: is given each report and its rank."""
+        """Ask each worker for its events. `take`: called with each rank and its report."""
         self._members = tuple(members)
         self._take = take
         self._asked: dict[Any, Member] = {}
@@ -61,7 +61,7 @@ class Watch:
             self._ask(member)
 
     def until_the_end(self) -> None:
-        """Returns when all functions have ended in order. PeerError: one has not; by then, none runs that could tell more."""
+        """Return when all functions have ended in order. PeerError: one has not; by then, none runs that could tell more."""
         first_s: float | None = None
         while len(self._ended) < len(self._members):
             ready, _ = ray.wait(list(self._asked), num_returns=1, timeout=TICK_S)
@@ -121,7 +121,7 @@ class Watch:
         self._failures.append(Failure(member=member, what=what, lost=True))
 
     def _patience_s(self) -> float:
-        """The others have some time to report and to end; Ray has more to say what became of one that they miss."""
+        """Return how long others may report and end; longer if Ray must still tell the fate of a rank that they miss."""
         consequences = all(each.consequence for each in self._failures)
         missed = {each.accused for each in self._failures} - self._ended - {None}
         return LOST_S if consequences and missed else REPORT_S

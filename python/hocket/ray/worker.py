@@ -1,6 +1,6 @@
-"""A worker: one rank in a Ray actor, which runs the training function on a thread and hands out what happens.
+"""Worker: one rank in a Ray actor, which runs the training function on a thread and hands out events.
 
-It finds its job by the variables of `hocket run`, so the function calls Hocket as any script does. Knows nothing of other workers.
+A worker finds its job by the variables of `hocket run`, so the function calls Hocket as any script does. It knows no other workers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hocket.training import process
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a worker runs: its machine as in `Host`, and Ray's node with its address."""
+    """Place of a worker: its machine as in `Host`, and Ray's node with its address."""
 
     host: str
     identity: str
@@ -41,15 +41,15 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meeting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where ranks meet: the job's store, and variables of the place where torch would open its own."""
+    """Meeting point of ranks: the job's store, and variables of the place where torch would open its own store."""
 
     store: str
     torch: dict[str, str]
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """The function has ended. Otherwise than in order: `summary` of its error, the `trace`, and whether it is a `consequence` of
-    what happened to another rank, which it may name as `accused`."""
+    """End of the function. After an error: its `summary` and `trace`, and whether it is a `consequence` of the failure of another
+    rank, which it may name as `accused`."""
 
     summary: str | None = None
     trace: str = ""
@@ -61,17 +61,17 @@ Event = Reported | Ended
 
 
 class Worker:
-    """The actor's class."""
+    """Worker in an actor."""
 
     def __init__(self) -> None:
-        """Waits to be told what to do."""
+        """Start with no function."""
         self._events: queue.Queue[Event] = queue.Queue(REPORTS_MAX)
         self._handed: list[Event] = []
         self._seen = 0
         self._open = contextlib.ExitStack()
 
     def place(self) -> Place:
-        """Where this is."""
+        """Return where this worker runs."""
         host = Host.here(Settings.from_environment().host)
         return Place(
             host=host.name,
@@ -82,7 +82,7 @@ class Worker:
         )
 
     def open_meeting(self, secret: str, interface: str | None) -> Meeting:
-        """On rank 0: serve the job's store at this node's address, until the actor ends or opens another one."""
+        """Serve the job's store, on rank 0, at this node's address, until the actor ends or opens another one."""
         self._open.close()
         address = ray.util.get_node_ip_address()
         listeners = listening.under(address, interface=interface, one_host=False)
@@ -115,8 +115,8 @@ class Worker:
         ).start()
 
     def next(self, seen: int, timeout_s: float) -> list[Event]:
-        """What has happened since the start, without the first `seen` events; waits so long for something. What has not been seen
-        is handed out again: an answer may be lost on its way."""
+        """Return the events since the start, without the first `seen`; wait so long for one. Events that have not been seen
+        are handed out again: an answer may be lost on its way."""
         self._handed, self._seen = self._handed[seen - self._seen :], seen
         if not self._handed:
             with contextlib.suppress(queue.Empty):
@@ -127,19 +127,19 @@ class Worker:
 
 
 def _ended(run: Callable[[], None], variables: Mapping[str, str]) -> Ended:
-    """Run the function as this rank; the process's place in the job is left in order, or with the error."""
+    """Run the function as this rank; the process then leaves the job, in order or with the error."""
     try:
         with _environment(variables):
             try:
                 run()
             except SystemExit as stop:
-                # `distribute` ends ranks that serve or help so.
+                # `distribute` ends ranks that serve or help with SystemExit.
                 if stop.code not in (None, 0):
                     raise RendezvousError(f"the function called sys.exit({stop.code!r})") from stop
             process.leave()
     except BaseException as error:
         summary = f"{type(error).__name__}: {error.summary if isinstance(error, Error) else error}"
-        with contextlib.suppress(Exception):  # what goes wrong here comes of the error
+        with contextlib.suppress(Exception):  # errors here follow from the first one
             process.leave(summary)
         return Ended(
             summary=summary,
@@ -154,7 +154,7 @@ def _ended(run: Callable[[], None], variables: Mapping[str, str]) -> Ended:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """The process has these variables until the end, so that another function finds its own."""
+    """Set these variables of the process until the context ends, so that another function finds its own."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

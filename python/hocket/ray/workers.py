@@ -1,6 +1,6 @@
-"""Workers on a Ray cluster: places are reserved, ranks dealt so that those of one node are neighbours, and actors ended.
+"""Workers on a Ray cluster: places are reserved, ranks assigned so that those of one node are neighbours, and actors ended.
 
-Nothing stays in the cluster, however it ends.
+Nothing stays in the cluster, however training ends.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from hocket.ray.worker import Place, Worker
 END_S = 10.0
 """Longest wait for the end of killed actors."""
 OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-"""Resources that Ray's options give names of their own."""
+"""Resources for which Ray's options have names of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A rank: its actor, where that is, and its host's name in the job."""
+    """Rank with its actor, the actor's place, and its host's name in the job."""
 
     rank: int
     actor: Any
@@ -37,7 +37,7 @@ class Member:
     host: str
 
     def __str__(self) -> str:
-        """A description for people."""
+        """Return a description for people."""
         return (
             f"rank {self.rank} on {self.host} (process {self.place.process}, node {self.place.node[:8]} "
             f"at {self.place.address})"
@@ -46,10 +46,10 @@ class Member:
 
 @contextlib.contextmanager
 def started(scaling: ScalingConfig, timeout_s: float) -> Iterator[tuple[Member, ...]]:
-    """Actors by rank, which are killed at the end.
+    """Start actors, by rank, which are killed at the end.
 
     Raises:
-        RendezvousError: the cluster has no room for them within that time, or one cannot start.
+        RendezvousError: the cluster has no room for the actors within that time, or one cannot start.
     """
     deadline_s = time.monotonic() + timeout_s
     bundle = {name: float(amount) for name, amount in scaling.resources_per_worker.items() if amount}
@@ -68,7 +68,7 @@ def started(scaling: ScalingConfig, timeout_s: float) -> Iterator[tuple[Member, 
 
 
 def dealt(actors: Sequence[Any], places: Sequence[Place]) -> tuple[Member, ...]:
-    """Ranks: those of a node are neighbours, and so are nodes of one machine, by their addresses."""
+    """Assign ranks: those of a node are neighbours, and so are nodes of one machine, in the order of their addresses."""
     order = sorted(range(len(places)), key=lambda at: (places[at].address, places[at].node, at))
     machines = list(dict.fromkeys(places[at].identity for at in order))
     order.sort(key=lambda at: machines.index(places[at].identity))
@@ -116,7 +116,7 @@ def _places(actors: Sequence[Any], left_s: float, timeout_s: float) -> list[Plac
 
 
 def said(error: BaseException) -> str:
-    """Of Ray's words, the sentence that says what happened."""
+    """Return the sentence of Ray's message that says what happened."""
     if isinstance(error, GetTimeoutError):
         return "Ray did not answer in time"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -126,13 +126,13 @@ def said(error: BaseException) -> str:
             for at, line in enumerate(lines)
             if line.startswith(("The actor died because", "The actor is dead because"))
         ]
-        # What comes then is advice for all cases.
+        # The rest is advice for all cases.
         return " ".join(lines[about[-1] :] if about else lines[-1:]).partition(" Some common causes")[0]
     return lines[-1] if lines else type(error).__name__
 
 
 def _no_room(scaling: ScalingConfig, bundle: Mapping[str, float], timeout_s: float) -> str:
-    """What is missing."""
+    """Return a message that says what is missing."""
     total, free = ray.cluster_resources(), ray.available_resources()
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     each = ", ".join(f"{amount:g} {name}" for name, amount in bundle.items())
@@ -149,7 +149,7 @@ def _no_room(scaling: ScalingConfig, bundle: Mapping[str, float], timeout_s: flo
 
 
 def _end(actors: Sequence[Any]) -> None:
-    """Kill them, and wait until they are gone."""
+    """Kill actors, and wait until they are gone."""
     last = []
     for actor in actors:
         with contextlib.suppress(RayError):

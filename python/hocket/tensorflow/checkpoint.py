@@ -1,4 +1,4 @@
-"""`state_dict` and `load_state_dict`: what a checkpoint needs of Hocket, beside what the script itself keeps."""
+"""`state_dict` and `load_state_dict`: Hocket's part of a checkpoint, beside the script's own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hocket.training.checkpoint.saved import plain, read_back
 
 
 def state_dict() -> dict[str, Any]:
-    """What a checkpoint needs beside variables, so that training goes on with equal bits.
+    """Return what a checkpoint needs beside variables, so that training goes on with equal bits.
 
-    Each rank has its own: the state of policies, such as residuals of error feedback and PowerSGD's factors. All ranks call it
-    between the same two steps, and each keeps its own file. NumPy arrays of bytes (an array has a row for each element) and plain
-    data, for `pickle` or msgpack.
+    Each rank has its own state: that of policies, such as residuals of error feedback and PowerSGD's factors. All ranks call this
+    between the same two steps, and each keeps its own file. The state is NumPy arrays of bytes (a row for each element) and
+    plain data, for `pickle` or msgpack.
 
     Values that a policy's timers agreed on are not in it.
 
@@ -40,7 +40,7 @@ def load_state_dict(state: Mapping[str, Any], *, strict: bool = True) -> None:
 
     Args:
         state: what `state_dict` returned.
-        strict: raise if state of a variable is missing, or nobody uses it; False: what is missing starts anew.
+        strict: raise if state of a variable is missing, or no variable uses it; False: what is missing starts anew.
 
     Raises UsageError when the state is of another moment on some rank, or nothing that `state_dict` returned, or a step has begun.
 

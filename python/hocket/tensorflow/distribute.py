@@ -1,4 +1,4 @@
-"""`distribute`, which makes a process's variables train together with those of the other ranks, and what goes with it."""
+"""`distribute`, which makes a process's variables train together with those of the other ranks, and its companions."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def distribute(
         plan: default: the plan file of `settings`, else one for the cluster of `settings`, else one for the network that the job
             finds as it starts, else one from the hosts alone. Rank 0's files count. A default plan follows the order in which
             backward makes gradients, which the first step records.
-        policy: how gradients travel, instead of a plan; default: the policy of `settings`.
+        policy: decides how gradients travel, instead of a plan; default: the policy of `settings`.
         promise: how far results may be from exact means, as with `hocket.torch.distribute`.
-        settings: default: from the environment. What of them needs to see into compiled functions is refused.
+        settings: default: from the environment. Settings that would need to see into compiled functions are refused.
 
-    Returns what it was given.
+    Returns its argument.
 
     Raises:
         RendezvousError: ranks do not meet, or their variables differ.
@@ -79,7 +79,7 @@ def train(
     promise: Promise | str | None,
     settings: Settings | None,
 ) -> None:
-    """The same, for variables that were looked at. `check_runtime` comes before."""
+    """Distribute variables that were checked; `check_runtime` comes before."""
     session = _job.distribute(model, plan=plan, policy=policy, promise=promise, settings=settings).session
 
     def execution() -> int:
@@ -90,7 +90,7 @@ def train(
 
 
 def check_runtime() -> None:
-    """UsageError: this TensorFlow is not one that Hocket knows, or it is used as Hocket cannot."""
+    """Raise UsageError if Hocket does not know this TensorFlow, or it is used in a way that Hocket does not support."""
     if not tf.executing_eagerly():
         raise UsageError(
             "hk.distribute reads and writes variables, which a graph cannot\n"
@@ -101,7 +101,7 @@ def check_runtime() -> None:
             "hk.distribute under a tf.distribute.Strategy, which reduces gradients itself\n"
             "hint: call it outside of strategy.scope()"
         )
-    # Beside a strategy's cluster, those of other processes are listed, too: by job, replica and task.
+    # Beside a strategy's cluster, devices of other processes are listed, too: by job, replica and task.
     places = Counter(each.name.rpartition("/device:")[0] for each in tf.config.list_logical_devices("CPU"))
     most = max(places.values())
     if most > 1:

@@ -1,7 +1,7 @@
 """`mean`: three kinds of calls into Hocket, in the graph that makes the gradients.
 
-The first asks for the turn of the execution. The second, one for each gradient, copies it as soon as it is there. The third takes
-all means back. It depends on all calls of the second kind, and blocks a thread: this rank has launched everything then.
+The first asks for the turn of the execution. The second, one for each gradient, copies it as soon as it is ready. The third takes
+all means back. It depends on all calls of the second kind, and blocks a thread: this rank has then launched everything.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ BEGIN, GIVE, TAKE_BACK = "HocketBegin", "HocketGive", "HocketTakeBack"
 
 
 def mean(gradients: Any) -> Any:
-    """The means of these gradients over all ranks: the same bits on each.
+    """Return the means of these gradients over all ranks: the same bits on each.
 
-    Every rank calls it equally often. In a `tf.function`, gradients leave as backward makes them; outside of one they leave
+    Every rank calls this equally often. In a `tf.function`, gradients leave as backward makes them; outside of one they leave
     together, at the call.
 
     Args:
-        gradients: of all variables that train together, in their order: a list or another structure. An `IndexedSlices` is
-            made dense, with a warning.
+        gradients: gradients of all variables that train together, in their order: a list or another structure. An
+            `IndexedSlices` is made dense, with a warning.
 
     Raises:
-        UsageError: other gradients than those of the variables, or one that is None.
+        UsageError: the gradients are not those of the variables, or one is None.
         tf.errors.AbortedError, when it is executed: a rank is lost, or the job has failed before. The text names the rank.
-        tf.errors.DeadlineExceededError: not all ranks called it in time.
+        tf.errors.DeadlineExceededError: not all ranks called `mean` in time.
 
     >>> import tensorflow as tf
     >>> from hocket.tensorflow import distribute
@@ -50,7 +50,7 @@ def mean(gradients: Any) -> Any:
 
 
 def mean_of(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """The same for gradients of all variables that train together, in any order: `variables` says whose they are."""
+    """Return means of gradients of all variables that train together, in any order: `variables` are theirs."""
     found = distributed()
     leaves = [found.model.leaf(variable) for variable in variables]
     if sorted(leaves) != list(range(len(found.model.trained))):
@@ -69,7 +69,7 @@ def mean_of(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
 
 
 def means(found: Found, gradients: Sequence[Any]) -> list[Any]:
-    """By leaf."""
+    """Return means, by leaf, of gradients by leaf."""
     dense = [_dense(*found.model.gradient(leaf), own) for leaf, own in enumerate(gradients)]
     number = found.session.group.number
     if tf.executing_eagerly():
@@ -79,7 +79,7 @@ def means(found: Found, gradients: Sequence[Any]) -> list[Any]:
     def reduced(*own: Any) -> Any:
         return tuple(_in_graph(number, own)), _differentiate
 
-    # A tape does not see ops that are made without TensorFlow's wrappers: it would find no gradient, and say nothing.
+    # A tape does not see ops that are made without TensorFlow's wrappers: without this, it would silently find no gradient.
     return list(reduced(*dense))
 
 
@@ -106,12 +106,12 @@ def _dense(name: str, variable: Any, own: Any) -> Any:
 
 @tf.function(autograph=False)  # type: ignore[untyped-decorator]
 def _eagerly(number: int, gradients: Sequence[Any]) -> list[Any]:
-    """TensorFlow makes one graph for each number."""
+    """Reduce eagerly; TensorFlow makes one graph for each number."""
     return _in_graph(number, gradients)
 
 
 def _in_graph(number: int, gradients: Sequence[Any]) -> list[Any]:
-    """TensorFlow finds ops by their names in its registry, so that no wrapper is generated for ours."""
+    """Add the ops to the graph. TensorFlow finds them by name in its registry, so they need no generated wrappers."""
     graph = tf.compat.v1.get_default_graph()
     group = tf.compat.v1.AttrValue(i=number)
     with tf.name_scope("hocket"), tf.device("/CPU:0"):

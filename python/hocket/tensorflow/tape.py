@@ -1,4 +1,4 @@
-"""`DistributedGradientTape`: a tape whose gradients are means, as scripts that come from Horovod have it."""
+"""`DistributedGradientTape`: a tape whose gradients are means, as scripts that come from Horovod use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hocket.tensorflow.means import mean_of
 
 
 class DistributedGradientTape:
-    """Wraps a `tf.GradientTape`; everything but `gradient` is the tape's own.
+    """Wrapper of a `tf.GradientTape`; everything but `gradient` is the tape's own.
 
     >>> import tensorflow as tf
     >>> from hocket.tensorflow import distribute
@@ -23,11 +23,11 @@ class DistributedGradientTape:
     """
 
     def __init__(self, tape: tf.GradientTape) -> None:
-        """`tape`: before, while or after it records."""
+        """Wrap `tape`, before, while or after it records."""
         self._tape = tape
 
     def gradient(self, target: Any, sources: Any, *arguments: Any, **named: Any) -> Any:
-        """As the tape's, but the means over all ranks, as `hocket.tensorflow.mean` makes them.
+        """Return the tape's gradients as means over all ranks, as `hocket.tensorflow.mean` makes them.
 
         `sources`: all variables that train together, in any order.
         """
@@ -38,16 +38,16 @@ class DistributedGradientTape:
         return tf.nest.pack_sequence_as(sources, mean_of(given, flat))
 
     def __enter__(self) -> DistributedGradientTape:
-        """The tape records."""
+        """Begin to record."""
         self._tape.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The tape records no longer."""
+        """End recording."""
         self._tape.__exit__(kind, value, trace)
 
     def __getattr__(self, name: str) -> Any:
-        """The tape's."""
+        """Return an attribute of the tape."""
         return getattr(self._tape, name)

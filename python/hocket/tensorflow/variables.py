@@ -14,19 +14,19 @@ from hocket.training.memory.gradients import Parameter
 
 
 class Variables(CompiledModel):
-    """Those that a script distributes.
+    """Variables that a script distributes.
 
     Attributes:
-        variables: as the script has them, of TensorFlow or of Keras.
-        names: by variable, unlike one another.
-        trained: the positions of those whose gradients travel; the others are only made equal.
+        variables: variables as the script has them, of TensorFlow or of Keras.
+        names: names by variable, all different.
+        trained: positions of variables whose gradients travel; the others are only made equal.
     """
 
     script = "a TensorFlow script"
 
     def __init__(self, variables: Any, also: Sequence[Any] = ()) -> None:
-        """`variables`: a structure of them, or a `tf.Module`. `also`: those that are only made equal. UsageError: one is nothing
-        that Hocket can move, or there is nothing to train."""
+        """Take a structure of `variables`, or a `tf.Module`. `also`: variables that are only made equal. UsageError: Hocket cannot
+        move one, or there is nothing to train."""
         if isinstance(variables, tf.Module):
             variables = variables.variables
         candidates = tf.nest.flatten(variables)
@@ -50,11 +50,11 @@ class Variables(CompiledModel):
             raise UsageError("no variable of floating point is trainable: there is nothing to distribute")
         self._leaves: dict[int, int] = {}
         for leaf, at in enumerate(self.trained):
-            # Both stay as long as this, so that no other object has their identity.
+            # Both objects stay as long as this one, so that no other object has their identity.
             self._leaves[id(self.variables[at])] = self._leaves[id(self._own[at])] = leaf
 
     def leaf(self, variable: Any) -> int:
-        """The position of its gradient among those that travel. UsageError: it has none."""
+        """Return the position of the variable's gradient among those that travel. UsageError: it has none."""
         found = self._leaves.get(id(variable))
         if found is None:
             raise UsageError(
@@ -64,12 +64,12 @@ class Variables(CompiledModel):
         return found
 
     def gradient(self, leaf: int) -> tuple[str, Any]:
-        """Of those that travel: name and variable."""
+        """Return name and variable of a gradient that travels."""
         at = self.trained[leaf]
         return self.names[at], self._own[at]
 
     def parameters(self) -> list[Parameter]:
-        """In the script's order."""
+        """Return all parameters, in the script's order."""
         trained = frozenset(self.trained)
         return [
             Parameter(
@@ -82,17 +82,17 @@ class Variables(CompiledModel):
         ]
 
     def values(self) -> list[np.ndarray[Any, Any]]:
-        """Copies."""
+        """Return copies of the values."""
         return [own.numpy() for own in self._own]
 
     def set_values(self, values: Sequence[np.ndarray[Any, Any]]) -> None:
-        """The variables stay the objects that they are."""
+        """Assign values; the variables stay the same objects."""
         for own, value in zip(self._own, values, strict=True):
             own.assign(value)
 
 
 def _own(variable: Any) -> Any:
-    """TensorFlow's variable in one of Keras."""
+    """Return TensorFlow's variable in one of Keras."""
     found = variable if isinstance(variable, tf.Variable) else getattr(variable, "value", None)
     if isinstance(variable, tf.distribute.DistributedValues):
         raise UsageError(
@@ -107,7 +107,7 @@ def _own(variable: Any) -> Any:
 
 
 def _name(variable: Any) -> str:
-    """Keras' path, which says more than its name."""
+    """Return Keras' path, which says more than the name, if there is one."""
     name = getattr(variable, "path", None) or getattr(variable, "name", None) or type(variable).__name__
     return str(name).removesuffix(":0")
 

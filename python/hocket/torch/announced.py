@@ -1,8 +1,8 @@
 """Gradients whose hook has been called in a backward: they may be on their way to other ranks, so no script may touch them.
 
 Hooks of the script see a rank's own gradient, as with DistributedDataParallel: whenever they were registered, the gradient is
-announced after them. What they cannot be allowed is to take it away, or to step with it: other ranks have other ones. Whatever
-touches a gradient after that is noticed by its version, which autograd counts, when backward ends.
+announced after them. They may not take the gradient away or step with it, because other ranks have other gradients. A later
+change of a gradient is noticed when backward ends, by the gradient's version, which autograd counts.
 
 Cost: 0.5 µs for each gradient in its hook, and 0.2 µs when backward ends.
 """
@@ -24,17 +24,17 @@ _all: WeakSet[Announced] = WeakSet()
 
 
 class Announced:
-    """Those of one model."""
+    """Announced gradients of one model."""
 
     def __init__(self) -> None:
-        """None is."""
+        """Start with no parameter hooked."""
         self._names: dict[int, str] = {}
         self._noted: dict[int, tuple[torch.Tensor, torch.Tensor, int]] = {}
-        """By a parameter's `id`: it, its gradient when it was announced, and how often that had been written to."""
+        """`id` of a parameter → the parameter, its gradient when that was announced, and the gradient's version then."""
         self._ended = -1
-        """The last backward that is over, its gradients reduced."""
+        """Number of the last backward that is over, with its gradients reduced."""
         self.alone: torch.optim.Optimizer | None = None
-        """The only optimizer that may step these parameters; None: any may."""
+        """Only optimizer that may step these parameters; None: any may."""
         _all.add(self)
 
     def hook(self, name: str, parameter: torch.nn.Parameter, ready: Callable[[Any], None]) -> Any:
@@ -45,14 +45,14 @@ class Announced:
         def announce(parameter: torch.Tensor) -> None:
             hooks: dict[int, Any] = parameter._post_accumulate_grad_hooks
             if len(hooks) > 1 and next(reversed(hooks)) != handle.id:
-                # Those that follow may change it. From the next backward on, they come before.
+                # Later hooks may change the gradient. From the next backward on, they run before this one.
                 hooks[handle.id] = hooks.pop(handle.id)
                 torch.autograd.graph.queue_callback(functools.partial(later, parameter))
             else:
                 tell(parameter)
 
         def later(parameter: torch.Tensor) -> None:
-            # What had not come when backward ended was sent as it was.
+            # A gradient that was not announced when backward ended was sent as it was.
             if self._ended != _backward():
                 tell(parameter)
 
@@ -70,16 +70,16 @@ class Announced:
         return handle
 
     def release(self) -> None:
-        """Its hooks are removed: another one has the parameters, or nobody."""
+        """Forget the parameters when their hooks are removed: another object announces them now, or none does."""
         self._names, self.alone = {}, None
         self._noted.clear()
 
     def begin(self) -> None:
-        """A backward with communication has begun: what was accumulated without is the script's."""
+        """Begin a backward with communication: gradients that were accumulated without belong to the script."""
         self._noted.clear()
 
     def check(self) -> None:
-        """UsageError names the first gradient that was written to, or replaced, since it was announced in this backward."""
+        """Raise UsageError for the first gradient that was written to, or replaced, since it was announced in this backward."""
         for parameter, gradient, version in self._noted.values():
             if parameter.grad is not gradient or gradient._version != version:
                 raise UsageError(
@@ -89,12 +89,12 @@ class Announced:
                 )
 
     def end(self) -> None:
-        """This backward is over."""
+        """Note that this backward is over."""
         self._noted.clear()
         self._ended = _backward()
 
     def check_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """UsageError: it is about to step parameters whose gradients are not reduced yet."""
+        """Raise UsageError if a step comes before gradients are reduced, or from another optimizer than `alone`."""
         early = _backward() not in (-1, self._ended)
         other = self.alone not in (None, optimizer)
         if not (early or other):
@@ -116,19 +116,19 @@ class Announced:
 
 
 def _backward() -> int:
-    """The number of the backward that runs in this thread; -1: none does."""
+    """Return the number of the backward that runs in this thread; -1: none does."""
     return torch._C._current_graph_task_id()
 
 
 class Sealed:
-    """Gradients that nobody may touch until they are reduced."""
+    """Gradients that must not change until they are reduced."""
 
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
-        """As they are now."""
+        """Note each parameter's gradient and its version."""
         self._noted = [(each, each.grad, _version(each.grad)) for each in parameters]
 
     def changed(self) -> torch.Tensor | None:
-        """The first parameter whose gradient was written to or replaced since."""
+        """Return the first parameter whose gradient was written to or replaced since."""
         return next(
             (
                 each
@@ -148,6 +148,6 @@ def _before_step(optimizer: torch.optim.Optimizer, _args: object, _kwargs: objec
         each.check_step(optimizer)
 
 
-# It reads nothing of a step that gates put off.
+# This hook reads nothing of a step that gates defer.
 _before_step.reads_nothing = True  # type: ignore[attr-defined]
 internals.register_optimizer_step_pre_hook(_before_step)

@@ -1,4 +1,4 @@
-"""A model's buffers, and memory of the same layout in which they travel. It knows tensors and bytes, and of no other rank."""
+"""A model's buffers, and memory of the same layout in which they travel. This file knows tensors and bytes, and no other rank."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ Allocate = Callable[[int], _native.Memory]
 
 @dataclass(frozen=True)
 class Place:
-    """A buffer's properties on which ranks must agree, and its place in the memory that is sent. No checkpoint has one that is
-    `temporary`."""
+    """A buffer's properties on which ranks must agree, and its place in sent memory. Checkpoints leave out `temporary` ones."""
 
     name: str
     shape: tuple[int, ...]
@@ -26,30 +25,30 @@ class Place:
     temporary: bool
 
     def __str__(self) -> str:
-        """Shape and dtype."""
+        """Return shape and dtype."""
         return f"{list(self.shape)} of {str(self.dtype).removeprefix('torch.')}"
 
 
 @dataclass(frozen=True)
 class Current:
-    """A model's buffers now, in the order of their places. None: a temporary one that does not fit its place any more. `settled`:
-    there is no such one, and no new one."""
+    """A model's buffers now, in the order of their places. None: a temporary buffer that does not fit its place any more.
+    `settled`: no buffer is such a one, and none is new."""
 
     tensors: Sequence[torch.Tensor | None]
     settled: bool
 
 
 class Mirror:
-    """Bytes of all buffers, as they were last sent or received: live ones first, then those that never changed.
+    """Bytes of all buffers, as they were last sent or received: live ones first, then buffers that never changed.
 
     `memory` is what travels; `live_count` buffers, in its first `live_bytes`, may change. `current` are a model's buffers now.
 
-    Temporary buffers, such as caches, are made again by the model, and on each rank for its own data. One that fits its place no
-    more is passed over until ranks meet. Those that differ have no place from then on: ranks have them `apart`.
+    The model makes temporary buffers, such as caches, again, and on each rank for its own data. One that no longer fits its place
+    is passed over until ranks meet. Buffers that then differ have no place from then on: each rank keeps its own, `apart`.
     """
 
     def __init__(self, model: torch.nn.Module, live: Set[str], apart: Set[str], allocate: Allocate) -> None:
-        """Lays out the model's buffers, with their contents now."""
+        """Lay out the model's buffers, with their current contents."""
         named = {name: each for name, each in named_buffers(model).items() if name not in apart}
         order = sorted(named, key=lambda name: name not in live)
         tensors = [named[name] for name in order]
@@ -58,7 +57,7 @@ class Mirror:
         self.live_count = sum(place.name in live for place in self.places)
         self.live_bytes = ends[self.live_count - 1] if self.live_count else 0
         self.size_bytes = ends[-1] if ends else 0
-        # There is no memory of no bytes.
+        # Memory of 0 bytes does not exist.
         self.memory = allocate(max(self.size_bytes, ALIGNMENT_BYTES))
         self.bytes = torch.frombuffer(self.memory, dtype=torch.uint8).zero_()
         self._views = _views(self.bytes, ends, tensors)
@@ -71,7 +70,7 @@ class Mirror:
         }
         self._owners = [owners[name] for name in order]
         self._modules: list[tuple[torch.nn.Module, frozenset[str], frozenset[str]]] = []
-        """Of those with buffers: the keys of which have a place, and of which are apart."""
+        """Modules with buffers: for each, keys of the buffers that have a place, and of those that are apart."""
         self._bare: list[torch.nn.Module] = []
         for path, module in model.named_modules():
             without = frozenset(key for of, _, key in (each.rpartition(".") for each in apart) if of == path)
@@ -89,7 +88,7 @@ class Mirror:
         return frozenset(place.name for place in self.places[: self.live_count])
 
     def current(self) -> Current | None:
-        """As they are now, maybe reassigned; None: others than temporary ones were added or removed, or changed shape or type."""
+        """Return the buffers now, maybe reassigned; None: lasting ones were added or removed, or changed shape or type."""
         settled = True
         grown = ((module, _NOTHING, _NOTHING) for module in self._bare if len(module._buffers))
         for module, keys, without in itertools.chain(self._modules, grown):
@@ -100,7 +99,7 @@ class Mirror:
                     return None
         found: list[torch.Tensor | None] = []
         for (module, key), view, place in zip(self._owners, self._views, self.places, strict=True):
-            # A TorchScript module's buffers can do no more.
+            # A TorchScript module's buffers have no other methods.
             each = module._buffers[key] if key in module._buffers else None  # noqa: SIM401
             if each is None or each.shape != view.shape or each.dtype != view.dtype:
                 if not place.temporary:
@@ -110,17 +109,17 @@ class Mirror:
         return Current(found, settled)
 
     def put(self, current: Sequence[torch.Tensor | None], *, live: bool = False) -> None:
-        """The buffers' contents, or those of live ones alone, into memory."""
+        """Copy the buffers' contents, or those of live ones alone, into memory."""
         count = self.live_count if live else len(self._views)
         _copy(self._views[:count], current[:count])
 
     def holds(self, current: Sequence[torch.Tensor | None]) -> bool:
-        """Whether memory has the contents of these buffers, byte by byte: a NaN that was sent counts as equal."""
+        """Return whether memory has the contents of these buffers, byte by byte: a NaN that was sent counts as equal."""
         _copy(self._now_views, current)
         return torch.equal(self._now, self.bytes)
 
     def changed(self, model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> list[str]:
-        """Names of buffers whose contents are not those in memory, or that have no place there."""
+        """Return names of buffers whose contents are not those in memory, or that have no place there."""
         known = dict(zip(self.places, self._views, strict=True))
         return [
             place.name
@@ -129,7 +128,7 @@ class Mirror:
         ]
 
     def take(self, current: Sequence[torch.Tensor | None]) -> None:
-        """Copy what memory has into buffers that differ."""
+        """Copy memory's contents into buffers that differ."""
         _copy(self._now_views, current)
         for at, (view, now, tensor) in enumerate(zip(self._views, self._now_views, current, strict=True)):
             if tensor is None:
@@ -154,12 +153,12 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def named_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """By name, without opening the model's gates, as to ask the model itself would."""
+    """Return buffers by name without opening the model's gates, as the model's own method would."""
     return dict(type(model).named_buffers(model))
 
 
 def places_of(model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> list[Place]:
-    """Of some of its buffers by name."""
+    """Return the places of these buffers of the model."""
     temporary = {_joined(path, key) for path, module in model.named_modules() for key in _temporary(module)}
     return [Place(name, tuple(each.shape), each.dtype, name in temporary) for name, each in named.items()]
 
@@ -169,7 +168,7 @@ def _joined(path: str, key: str) -> str:
 
 
 def _keys(module: torch.nn.Module) -> frozenset[str]:
-    """Of the buffers that are there."""
+    """Return the keys of a module's buffers that are not None."""
     return frozenset(key for key, each in module._buffers.items() if each is not None)
 
 
@@ -199,6 +198,6 @@ def _copy(views: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor | None])
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the bytes are equal."""
+    """Return whether the bytes are equal."""
     a, b = (each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (a, b))
     return torch.equal(a, b)

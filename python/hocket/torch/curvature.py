@@ -1,6 +1,6 @@
 """The largest eigenvalue of a loss's Hessian, by power iteration on differences of gradients: nothing is differentiated twice.
 
-For optimizers that divide gradients by what they were (Adam), the eigenvalue is that of the loss in the coordinates in which they
+For optimizers that divide gradients by earlier ones (Adam), the eigenvalue is that of the loss in the coordinates in which they
 descend: of P^-1/2 H P^-1/2, P the divisor (Cohen et al. 2022, "Adaptive gradient methods at the edge of stability").
 """
 
@@ -26,7 +26,7 @@ def largest_curvature(
     loss: Callable[[], torch.Tensor],
     iterations: int,
 ) -> float:
-    """As `hocket.torch.curvature`. An Adam that has not stepped divides by the size of the first gradient."""
+    """See `hocket.torch.curvature`. An Adam that has not stepped divides by the size of the first gradient."""
     parameters = [each for each in model.parameters() if each.requires_grad]
     with _as_before(model, parameters):
         first = _gradient(parameters, loss)
@@ -55,7 +55,7 @@ def _product(
     direction: Sequence[torch.Tensor],
     scales: Sequence[torch.Tensor | float],
 ) -> list[torch.Tensor]:
-    """The Hessian, in scaled coordinates, times a vector of length 1."""
+    """Return the Hessian, in scaled coordinates, times a vector of length 1."""
     begin = [each.detach().clone() for each in parameters]
     moves = [each * scale for each, scale in zip(direction, scales, strict=True)]
     # Rounding of the loss and its third derivative are balanced at the cube root of the type's precision.
@@ -74,7 +74,7 @@ def _product(
 
 
 def _gradient(parameters: Sequence[torch.Tensor], loss: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
-    """In double precision; nothing is accumulated, so nothing is sent. Random numbers are the same in each call."""
+    """Return gradients in double precision. None is accumulated, so none is sent; each call draws the same random numbers."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(SEED)
         value = loss()
@@ -93,7 +93,7 @@ def _gradient(parameters: Sequence[torch.Tensor], loss: Callable[[], torch.Tenso
 def _scale(
     optimizer: torch.optim.Optimizer, parameter: torch.Tensor, gradient: torch.Tensor
 ) -> torch.Tensor | float:
-    """Root of what a step multiplies a gradient with beside the rate."""
+    """Return the root of the factor by which a step multiplies a gradient, apart from the learning rate."""
     group = next(
         (each for each in optimizer.param_groups if any(own is parameter for own in each["params"])), {}
     )
@@ -111,7 +111,7 @@ def _scale(
 
 @contextlib.contextmanager
 def _as_before(model: torch.nn.Module, parameters: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Whatever is done inside, parameters and buffers are what they were, bit for bit."""
+    """Restore parameters and buffers, bit for bit, on exit."""
     kept = [*parameters, *model.buffers()]
     values = [each.detach().clone() for each in kept]
     try:

@@ -1,9 +1,9 @@
-"""A policy under PyTorch's own DDP, as its communication hook: DDP keeps its buckets and its loop, Hocket moves the bytes.
+"""Policies under PyTorch's own DDP, as its communication hook: DDP keeps its buckets and its loop, Hocket moves the bytes.
 
     model = torch.nn.parallel.DistributedDataParallel(model)
     model.register_comm_hook(None, hocket.torch.ddp_hook(policy))
 
-It lacks the rest of `distribute`: DDP's buckets are copied to registered memory and back, and there are no epochs, so a
+The hook lacks the rest of `distribute`: DDP's buckets are copied to registered memory and back, and there are no epochs, so a
 policy has no timer and cannot use statistics.
 """
 # DDP compares the hook's annotations with its types: they must not be postponed to strings.
@@ -35,7 +35,7 @@ Hook = Callable[[object, GradBucket], Future[torch.Tensor]]
 
 
 def ddp_hook(policy: Policy) -> Hook:
-    """The hook for `DistributedDataParallel.register_comm_hook`; every rank must make it.
+    """Make the hook for `DistributedDataParallel.register_comm_hook`; every rank must make it.
 
     Raises:
         PolicyError: the policy needs something that DDP lacks (a timer, gates, statistics), or is refused, with its
@@ -83,7 +83,7 @@ class _Buckets:
         self._made: dict[int, tuple[tuple[torch.Size, ...], LoadedBucket]] = {}
 
     def reduce(self, _state: object, bucket: GradBucket) -> Future[torch.Tensor]:
-        """Called by DDP when a bucket is ready, in the same order on all ranks."""
+        """Reduce a bucket; DDP calls this when a bucket is ready, in the same order on all ranks."""
         own, buffer = self._bucket(bucket), bucket.buffer()
         own.elements.copy_(buffer)
         task = Task([buffer])
@@ -100,7 +100,7 @@ class _Buckets:
         return task.get_future().then(_first)
 
     def _bucket(self, grads: GradBucket) -> LoadedBucket:
-        """DDP rebuilds its buckets after the first step, when it knows the order of the gradients."""
+        """Return Hocket's bucket for one of DDP's, which DDP rebuilds after the first step, when it knows the gradients' order."""
         shapes = tuple(each.shape for each in grads.gradients())
         known = self._made.get(grads.index())
         if known is not None and known[0] == shapes:

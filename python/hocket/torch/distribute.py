@@ -1,4 +1,4 @@
-"""`distribute`, which makes a model and its optimizer train together with those of the other ranks, and what goes with it."""
+"""`distribute`, which makes a model and its optimizer train together with those of the other ranks, and its companions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 @dataclass(frozen=True)
 class Distributed:
-    """A model in training. `buffers` and `before_forward`: what keeps its buffers equal, if anything does."""
+    """A model in training. `buffers`, `before_forward`: parts that keep its buffers equal, if any do."""
 
     framework: Torch
     session: Session
@@ -89,25 +89,25 @@ def distribute(
     model that has parts of one that was distributed before.
 
     Args:
-        model: on the CPU; parameters that do not require gradients are left alone.
+        model: a model on the CPU; parameters that do not require gradients are left alone.
         optimizer: over parameters of the model.
-        plan: default: the plan file of `settings`, else one for the cluster of `settings`, else one from the hosts alone. Rank 0's
-            files count. A default plan, and a policy, follows the order in which backward makes gradients, which the first step
+        plan: default: the plan file of `settings`, else a plan for the cluster of `settings`, else one from the hosts alone. Rank
+            0's files count. A default plan, and a policy, follows the order in which backward makes gradients, which the first step
             records. If it gives other buckets than the reverse of registration, an epoch with these begins after the second step.
-        policy: how gradients travel, instead of a plan; default: the policy of `settings`. With a plan: what its buckets mean that
-            go by this class's name.
+        policy: decides how gradients travel, instead of a plan; default: the policy of `settings`. With a plan: the policy of
+            those of its buckets that name this class.
         promise: how far results may be from DDP's: `"exact"` (up to the order of summation), `"rounded"` (gradients in f16 on slow
             links, where that is faster), `"merged,merge=2"` (an update may be of the gradients of two iterations),
             `"delayed,delay=1,merge=2"` (and of those of an iteration before), or a `Promise`. Each allows what those before it
             allow; what is used, and when, is for the plan to say. Default: from `settings`, else what a given plan or policy does,
             else exact.
-        search: how long the job tries plans while it trains, such as `"20m"`, to keep the fastest. Each is on trial for a few
+        search: how long the job tries plans while it trains, such as `"20m"`, to keep the fastest one. Each is on trial for a few
             steps, in turn with the best so far, and no step is lost. Default: from `settings`, else there is no search.
         parameter_server: the job's last ranks are servers; default: from `settings`, else those of the plan. They hold what the
             plan says, or without one all parameters. On a rank that serves, this call does not return: it serves, then ends the
-            process (SystemExit). So it does on a rank that only owns parts of the plan's buckets.
+            process (SystemExit). It does the same on a rank that only owns parts of the plan's buckets.
         buffers: how the model's buffers are kept equal: `"after_step"` (default), `"before_forward"` or `"none"`.
-        settings: default: from the environment.
+        settings: settings of the job; default: from the environment.
 
     Raises:
         RendezvousError: ranks do not meet, or their models differ.
@@ -185,7 +185,7 @@ def distribute(
 
 
 def _make_room(framework: Torch, process: Process) -> Loop | None:
-    """Models that were distributed before with some of these parameters end, on all ranks; the loop of the same model."""
+    """End models that were distributed before with some of these parameters, on all ranks; return the loop of the same model."""
     model = framework.model
     trained = {id(each) for each in framework.trained.values()}
     before = {
@@ -222,7 +222,7 @@ def _trained(
     settings: Settings,
     keep: Keep | None,
 ) -> Distributed:
-    """Whose gradients are reduced or pushed, or whose parameters are exchanged."""
+    """Distribute a model whose gradients are reduced or pushed, or whose parameters are exchanged."""
     model = framework.model
     if process.job.world > 1:
         check_batch_norm(model)
@@ -257,7 +257,7 @@ def _trained(
 
 
 def _end_after(steps: int, framework: Torch, session: Session) -> None:
-    """What was made until then is applied."""
+    """End the process after this many steps; gradients made until then are applied."""
     count = 0
 
     def stepped() -> None:
@@ -279,7 +279,7 @@ def _spans(framework: Torch, process: Process, settings: Settings) -> Spans | No
 
 @contextlib.contextmanager
 def no_sync(model: torch.nn.Module) -> Iterator[None]:
-    """A context in which backward accumulates gradients without communication; also `model.no_sync()`."""
+    """Accumulate gradients inside, in backward, without communication; also `model.no_sync()`."""
     found = distributed_of(model)
     with found.session.no_sync():
         yield
@@ -291,7 +291,7 @@ def join(
     divide_by_initial_world_size: bool = True,
     throw_on_early_termination: bool = False,
 ) -> contextlib.AbstractContextManager[None]:
-    """Ranks with unequal numbers of batches: `with hk.join(model):` around the loop, on all ranks.
+    """Train with unequal numbers of batches: `with hk.join(model):` around the loop, on all ranks.
 
     A rank that leaves the body first takes part in the others' reductions with zeros, until all ranks have left. Then all go on
     from the state of the highest rank among those that finished last: parameters, buffers and, other than with the `join` of
@@ -299,7 +299,7 @@ def join(
     sent before its forward, from the highest rank that has a batch, as DistributedDataParallel does.
 
     Args:
-        models: distributed ones, in the order in which their backward passes come.
+        models: distributed models, in the order in which their backward passes come.
         divide_by_initial_world_size: True: gradients are sums over the ranks that have batches, divided by the number of all
             ranks. False: divided by the number of those that have batches.
         throw_on_early_termination: True: when the first rank has finished, all ranks raise UsageError at the next forward.
@@ -338,8 +338,8 @@ def flush(model: torch.nn.Module) -> None:
 def log(model: torch.nn.Module, **values: Any) -> None:
     """Add values of this step (`step=3, loss=2.5`) to the trace, if one is written.
 
-    `loss` is also watched, where updates are merged or late: when it grows out of what it was, all ranks go back to a safer
-    schedule. It is this rank's own, a number or a tensor of one; a value in each step is best.
+    `loss` is also watched, where updates are merged or late: when it grows beyond its earlier values, all ranks go back to a safer
+    schedule. The loss is this rank's own, a number or a tensor of one; a value in each step is best.
 
     Raises UsageError for a loss that is no number.
     """
@@ -352,16 +352,16 @@ def log(model: torch.nn.Module, **values: Any) -> None:
 
 
 def curvature(model: torch.nn.Module, loss: Callable[[], torch.Tensor], *, iterations: int = 20) -> float:
-    """How curved the loss is at the model's parameters: the largest eigenvalue of its Hessian, by power iteration on finite
+    """Return how curved the loss is at the model's parameters: the largest eigenvalue of its Hessian, by power iteration on finite
     differences.
 
-    It decides how late gradients may be at a learning rate, so a job that may use late gradients judges them by it. Call it
+    The curvature decides how late gradients may be at a learning rate; a job that may use late gradients judges them by it. Call it
     before the loop, on all ranks or on some; nothing is sent.
 
     Args:
-        model: distributed. Parameters, buffers, gradients and the state of torch's random numbers are as before afterwards.
+        model: a distributed model. Parameters, buffers, gradients and the state of torch's random numbers are restored.
         loss: a forward on a fixed batch, which returns its loss; it is called twice an iteration.
-        iterations: at most; it ends when the value moves by less than 1 %.
+        iterations: limit of iterations; they end when the value moves by less than 1 %.
 
     Raises UsageError for a loss that is no finite scalar of the parameters.
 
@@ -383,7 +383,7 @@ def record(model: torch.nn.Module, **values: float) -> None:
 
 
 def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """`torch.nn.utils.clip_grad_norm_` over all gradients of a distributed model. With gates, it waits for all of them first.
+    """Clip all gradients of a distributed model as `torch.nn.utils.clip_grad_norm_` does. With gates, wait for all of them first.
 
     Where owners update, all ranks must call it: each adds the norm of what it owns, and clips that.
     """
@@ -397,9 +397,9 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 
 
 
 def optimizer_state(model: torch.nn.Module) -> dict[str, Any]:
-    """`optimizer.state_dict()` of a distributed model's optimizer, the same on all ranks. All ranks must call it, as where owners
-    update, each has the state of what it owns alone. `optimizer.load_state_dict` takes it, whatever the plan is then. Of parameters
-    on servers there is none."""
+    """Return `optimizer.state_dict()` of a distributed model's optimizer, the same on all ranks. All ranks must call it: where
+    owners update, each rank has only the state of what it owns. `optimizer.load_state_dict` takes it, whatever the plan is then.
+    The state of parameters on servers is not in it."""
     found = distributed_of(model)
     session = found.session
     if isinstance(session, ReducingSession):
@@ -410,7 +410,7 @@ def optimizer_state(model: torch.nn.Module) -> dict[str, Any]:
 
 
 def state_dict(model: torch.nn.Module) -> dict[str, Any]:
-    """What a checkpoint needs beside the model's and the optimizer's state, so that training goes on with equal bits.
+    """Return what a checkpoint needs beside the model's and the optimizer's state, so that training goes on with equal bits.
 
     Each rank has its own: state of policies (residuals of error feedback, PowerSGD's factors), gradients that are merged or on
     their way, and the place in a schedule. The places of `epochs` and `batches`, and what `extra_state` registers, are in it, too.
@@ -440,9 +440,9 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any], *, strict:
     go on with the same plan and ranks alone; `hk.flush(model)` before `state_dict` leaves none.
 
     Args:
-        model: a distributed one, before its first backward.
+        model: a distributed model, before its first backward.
         state: what `state_dict` returned.
-        strict: raise if state of a parameter is missing, or nobody uses it; False: what is missing starts anew.
+        strict: raise if state of a parameter is missing, or no parameter uses it; False: what is missing starts anew.
 
     Raises UsageError when the state is of another moment on some rank, of another plan with gradients that are not applied, or
     nothing that `state_dict` returned.
@@ -461,17 +461,17 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any], *, strict:
 
 
 def agreed(model: torch.nn.Module) -> dict[str, Value]:
-    """The values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
+    """Return the values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
     return dict(distributed_of(model).session.agreed())
 
 
 def rank(model: torch.nn.Module) -> int:
-    """This process's rank in the job of a distributed model."""
+    """Return this process's rank in the job of a distributed model."""
     return distributed_of(model).session.job.rank
 
 
 def world(model: torch.nn.Module) -> int:
-    """Number of ranks in the job of a distributed model."""
+    """Return the number of ranks in the job of a distributed model."""
     return distributed_of(model).session.job.world
 
 
@@ -483,7 +483,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def distributed_of(model: torch.nn.Module) -> Distributed:
-    """What `distribute` made of the model. UsageError: it is not distributed."""
+    """Return what `distribute` made of the model. UsageError: the model is not distributed."""
     found = _distributed.get(model)
     if found is None:
         raise UsageError(

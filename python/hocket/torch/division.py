@@ -1,10 +1,10 @@
-"""An optimizer that steps parts of parameters: those that this rank owns. Other ranks step the rest.
+"""Division of an optimizer: it steps the parts of parameters that this rank owns. Other ranks step the rest.
 
 For one step, each parameter of the optimizer's groups is replaced by flat views of the elements that this rank updates. State
 is kept for these views alone. Everything else that uses the groups, such as a scheduler, sees the parameters themselves.
 
-A gradient of which this rank has the mean in part is a `DividedGradient`, from which scripts can read nothing but its shape:
-what they would compute from it, such as a norm, would be another number on each rank.
+A gradient of which this rank has the mean only in part is a `DividedGradient`. Scripts can read nothing but its shape: a number
+that they compute from it, such as a norm, would differ between ranks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SHAPE = frozenset(
 
 
 class DividedGradient(torch.Tensor):
-    """In place of a gradient of which other ranks have parts."""
+    """Placeholder for a gradient of which other ranks have parts."""
 
     of: str
     parameter: torch.nn.Parameter
@@ -55,7 +55,7 @@ class DividedGradient(torch.Tensor):
     def __torch_function__(
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """UsageError for whatever reads elements."""
+        """Raise UsageError for functions that read elements."""
         name = getattr(func, "__name__", "")
         if name == "__get__":
             name = getattr(getattr(func, "__self__", None), "__name__", "")
@@ -71,12 +71,12 @@ class DividedGradient(torch.Tensor):
         )
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]  # torch's has no types
-        """Without elements."""
+        """Return a name and a shape, without elements."""
         return f"DividedGradient(of {self.of}, {list(self.shape)})"
 
 
 def _zero(gradient: torch.Tensor) -> None:
-    """Zeros are whole everywhere: the gradient is its view again."""
+    """Fill a gradient with zeros, which are whole on all ranks: a divided one is replaced with its view."""
     if not isinstance(gradient, DividedGradient):
         gradient.zero_()
         return
@@ -96,7 +96,7 @@ def _named(args: Iterable[Any]) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """Elements that this rank updates: the parameter's, as one of its own, and their gradient."""
+    """Range of elements that this rank updates, as a parameter of its own, and their gradient."""
 
     start: int
     stop: int
@@ -107,7 +107,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Divided:
-    """A parameter, its gradient's view in the bucket, what stands for the gradient, and the parts that this rank updates."""
+    """Parameter, its gradient's view in the bucket, the gradient's placeholder, and the parts that this rank updates."""
 
     name: str
     parameter: torch.nn.Parameter
@@ -117,16 +117,16 @@ class Divided:
 
 
 class Division:
-    """Of one optimizer, which it steps; nothing is divided at first."""
+    """Division of one optimizer's steps; nothing is divided at first."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        """The optimizer stays as it is until something is divided."""
+        """Leave the optimizer as it is until something is divided."""
         self._optimizer = optimizer
         self._divided: dict[int, Divided] = {}
         self._installed = self._collecting = False
 
     def install(self) -> None:
-        """Replace the optimizer's `step`; gates, which put steps off, do so after it."""
+        """Replace the optimizer's `step`; gates, which defer steps, replace it after this."""
         if self._installed:
             return
         self._installed = True
@@ -140,7 +140,7 @@ class Division:
         parameters: Mapping[str, tuple[torch.nn.Parameter, torch.Tensor]],
         ranges: Mapping[str, Sequence[Range]],
     ) -> None:
-        """By name: a parameter, contiguous, and its gradient's view; what this rank steps of it. UsageError as of `Framework`."""
+        """Divide contiguous parameters: by name, with gradients' views and this rank's ranges. UsageError as of `Framework`."""
         _check(self._optimizer, parameters)
         self.install()
         for name, own in ranges.items():
@@ -152,7 +152,7 @@ class Division:
         self._cut()
 
     def undivide(self, states: Mapping[str, State]) -> None:
-        """Parameters are whole again, with these states, and so are gradients."""
+        """Make parameters and gradients whole again, with these states."""
         for each in self._divided.values():
             if each.parameter.grad is each.gradient:
                 each.parameter.grad = each.view
@@ -160,13 +160,13 @@ class Division:
         self._divided = {}
 
     def reduced(self, parameter: torch.Tensor) -> None:
-        """This rank has the mean of its gradient in its own parts alone."""
+        """Replace a divided gradient with its placeholder: this rank has the mean in its own parts alone."""
         found = self._divided.get(id(parameter))
         if found is not None and found.parameter.grad is not None:
             found.parameter.grad = found.gradient
 
     def shards(self) -> list[Shard]:
-        """The state of each part that has some."""
+        """Return the state of each part that has some."""
         return [
             Shard(each.name, part.start, part.stop, _state_of(each.name, part.value, state))
             for each in self._divided.values()
@@ -175,7 +175,7 @@ class Division:
         ]
 
     def updated(self, parameter: torch.Tensor) -> list[torch.Tensor]:
-        """What a step has in place of a parameter of the optimizer's groups.
+        """Return the tensors that a step updates in place of a parameter of the optimizer's groups.
 
         UsageError: the parameter is divided, and its gradient was not reduced.
         """
@@ -194,7 +194,7 @@ class Division:
         return [part.value for part in found.parts]
 
     def gradients(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Of parameters that are divided: what this rank alone has, and what all ranks have."""
+        """Return gradients of divided parameters' parts: those that this rank alone has, and those that all ranks have."""
         parts = [
             part
             for each in self._divided.values()
@@ -207,11 +207,11 @@ class Division:
         )
 
     def is_divided(self, parameter: torch.Tensor) -> bool:
-        """Whether owners update some of it."""
+        """Return whether owners update some of the parameter."""
         return id(parameter) in self._divided
 
     def state_dict(self, states: Mapping[str, State]) -> dict[str, Any]:
-        """The optimizer's, with these states of parameters that are divided."""
+        """Return the optimizer's state dict, with these states of divided parameters."""
         kept, self._collecting = self._optimizer.state, True
         try:
             self._optimizer.state = self._whole(states)
@@ -237,7 +237,7 @@ class Division:
                 group["params"] = parameters
 
     def _cut(self) -> None:
-        """State of whole parameters becomes that of their parts."""
+        """Divide the state of whole parameters among their parts."""
         states = self._optimizer.state
         for each in self._divided.values():
             whole = states.pop(each.parameter, None)
@@ -274,10 +274,10 @@ def clip_divided(
     max_norm: float,
     norm_type: float,
 ) -> torch.Tensor:
-    """`clip_grad_norm_` of these parameters' gradients, the same on all ranks, which all call it.
+    """Clip these parameters' gradients like `clip_grad_norm_`, equally on all ranks, which all call it.
 
-    `everybodys`: from a number of this rank to those of all. The norm of all is the norm of the ranks' norms and of the norm of
-    what all ranks have.
+    `everybodys`: gathers one number of each rank. The total norm is the norm of the ranks' norms and of the norm of gradients that
+    all ranks have.
     """
     alone, replicated = division.gradients()
     replicated += [
@@ -331,7 +331,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _part(parameter: torch.nn.Parameter, view: torch.Tensor, own: Range) -> Part:
-    # A part of a scalar is a scalar: its state has the shape that the whole one's has.
+    # A part of a scalar is a scalar: its state has the shape of the whole parameter's state.
     shape = (own.stop - own.start,) if parameter.dim() else ()
     value = parameter.detach().view(-1)[own.start : own.stop].view(shape)
     gradient = view.view(-1)[own.start : own.stop].view(shape)
@@ -369,7 +369,7 @@ def _check_state(name: str, key: str, value: torch.Tensor, like: torch.Tensor) -
 
 
 def _scalar(told: Any) -> Any:
-    """What `_state_of` told of a state without elements."""
+    """Return a state without elements from its record by `_state_of`."""
     if isinstance(told, dict):
         return torch.tensor(told["value"], dtype=getattr(torch, told["dtype"]))
     return told

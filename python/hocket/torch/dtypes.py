@@ -12,10 +12,10 @@ DTYPES = {
     torch.float16: "f16",
     torch.bfloat16: "bf16",
 }
-"""Of gradients."""
+"""Types of gradients."""
 
 PARTS = {torch.complex128: "f64", torch.complex64: "f32", torch.complex32: "f16"}
-"""Of the parts of complex numbers, as which their gradients travel."""
+"""Types of the parts of complex numbers, as which their gradients travel."""
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()} | {
     COMPLEX[part]: dtype for dtype, part in PARTS.items()

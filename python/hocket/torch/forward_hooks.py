@@ -1,4 +1,4 @@
-"""Hooks of a distributed model's own forward, which copies and pickles of the model do without."""
+"""Hooks of a distributed model's own forward, which copies and pickles of the model lack."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def before_forward(model: torch.nn.Module, call: Callable[[], None]) -> torch.ut
 
 
 def after_forward(model: torch.nn.Module, call: Callable[[], None]) -> torch.utils.hooks.RemovableHandle:
-    """Call `call()` when a forward of the model is over. UsageError as before."""
+    """Call `call()` when a forward of the model is over. UsageError: TorchScript has no hooks."""
     check_hooks(model)
     return model.register_forward_hook(Hook(call))
 
 
 def check_hooks(model: torch.nn.Module) -> None:
-    """UsageError: the model is TorchScript as a whole."""
+    """Raise UsageError if the model is TorchScript as a whole."""
     if isinstance(model, torch.jit.ScriptModule):
         raise UsageError(
             f"{type(model).__name__}: the whole model is a TorchScript module, which calls nobody when its forward begins\n"
@@ -32,18 +32,18 @@ def check_hooks(model: torch.nn.Module) -> None:
 
 
 class Hook:
-    """A hook of a distributed model. Copies and pickles of the model are not distributed: their hook does nothing."""
+    """Hook of a distributed model. Copies and pickles of the model are not distributed: their hook does nothing."""
 
     def __init__(self, call: Callable[[], None]) -> None:
-        """`call` is called at each forward."""
+        """Set the function to call at each forward."""
         self._call = call
 
     def __call__(self, *_: Any) -> None:
-        """A forward begins, or is over."""
+        """Call the function: a forward begins, or is over."""
         self._call()
 
     def __reduce__(self) -> tuple[type, tuple[Callable[[], None]]]:
-        """How it is copied and pickled."""
+        """Return a hook that does nothing, for copies and pickles."""
         return Hook, (_nothing,)
 
 

@@ -38,7 +38,7 @@ from hocket.training.memory.shards import Range, Shard, State
 
 
 class Torch:
-    """Gradients are views into buckets, filled by autograd itself."""
+    """A model and its optimizer in PyTorch. Gradients are views into buckets, filled by autograd itself."""
 
     hints = Hints(
         unequal_batches="put the loop into `with hocket.torch.join(model):`",
@@ -48,7 +48,7 @@ class Torch:
     )
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """UsageError: they are something else, there is nothing to train, or tensors that Hocket cannot move."""
+        """Take the model and its optimizer. UsageError: wrong types, nothing to train, or tensors that Hocket cannot move."""
         for what, given, kind in (
             ("model", model, torch.nn.Module),
             ("optimizer", optimizer, torch.optim.Optimizer),
@@ -78,11 +78,11 @@ class Torch:
         self._rates: optimizers.Rates | None = None
 
     def parameters(self) -> list[Parameter]:
-        """All, and buffers."""
+        """Return all parameters, and buffers."""
         return list(_parts(self.model, self.trained))
 
     def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks, *, moves: bool = True) -> None:
-        """After autograd has accumulated a gradient."""
+        """Count gradients, after autograd has accumulated each."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -96,7 +96,7 @@ class Torch:
 
     @uncompiled
     def when_backward_ends(self, call: Callable[[], None]) -> None:
-        """UsageError in a backward of compiled autograd, which has no end that could be waited for, and in a wrapper's."""
+        """Call `call` then. UsageError: compiled autograd has no end that can be awaited, or a wrapper runs the backward."""
         compiled = sys.modules.get("torch._dynamo.compiled_autograd")
         if compiled is not None and compiled.in_compiled_autograd_region:
             raise UsageError(
@@ -120,7 +120,7 @@ class Torch:
         wait: Callable[[int], None],
         values: Values | None = None,
     ) -> Gates:
-        """At the forward of each layer."""
+        """Make gates at the forward of each layer."""
         parameters = [[self.trained[name] for name in bucket] for bucket in buckets]
         if self._gates is None:
             self.division.install()
@@ -138,7 +138,7 @@ class Torch:
         return self._gates
 
     def on_zero_grad(self, call: Callable[[Sequence[str]], None]) -> None:
-        """`zero_grad(set_to_none=False)`."""
+        """Call `call` after `zero_grad(set_to_none=False)`."""
         optimizer = self.optimizer
         before = optimizer.zero_grad
         names = {id(each): name for name, each in self.trained.items()}
@@ -158,44 +158,44 @@ class Torch:
         self._undo.append(functools.partial(optimizers.put_back, optimizer, zero_grad, before))
 
     def on_step(self, call: Callable[[], None]) -> None:
-        """After the optimizer's."""
+        """Call `call` after the optimizer's step."""
 
         def stepped(*_: object) -> None:
             call()
 
-        # It reads nothing of a step that gates put off.
+        # This hook reads nothing of a step that gates defer.
         stepped.reads_nothing = True  # type: ignore[attr-defined]
         self._undo.append(self.optimizer.register_step_post_hook(stepped).remove)
 
     def on_save(self, call: Callable[[], None]) -> None:
-        """Before `model.state_dict()`."""
+        """Call `call` before `model.state_dict()`."""
         self._undo.append(self.model.register_state_dict_pre_hook(Hook(call)).remove)
 
     def remote(self, names: Sequence[str]) -> Remote:
-        """Of `torch.optim`."""
+        """Return the optimizer of these parameters, which servers run."""
         return Remote({name: self.trained[name] for name in names}, self.optimizer)
 
     def rates(self, factors: Mapping[str, float]) -> None:
-        """Of the groups of its parameters."""
+        """Multiply learning rates of these parameters in the next step."""
         if self._rates is None:
             self._rates = optimizers.Rates(self.optimizer)
             self._announced.alone = self.optimizer
         self._rates.of_next_step({id(self.trained[name]): factor for name, factor in factors.items()})
 
     def step(self) -> None:
-        """With its hooks."""
+        """Step, with the optimizer's hooks."""
         self.optimizer.step()
 
     def learning(self) -> Learning | None:
-        """Of its groups, the one with the largest rate."""
+        """Return rate and momentum of the group with the largest rate."""
         return learning_of(self.optimizer)
 
     def workload(self) -> Workload:
-        """By hooks."""
+        """Look at what an iteration computes, by hooks."""
         return Workload(self.model, self.trained)
 
     def optimizer_state(self) -> bytes:
-        """In the form of `torch.save`."""
+        """Return the optimizer's state in the form of `torch.save`."""
         if not self.optimizer.state:
             return b""
         buffer = io.BytesIO()
@@ -203,17 +203,17 @@ class Torch:
         return buffer.getvalue()
 
     def load_optimizer_state(self, saved: bytes) -> None:
-        """Of another rank."""
+        """Load another rank's optimizer state."""
         self.optimizer.load_state_dict(torch.load(io.BytesIO(saved), weights_only=True))
 
     def packed(self, values: Any) -> bytes:
-        """Plain data and tensors, in the form of `torch.save`."""
+        """Return plain data and tensors in the form of `torch.save`."""
         buffer = io.BytesIO()
         torch.save(values, buffer)
         return buffer.getvalue()
 
     def unpacked(self, data: bytes) -> Any:
-        """What another rank has `packed`. UsageError: it is more than that."""
+        """Return values that another rank has `packed`. UsageError: they are more than plain data and tensors."""
         try:
             return torch.load(io.BytesIO(data), weights_only=True)
         except pickle.UnpicklingError as error:
@@ -223,17 +223,17 @@ class Torch:
             ) from None
 
     def rates_of_groups(self) -> list[dict[str, Any]]:
-        """What schedulers change: the numbers of the optimizer's groups."""
+        """Return the numbers of the optimizer's groups, which schedulers change."""
         groups = self.optimizer.state_dict()["param_groups"]
         return [{name: value for name, value in group.items() if name != "params"} for group in groups]
 
     def set_rates_of_groups(self, rates: Sequence[Mapping[str, Any]]) -> None:
-        """Of another rank."""
+        """Set numbers of groups from another rank."""
         for group, given in zip(self.optimizer.param_groups, rates, strict=True):
             group.update(given)
 
     def before_training_forward(self, call: Callable[[], None]) -> None:
-        """Of the whole model, where gradients are wanted."""
+        """Call `call` before training forwards of the whole model in which gradients are wanted."""
 
         def entering() -> None:
             if self.model.training and torch.is_grad_enabled():
@@ -242,7 +242,7 @@ class Torch:
         before_forward(self.model, entering)
 
     def release(self) -> None:
-        """The model and its optimizer are as they were before: another one is to have them. Values and gradients stay."""
+        """Leave the model and its optimizer as they were before, for another instance. Values and gradients stay."""
         if self._gates is not None:
             self._gates.remove()
         for each in self._hooks:
@@ -255,7 +255,7 @@ class Torch:
             self._rates.end()
 
     def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
-        """`Division` does it."""
+        """Divide parameters; see `Division`."""
         views = {
             name: (self.trained[name], view)
             for bucket in buckets
@@ -265,24 +265,24 @@ class Torch:
         self.division.divide(views, ranges)
 
     def divided(self, bucket: LoadedBucket) -> None:
-        """Their `grad` is a `DividedGradient`."""
+        """Make gradients of the bucket's divided parameters `DividedGradient`s."""
         for name in bucket.names:
             self.division.reduced(self.trained[name])
 
     def shards(self) -> list[Shard]:
-        """Of this rank's parts."""
+        """Return optimizer state of this rank's parts."""
         return self.division.shards()
 
     def undivide(self, state: Mapping[str, State]) -> None:
-        """As before."""
+        """Make parameters whole again."""
         self.division.undivide(state)
 
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
-        """A tensor over the memory."""
+        """Return a tensor over the memory."""
         return tensor_over(memory, start, dtype, shape)
 
     def adopt(self, name: str, view: torch.Tensor) -> None:
-        """Copied, where autograd has made a new one: after `grad = None`, and of sparse layers."""
+        """Copy a gradient that autograd has made anew into `view`: after `grad = None`, and of sparse layers."""
         parameter = self.trained[name]
         gradient = parameter.grad
         if gradient is view:
@@ -297,16 +297,16 @@ class Torch:
         else:
             gradient = gradient.to_dense() if gradient.is_sparse else gradient
             _check_type(name, view, gradient)
-            # One that was made with a graph has none in the bucket.
+            # The bucket's gradient has no graph, even if this one was made with a graph.
             view.copy_(gradient.detach() if gradient.requires_grad else gradient)
         parameter.grad = view
 
     def gradient(self, name: str) -> torch.Tensor | None:
-        """Wherever it is."""
+        """Return the gradient, wherever it is."""
         return self.trained[name].grad
 
     def add(self, name: str, view: torch.Tensor) -> None:
-        """After `grad = None` while gradients are summed over iterations."""
+        """Add a gradient that was made after `grad = None`, while gradients are summed over iterations."""
         parameter = self.trained[name]
         gradient = parameter.grad
         if gradient is view:
@@ -318,7 +318,7 @@ class Torch:
         parameter.grad = view
 
     def show(self, bucket: LoadedBucket, names: Collection[str] | None = None) -> None:
-        """Without touching memory."""
+        """Show views as gradients, without touching memory."""
         for view, own in self._moved(bucket):
             view.data = own
         for name, view in zip(bucket.names, bucket.views, strict=True):
@@ -326,11 +326,11 @@ class Torch:
                 self.trained[name].grad = view
 
     def drop(self, name: str) -> None:
-        """Optimizers skip a parameter whose gradient is None."""
+        """Set the gradient to None: optimizers skip its parameter."""
         self.trained[name].grad = None
 
     def rows(self, name: str, factor: float) -> tuple[Numbers, RowBytes]:
-        """Of a sparse gradient what it has, added up by number; of a dense one the rows that are not zero."""
+        """Return a sparse gradient's rows, added up by number; of a dense gradient the rows that are not zero."""
         parameter = self.trained[name]
         gradient = parameter.grad
         row_elements = parameter.shape[1:].numel()
@@ -351,7 +351,7 @@ class Torch:
         )
 
     def set_rows(self, name: str, numbers: Numbers, rows: RowBytes) -> None:
-        """A parameter that a sparse and a dense layer share has a dense gradient."""
+        """Set rows of a gradient, which is dense if a sparse and a dense layer share the parameter."""
         parameter = self.trained[name]
         places = torch.from_numpy(numbers)
         values = torch.from_numpy(rows).view(parameter.dtype).view(len(numbers), *parameter.shape[1:])
@@ -364,18 +364,18 @@ class Torch:
             )
 
     def check_announced(self) -> None:
-        """By their versions."""
+        """Check gradients by their versions."""
         self._announced.check()
 
     def check_in_place(self, buckets: Sequence[LoadedBucket]) -> None:
-        """Conversions give a gradient other memory without another object: `model.to(memory_format=…)`, `model.double()`."""
+        """Move back gradients to which conversions gave other memory: `model.to(memory_format=…)`, `model.double()`."""
         for bucket in buckets:
             for view, own in self._moved(bucket):
                 own.copy_(view)
                 view.data = own
 
     def _moved(self, bucket: LoadedBucket) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Gradients that lie elsewhere: their arrays, and those over their places."""
+        """Yield gradients that lie outside their bucket: their arrays, and arrays over their places."""
         begin, end = bucket.memory.address, bucket.memory.address + len(bucket.memory)
         for at, view in enumerate(bucket.views):
             if view.numel() and not begin <= view.data_ptr() < end:
@@ -389,35 +389,35 @@ class Torch:
             for bucket in buckets:
                 for name, view in zip(bucket.names, bucket.views, strict=True):
                     parameter = self.trained[name]
-                    # Also not where a script has put other memory under it: an average of weights, another memory format.
+                    # A script may have put other memory under the parameter: an average of weights, another memory format.
                     if parameter.data_ptr() != view.data_ptr() or parameter.stride() != view.stride():
                         _check_type(name, view, parameter, "value")
                         view.copy_(parameter)
                         parameter.data = view
 
     def options(self) -> Options:
-        """Of its groups, with the name of its class."""
+        """Return the options of the optimizer's groups, with the name of its class."""
         return options_of(self.optimizer)
 
     def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]:
-        """By hooks that come before gradients are accumulated."""
+        """Watch gradients by hooks that come before they are accumulated."""
         return self._looks.watch_gradients(self.trained, made)
 
     def held(self) -> dict[str, int]:
-        """Those in the memory of the processor."""
+        """Return sizes of parameters in the memory of the processor."""
         return self._looks.held()
 
     def digests(self, pieces: Sequence[Piece]) -> list[int]:
-        """In place, but for tensors with gaps."""
+        """Return digests, computed in place but for tensors with gaps."""
         return self._looks.digests(pieces)
 
     def state(self) -> list[StateBytes]:
-        """Views, but for tensors with gaps."""
+        """Return views, but for tensors with gaps."""
         return [bytes_of(each.detach().contiguous()) for each in self._state()]
 
     @contextmanager
     def filling(self) -> Iterator[list[StateBytes]]:
-        """In place, but for tensors with gaps."""
+        """Yield arrays in place, but for tensors with gaps."""
         state = [each.detach() for each in self._state()]
         whole = [each.contiguous() for each in state]
         yield [bytes_of(each) for each in whole]
@@ -430,7 +430,7 @@ class Torch:
 
 
 def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """Parameters whose gradients are communicated, in registration order; shared ones once."""
+    """Return the parameters whose gradients are communicated, in registration order; shared ones once."""
     found = {name: each for name, each in model.named_parameters() if each.requires_grad}
     if not found:
         raise UsageError("the model has no parameters that require gradients: there is nothing to distribute")
@@ -451,9 +451,9 @@ def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def _steps_some(optimizer: torch.optim.Optimizer, trained: Mapping[str, torch.nn.Parameter]) -> None:
-    """UsageError: it steps none of them, as when the model was copied or its parameters replaced after the optimizer was made.
+    """Raise UsageError if the optimizer steps none of them: the model was copied, or its parameters replaced, after it was made.
 
-    Some only is well: others may have an optimizer of their own.
+    An optimizer may step only some: others may have an optimizer of their own.
     """
     own = {id(each) for group in optimizer.param_groups for each in group["params"]}
     if own.isdisjoint(map(id, trained.values())):

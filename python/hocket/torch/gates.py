@@ -33,13 +33,13 @@ _ABSENT = object()
 
 
 class _Gate:
-    """The forward pre-hook of one module."""
+    """Forward pre-hook of one module."""
 
     def __init__(self, gates: Gates) -> None:
         self.gates = gates
-        # The mode in which it was observed; None: it did not run.
+        # Mode in which the module was observed; None: it did not run.
         self.training: bool | None = None
-        # Bucket → the parameter that needs it, for messages.
+        # Bucket → name of the parameter that needs it, for messages.
         self.used: dict[int, str] = {}
         self.below: dict[int, str] = {}
 
@@ -49,7 +49,7 @@ class _Gate:
 
 
 class Gates:
-    """The gates of one model and its optimizer.
+    """Gates of one model and its optimizer.
 
     `optimizer.step()` after a backward is deferred: it keeps the hyperparameters of the call and returns at once. Each
     bucket is awaited and stepped when forward reaches the first layer that uses one of its parameters. The first
@@ -68,8 +68,8 @@ class Gates:
     parameter of a module which it does not call, and did not in the observed forward, may get the previous step's value.
 
     Attributes:
-        barrier_reason: why `step()` was not deferred last time, or will not be the first time. None: it was, or will be.
-        closed: the buckets whose gates are closed.
+        barrier_reason: reason why the last `step()` was not deferred, or why the first one will not be. None: it was, or will be.
+        closed: buckets whose gates are closed.
     """
 
     def __init__(
@@ -86,16 +86,16 @@ class Gates:
         """Hook the model and wrap the optimizer; all gates are open.
 
         Args:
-            model: whose forward opens the gates.
+            model: the model whose forward opens the gates.
             optimizer: over all parameters in `buckets`; if it lacks some, another one may step the rest, and
                 `backward_ended` waits for everything.
             buckets: the parameters of each bucket; a parameter is in one at most.
             wait: `wait(b)` returns when bucket b's gradients of the last backward are reduced, with `grad` None if no
                 rank made one. It is called with the GIL, until it has returned once after each backward.
-            values: what owners of buckets do after a deferred step. Those whose gradients are reduced are stepped
+            values: what owners of buckets do after a deferred step. Buckets whose gradients are reduced are stepped
                 when the first gate opens, so that their values travel while forward runs.
-            updated: what a deferred step updates in place of a parameter.
-            zeroed: told of parameters whose gradients were filled with zeros after a deferred step.
+            updated: returns the tensors that a deferred step updates in place of a parameter.
+            zeroed: called with parameters whose gradients were filled with zeros after a deferred step.
         """
         self.closed: set[int] = set()
         self._model = model
@@ -119,11 +119,11 @@ class Gates:
         _alive.add(self)
 
     def __deepcopy__(self, _memo: object) -> Gates:
-        """A copied hook still belongs to the gates of the original; copies of modules have none."""
+        """Return the same gates: a copied hook still belongs to those of the original; copies of modules have none."""
         return self
 
     def backward_began(self) -> None:
-        """The first gradient of a backward has arrived.
+        """Check that all gates are open when the first gradient of a backward arrives.
 
         Raises:
             UsageError: a gate is closed: the gradient was added to one that is still being reduced.
@@ -135,10 +135,10 @@ class Gates:
             )
 
     def backward_ended(self) -> None:
-        """A backward with communication is over: its buckets are in flight, and all gates are closed."""
+        """Close all gates: a backward with communication is over, and its buckets are in flight."""
         self.backward_began()
         self._thread = threading.get_ident()
-        # An interrupt in the middle of forward leaves it set.
+        # An interrupt in the middle of forward leaves the flag set.
         self._in_forward = False
         self._close()
         self._sealed = {at: Sealed(bucket) for at, bucket in enumerate(self._buckets)}
@@ -151,7 +151,7 @@ class Gates:
         self._applied = set()
 
     def rebucket(self, buckets: Sequence[Sequence[torch.nn.Parameter]]) -> None:
-        """Open all gates; from the next backward on, they belong to other buckets."""
+        """Open all gates, and assign other buckets to them from the next backward on."""
         self.open_all()
         self._assign(buckets)
         self._place()
@@ -160,7 +160,7 @@ class Gates:
         """Wait for all gradients and apply them: the code that follows sees the same state as without gates.
 
         Raises:
-            PeerError: a rank died; the message names the parameter whose gate could not open. It stays closed.
+            PeerError: a rank died; the message names the parameter whose gate could not open. That gate stays closed.
         """
         for bucket in sorted(self.closed):
             self._open(bucket, self._name(bucket))
@@ -181,28 +181,28 @@ class Gates:
         _alive.discard(self)
 
     def arrive(self, gate: _Gate, module: torch.nn.Module) -> None:
-        """Forward reaches a module while gates are closed."""
+        """Open the gates of a module that forward reaches."""
         if not self._in_forward or self._uses is None:
             self.open_all()
             return
-        # Not observed in this mode: it may take another path, as TransformerEncoderLayer does in evaluation.
+        # In a mode that was not observed, the module may take another path, as TransformerEncoderLayer does in evaluation.
         needed = gate.used if module.training == gate.training else gate.below
         for bucket, name in needed.items():
             self._open(bucket, name)
 
     def open_before_fork(self) -> None:
-        """The child must see applied values; an error is reported by the next gate in the parent."""
+        """Open all gates: the child must see applied values. The next gate in the parent reports an error."""
         if self._thread == threading.get_ident():
             with contextlib.suppress(Exception):
                 self.open_all()
 
     def forget(self) -> None:
-        """Open all gates without waiting: in a forked child nobody will ever reduce these gradients."""
+        """Open all gates without waiting: a forked child will never get these gradients reduced."""
         self.closed.clear()
         self._work = PutOff(self._zeroed)
 
     def outside_forward(self) -> None:
-        """A caller requests parameters; inside forward that is the model itself, whose gates open as it proceeds."""
+        """Open all gates when parameters are requested outside forward; inside it, gates open as the model proceeds."""
         if self.closed and not self._in_forward:
             self.open_all()
 
@@ -228,7 +228,7 @@ class Gates:
                 self._work = PutOff(self._zeroed)
 
     def _apply(self, bucket: int) -> None:
-        """Its gradients are reduced, and stepped if a step waits for them; what this rank owns of it leaves."""
+        """Wait for the bucket's gradients, step them if a step is deferred, and send the values that this rank owns."""
         if bucket in self._applied:
             return
         self._work.restore(self._buckets[bucket])
@@ -247,7 +247,7 @@ class Gates:
         sealed = self._sealed.pop(bucket, None)
         changed = None if sealed is None else sealed.changed()
         if changed is not None:
-            # Said once: what is closed still opens, if only as the process ends.
+            # Raised once: closed gates still open later, if only when the process ends.
             self._sealed = {}
             raise UsageError(
                 f"the gradient of `{self._names[id(changed)]}` was changed while it was reduced: with gates, that goes on after "
@@ -277,7 +277,7 @@ class Gates:
                 )
 
     def _place(self) -> None:
-        """Each gate learns its buckets from the observation."""
+        """Assign to each gate the buckets that its module was observed to use."""
         for module, gate in self._gates.items():
             gate.used = {}
             gate.below = self._with_names(module.parameters())
@@ -295,7 +295,7 @@ class Gates:
         check_hooks(model)
         for module in model.modules():
             if isinstance(module, torch.jit.ScriptModule):
-                # It calls nobody: what it uses is there when the model's forward begins.
+                # A ScriptModule calls no hooks: parameters that it uses are ready when the model's forward begins.
                 continue
             if next(module.parameters(), None) is None and module is not model:
                 continue
@@ -314,14 +314,14 @@ class Gates:
         self._keep(model.register_forward_hook(self._on_forward_end, prepend=True))
         forward = functools.partial(self._observed, model.forward)
         self._replace(model, "forward", functools.update_wrapper(forward, model.forward))
-        # The class's method: to ask the model itself would open the gates.
+        # The class's method: the model's own would open the gates.
         zero_grad = functools.partial(
             self._on_zero_grad, model.zero_grad, lambda: type(model).named_parameters(model)
         )
         self._replace(model, "zero_grad", zero_grad)
 
     def _gate(self, module: torch.nn.Module) -> None:
-        # First of all pre-hooks: those of weight_norm compute with the parameters.
+        # The gate precedes all pre-hooks, since those of weight_norm compute with the parameters.
         gate = self._gates[module] = _Gate(self)
         self._keep(module.register_forward_pre_hook(gate, prepend=True))
 
@@ -388,7 +388,7 @@ class Gates:
         self._in_forward = False
 
     def _observed(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The model's forward until it has been observed once."""
+        """Run the model's forward, and observe it until that has succeeded once."""
         if self._uses is not None or not self._model.training or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
         observer = Observer(self._model, (each for bucket in self._buckets for each in bucket))
@@ -408,7 +408,7 @@ class Gates:
         self._handles[handle.id] = handle
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
-        """On the instance: class and signature stay, and `without_gates` finds it again."""
+        """Replace an attribute of the instance: class and signature stay, and `without_gates` finds it again."""
         names = self._replaced.setdefault(id(owner), (owner, {}))[1]
         names[name] = (value, owner.__dict__.get(name, _ABSENT))
         owner.__dict__[name] = value
@@ -421,7 +421,7 @@ class Gates:
                 attributes[name] = before
 
     def without_gates(self, owner: Any, state: dict[str, Any]) -> dict[str, Any]:
-        """`owner.__dict__` without gates, for copies."""
+        """Return a copy of `state`, the `__dict__` of `owner`, without gates, for copies."""
         state = dict(state)
         for name in self._replaced[id(owner)][1]:
             self._put_back(owner, name, state)
@@ -439,14 +439,14 @@ def clip_grad_norm_(
     norm_type: float = 2.0,
     **options: Any,
 ) -> torch.Tensor:
-    """`torch.nn.utils.clip_grad_norm_` of reduced gradients, between backward and `optimizer.step()`.
+    """Clip reduced gradients with `torch.nn.utils.clip_grad_norm_`, between backward and `optimizer.step()`.
 
     The norm covers all gradients, so it waits for all: the following `step()` has nothing left to wait for and runs at
     once.
 
     Args:
         gates: the model's gates.
-        parameters: those whose gradients are clipped, in place.
+        parameters: parameters whose gradients are clipped, in place.
         max_norm: upper limit of the norm of all gradients together; they are scaled down to it.
         norm_type: the norm's order.
         options: `error_if_nonfinite` and `foreach`, as in torch.

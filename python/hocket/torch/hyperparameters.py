@@ -1,5 +1,5 @@
-"""An optimizer's description for a parameter server, which runs the same one: its class, and each group's options. And for the
-guard of merged and late updates: its rate and its momentum.
+"""Description of an optimizer for a parameter server, which runs the same one: its class, and each group's options. For the
+guard of merged and late updates: the optimizer's rate and its momentum.
 
 Numbers (learning rates, betas) may change from step to step, as with schedulers, and travel with every step; other
 options are constant.
@@ -15,8 +15,8 @@ from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.parameter_server.description import Group
 
-# Each updates an element from that element, its gradient and its state alone, so that a parameter may be split over
-# servers. Missing, apart from those that need several parameters: Adafactor and Muon, which use whole matrices;
+# Each optimizer updates an element from that element, its gradient and its state alone, so that a parameter may be split over
+# servers. Missing, apart from optimizers that need several parameters: Adafactor and Muon, which use whole matrices;
 # Adagrad, whose state begins before the first step.
 ELEMENTWISE = frozenset(
     {"ASGD", "Adadelta", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
@@ -24,7 +24,7 @@ ELEMENTWISE = frozenset(
 
 
 def kind_of(optimizer: torch.optim.Optimizer) -> str:
-    """The name of its class. UsageError: servers cannot run it."""
+    """Return the name of the optimizer's class. UsageError: servers cannot run it."""
     name = type(optimizer).__name__
     if name not in ELEMENTWISE or getattr(torch.optim, name) is not type(optimizer):
         raise UsageError(
@@ -40,7 +40,7 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
 
 
 def options_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Options of all groups that can be compared between ranks, in words of JSON, and the optimizer's class.
+    """Return each group's options that ranks can compare, as values of JSON, and the optimizer's class.
 
     >>> options_of(torch.optim.SGD([torch.zeros(1)], lr=torch.tensor(0.5)))[0]["lr"]
     0.5
@@ -57,7 +57,7 @@ _OTHER = object()
 
 
 def plain(value: Any) -> Any:
-    """A number, a word, or a list of such; tensors of one element are numbers. `_OTHER`: it is something else."""
+    """Return a number, a word, or a list of such; tensors of one element are numbers. `_OTHER`: the value is something else."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor):
@@ -69,7 +69,7 @@ def plain(value: Any) -> Any:
 
 
 def groups_of(optimizer: torch.optim.Optimizer) -> tuple[Group, ...]:
-    """Current options of all groups. UsageError: one that cannot be sent."""
+    """Return current options of all groups. UsageError: an option cannot be sent."""
     return tuple(
         _group({name: value for name, value in group.items() if name != "params"}, at)
         for at, group in enumerate(optimizer.param_groups)
@@ -77,7 +77,7 @@ def groups_of(optimizer: torch.optim.Optimizer) -> tuple[Group, ...]:
 
 
 def numbers_of(optimizer: torch.optim.Optimizer, known: tuple[Group, ...]) -> list[float]:
-    """Current numbers of all groups, concatenated. UsageError: another option was changed."""
+    """Return current numbers of all groups, concatenated. UsageError: another option was changed."""
     flat: list[float] = []
     for at, (group, options) in enumerate(zip(known, optimizer.param_groups, strict=False)):
         for name, value in group.fixed.items():
@@ -96,7 +96,7 @@ def numbers_of(optimizer: torch.optim.Optimizer, known: tuple[Group, ...]) -> li
 
 
 def group_of(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> dict[str, int]:
-    """By parameter: its group. UsageError: the optimizer lacks it."""
+    """Return each parameter's group. UsageError: the optimizer lacks a parameter."""
     where = {id(each): at for at, group in enumerate(optimizer.param_groups) for each in group["params"]}
     for name, parameter in parameters.items():
         if id(parameter) not in where:
@@ -108,7 +108,7 @@ def group_of(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Pa
 
 
 def one_parameter(kind: str, parameter: torch.Tensor, options: dict[str, Any]) -> torch.optim.Optimizer:
-    """The same optimizer over one parameter alone."""
+    """Make an optimizer of this class over one parameter alone."""
     made: torch.optim.Optimizer = getattr(torch.optim, kind)([{"params": [parameter], **options}])
     return made
 
@@ -132,7 +132,7 @@ def _group(options: dict[str, Any], at: int) -> Group:
 
 
 def learning_of(optimizer: torch.optim.Optimizer) -> Learning | None:
-    """Of its groups, the one with the largest rate; None for an optimizer without learning rates.
+    """Return rate and momentum of the group with the largest rate; None for an optimizer without learning rates.
 
     Adam's moment is a mean of gradients, so a new one counts with 1 - β₁ of the rate; so does SGD's with its dampening.
     """
@@ -149,7 +149,7 @@ def learning_of(optimizer: torch.optim.Optimizer) -> Learning | None:
 
 
 def _of_group(group: dict[str, Any]) -> tuple[float, float]:
-    """What a step multiplies a new gradient with, and its last move."""
+    """Return the factors by which a step multiplies a new gradient, and its last move."""
     rate = float(group["lr"])
     if "betas" in group:
         momentum = float(group["betas"][0])

@@ -27,7 +27,7 @@ class Window:
     """One model between entering and leaving `join`: its session's `Companion` in place of the buffers'."""
 
     barrier = True
-    """Finished ranks reduce at once, so the others do, too."""
+    """True: finished ranks reduce at once, so the others do, too."""
     meets = False
 
     def __init__(
@@ -40,9 +40,9 @@ class Window:
         by_initial_world: bool,
         throws: bool,
     ) -> None:
-        """Every rank enters before its first batch.
+        """Enter; every rank does so before its first batch.
 
-        `before_forward`: sends buffers outside of `join`, if configured so.
+        `before_forward`: sends buffers outside of `join`, if configured so; None: nothing does.
         """
         self._factor = 1.0
         """Factor of the mean over all ranks in this step."""
@@ -64,22 +64,22 @@ class Window:
             before_forward.suspended = True
 
     def begin(self) -> None:
-        """This rank has a batch."""
+        """Announce that this rank has a batch."""
         self.announce()
 
     def end(self) -> bool:
-        """No meeting is needed: buffers were sent before forward."""
+        """Return False, for no meeting: buffers were sent before forward."""
         return False
 
     def launched(self, *, waits: bool) -> None:  # noqa: ARG002  # it always does
-        """Ranks know who had a batch before they use the sums."""
+        """Learn which ranks had a batch, before sums are used."""
         self.active()
 
     def arrive(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def meet(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def reduced(self, bucket: LoadedBucket) -> None:
         """Scale to the mean of the ranks that count."""
@@ -91,7 +91,7 @@ class Window:
                 gradient.mul_(self._factor)
 
     def announce(self, *, active: bool = True) -> None:
-        """This rank begins a step, with a batch or without; each step counts once."""
+        """Begin a step, with a batch or without, and tell the others; each step counts once."""
         if not self._announced:
             self._values[:] = 0
             self._values[self._session.job.rank] = active
@@ -99,7 +99,7 @@ class Window:
             self._announced = True
 
     def active(self) -> list[int]:
-        """The ranks that have a batch in this step."""
+        """Return the ranks that have a batch in this step."""
         if not self._counted:
             self._session.engine.wait(self._program, self._session.job.settings.timeout_s)
             self._counted = True
@@ -109,21 +109,21 @@ class Window:
         return [int(rank) for rank in np.flatnonzero(self._values)]
 
     def step_ended(self) -> None:
-        """The next one is announced separately."""
+        """Reset what belongs to a step; the next one is announced separately."""
         self._before = self.active()
         self._announced = self._counted = self._buffers_sent = False
         self._factor = 1.0
 
     def retire(self) -> None:
-        """UsageError: ranks that have finished would not hear of it."""
+        """Raise UsageError: ranks that have finished would not hear of it."""
         raise UsageError(
             "distribute: the model trains within hk.join\nhint: distribute it again after the block"
         )
 
     def idle(self) -> bool:
-        """This rank has finished: take part in one step of the others.
+        """Take part in one step of the others, after this rank has finished.
 
-        False: all have finished, and continue from the same state.
+        Returns False if all ranks have finished; all then continue from the same state.
         """
         session = self._session
         session.settle()
@@ -146,7 +146,7 @@ class Window:
             self._before_forward.suspended = False
 
     def unload(self) -> None:
-        """After a window in which every rank waited for what it announced."""
+        """Unload the program, after a window in which every rank waited for each step that it announced."""
         self._session.engine.unload(self._program)
 
     def _on_forward(self) -> None:
@@ -160,7 +160,7 @@ class Window:
             self._send_buffers(self.active())
 
     def _send_buffers(self, active: list[int]) -> None:
-        """Before forward: buffers from the highest rank that has a batch."""
+        """Send buffers, before forward, from the highest rank that has a batch."""
         if not self._buffers_sent:
             self._buffers.send(active[-1], everything=True)
             self._buffers_sent = True

@@ -1,6 +1,6 @@
 """A tensor's memory as an array of NumPy, and registered memory as a tensor.
 
-`tensor.numpy()` gives it, too, but from then on the tensor can never be resized: a model's own tensors must stay what they were.
+`tensor.numpy()` does the same, but a tensor can never be resized after it: a model's own tensors must stay what they were.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hocket.torch.dtypes import TORCH_DTYPES
 
 
 class _Lent:
-    """Keeps the tensor as long as the array is there."""
+    """NumPy's interface to a tensor's memory; the array keeps the tensor alive."""
 
     def __init__(self, tensor: torch.Tensor, kind: np.dtype[Any]) -> None:
         self.tensor = tensor
@@ -30,7 +30,7 @@ class _Lent:
 
 
 def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """The memory of a contiguous tensor on the CPU, without a copy.
+    """Return the memory of a contiguous tensor on the CPU, without a copy.
 
     >>> tensor = torch.arange(3)
     >>> array_of(tensor)[1] = 5
@@ -44,12 +44,12 @@ def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
-    """The same as bytes, for any element type."""
+    """Return the tensor's memory as bytes, for any element type."""
     return array_of(tensor.detach().reshape(-1).view(torch.uint8))
 
 
 def tensor_over(memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor over `memory` from byte `start` on."""
+    """Return a tensor over `memory` from byte `start` on."""
     count = torch.Size(shape).numel()
     if count == 0:
         return torch.empty(tuple(shape), dtype=TORCH_DTYPES[dtype])

@@ -1,4 +1,4 @@
-"""What of a module is compared between ranks: its parameters while it trains, and its first gradients before they are reduced."""
+"""Parts of a module that ranks compare: its parameters while it trains, and its first gradients before they are reduced."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from hocket.training.step.first_gradients import UNKNOWN, ZERO
 
 
 class Looks:
-    """At one module."""
+    """Digests of one module's parameters and gradients."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        """Which parameters it has is asked when they are first looked at."""
+        """Take the model; its parameters are listed at their first use."""
         self._model = model
         self._seen: dict[str, torch.Tensor] | None = None
 
     def held(self) -> dict[str, int]:
-        """The bytes of each parameter in the memory of the processor, trained or not."""
+        """Return the size in bytes of each parameter in the memory of the processor, trained or not."""
         return {name: each.numel() * each.element_size() for name, each in self._parameters().items()}
 
     def digests(self, pieces: Sequence[Piece]) -> list[int]:
-        """Of these pieces, in place: no array object would leave the user's tensors as they are. Those with gaps are copied."""
+        """Return digests of these pieces, in place: array objects would change users' tensors. Tensors with gaps are copied."""
         parameters, copies = self._parameters(), dict[str, torch.Tensor]()
         places = []
         for name, start, stop in pieces:
@@ -48,7 +48,7 @@ class Looks:
     def watch_gradients(
         trained: Mapping[str, torch.nn.Parameter], made: Callable[[str, int], None]
     ) -> Callable[[], None]:
-        """As `Framework.watch_gradients`."""
+        """Watch gradients; see `Framework.watch_gradients`."""
 
         def hook_of(name: str) -> Callable[[torch.Tensor], None]:
             return lambda gradient: made(name, _digest(gradient))
@@ -63,7 +63,7 @@ class Looks:
 
 
 def _digest(gradient: torch.Tensor) -> int:
-    """Of a sparse one, of its rows and their numbers."""
+    """Return the gradient's digest; for a sparse one, that of its rows and their numbers."""
     with torch.no_grad():
         parts = [gradient._indices(), gradient._values()] if gradient.is_sparse else [gradient]
         if not bool(parts[-1].isfinite().all()):

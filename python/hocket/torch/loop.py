@@ -1,4 +1,4 @@
-"""What a script's loop asks of a distributed model: epochs, batches, changes of ranks, learning rates that follow them."""
+"""Functions of a script's loop on a distributed model: epochs, batches, changes of ranks, learning rates that follow them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ OF_BATCHES = ("batch_size", "batch_sampler", "drop_last", "generator", "sampler"
 
 
 def epochs(model: torch.nn.Module, count: int) -> Iterator[int]:
-    """The numbers of epochs, from 0 to `count` - 1; after `load_state_dict`, from where the job was.
+    """Iterate over the numbers of epochs, 0 to `count` - 1; after `load_state_dict`, from where the job was.
 
     A checkpoint that is saved in a loop over `batches` goes on in that epoch, at the next batch. One that is saved after that loop
-    goes on with the next epoch, as one does that is saved anywhere in a script that has its batches from elsewhere. Two loops, one
+    goes on with the next epoch, and so does one that is saved in a script whose batches come from elsewhere. Two loops, one
     after the other, count together: `epochs(model, 3)` and then `epochs(model, 10)` are 3 epochs and 7.
 
     Raises UsageError within another such loop of the model.
@@ -51,7 +51,7 @@ def batches(
     name: str = "train",
     **options: Any,
 ) -> Batches:
-    """This rank's batches of a data set that all ranks have: each sample once in a pass over it, on one of the ranks.
+    """Return this rank's batches of a data set that all ranks have: in a pass, each sample comes once, on one of the ranks.
 
     Each loop over them is a pass, in an order of its own. The first one after `load_state_dict` is the rest of the pass in which
     the checkpoint was saved, also with another number of ranks.
@@ -60,19 +60,19 @@ def batches(
     where fewer are left than there are ranks, as with batches of one, a rank without any repeats one that another rank has.
 
     Args:
-        model: a distributed one.
+        model: a distributed model.
         dataset: with a length and samples by number; the same on all ranks.
         batch_size: samples of each rank in a batch.
-        shuffle: False: in the data set's order, of which each batch of all ranks is a piece.
-        seed: of the order; the same on all ranks.
+        shuffle: False: keep the data set's order, of which each batch of all ranks is a piece.
+        seed: seed of the order; the same on all ranks.
         drop_last: leave out the steps for which not all ranks have a full batch.
-        name: in checkpoints, and to tell several data sets of a script apart.
-        options: for `torch.utils.data.DataLoader`, such as `num_workers` and `collate_fn`.
+        name: name in checkpoints, which tells several data sets of a script apart.
+        options: options of `torch.utils.data.DataLoader`, such as `num_workers` and `collate_fn`.
 
     Raises:
-        UsageError: a number is out of range, the data set cannot be asked for samples by number, ranks have different ones, or an
-            earlier loop or the checkpoint had another one of this name.
-        RendezvousError: some ranks do not call it.
+        UsageError: a number is out of range, the data set cannot be asked for samples by number, ranks have different data sets, or
+            an earlier loop or the checkpoint had another one of this name.
+        RendezvousError: some ranks do not call `batches`.
 
     >>> import hocket.torch as hk
     >>> model = torch.nn.Linear(3, 2)
@@ -101,7 +101,7 @@ def batches(
 
 
 class Batches:
-    """A data set's batches for this rank; each loop over them is a pass. `len()` is what is left of a pass, in batches."""
+    """Batches of a data set for this rank; each loop over them is a pass. `len()` is the number of batches left in a pass."""
 
     def __init__(
         self,
@@ -114,25 +114,25 @@ class Batches:
         drop_last: bool,
         options: Mapping[str, Any],
     ) -> None:
-        """As `batches`, which makes them."""
+        """Prepare the batches; see `batches`."""
         self._loop, self._samples, self._name = loop, samples, name
         self._batch_size, self._drop_last = batch_size, drop_last
-        # Its own, so that the script's random numbers are those of a run that was not interrupted.
+        # A generator of its own, so that the script's random numbers are those of a run that was not interrupted.
         self._generator = torch.Generator()
         self._loader: torch.utils.data.DataLoader[Any] = torch.utils.data.DataLoader(
             dataset, batch_sampler=_Upcoming(samples), generator=self._generator, **options
         )
 
     def __len__(self) -> int:
-        """As the job is now: it changes with the number of ranks."""
+        """Return the number of batches left in a pass at the job's current number of ranks."""
         return self._samples.steps_left(self._batch_size, drop_last=self._drop_last)
 
     def __iter__(self) -> Iterator[Any]:
-        """A pass, or the rest of one."""
+        """Iterate over a pass, or the rest of one."""
         samples = self._samples
         self._loop.begins(self._name)
         samples.begin(self._batch_size, drop_last=self._drop_last)
-        # Ranks' workers draw other random numbers, and in each pass others again.
+        # Each rank's workers draw different random numbers, and new ones in each pass.
         self._generator.manual_seed(
             ((samples.seed or 0) + (samples.data_epoch << 20) + samples.me) % (1 << 63)
         )
@@ -163,8 +163,8 @@ class _Upcoming(torch.utils.data.Sampler[list[int]]):
 def on_change(model: torch.nn.Module, called: Told) -> None:
     """Call `called(change)` now, and whenever ranks are lost, leave or join, on each rank, in the thread that trains.
 
-    The first call tells the last change. At the start of a job, that has everybody as `change.joined`, with an old world of 0. On a
-    rank that has joined a job, it has the step from which this one trains, and the others as the old world.
+    The first call tells the last change. At the start of a job, that has everybody as `change.joined`, and an old world of 0. On a
+    rank that has joined a job, it has the step from which this rank trains, and the others as the old world.
 
     Later calls come at the end of the backward whose gradients are the first without the lost ranks: the same on all ranks, and
     before the optimizer's step with them. Where ranks leave in order (`leave`), they come when the optimizer has stepped for the
@@ -172,8 +172,8 @@ def on_change(model: torch.nn.Module, called: Told) -> None:
     other ranks.
 
     Args:
-        model: a distributed one.
-        called: with a `Change`: why, the step, who was lost, who joined, the old and the new world. It may not train the model.
+        model: a distributed model.
+        called: receives a `Change`: why, the step, who was lost, who joined, the old and the new world. It may not train the model.
             Its exceptions end training.
 
     >>> import hocket.torch as hk
@@ -186,11 +186,11 @@ def on_change(model: torch.nn.Module, called: Told) -> None:
 
 
 def leave(model: torch.nn.Module) -> None:
-    """This rank leaves an elastic job in order: the others go on without it, and no step is done again.
+    """Make this rank leave an elastic job in order: the others go on without it, and no step is done again.
 
-    It returns at once, also in a handler of a signal. A few steps later, when the optimizer has stepped, SystemExit with code 0 is
-    raised in the thread that trains. The others hear of it by `on_change`, between the same two steps. If the job could not go on
-    with the ranks that are left, this one stays.
+    The call returns at once, also in a handler of a signal. A few steps later, when the optimizer has stepped, SystemExit with code
+    0 is raised in the thread that trains. The others hear of it by `on_change`, between the same two steps. If the job could not go
+    on with the ranks that are left, this one stays.
 
         signal.signal(signal.SIGTERM, lambda *_: hk.leave(model))
 
@@ -205,16 +205,16 @@ def leave(model: torch.nn.Module) -> None:
 
 
 def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, warmup: int = 0) -> None:
-    """The learning rates of the model's optimizer follow the number of ranks, with any scheduler.
+    """Scale the learning rates of the model's optimizer with the number of ranks, with any scheduler.
 
     Each rank brings a batch, so more ranks are a larger batch. `"linear"` multiplies learning rates by the number of ranks over
     `world`, which is usual with SGD; `"sqrt"` by the root of that, which is usual with Adam and AdamW. The factor is applied
     in each step of the optimizer alone: schedulers, `param_groups` and checkpoints have the rates that the script chose.
 
     Args:
-        model: a distributed one.
-        world: how many ranks the script's learning rate was chosen for. None: as many as the job starts with, so that it is scaled
-            when ranks are lost or join, or when its checkpoint is loaded by another number of ranks.
+        model: a distributed model.
+        world: number of ranks for which the script's learning rate was chosen. None: that at the job's start, so that rates are
+            scaled when ranks are lost or join, or when its checkpoint is loaded by another number of ranks.
         warmup: steps of the optimizer in which the factor goes from its value to the next one.
 
     Raises:
@@ -261,15 +261,15 @@ def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, wa
 def extra_state(
     model: torch.nn.Module, name: str, get: Callable[[], Any], put: Callable[[Any], object]
 ) -> None:
-    """State of the script that goes with the model's: `state_dict` saves what `get()` returns, and `load_state_dict` hands it to
-    `put`. Where a checkpoint with this name was loaded before, `put` is called at once. A rank that joins an elastic job gets what
-    `get()` returns on a rank that was there before, at its first forward.
+    """Register state of the script to go with the model's: `state_dict` saves what `get()` returns, and `load_state_dict` hands it
+    to `put`. Where a checkpoint with this name was loaded before, `put` is called at once. A rank that joins an elastic job gets
+    what `get()` returns on a rank that was there before, at its first forward.
 
     Args:
-        model: a distributed one.
-        name: in the checkpoint.
-        get: its state; tensors and plain data, if `torch.load(file, weights_only=True)` is to read the file.
-        put: takes it back.
+        model: a distributed model.
+        name: name in the checkpoint.
+        get: returns the state; tensors and plain data, if `torch.load(file, weights_only=True)` is to read the file.
+        put: takes the state back.
 
     Raises UsageError for a name that is registered already.
 

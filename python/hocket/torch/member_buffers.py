@@ -1,7 +1,7 @@
-"""Keeps a model's buffers equal in an elastic job: after each step in which they have changed, all have those of the first member.
+"""Equality of a model's buffers in an elastic job: after each step in which buffers change, all members have the first member's.
 
-They travel when all sums of the step are there. A step that a loss interrupts sends them again, from whoever is first then, and
-nobody takes what arrived before the step stands.
+Buffers travel when all sums of the step have arrived. A step that a loss interrupts sends them again, from the member that is
+first then; no member takes what arrived before the step is complete.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from hocket.training.step.companion import Alone
 
 
 class MemberBuffers(Alone):
-    """The buffers of one model. A session's `MembersCompanion`."""
+    """Buffers of one model; a session's `MembersCompanion`."""
 
     meets = True
 
     def __init__(self, model: torch.nn.Module, job: Job, engine: _native.Engine) -> None:
-        """The model's replicas are equal now."""
+        """Start from equal replicas of the model."""
         self._engine = engine
         self._mirror = Mirror(model, named_buffers(model).keys(), frozenset(), engine.allocate)
         self._arrived = False
         self.load(job)
         self._torn = False
-        """Whether members may have received different things from one that was lost."""
+        """True if members may have received different buffers from one that was lost."""
 
     def load(self, job: Job) -> None:
-        """As `MembersCompanion`: the first one of these members sends from now on."""
+        """Load the broadcast: the first of these members sends from now on."""
         self._job, self._torn = job, True
         if self._mirror.places:
             memory = self._mirror.memory
@@ -41,13 +41,13 @@ class MemberBuffers(Alone):
             self._program = self._engine.load(broadcast, {0: (memory, 0)}, priority=0, label="buffers")
 
     def end(self) -> bool:
-        """Backward is over; whether buffers are to travel."""
+        """Note that backward is over, and return whether buffers are to travel."""
         self._arrived = False
         current = self._current()
         return self._sends and bool(current) and (self._torn or not self._mirror.holds(current))
 
     def meet(self) -> None:
-        """All members are here; raises EpochError where one of them is lost."""
+        """Exchange buffers, as all members are here; EpochError: a member is lost."""
         if not self._mirror.places:
             return
         if self._sends:
@@ -57,11 +57,11 @@ class MemberBuffers(Alone):
         self._arrived = True
 
     def step_ended(self) -> None:
-        """The step stands: what arrived in it counts."""
+        """Take what arrived in this step, which is complete."""
         if not self._arrived:
             return
         self._arrived = self._torn = False
-        # Whoever sends now may have received them from one that was lost since.
+        # The member that sends now may have received them from one that was lost since.
         self._mirror.take(self._current())
 
     @property
@@ -69,7 +69,7 @@ class MemberBuffers(Alone):
         return self._job.rank == 0
 
     def _current(self) -> Sequence[torch.Tensor | None]:
-        """Without temporary ones that this rank has made in another shape: they are its own."""
+        """Return buffers without temporary ones that this rank has made in another shape: each rank has its own."""
         current = self._mirror.current()
         if current is None:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""A model in an elastic job: how its session begins, at the start of the job or in the middle, and how it meets those that join."""
+"""Sessions of a model in an elastic job: one begins when the job starts or while it trains, and meets ranks that join."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hocket.training.step.companion import Alone, MembersCompanion
 
 
 class Members:
-    """One model's."""
+    """Session of one model, from its beginning."""
 
     def __init__(
         self,
@@ -32,14 +32,14 @@ class Members:
         asked: Asked,
         keep: Keep | None,
     ) -> None:
-        """`keep`: how buffers are kept equal; None: after each step."""
+        """Prepare to begin. `keep`: how buffers are kept equal; None: after each step."""
         self._framework, self._process, self._settings = framework, process, settings
         self._asked, self._keep = asked, keep
 
     def begin(self, source: ProgramSource, spans: Spans | None) -> tuple[ElasticSession, Loop]:
-        """A job, in which all ranks have met.
+        """Begin in a job whose ranks have all met.
 
-        UsageError: buffers are to be kept as no elastic job keeps them.
+        UsageError: elastic jobs do not keep buffers in the way that was asked for.
         """
         made = self._made(source, spans, None)
         self._process.begin()
@@ -48,7 +48,7 @@ class Members:
     def _made(
         self, source: ProgramSource, spans: Spans | None, found: Met | None
     ) -> tuple[ElasticSession, Loop]:
-        """`found`: what one that has come to the job has found there."""
+        """Make the session and its loop. `found`: what a joining rank has found in the job."""
         if self._keep == "before_forward":
             raise refusal('buffers="before_forward"')
         framework, process = self._framework, self._process
@@ -84,7 +84,7 @@ class Members:
         return session, loop
 
     def come(self, spans: Callable[[], Spans | None]) -> tuple[ElasticSession, Loop]:
-        """In a job that trains already. If one of those that meet is lost, the others meet once more, with this one.
+        """Begin in a job that trains already. If a rank is lost during the meeting, the others meet once more, with this one.
 
         RendezvousError: this rank's model is another one.
         """
@@ -107,7 +107,7 @@ class Members:
                 return session, loop
             except (EpochError, PeerError, RendezvousError) as error:
                 if not isinstance(error, EpochError) and error.rank == process.job.rank:
-                    # The mistake is this one's.
+                    # This rank made the mistake.
                     raise
                 order = process.next_meeting(process.generation, error)
 

@@ -1,7 +1,7 @@
-"""Keeps a model's buffers, such as running statistics, equal to one rank's, and so to those of a single process.
+"""Equality of a model's buffers, such as running statistics, with one rank's, and so with those of a single process.
 
 `after_step`: the source sends its buffers when backward begins, while the network is idle; the others have them when it
-ends. Only buffers that were observed to change travel; the others are compared with what the source last sent.
+ends. Only buffers that were observed to change travel; the others are compared with those that the source last sent.
 `before_forward`: all buffers travel before each forward, as with DistributedDataParallel. Temporary buffers of other
 shapes on other ranks are each rank's own. This file knows tensors and broadcasts; sessions tell it when steps begin and
 end.
@@ -27,24 +27,22 @@ from hocket.training.memory.buckets import LoadedBucket
 Keep = Literal["after_step", "before_forward", "none"]
 
 PRIORITY = 0
-"""Most urgent: they leave before the first bucket is complete."""
+"""Most urgent: buffers leave before the first bucket is complete."""
 
 _numbers = itertools.count()
 """Number of the model in this process: equal on all ranks, which distribute their models in one order."""
 
 
 class Buffers:
-    """The buffers of one model.
+    """Buffers of one model; a session's `Companion`.
 
     Collective calls (`send`, `meet`) happen at the same point of the same step on all ranks.
-
-    A session's `Companion`.
     """
 
     barrier = False
 
     def __init__(self, model: torch.nn.Module, keep: Keep, job: Job, engine: _native.Engine) -> None:
-        """The model's replicas are equal now."""
+        """Start from equal replicas of the model."""
         self.keep = keep
         self.source = 0
         self._job, self._engine = job, engine
@@ -54,32 +52,32 @@ class Buffers:
         self._late = False
         self._mirror: Mirror | None = None
         self._apart: frozenset[str] = frozenset()
-        """Temporary ones that have had other shapes on other ranks."""
+        """Names of temporary buffers that have had other shapes on other ranks."""
         self._programs: dict[tuple[int, int], int] = {}
-        """By source and bytes: a loaded broadcast."""
+        """Source and bytes → a loaded broadcast."""
         if keep != "none" and job.world > 1:
             self._lay_out(frozenset())
 
     @property
     def kept(self) -> bool:
-        """Whether there is anything to do now: a model may also get its first buffers in a forward."""
+        """True if there is anything to do now: a model may also get its first buffers in a forward."""
         return self._mirror is not None and bool(self._mirror.places)
 
     @property
     def meets(self) -> bool:
-        """Where buffers may be reassigned, added or removed."""
+        """True where buffers may be reassigned, added or removed."""
         return self.kept
 
     def begin(self) -> None:
-        """Backward begins: the source's live buffers leave."""
+        """Send the source's live buffers: backward begins."""
         if self._mirror is not None and self.keep == "after_step" and not self._late:
             self._launch()
 
     def end(self) -> bool:
-        """Backward is over.
+        """Note that backward is over, and return whether this rank requests a meeting.
 
-        Returns whether this rank requests a meeting: it is the source and its buffers are not those being sent, or the
-        model has other buffers than before.
+        A rank requests one if it is the source and its buffers are not those being sent, or if the model has other buffers than
+        before.
         """
         sent = self._mirror
         if sent is None:
@@ -103,26 +101,26 @@ class Buffers:
             sent.take(current.tensors)
 
     def launched(self, *, waits: bool) -> None:
-        """Gates open in the next forward, which uses buffers: they are awaited now."""
+        """Wait for buffers now, unless the session waits: gates open in the next forward, which uses them."""
         if not waits:
             self.arrive()
 
     def reduced(self, bucket: LoadedBucket) -> None:
-        """Nothing: gradients are not theirs."""
+        """Ignore gradients."""
 
     def step_ended(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def retire(self) -> None:
-        """Others keep the buffers equal."""
+        """Unload programs; another object keeps the buffers equal."""
         for program in self._programs.values():
             self._engine.unload(program)
         self._programs, self._mirror = {}, None
 
     def meet(self) -> None:
-        """Some rank requested it: buffers that changed for the first time travel now, and from now on."""
+        """Meet because some rank requested it: buffers that changed for the first time travel now, and from now on."""
         sent = self._mirror
-        assert sent is not None  # noqa: S101  # who keeps none asks for nothing, and all keep them
+        assert sent is not None  # noqa: S101  # a rank without buffers asks for nothing, and all ranks have them
         everyone = self._gather(changed=sent.changed(self._model, named_buffers(self._model)))
         changed = everyone[self.source]["changed"]
         # A travelling buffer that changed after it left, as with a checkpoint's second forward, leaves later from now
@@ -132,7 +130,7 @@ class Buffers:
         self.send(self.source, everything=True)
 
     def send(self, source: int, *, everything: bool = False) -> None:
-        """Send now, and wait: all ranks hold the source's live buffers, or all of its buffers."""
+        """Send the source's live buffers, or all of its buffers, and wait until all ranks have them."""
         if self._mirror is None:
             return
         current = self._mirror.current()
@@ -145,7 +143,7 @@ class Buffers:
             self._mirror.take(current.tensors)
 
     def equal(self) -> None:
-        """All ranks' buffers have become equal by other means: record them as sent."""
+        """Record buffers as sent: other means have made them equal on all ranks."""
         if self._mirror is not None:
             self._lay_out(self._mirror.live)
 
@@ -158,7 +156,7 @@ class Buffers:
         return everyone
 
     def _lay_out_anew(self) -> Current:
-        """Buffers were added, removed or changed on all ranks."""
+        """Lay out buffers again after some were added, removed or changed on all ranks."""
         self._gather()
         sent = self._lay_out(named_buffers(self._model).keys() - self._apart)
         current = sent.current()
@@ -167,7 +165,7 @@ class Buffers:
 
     def _launch(self, *, everything: bool = False) -> None:
         sent = self._mirror
-        assert sent is not None  # noqa: S101  # callers have looked
+        assert sent is not None  # noqa: S101  # callers have checked
         size_bytes = sent.size_bytes if everything else sent.live_bytes
         if size_bytes == 0:
             return
@@ -189,7 +187,7 @@ class Buffers:
             self._engine.wait(program, self._job.settings.timeout_s)
 
     def _lay_out(self, live: Set[str]) -> Mirror:
-        """Memory for all buffers, with their current contents; live ones first."""
+        """Allocate memory for all buffers, with their current contents; live ones first."""
         for program in self._programs.values():
             self._engine.unload(program)
         self._programs.clear()
@@ -202,8 +200,8 @@ def _described(places: Iterable[Place]) -> list[tuple[str, str, bool]]:
 
 
 def _apart(everyone: Sequence[Sequence[tuple[str, str, bool]]]) -> set[str]:
-    """By rank, buffers: names of temporary ones that are not the same on all ranks. UsageError: another one is not; its `rank`
-    is the first whose buffer is not as that of most ranks."""
+    """Return names of temporary buffers that differ between ranks, from each rank's buffers. UsageError: another buffer differs;
+    its `rank` is the first whose buffer differs from that of most ranks."""
     apart = set()
     models = [{name: (text, temporary) for name, text, temporary in each} for each in everyone]
     for name in dict.fromkeys(name for model in models for name in model):
@@ -227,19 +225,19 @@ def _apart(everyone: Sequence[Sequence[tuple[str, str, bool]]]) -> set[str]:
 class BeforeForward:
     """Sends all of rank 0's buffers before each forward for which DistributedDataParallel would.
 
-    These are not the forwards while gradients accumulate without communication, but for the first of them, and not the
+    These are not the forwards in which gradients accumulate without communication, but for the first of them, and not the
     one after a forward without gradients.
     """
 
     def __init__(self, model: torch.nn.Module, buffers: Buffers, communicates: Callable[[], bool]) -> None:
-        """Hook the model's forward; `communicates`: whether a backward now would."""
+        """Hook the model's forward; `communicates`: returns whether a backward now would."""
         self.suspended = False
         self._buffers, self._communicates = buffers, communicates
         self._due = True
         self._handles = [before_forward(model, self._before), after_forward(model, self._after)]
 
     def remove(self) -> None:
-        """Buffers are sent no more."""
+        """Send buffers no more."""
         for each in self._handles:
             each.remove()
 

@@ -1,4 +1,4 @@
-"""Which modules of a model use which parameters, observed in a forward; it knows nothing of gates."""
+"""Observation of the modules that use each parameter of a model in a forward; it knows nothing of gates."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _METADATA = frozenset(
 
 
 class Observer(TorchFunctionMode):
-    """Observes which modules use which parameters: the innermost module of the model at each call of torch."""
+    """Observes the modules that use each parameter: the innermost module of the model at each call of torch."""
 
     def __init__(self, model: torch.nn.Module, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """`uses`: by a parameter's `id`, the modules; `ran`: those that did."""
+        """Start with nothing observed. `uses`: modules by a parameter's `id`; `ran`: modules that ran."""
         super().__init__()
         self.uses: dict[int, set[torch.nn.Module]] = {}
         self.ran = {model}
-        # TorchScript runs where no call is observed.
+        # Calls within TorchScript are not observed.
         self._members = {each for each in model.modules() if not isinstance(each, torch.jit.ScriptModule)}
         self._running = [model]
         self._parameters = {id(each): each for each in parameters}
@@ -36,7 +36,7 @@ class Observer(TorchFunctionMode):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Until it ends; modules outside the model, such as parametrisations, count as their caller."""
+        """Observe inside the context; modules outside the model, such as parametrisations, count as their caller."""
         entering = module_hooks.register_module_forward_pre_hook(self._enter)
         leaving = module_hooks.register_module_forward_hook(self._leave, always_call=True)
         try:
@@ -77,7 +77,7 @@ class Observer(TorchFunctionMode):
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Start of the tensor's storage; 0: none, as with sparse tensors and those of transformations."""
+    """Return the start of the tensor's storage; 0: none, as with sparse tensors and tensors of transformations."""
     try:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):

@@ -1,6 +1,6 @@
-"""Splits one `optimizer.step()`: the same update, bucket by bucket, with the hyperparameters of the call.
+"""Splitting of one `optimizer.step()`: the same update, bucket by bucket, with the hyperparameters of the call.
 
-It knows optimizers and lists of parameters; `gates` decides when a bucket's turn comes. An update that reads one
+This file knows optimizers and lists of parameters; `gates` decides when a bucket's turn comes. An update that reads one
 parameter, its gradient and its state gives the same bits in any order of parameters; every other one needs all
 gradients at once and is named by `barrier_reason`.
 """
@@ -20,7 +20,7 @@ from torch.optim import optimizer as internals
 
 from hocket.errors import UsageError
 
-# Each updates a parameter from that parameter, its gradient and its state alone. Missing: LBFGS, whose state is of all
+# Each optimizer updates a parameter from that parameter, its gradient and its state alone. Missing: LBFGS, whose state is of all
 # parameters together, and SparseAdam, whose gradients are not dense.
 PER_PARAMETER = frozenset(
     {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon"}
@@ -30,12 +30,12 @@ NO_BUCKET = -1
 
 
 def itself(parameter: torch.Tensor) -> Sequence[torch.Tensor]:
-    """A parameter is updated as a whole."""
+    """Return the parameter, which is updated as a whole."""
     return (parameter,)
 
 
 def barrier_reason(optimizer: torch.optim.Optimizer) -> str | None:
-    """Why `optimizer.step()` needs all gradients at once and all parameters right after; None when it does not.
+    """Return why `optimizer.step()` needs all gradients at once and all parameters right after; None if it does not.
 
     `optimizer.needs_all_gradients = False` declares that a foreign optimizer updates each parameter by itself; `True`
     keeps the barrier of any optimizer. A step hook may read gradients or parameters, so it keeps the barrier too,
@@ -62,7 +62,7 @@ def barrier_reason(optimizer: torch.optim.Optimizer) -> str | None:
 def call_reason(
     optimizer: torch.optim.Optimizer, plain: Callable[..., Any], arguments: Iterable[Any]
 ) -> str | None:
-    """Like `barrier_reason`, for a call of `step(*arguments)` in front of the method `plain`."""
+    """Return a reason as `barrier_reason` does, for a call of `step(*arguments)` in front of the method `plain`."""
     if any(each is not None for each in arguments):
         return "step() was called with a closure"
     if getattr(plain, "__self__", None) is not optimizer and not hasattr(plain, "_wrapped_by_lr_sched"):
@@ -71,13 +71,13 @@ def call_reason(
 
 
 def missing(optimizer: torch.optim.Optimizer, parameters: Iterable[int]) -> int | None:
-    """The first of these `id`s of parameters that the optimizer lacks."""
+    """Return the first of these `id`s of parameters that the optimizer lacks."""
     own = {id(each) for each in all_parameters(optimizer)}
     return next((key for key in parameters if key not in own), None)
 
 
 def all_parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """Those of all groups, in order."""
+    """Return the parameters of all groups, in order."""
     return (each for group in optimizer.param_groups for each in group["params"])
 
 
@@ -85,10 +85,10 @@ def wrapped_step(
     optimizer: torch.optim.Optimizer,
     on_step: Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any],
 ) -> Callable[..., Any]:
-    """A `step` method that calls `on_step(the previous method, args, kwargs)`."""
+    """Return a `step` method that calls `on_step(the previous method, args, kwargs)`."""
     plain = optimizer.step
 
-    # Schedulers require a method whose function they can bind again, and look for their mark on it.
+    # Schedulers require a method whose function they can bind again, and look for their mark on the function.
     @functools.wraps(plain)
     def step(_optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         return on_step(plain, args, kwargs)
@@ -99,7 +99,7 @@ def wrapped_step(
 def put_back(
     optimizer: torch.optim.Optimizer, zero_grad: Callable[..., None], before: Callable[..., None]
 ) -> None:
-    """`zero_grad` is the one from before again, unless others have wrapped it in the meantime."""
+    """Restore the earlier `zero_grad`, unless others have wrapped this one in the meantime."""
     if optimizer.__dict__.get("zero_grad") is not zero_grad:
         return
     if getattr(before, "__func__", None) is type(optimizer).zero_grad:
@@ -110,13 +110,13 @@ def put_back(
 
 def announced(optimizer: torch.optim.Optimizer, put_off: Callable[[torch.optim.Optimizer], None]) -> None:
     """Call `put_off(optimizer)` as torch calls a step: recorded by its profiler, with hooks, and noticed by schedulers."""
-    # The state that a scheduler's wrapper below ours would have noted.
+    # The state that a scheduler's wrapper below this one would have noted.
     optimizer._opt_called = True  # type: ignore[attr-defined]
     torch.optim.Optimizer.profile_hook_step(put_off)(optimizer)
 
 
 def zero(parameters: Iterable[torch.Tensor], set_to_none: bool) -> None:
-    """`Optimizer.zero_grad` of some parameters."""
+    """Apply `Optimizer.zero_grad` to some parameters."""
     for parameter in parameters:
         if set_to_none:
             parameter.grad = None
@@ -152,9 +152,9 @@ class Step:
         """Keep the current hyperparameters.
 
         Args:
-            optimizer: one without a `barrier_reason`.
+            optimizer: an optimizer without a `barrier_reason`.
             bucket_of: from a parameter's `id` to its bucket; parameters without one are applied as `NO_BUCKET`.
-            updated: what is updated in place of a parameter, asked when its bucket is applied.
+            updated: returns the tensors to update in place of a parameter; called when its bucket is applied.
         """
         self._optimizer, self._updated = optimizer, updated
         self._hyperparameters = [
@@ -168,7 +168,7 @@ class Step:
                 part.setdefault(index, []).append(parameter)
 
     def apply(self, bucket: int) -> bool:
-        """Update the bucket's parameters; a second call does nothing, also after a step that failed half-way. Whether it did."""
+        """Update the bucket's parameters, and return whether it did; a second call does nothing, also after a failed step."""
         part = self._parts.pop(bucket, None)
         if part is None:
             return False
@@ -190,21 +190,21 @@ class Step:
 
 
 class Rates:
-    """Learning rates of one optimizer's steps, times a factor for each parameter: those of batches of other sizes."""
+    """Factors of learning rates, one for each parameter, in one optimizer's steps: rates for batches of other sizes."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        """Wraps its `step`; until factors are given, nothing changes."""
+        """Wrap the optimizer's `step`; until factors are given, nothing changes."""
         self._optimizer = optimizer
         self._factors: Mapping[int, float] = {}
         self._ended = False
         optimizer.step = wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
 
     def of_next_step(self, factors: Mapping[int, float]) -> None:
-        """By parameters' `id`; others have their own rate."""
+        """Set factors of the next step by parameters' `id`; other parameters keep their rate."""
         self._factors = {key: factor for key, factor in factors.items() if factor != 1}
 
     def end(self) -> None:
-        """No factors come any more."""
+        """Use no more factors."""
         self._ended = True
 
     def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -233,7 +233,7 @@ class Rates:
 
 
 def _of_grad_scaler() -> bool:
-    """Whether a GradScaler that is enabled calls this step: PyTorch leaves no other mark on the optimizer."""
+    """Return whether an enabled GradScaler calls this step: PyTorch leaves no other mark on the optimizer."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_maybe_opt_step":
@@ -243,7 +243,7 @@ def _of_grad_scaler() -> bool:
 
 
 def _by_factor(group: dict[str, Any], factors: Mapping[int, float]) -> Iterator[dict[str, Any]]:
-    """A group in parts with a learning rate each."""
+    """Yield a group in parts with one learning rate each."""
     parts: dict[float, list[torch.Tensor]] = {}
     for parameter in group["params"]:
         parts.setdefault(factors.get(id(parameter), 1.0), []).append(parameter)
@@ -253,7 +253,7 @@ def _by_factor(group: dict[str, Any], factors: Mapping[int, float]) -> Iterator[
 
 @contextlib.contextmanager
 def outside_forward() -> Iterator[None]:
-    """Code inside runs as between two forwards, whatever mode the forward around it has."""
+    """Run code inside as between two forwards, whatever mode the forward around it has."""
     with contextlib.ExitStack() as modes:
         # State made in inference mode could never be updated again.
         if torch.is_inference_mode_enabled():
@@ -266,7 +266,7 @@ def outside_forward() -> Iterator[None]:
 
 
 def _without_hooks(optimizer: torch.optim.Optimizer) -> Callable[[torch.optim.Optimizer], Any]:
-    """The class's own update: hooks run once per logical step, not once per bucket."""
+    """Return the class's own update: hooks run once per logical step, not once per bucket."""
     step: Any = type(optimizer).step
     update: Callable[[torch.optim.Optimizer], Any] = (
         step.__wrapped__ if getattr(step, "hooked", False) else step
@@ -275,7 +275,7 @@ def _without_hooks(optimizer: torch.optim.Optimizer) -> Callable[[torch.optim.Op
 
 
 def _kept(value: Any) -> Any:
-    """A hyperparameter's current value; schedulers change tensors in place."""
+    """Return a hyperparameter's current value; schedulers change tensors in place."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if type(value) in (tuple, list):

@@ -1,4 +1,4 @@
-"""Profiles instead of communicating: measures a training step of this model under the load of all ranks.
+"""Profiles in place of communication: measures a training step of this model under the load of all ranks.
 
 Ranks run side by side without synchronising gradients, so that cores and caches are shared as in the job. After enough
 steps rank 0 writes the medians, averaged over ranks, and every rank ends its script.
@@ -37,7 +37,7 @@ WARM_UP_STEPS = 2
 STEPS = 8
 
 WORKLOAD = ("batch", "backwards")
-"""Of what is noted of a step, what schedules of merged and late gradients are made for."""
+"""Facts of a step for which schedules of merged and late gradients are made."""
 
 
 class Profiler:
@@ -78,52 +78,52 @@ class Profiler:
         job.store.gather("profile/start", job.rank, job.world, None, job.settings.start_timeout_s)
 
     def start(self) -> None:
-        """Nothing runs beside it."""
+        """Do nothing: profiling has no other threads."""
 
     def retire(self) -> None:
-        """UsageError: a profile is of one model as it is."""
+        """Raise UsageError: a profile is of one model as it is."""
         raise UsageError("distribute: this run measures a profile, and the model is distributed already")
 
     def forward_begins(self, *, syncs: bool) -> None:
-        """Nothing is synchronised while profiling."""
+        """Do nothing: profiling synchronises nothing."""
 
     def close(self) -> None:
-        """Nothing is outstanding."""
+        """Do nothing: nothing is outstanding."""
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing is synchronised while profiling."""
+        """Return an empty context: profiling synchronises nothing."""
         return contextlib.nullcontext()
 
     def communicates(self) -> bool:
-        """Nothing is synchronised while profiling."""
+        """Return False: profiling synchronises nothing."""
         return False
 
     def record(self, name: str, value: float) -> None:
-        """Statistics are not used."""
+        """Do nothing: profiling uses no statistics."""
 
     def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
-        """For the guard of merged and late gradients."""
+        """Note loss and curvature for the guard of merged and late gradients."""
         self._gauge.observe(loss=loss, curvature=curvature)
 
     def agreed(self) -> dict[str, Value]:
-        """Only the epoch, which is the only one."""
+        """Return the number of the only epoch."""
         return {"epoch": 0}
 
     def settle(self) -> None:
-        """Gradients are this rank's own, and final."""
+        """Do nothing: gradients are this rank's own, and final."""
 
     def flush(self) -> None:
-        """Each step was applied."""
+        """Do nothing: each step was applied."""
 
     def saved(self) -> SavedSession:
-        """UsageError: nothing is trained."""
+        """Raise UsageError: nothing is trained."""
         raise UsageError("state_dict: this run measures a profile, and nothing of it goes on")
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
-        """A profile depends on none of it."""
+        """Do nothing: a profile does not depend on saved state."""
 
     def joinable(self) -> None:
-        """No rank waits for another."""
+        """Do nothing: no rank waits for another."""
 
     def _mark(self, what: str) -> None:
         self._now[what] = time.perf_counter() - self._began_s
@@ -157,7 +157,7 @@ class Profiler:
             if parameter.dim() > 1:
                 self._now[f"rows {name}"] = len(self._framework.rows(name, 1.0)[0])
         if len(self._steps) < WARM_UP_STEPS:
-            # Their times do not count.
+            # Times of these steps do not count.
             self._sketches.append(sketch(self._parameters.values(), seed=len(self._steps)))
         self._now["backwards"] = self._workload.backwards
         if self._workload.batch is not None:
@@ -228,7 +228,7 @@ class Profiler:
 
 
 def _common(of_all: list[float | None]) -> int | None:
-    """What all ranks, or steps, have; None where they differ, or one does not know.
+    """Return the value that all ranks, or steps, have; None where they differ, or one does not know it.
 
     >>> _common([8, 8]), _common([8, 7]), _common([8, None])
     (8, None, None)
@@ -238,7 +238,7 @@ def _common(of_all: list[float | None]) -> int | None:
 
 
 def _learning(all_seen: list[Any]) -> Learning | None:
-    """From what all ranks saw: products of sketches are those of gradients, nearly."""
+    """Return facts of learning from all ranks' reports: products of sketches approximate those of gradients."""
     sketches = [[np.frombuffer(base64.b64decode(each), np.float64) for each in seen[0]] for seen in all_seen]
     reports = []
     for own, (_, report) in zip(sketches, all_seen, strict=True):

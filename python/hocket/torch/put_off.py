@@ -1,4 +1,4 @@
-"""What a script has called and gates put off: a step of the optimizer, and zeroing gradients after it."""
+"""Calls of a script that gates defer: a step of the optimizer, and zeroing gradients after it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from hocket.torch import optimizers
 
 
 class PutOff:
-    """Until each bucket's gate opens. A gradient that is zeroed to None is None at once for whoever looks, and is there again when
-    its parameter is stepped."""
+    """Calls deferred until each bucket's gate opens. A gradient that is zeroed to None reads as None at once, and is there again
+    when its parameter is stepped."""
 
     def __init__(self, zeroed: Callable[[Iterable[torch.Tensor]], None] | None) -> None:
-        """Nothing is. `zeroed`: told of parameters whose gradients were filled with zeros."""
+        """Start with nothing deferred. `zeroed`: called with parameters whose gradients were filled with zeros."""
         self.step: optimizers.Step | None = None
         self._zeroed = zeroed
         self._kept: dict[int, torch.Tensor | None] = {}
-        """By a parameter's `id`: its gradient, while that is None for others."""
+        """`id` of a parameter → its gradient, while others read None."""
         self._after: dict[int, torch.Tensor | None] = {}
-        """By a parameter's `id`: its gradient when it is stepped."""
+        """`id` of a parameter → its gradient after the step."""
         self._zeros: set[int] = set()
-        """Parameters whose gradients are filled with zeros then."""
+        """`id`s of parameters whose gradients are filled with zeros after the step."""
 
     def zero(self, parameters: Iterable[torch.Tensor], set_to_none: bool) -> None:
-        """As `zero_grad` of these, which wait for their step."""
+        """Defer `zero_grad` of these parameters, which wait for their step."""
         for each in parameters:
             if not set_to_none:
                 self._zeros.add(id(each))
@@ -35,15 +35,15 @@ class PutOff:
                 self._kept[id(each)], each.grad = each.grad, None
 
     def restore(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Their gradients are about to be reduced and stepped."""
+        """Restore gradients that are about to be reduced and stepped."""
         for each in parameters:
             if id(each) in self._kept:
-                # What a script has put there since is for the next step.
+                # A gradient that a script has put there since is for the next step.
                 self._after[id(each)], each.grad = each.grad, self._kept.pop(id(each))
 
     def apply(self, bucket: int, parameters: Iterable[torch.Tensor]) -> bool:
-        """Their gradients are reduced: run what was put off. They are zeroed even if the step fails, as the caller of `zero_grad`
-        assumes. Whether it stepped."""
+        """Run what was deferred, once gradients are reduced; return whether a step ran. Gradients are zeroed even if the step
+        fails, as the caller of `zero_grad` assumes."""
         try:
             return self.step is not None and self.step.apply(bucket)
         finally:

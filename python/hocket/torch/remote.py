@@ -1,4 +1,4 @@
-"""The optimizer of parameters that are on servers: it runs there, and changes nothing here."""
+"""Optimizer of parameters that are on servers: it runs there, and changes nothing here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hocket.torch import hyperparameters, optimizers
 
 
 class Remote:
-    """See `hocket.training.memory.framework.Remote`."""
+    """Optimizer that servers run; see `hocket.training.memory.framework.Remote`."""
 
     def __init__(
         self, parameters: Mapping[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer
     ) -> None:
-        """`parameters`: those on servers. Its `step` is wrapped. UsageError: servers cannot run it."""
+        """Wrap the optimizer's `step`. `parameters`: those on servers. UsageError: servers cannot run the optimizer."""
         self._parameters, self._optimizer = dict(parameters), optimizer
         self.kind = hyperparameters.kind_of(optimizer)
         self.group_of = hyperparameters.group_of(optimizer, self._parameters)
@@ -25,16 +25,16 @@ class Remote:
         optimizer.step = optimizers.wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
 
     def numbers(self) -> list[float]:
-        """Of all groups now."""
+        """Return current numbers of all groups."""
         return hyperparameters.numbers_of(self._optimizer, self.groups)
 
     def give(self, name: str, into: torch.Tensor) -> None:
-        """Its value."""
+        """Write the parameter's value into `into`."""
         with torch.no_grad():
             into.copy_(self._parameters[name])
 
     def take(self, name: str, value: torch.Tensor) -> None:
-        """Its new value, also within a forward."""
+        """Set the parameter's value, also within a forward."""
         parameter = self._parameters[name]
         with optimizers.outside_forward(), torch.no_grad():
             parameter.copy_(value)

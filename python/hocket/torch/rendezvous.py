@@ -1,4 +1,4 @@
-"""Publishes an address through torchrun's own store: MASTER_PORT is that store's, and every rank knows it."""
+"""Publication of an address through torchrun's own store: MASTER_PORT is that store's, and every rank knows it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("hocket.job")
 
 
 def warn_if_apart(world: int) -> None:
-    """Say so where a framework has started ranks of `torch.distributed` that are no ranks of this job, which has `world`."""
+    """Warn if a framework has started ranks of `torch.distributed` that are no ranks of this job, whose size is `world`."""
     if world > 1 or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return
     if (ranks := torch.distributed.get_world_size()) > 1:
@@ -35,7 +35,7 @@ def publish(text: str | None, timeout_s: float) -> str:
     """Publish the address of the job's store from rank 0; all ranks receive it.
 
     Args:
-        text: on rank 0 the address, None elsewhere.
+        text: the address on rank 0, None elsewhere.
         timeout_s: longest wait for torchrun's store and for rank 0.
 
     Raises:

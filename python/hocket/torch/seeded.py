@@ -1,6 +1,6 @@
-"""Runs a training script with random numbers from a seed: `python -m hocket.torch.seeded SEED [-m] SCRIPT …`.
+"""Run of a training script with random numbers from a seed: `python -m hocket.torch.seeded SEED [-m] SCRIPT …`.
 
-Scripts that call `torch.manual_seed` get another seed for each of theirs, so that they, too, differ from run to run.
+Each seed that a script gives to `torch.manual_seed` is replaced with another one, so that scripts differ from run to run.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 APART = 1_000_003
-"""Between the seeds of one script in two runs: scripts count theirs by ranks and epochs."""
+"""Distance between the seeds of one script in two runs; within a run, scripts count theirs by ranks and epochs."""
 
 
 def main() -> None:
-    """The script sees its own arguments."""
+    """Run the script, which sees its own arguments."""
     seed, argv = int(sys.argv[1]), sys.argv[2:]
     as_module = argv[0] == "-m"
     sys.argv = argv[1:] if as_module else argv

@@ -12,17 +12,17 @@ from hocket.torch.hyperparameters import one_parameter
 
 
 class Shard:
-    """See `hocket.training.servers.serve.Shard`."""
+    """Part of a parameter; see `hocket.training.servers.serve.Shard`."""
 
     def __init__(self, optimizer: str, dtype: str, elements: int, options: Mapping[str, Any]) -> None:
-        """Zero at first. `optimizer`: a class of `torch.optim`."""
+        """Start with zeros. `optimizer`: name of a class of `torch.optim`."""
         self._value = torch.nn.Parameter(torch.zeros(elements, dtype=TORCH_DTYPES[dtype]))
         self._gradient = torch.zeros_like(self._value)
         self._value.grad = self._gradient
         self._optimizer = one_parameter(optimizer, self._value, dict(options))
 
     def set(self, values: memoryview) -> None:
-        """The first values."""
+        """Set the first values."""
         with torch.no_grad():
             self._value.copy_(self._of(values))
 
@@ -31,7 +31,7 @@ class Shard:
         self._optimizer.param_groups[0].update(options)
 
     def update(self, gradients: Sequence[memoryview], divisor: int) -> None:
-        """One step with the sum of the gradients over `divisor`."""
+        """Take one step with the sum of the gradients over `divisor`."""
         self._gradient.copy_(self._of(gradients[0]))
         for each in gradients[1:]:
             self._gradient.add_(self._of(each))
@@ -39,7 +39,7 @@ class Shard:
         self._optimizer.step()
 
     def copy_into(self, memory: memoryview) -> None:
-        """The current values."""
+        """Copy the current values into `memory`."""
         self._of(memory).copy_(self._value.detach())
 
     def _of(self, memory: memoryview) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Gradients in a thousand numbers, so that ranks that do not exchange them still know their norms and products.
+"""Gradients in about a thousand numbers, so that ranks that do not exchange them still know their norms and products.
 
 A count sketch (Charikar, Chen and Farach-Colton 2002): each element is added to one of the numbers, or taken from it. The
 product of two sketches has the product of the two gradients as its mean, and a deviation of about the product of their norms
@@ -14,16 +14,16 @@ import torch
 NUMBERS = 1024
 
 PARAMETERS_MAX = 1_000_003
-"""Beyond so many, some parameters share their random numbers in two seeds."""
+"""Number of parameters beyond which some share their random numbers in two seeds."""
 
 
 def sketch(parameters: Iterable[torch.nn.Parameter], *, seed: int) -> bytes:
-    """Of their gradients, in double precision. Sketches of one seed and the same parameters can be multiplied."""
+    """Return a sketch of the gradients, in double precision. Sketches of one seed and the same parameters can be multiplied."""
     found = torch.zeros(NUMBERS, dtype=torch.float64)
     for at, each in enumerate(parameters):
         if each.grad is None:
             continue
-        # Of a seed, the generator takes 32 bits.
+        # The generator takes 32 bits of a seed.
         draw = torch.Generator().manual_seed((seed * PARAMETERS_MAX + at) % 2**32)
         gradient = each.grad.detach().to_dense().reshape(-1).double()
         places = torch.randint(2 * NUMBERS, gradient.shape, generator=draw)

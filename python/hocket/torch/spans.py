@@ -1,4 +1,4 @@
-"""Reports to `Spans` when forward and the optimizer's step begin and end."""
+"""Hooks that report to `Spans` when forward and the optimizer's step begin and end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def watch(spans: Spans, model: torch.nn.Module, optimizer: torch.optim.Optimizer
     def on_step_end(*_: Any) -> None:
         spans.optimizer_ended()
 
-    # Neither gradients nor parameters: a step that is deferred per bucket need not wait for these.
+    # The hooks read neither gradients nor parameters: a step that is deferred per bucket need not wait for them.
     on_step.reads_nothing = on_step_end.reads_nothing = True  # type: ignore[attr-defined]
     model.register_forward_pre_hook(on_forward)
     model.register_forward_hook(on_forward_end)

@@ -19,13 +19,13 @@ _SKIP = eval_frame._FrameAction.SKIP
 
 
 def uncompiled(act: F) -> F:
-    """The same function: neither it nor what it calls is compiled."""
+    """Mark a function so that neither it nor its callees are compiled, and return it."""
     eval_frame.set_code_exec_strategy(act.__code__, eval_frame._FrameExecStrategy(_SKIP, _SKIP))
     return act
 
 
 def uncompiled_methods(kind: C) -> C:
-    """The same class, whose own methods are `uncompiled`."""
+    """Mark a class's own methods as `uncompiled`, and return the class."""
     for value in vars(kind).values():
         if inspect.isfunction(value):
             uncompiled(value)

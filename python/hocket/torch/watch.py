@@ -1,4 +1,4 @@
-"""What looks at distributed models before each forward and each step of an optimizer."""
+"""Checks of distributed models before each forward and each step of an optimizer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hocket.training.step.session import Session
 
 
 class Watch:
-    """Of one model. Tells its session of forwards, and notices what trains without it."""
+    """Watch over one model: tells its session of forwards, and notices training that bypasses the session."""
 
     def __init__(self, framework: Torch, session: Session) -> None:
-        """The model has just been distributed."""
+        """Watch a model that has just been distributed."""
         self._model, self._optimizer, self._session = framework.model, framework.optimizer, session
         job = session.job
         self._alone = job.world == 1
@@ -33,26 +33,26 @@ class Watch:
         self._trainable = Trainable(framework.model, framework.trained.values(), self._where)
         trained = {id(each) for each in framework.trained.values()}
         self._stepped = {id(each) for each in all_parameters(framework.optimizer)} & trained
-        """By `id`: parameters of the model that its optimizer steps."""
+        """`id`s of the model's parameters that its optimizer steps."""
         _known.update(trained)
         self._others: WeakKeyDictionary[torch.optim.Optimizer, bool] = WeakKeyDictionary()
-        """Other optimizers that have stepped: whether they step the same parameters."""
+        """Other optimizers that have stepped → True if they step the same parameters."""
         self._began = False
         self._model.require_backward_grad_sync = True  # type: ignore[assignment]
         self._forwards: torch.utils.hooks.RemovableHandle | None = None
-        # TorchScript calls nobody: its parameters are looked at when the optimizer steps.
+        # TorchScript calls no hooks: its parameters are checked when the optimizer steps.
         if not isinstance(self._model, torch.jit.ScriptModule):
             self._forwards = before_forward(self._model, self._forward)
         _alive.add(self)
 
     def remove(self) -> None:
-        """Look no longer."""
+        """Stop watching."""
         if self._forwards is not None:
             self._forwards.remove()
         _alive.discard(self)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """That one is about to step. UsageError: it trains what nobody reduces, or the session knows nothing of its steps."""
+        """Check an optimizer that is about to step. UsageError: its parameters are not reduced, or the session misses its steps."""
         if self._alone:
             return
         if optimizer is self._optimizer:
@@ -67,7 +67,7 @@ class Watch:
             self._other_step(type(optimizer).__name__)
 
     def _other_step(self, name: str) -> None:
-        """Another optimizer steps parameters that the distributed one has."""
+        """Refuse, or finish the reductions for, a step of another optimizer over the distributed one's parameters."""
         session = self._session
         if isinstance(session, ParameterSession | DelayedSession | ElasticSession):
             raise UsageError(
@@ -76,7 +76,7 @@ class Watch:
                 "hint: model, optimizer = hk.distribute(model, optimizer) again, on all ranks, with that one"
             )
         if isinstance(session, ReducingSession):
-            # Gates put off only the steps of their own.
+            # Gates defer only the steps of their own optimizer.
             session.finish_step()
 
     def _warn_of_others(self) -> None:
@@ -95,7 +95,7 @@ class Watch:
             )
 
     def _forward(self) -> None:
-        # A compiled forward has no place for it: then it is the step that tells.
+        # A compiled forward cannot call this: then the optimizer's step makes the check.
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         if not self._alone:
@@ -105,7 +105,7 @@ class Watch:
 
 _alive: WeakSet[Watch] = WeakSet()
 _known: set[int] = set()
-"""Parameters that were ever trained by all ranks together, by `id`: one that something refers to weakly cannot be swapped."""
+"""`id`s of parameters that all ranks have ever trained together; a weak reference would keep a parameter from being swapped."""
 
 
 def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -114,6 +114,6 @@ def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             watch.step(optimizer)
 
 
-# It reads nothing of a step that gates put off.
+# This hook reads nothing of a step that gates defer.
 _before_step.reads_nothing = True  # type: ignore[attr-defined]
 register_optimizer_step_pre_hook(_before_step)

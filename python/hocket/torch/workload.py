@@ -1,4 +1,4 @@
-"""What an iteration computes on this rank: samples of a forward, and backwards before the optimizer steps.
+"""Work of an iteration on this rank: samples of a forward, and backwards before the optimizer steps.
 
 Schedules of merged and late gradients are made for these numbers. Only profiles, and the first iteration of a job with such a
 schedule, look at them.
@@ -14,14 +14,14 @@ import torch
 
 
 class Workload:
-    """Hooks on a model from now on, until `stop`.
+    """Counts by hooks on a model, from now on until `stop`.
 
     Attributes:
         batch: first dimension of the first tensor that the last training forward was given; None: it was given none.
     """
 
     def __init__(self, model: torch.nn.Module, parameters: Mapping[str, torch.nn.Parameter]) -> None:
-        """`parameters`: those that are trained, by name."""
+        """Hook the model. `parameters`: trained parameters, by name."""
         self.batch: int | None = None
         self._made: Counter[str] = Counter()
         self._handles = [model.register_forward_pre_hook(self._on_forward, with_kwargs=True)]
@@ -30,15 +30,15 @@ class Workload:
 
     @property
     def backwards(self) -> int:
-        """Since the last `again`: how often the gradient was made that was made most often."""
+        """Number of backwards since the last `again`: how often the gradient was made that was made most often."""
         return max(self._made.values(), default=0)
 
     def again(self) -> None:
-        """Another iteration begins."""
+        """Begin another iteration."""
         self._made.clear()
 
     def stop(self) -> None:
-        """Without a trace in the model."""
+        """Remove all hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -55,7 +55,7 @@ class Workload:
 
 
 def _samples(given: Any) -> int | None:
-    """Of the first tensor in it that has a dimension.
+    """Return the length of the first tensor in `given` that has a dimension.
 
     >>> _samples([(), {"words": [torch.zeros(8, 16)]}])
     8

@@ -1,6 +1,6 @@
 """Wrappers that reduce a model's gradients by themselves. Trainers put models into one; beside `distribute`, both would reduce.
 
-A model does not know its wrapper, so it is looked for among all objects: once, where there is a process group.
+A model does not know its wrapper. The wrapper is looked for among all objects: once, where there is a process group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KINDS = (DistributedDataParallel, DataParallel)
 
 
 def refuse_wrapped(model: torch.nn.Module) -> None:
-    """UsageError: the model is wrapped in one of them, is one, has one inside, or is sharded."""
+    """Raise UsageError if the model is wrapped in one of `KINDS`, is one, has one inside, or is sharded."""
     inside = next((type(each) for each in model.modules() if isinstance(each, KINDS)), None)
     found = inside or _around(model) or _sharded(model)
     if found is not None:
@@ -34,7 +34,7 @@ def _around(model: torch.nn.Module) -> type | None:
         return None
     if _kind_around(model) is None:
         return None
-    gc.collect()  # it may be one that nobody uses any more
+    gc.collect()  # the wrapper may be unreachable by now
     return _kind_around(model)
 
 

@@ -1,4 +1,4 @@
-"""The tuning that comes with Hocket, for jobs that have none of their own: a file that `hocket tune` wrote."""
+"""Tuning that comes with Hocket, for jobs that have none of their own: a file that `hocket tune` wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE = Path(__file__).parent / "tuning.json"
 
 @cache
 def tuning() -> Tuning:
-    """Read once.
+    """Return the tuning, which is read once.
 
     >>> tuning().version
     1

@@ -2,7 +2,7 @@
 
     torch.distributed.init_process_group("hocket")
 
-PyTorch finds it by the entry point `torch.distributed.backends` of the installed package; nothing is imported before,
+PyTorch finds the backend by the entry point `torch.distributed.backends` of the installed package; nothing is imported before,
 and nothing is compiled against PyTorch. A group of ranks of one host moves bytes through shared memory in the calling
 thread; point-to-point messages and traffic between hosts use the wire. CPU memory only.
 """

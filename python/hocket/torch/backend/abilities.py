@@ -1,8 +1,8 @@
-"""`Abilities`: what a group answers when PyTorch asks for its name, and for what this backend can do.
+"""`Abilities`: answers of a group that PyTorch asks for its name and for this backend's abilities.
 
-A process group rather than a `Backend` inside one: works made in Python then reach Python unchanged, with their error,
-completion and source. Through a `Backend`, PyTorch returns a holder without these. It therefore also answers what PyTorch
-asks backends. PyTorch's own answers look for a backend inside, and fail with a message about that.
+The group is a process group rather than a `Backend` inside one: works made in Python then reach Python unchanged, with their
+error, completion and source. Through a `Backend`, PyTorch returns a holder without these. The group therefore also answers
+queries for backends. PyTorch's own answers look for a backend inside, and fail with a message about that.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NO_OTHER_MEMBERS = (
 
 
 class Abilities(ProcessGroup):
-    """A group's name and abilities, without its collectives."""
+    """Name and abilities of a group, without its collectives."""
 
     supports_splitting = False
     supports_coalescing = False
-    """`batch_isend_irecv` then makes a work for each message."""
+    """False: `batch_isend_irecv` then makes a work for each message."""
     supports_reconfigure = False
     supports_shrinking = False
     supports_window = False
@@ -37,58 +37,58 @@ class Abilities(ProcessGroup):
     _supports_time_estimate = False
 
     def __init__(self, opts: Any) -> None:
-        """`opts`: as torch gives them to `create`."""
+        """Take the name, rank and size. `opts`: argument that torch gives to `create`."""
         super().__init__(opts.group_rank, opts.group_size)
         self._name, self._text = str(opts.group_id), ""
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
-        """`hocket`."""
+        """Return `hocket`."""
         return "hocket"
 
     def _get_backend(self, _device: torch.device) -> Any:
-        """PyTorch queries backends for abilities; this group is its own backend."""
+        """Return this group, which is its own backend: PyTorch queries backends for abilities."""
         return self
 
     @property
     def _device_types(self) -> list[torch.device]:
-        # None before torch knows the group: otherwise its flight recorder would look for a backend in C++.
+        # Empty before torch knows the group: otherwise torch's flight recorder would look for a backend in C++.
         return [torch.device("cpu")] if self in dist.distributed_c10d._world.pg_map else []
 
     # torch keeps names in backends, which this group does not have.
     def setGroupName(self, name: str) -> None:  # noqa: N802  # torch's name
-        """Called once, when the group is made."""
+        """Set the group's name; torch calls this once, when the group is made."""
         self._name = name
 
     def getGroupName(self) -> str:  # noqa: N802  # torch's name
-        """The group's name."""
+        """Return the group's name."""
         return self._name
 
     def setGroupDesc(self, text: str) -> None:  # noqa: N802  # torch's name
-        """The group's description, from its creator."""
+        """Set the group's description, which its creator gives."""
         self._text = text
 
     def getGroupDesc(self) -> str:  # noqa: N802  # torch's name
-        """The group's description."""
+        """Return the group's description."""
         return self._text
 
     def get_reconfigure_handle(self) -> NoReturn:
-        """Refused."""
+        """Refuse."""
         raise as_torch(UsageError(NO_OTHER_MEMBERS))
 
     def reconfigure(self, _opts: object) -> NoReturn:
-        """Refused."""
+        """Refuse."""
         raise as_torch(UsageError(NO_OTHER_MEMBERS))
 
     def shrink(self, *_arguments: object) -> NoReturn:
-        """Refused."""
+        """Refuse."""
         raise as_torch(UsageError(NO_OTHER_MEMBERS))
 
     def new_window(self, *_arguments: object) -> NoReturn:
-        """Refused."""
+        """Refuse."""
         raise as_torch(UsageError("backend hocket has no windows of one-sided access\nhint: send and recv"))
 
     def register_abort_hook(self, *_arguments: object) -> NoReturn:
-        """Refused."""
+        """Refuse."""
         raise as_torch(UsageError("backend hocket calls no hooks when a group is aborted"))
 
     def _register_on_completion_hook(self, *_arguments: object) -> NoReturn:

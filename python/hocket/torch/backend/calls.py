@@ -17,14 +17,14 @@ from torch.distributed import DistError
 from hocket.errors import UsageError
 
 PATIENCE_S = 1.0
-"""Seconds between two comparisons, and before the first. A late rank publishes nothing, and is waited for."""
+"""Seconds between two comparisons, and before the first. A late rank publishes nothing, and the others wait for it."""
 
 
 class Calls:
-    """The calls of one leader, in order."""
+    """Calls of one leader, in order."""
 
     def __init__(self, store: Any, own: int, leaders: Sequence[int]) -> None:
-        """`own`, `leaders`: ranks."""
+        """Start before the first call. `own`, `leaders`: ranks."""
         self._store, self._own = store, own
         self._others = [rank for rank in leaders if rank != own]
         self._number, self._call = 0, ""
@@ -32,7 +32,7 @@ class Calls:
         self._out_of_step = False
 
     def begin(self, call: str) -> None:
-        """Describe the next call. UsageError after one that failed."""
+        """Describe the next call. UsageError: an earlier call failed."""
         if self._out_of_step:
             raise UsageError(f"{call}: the group is out of step since an earlier call failed")
         self._number += 1
@@ -40,15 +40,15 @@ class Calls:
         self._compare_at_s = time.monotonic() + PATIENCE_S
 
     def compare(self) -> None:
-        """Raise UsageError if another leader's call of this number differs. Cheap until the call has taken long."""
+        """Raise UsageError if another leader's call of this number differs. Cheap until a call takes long."""
         if time.monotonic() >= self._compare_at_s:
             self._compare_at_s = time.monotonic() + PATIENCE_S
             self._publish_and_compare()
 
     def failed(self) -> None:
-        """This leader's part of a call was not completed.
+        """Note that this leader did not complete its part of a call.
 
-        Raises UsageError as `compare` if that is the reason: a leader that noticed it first may have left.
+        Raises UsageError like `compare` if a different call is the reason: a leader that noticed it first may have left.
         """
         self._out_of_step = True
         with contextlib.suppress(DistError):  # the store may be gone with its owner

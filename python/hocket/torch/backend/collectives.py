@@ -1,4 +1,4 @@
-"""The movers of a group's collectives: shared memory on one host, and programs between hosts."""
+"""Movers of a group's collectives: shared memory on one host, and programs between hosts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hocket.torch.backend.node import Node
 from hocket.torch.backend.programs import Programs
 
 Collectives = _native.HostGroup | Hosts
-"""A group between hosts, with the same methods; roots are positions in the group."""
+"""Mover within a host or between hosts, with the same methods; roots are positions in the group."""
 
 
 def collectives_of(
     node: Node, ranks: Sequence[int], store: Any, number: int, timeout_s: float
 ) -> Collectives:
-    """The mover of a group, by ranks in the world.
+    """Make the mover of a group of `ranks`, which are numbered as in the world.
 
     Every member must call this; `store` is the group's own, `number` its number.
     """

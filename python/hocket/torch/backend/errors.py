@@ -9,15 +9,15 @@ from hocket.errors import Error, PeerError, RendezvousError, UsageError
 
 
 class BackendError(Error, RuntimeError):
-    """An error of Hocket in a collective, a message or a group of `torch.distributed`."""
+    """Error of Hocket in a collective, a message or a group of `torch.distributed`."""
 
 
 class BackendPeerError(PeerError, BackendError):
-    """A rank of the group's job died, stalled or broke the protocol; attributes as in PeerError."""
+    """A rank of the group's job died, stalled or broke the protocol; attributes are those of PeerError."""
 
 
 class BackendRendezvousError(RendezvousError, BackendError):
-    """The ranks of a group did not meet; attributes as in RendezvousError."""
+    """The ranks of a group did not meet; attributes are those of RendezvousError."""
 
 
 class BackendUsageError(UsageError, BackendError):
@@ -25,7 +25,7 @@ class BackendUsageError(UsageError, BackendError):
 
 
 def as_torch(error: BaseException) -> RuntimeError:
-    """The error in the form that PyTorch's callers expect: a new object for each `raise`, caused by the first one."""
+    """Return the error in the form that PyTorch's callers expect: a new object for each `raise`, caused by the original."""
     again = _kind(error)(str(error) or type(error).__name__)
     again.__dict__.update(error.__dict__)
     again.__cause__ = error

@@ -1,6 +1,6 @@
 """`Group`: a process group of `torch.distributed`, each method a collective as torch defines it.
 
-Here tensors become bytes and collectives get their order; `collectives` moves the bytes.
+This file turns tensors into bytes and orders collectives; `collectives` moves the bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from hocket.torch.backend.tasks import DONE, Task, Tasks
 from hocket.torch.backend.works import Works
 from hocket.torch.uncompiled import uncompiled_methods
 
-# For callers that pass none; torch's defaults.
+# Options for callers that pass none; torch's defaults.
 ALL_TO_ALL = AllToAllOptions()
 ALLGATHER = AllgatherOptions()
 ALLREDUCE = AllreduceOptions()
@@ -58,7 +58,7 @@ _groups: list[Group] = []
 
 
 def create(opts: Any, _backend_options: object) -> Group:
-    """A group, as `torch.distributed.Backend.register_backend` requires; every member of the group must call this."""
+    """Create a group as `torch.distributed.Backend.register_backend` requires; every member of the group must call this."""
     ranks = list(opts.global_ranks_in_group)
     if opts.enable_reconfigure:
         raise as_torch(UsageError(f"enable_reconfigure=True: {NO_OTHER_MEMBERS}"))
@@ -67,7 +67,7 @@ def create(opts: Any, _backend_options: object) -> Group:
         if ranks and world is not None:
             group = Group(world, ranks, opts, spans_world=False)
         else:
-            # The default group, or one beside a default group of another backend: then it has its own wire.
+            # The default group, or a group beside a default group of another backend, has its own wire.
             node = Node(opts.store, opts.group_rank, opts.group_size, opts.timeout)
             group = Group(node, list(range(opts.group_size)), opts, spans_world=not ranks)
     except Error as error:
@@ -78,12 +78,12 @@ def create(opts: Any, _backend_options: object) -> Group:
 
 @uncompiled_methods
 class Group(Abilities):
-    """Created by `init_process_group("hocket")` and `new_group`."""
+    """Process group; `init_process_group("hocket")` and `new_group` create it."""
 
     def __init__(self, node: Node, ranks: list[int], opts: Any, *, spans_world: bool) -> None:
-        """Meets the other members through the group's part of torch's store.
+        """Meet the other members through the group's part of torch's store.
 
-        `ranks`: the group's, in the numbering of `node`.
+        `ranks`: the group's ranks, in the numbering of `node`.
         """
         super().__init__(opts)
         self.node, self.spans_world = node, spans_world
@@ -130,7 +130,7 @@ class Group(Abilities):
         return self._run(buffers, act, buffers, opts)
 
     def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE_COALESCED) -> Work:
-        """Reduce each of them, in place."""
+        """Reduce each tensor, in place."""
         return self.allreduce(buffers, opts)
 
     def reduce(self, buffers: Sequence[torch.Tensor], opts: Any = REDUCE) -> Work:  # type: ignore[override]
@@ -150,7 +150,7 @@ class Group(Abilities):
         inputs: Sequence[torch.Tensor],
         opts: Any = ALLGATHER,
     ) -> Task:
-        """Gather everyone's tensor, by rank."""
+        """Gather every rank's tensor, by rank."""
 
         def act(group: Collectives) -> None:
             for gathered, own in zip(outputs, inputs, strict=True):
@@ -166,7 +166,7 @@ class Group(Abilities):
         inputs: Sequence[torch.Tensor],
         opts: Any = ALLGATHER,
     ) -> Work:
-        """`outputs[rank][i]` becomes tensor `i` of `rank`."""
+        """Gather every rank's tensors: `outputs[rank][i]` becomes tensor `i` of `rank`."""
         by_input = [[of_rank[at] for of_rank in outputs] for at in range(len(inputs))]
         works = [
             self.allgather([gathered], [own], opts) for gathered, own in zip(by_input, inputs, strict=True)
@@ -174,7 +174,7 @@ class Group(Abilities):
         return Tasks(works)
 
     def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = ALLGATHER) -> Task:
-        """Gather everyone's tensor, concatenated."""
+        """Gather every rank's tensor, concatenated."""
         self._check_parts(output, own.numel(), "gathered")
 
         def act(group: Collectives) -> None:
@@ -189,7 +189,7 @@ class Group(Abilities):
         inputs: Sequence[torch.Tensor],
         opts: Any = ALLGATHER,
     ) -> Work:
-        """Gather each of them."""
+        """Gather each tensor, concatenated by rank."""
         works = [
             self.all_gather_single(output, own, opts) for output, own in zip(outputs, inputs, strict=True)
         ]
@@ -201,7 +201,7 @@ class Group(Abilities):
         inputs: Sequence[torch.Tensor],
         opts: Any = GATHER,
     ) -> Work:
-        """Gather everyone's tensor, by rank, at the root."""
+        """Gather every rank's tensor, by rank, at the root."""
         gathered = list(outputs[0]) if outputs and self.rank() == opts.rootRank else []
         if self.rank() == opts.rootRank:
             tensors.check_same_dtype(gathered, inputs[0])
@@ -213,7 +213,7 @@ class Group(Abilities):
         return self._run([*inputs, *gathered], act, gathered, opts)
 
     def gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = GATHER) -> Work:
-        """Gather everyone's tensor, concatenated, at the root; `output` is used there alone."""
+        """Gather every rank's tensor, concatenated, at the root; only the root uses `output`."""
         if self.rank() != opts.rootRank:
             return self.gather([], [own], opts)
         self._check_parts(output, own.numel(), "gathered")
@@ -230,7 +230,7 @@ class Group(Abilities):
         inputs: Sequence[Sequence[torch.Tensor]],
         opts: Any = SCATTER,
     ) -> Work:
-        """Receive our tensor of the root's."""
+        """Receive this rank's tensor from the root."""
         scattered = list(inputs[0]) if inputs and self.rank() == opts.rootRank else []
         if self.rank() == opts.rootRank:
             tensors.check_same_dtype(scattered, outputs[0])
@@ -247,7 +247,7 @@ class Group(Abilities):
         inputs: Sequence[Sequence[torch.Tensor]],
         opts: Any = REDUCE_SCATTER,
     ) -> Work:
-        """Reduce everyone's tensor for us."""
+        """Reduce the tensors that all ranks have for this one."""
         hows = [self._reduction(output, opts.reduceOp) for output in outputs]
 
         def act(group: Collectives) -> None:
@@ -259,7 +259,7 @@ class Group(Abilities):
     def reduce_scatter_single(
         self, output: torch.Tensor, whole: torch.Tensor, opts: Any = REDUCE_SCATTER
     ) -> Task:
-        """Reduce our part."""
+        """Reduce this rank's part."""
         self._check_parts(whole, output.numel(), "scattered")
         how = self._reduction(output, opts.reduceOp)
 
@@ -275,7 +275,7 @@ class Group(Abilities):
         inputs: Sequence[torch.Tensor],
         opts: Any = REDUCE_SCATTER,
     ) -> Work:
-        """Reduce our part of each."""
+        """Reduce this rank's part of each tensor."""
         works = [
             self.reduce_scatter_single(out, whole, opts) for out, whole in zip(outputs, inputs, strict=True)
         ]
@@ -287,7 +287,7 @@ class Group(Abilities):
         inputs: Sequence[torch.Tensor],
         opts: Any = ALL_TO_ALL,
     ) -> Work:
-        """Tensor *i* goes to rank *i*."""
+        """Send tensor *i* to rank *i*."""
 
         def act(group: Collectives) -> None:
             with tensors.between(inputs, outputs) as (dense, into):
@@ -303,7 +303,7 @@ class Group(Abilities):
         input_splits: Sequence[int],
         opts: Any = ALL_TO_ALL,
     ) -> Work:
-        """Part *i* of the first dimension goes to rank *i*."""
+        """Send part *i* of the first dimension to rank *i*."""
         sizes = [
             tensors.lengths(tensor, splits, self.size())
             for tensor, splits in ((output, output_splits), (whole, input_splits))
@@ -318,7 +318,7 @@ class Group(Abilities):
         return self._run([whole, output], act, [output], opts)
 
     def barrier(self, opts: Any = BARRIER) -> Work:
-        """Returns after every member has come."""
+        """Return after every member has arrived."""
         return self._run([], lambda group: group.barrier(), [], opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
@@ -345,7 +345,7 @@ class Group(Abilities):
         return self._receive(self._ranks[source], buffers, tag)
 
     def recv_anysource(self, buffers: Sequence[torch.Tensor], tag: int) -> Work:
-        """Receive from the first sender; the work names it."""
+        """Receive from the first sender; the work names the sender."""
         return self._receive(None, buffers, tag)
 
     def start_coalescing(self, _device: torch.device) -> None:
@@ -353,7 +353,7 @@ class Group(Abilities):
         self._batch = []
 
     def end_coalescing(self, _device: torch.device) -> Work:
-        """The work of all calls since `start_coalescing`."""
+        """Return the work of all calls since `start_coalescing`."""
         batch, self._batch = self._batch or [], None
         return Tasks(batch)
 
@@ -373,7 +373,7 @@ class Group(Abilities):
         self.node.engine.abort(f"rank {self.node.job.rank} aborted a process group")
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set the time-out of calls without one of their own."""
+        """Set the time-out of calls that give none."""
         self._timeout_s = timeout.total_seconds()
 
     def _get_sequence_number_for_group(self) -> int:
@@ -451,7 +451,7 @@ def _as_torch() -> Any:
 
 
 def _agree_on_number(opts: Any, first: int) -> int:
-    """The tag of the group among all: tags of different groups never match. `first`: its first rank, in the job."""
+    """Return the group's number in the job: tags of different groups never match. `first`: the group's first rank, in the job."""
     if opts.group_rank == 0:
         counter = opts.store
         while hasattr(counter, "underlying_store"):

@@ -1,8 +1,8 @@
-"""`Hosts`: the collectives of a group whose ranks are on several hosts.
+"""`Hosts`: collectives of a group whose ranks are on several hosts.
 
 Each host does its part in shared memory, and the first rank of each, its leader, runs verified programs with the other
 leaders (`programs`). Large tensors pass in pieces: while one is on the wire, the next is reduced within the host, and
-the previous one is distributed to its ranks. Only collectives whose sizes are known to the two ends alone travel as
+the previous one is distributed to its ranks. Only collectives whose sizes are known to sender and receiver alone travel as
 messages: gather, scatter and all-to-all. Hosts are in the order of their first ranks.
 """
 
@@ -22,11 +22,11 @@ from hocket.torch.backend.programs import Call, Loaded, Programs
 from hocket.torch.backend.tensors import Lent
 
 PIECE_BYTES = 4 << 20
-"""Size of a piece of a large tensor. The network waits only for the copies of the first and of the last piece."""
+"""Size of a piece of a large tensor. The network idles only during the copies of the first and the last piece."""
 IN_FLIGHT = 8
-"""Limit of pieces in flight: more would only take memory."""
+"""Limit of pieces in flight; more would only take memory."""
 TAG = 0xFFFF_FFFF
-"""Tags of messages, below the group's number; torch's own tags are positive."""
+"""Tag of messages, below the group's number; torch's own tags are positive."""
 
 
 class Hosts:
@@ -45,8 +45,8 @@ class Hosts:
         tag: int,
         timeout_s: float,
     ) -> None:
-        """`ranks`: the group's, in its order; `own`: ours; `local`: the group of our host's ranks; `programs`, `calls`:
-        of the leaders; `tag`: the group's number, shifted."""
+        """Take the movers. `ranks`: ranks of the group, in its order; `own`: this rank; `local`: group of this host's ranks;
+        `programs`, `calls`: those of the leaders; `tag`: the group's number, shifted."""
         self._engine, self._local, self._timeout_s = engine, local, timeout_s
         self._programs, self._calls = programs, calls
         self._ranks, self._hosts, self._tag = list(ranks), [list(host) for host in hosts], tag | TAG
@@ -65,7 +65,7 @@ class Hosts:
         self._programs.unload()
 
     def barrier(self) -> None:
-        """Meet within the hosts, among them, and within again."""
+        """Meet within the hosts, among them, and within them again."""
         self._calls.begin("barrier")
         self._local.barrier()
         if self._leads:
@@ -73,7 +73,7 @@ class Hosts:
         self._local.barrier()
 
     def broadcast(self, buffer: Lent, root: int) -> None:
-        """From the root to its host, to the other leaders, and to their hosts."""
+        """Broadcast from the root to its host, to the other leaders, and to their hosts."""
         self._calls.begin(f"broadcast of {buffer[1]} bytes with root {root}")
         rank = self._ranks[root]
         first = self._host_of(rank)
@@ -92,7 +92,7 @@ class Hosts:
         self._in_pieces(_parts(buffer, _edges(buffer[1])), call, before, after)
 
     def all_reduce(self, buffer: Lent, op: str, dtype: str) -> None:
-        """To the leader, among leaders, and back."""
+        """Reduce to the leader and among leaders, and broadcast back."""
         self._calls.begin(f"all_reduce ({op}, {dtype}) of {buffer[1]} bytes")
 
         def call(piece: Lent) -> Call:
@@ -106,11 +106,11 @@ class Hosts:
         )
 
     def reduce(self, buffer: Lent, op: str, dtype: str, root: int) -> None:
-        """To the leader, and to the root's host; only the root's tensor changes."""
+        """Reduce to the leader, and to the root's host; only the root's tensor changes."""
         self._calls.begin(f"reduce ({op}, {dtype}) of {buffer[1]} bytes with root {root}")
         rank = self._ranks[root]
         at = self._host_of(rank)
-        # A leader's tensor must keep its values, while the root may be another rank of its host.
+        # A leader's tensor must keep its values, since the root may be another rank of its host.
         shared = self._leads or self._host == at
         block = _Block(buffer[1]) if shared else None
         work = buffer if block is None else block.whole
@@ -127,7 +127,7 @@ class Hosts:
             _copy(buffer, work)
 
     def reduce_scatter(self, inputs: Sequence[Lent], output: Lent, op: str, dtype: str) -> None:
-        """Pieces are ordered by host, reduced to the leader, exchanged so that each leader has its host's, and scattered."""
+        """Order pieces by host, reduce them to the leader, exchange them so that each leader has its host's, and scatter them."""
         self._calls.begin(f"reduce_scatter ({op}, {dtype}) of {output[1]} bytes for each")
         order = [rank for host in self._hosts for rank in host]
         block = _Block(sum(size for _, size in inputs))
@@ -143,7 +143,7 @@ class Hosts:
         self._local.scatter(mine, output, 0)
 
     def all_gather(self, own: Lent, outputs: Sequence[Lent]) -> None:
-        """To the leader, among leaders, and to all."""
+        """Gather at the leader and among leaders, and broadcast to all."""
         self._calls.begin(f"all_gather of {sum(size for _, size in outputs)} bytes")
         sizes = {rank: size for rank, (_, size) in zip(self._ranks, outputs, strict=True)}
         order = [rank for host in self._hosts for rank in host]
@@ -158,7 +158,7 @@ class Hosts:
             _copy(output, pieces[rank])
 
     def gather(self, own: Lent, outputs: Sequence[Lent], root: int) -> None:
-        """Each directly to the root."""
+        """Send each tensor directly to the root."""
         rank = self._ranks[root]
         if rank != self._own:
             self._sent(self._send(rank, own))
@@ -173,7 +173,7 @@ class Hosts:
             self._land(arrival, output)
 
     def scatter(self, inputs: Sequence[Lent], output: Lent, root: int) -> None:
-        """Each directly from the root."""
+        """Receive each tensor directly from the root."""
         rank = self._ranks[root]
         if rank != self._own:
             self._land(self._receive(rank, output[1]), output)
@@ -188,7 +188,7 @@ class Hosts:
             self._sent(each)
 
     def all_to_all(self, inputs: Sequence[Lent], outputs: Sequence[Lent]) -> None:
-        """Each directly to each."""
+        """Send each tensor directly to its rank."""
         sent, arrivals = [], []
         for rank, piece, output in zip(self._ranks, inputs, outputs, strict=True):
             if rank == self._own:
@@ -229,7 +229,7 @@ class Hosts:
                 after(pieces[done])
 
     def _start(self, call: Call, source: Lent | None = None) -> Loaded:
-        """Launch over a copy of `source`."""
+        """Launch the call's program over a copy of `source`."""
         loaded = self._programs.take(call)
         if source is not None:
             _copy((loaded.memory.address, source[1]), source)
@@ -237,7 +237,7 @@ class Hosts:
         return loaded
 
     def _finish(self, loaded: Loaded, into: Lent | None = None) -> None:
-        """Wait for it, and copy the result to `into`."""
+        """Wait for the program, and copy its result to `into`."""
         try:
             self._engine.wait(loaded.number, self._timeout_s, self._calls.compare)
         except Error:
@@ -282,7 +282,7 @@ class _Block:
 
 
 def _edges(size_bytes: int) -> list[int]:
-    """Pieces of equal size up to a few bytes, at multiples of eight: these hold whole elements of every type."""
+    """Return bounds of pieces of nearly equal size, at multiples of eight bytes: a piece holds whole elements of every type."""
     count = max(1, -(-size_bytes // PIECE_BYTES))
     return [size_bytes // 8 * at // count * 8 for at in range(count)] + [size_bytes]
 

@@ -1,4 +1,4 @@
-"""What members of a group say to each other at torch's store as it is made; a rank that does not come is named."""
+"""Messages that members of a new group exchange through torch's store; a rank that does not come is named."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hocket.errors import PeerError
 
 
 class Meeting:
-    """The group's part of the store, which itself knows no ranks."""
+    """The group's part of the store; the store itself knows no ranks."""
 
     def __init__(self, store: Any, timeout_s: float) -> None:
         """`timeout_s`: longest wait for a rank."""
         self._store, self._timeout_s = store, timeout_s
 
     def read(self, key: str, rank: int) -> str:
-        """What `rank` of the job says; PeerError with that rank when it does not."""
+        """Return the value that `rank` of the job sets; PeerError with that rank if it sets none in time."""
         try:
             self._store.wait([key], timedelta(seconds=self._timeout_s))
             return str(self._store.get(key).decode())

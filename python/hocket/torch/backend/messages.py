@@ -1,6 +1,6 @@
-"""Point to point: a send and a receive are matched by peer and tag, whichever comes first. Many may be open at once.
+"""Point-to-point messages: a send and a receive match by peer and tag, whichever comes first. Many may be open at once.
 
-A thread receives the completions, so that a work completes without a waiting caller. Ranks are the job's.
+A thread receives the completions, so that a work completes without a waiting caller. Ranks are numbered as in the job.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hocket.torch.backend.tasks import Task
 
 TAG_BITS = 32
 LOOK_S = 0.05
-"""Bounds how late a time-out, or the end of the job, is noticed."""
+"""Upper bound on the delay with which a time-out, or the end of the job, is noticed."""
 
 
 @dataclass(frozen=True)
 class _Open:
-    """A message in progress; `landing` is the tensor of a receive."""
+    """Message in progress; `landing` is the tensor of a receive."""
 
     task: Task
     memory: _native.Memory
@@ -36,10 +36,10 @@ class _Open:
 
 
 class Messages:
-    """All messages of this process, whatever their group. Tags are 64 bits."""
+    """Messages of this process in all groups. Tags are 64 bits."""
 
     def __init__(self, engine: _native.Engine) -> None:
-        """With no message open."""
+        """Start with no message open."""
         self._engine = engine
         self._lock = threading.Lock()
         self._open: dict[int, _Open] = {}
@@ -60,9 +60,9 @@ class Messages:
     def receive(
         self, source: int | None, tag: int, tensor: torch.Tensor, ranks: Sequence[int], timeout_s: float
     ) -> Task:
-        """Receive into the tensor on completion; from anyone if None.
+        """Receive into the tensor on completion. `source` None: from any rank.
 
-        `ranks` are the group's, in which the work reports the sender.
+        `ranks`: ranks of the group, in which the work reports the sender.
         """
         size_bytes = _bytes(tensor)
         memory = self._engine.allocate(max(size_bytes, 1))
@@ -95,7 +95,7 @@ class Messages:
     def _life(self) -> None:
         try:
             self._complete()
-        except Exception as error:  # whatever it is, nobody would complete the others any more
+        except Exception as error:  # after any failure, nothing would complete the other messages
             self._fail_all(
                 Error(f"the thread that completes messages failed: {type(error).__name__}: {error}")
             )

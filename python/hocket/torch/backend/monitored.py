@@ -1,6 +1,6 @@
 """`monitored_barrier`: a barrier whose rank 0 learns which ranks are missing.
 
-It uses only torch's store, so that it also works when ranks cannot reach each other. Its messages contain Gloo's
+The barrier uses only torch's store, so that it also works when ranks cannot reach each other. Its messages contain Gloo's
 phrases, since programs look for them.
 """
 
@@ -11,21 +11,21 @@ from datetime import timedelta
 from typing import Any
 
 GRACE_S = 1.0
-"""How much longer than rank 0 the others wait for its verdict."""
+"""Seconds for which other ranks wait for rank 0's verdict after its time-out."""
 
 
 class MonitoredBarrier:
     """Barriers of one group; every rank calls `meet` equally often."""
 
     def __init__(self, store: Any, *, rank: int, world: int, place: str) -> None:
-        """`store`: the group's own. `place`: rank and host, for messages."""
+        """Prepare the first call. `store`: store of the group. `place`: rank and host, for messages."""
         self._store, self._rank, self._world, self._place = store, rank, world, place
         self._calls = 0
 
     def meet(self, timeout: timedelta, *, wait_all_ranks: bool) -> None:
         """Raise RuntimeError when a rank does not arrive in time.
 
-        Rank 0 names the first missing one, or all with `wait_all_ranks`; the others repeat rank 0's message.
+        Rank 0 names the first missing rank, or all with `wait_all_ranks`; the others repeat rank 0's message.
         """
         self._calls += 1
         verdict = self._watch(timeout, wait_all_ranks) if self._rank == 0 else self._hear(timeout)
@@ -45,7 +45,7 @@ class MonitoredBarrier:
             named = f"Rank{'s' if len(absent) > 1 else ''} {', '.join(absent)}"
             verdict = f"{named} failed to pass monitoredBarrier in {timeout / timedelta(milliseconds=1):g} ms"
         elif self._calls > 1:
-            # All have arrived here, so they have left the previous one.
+            # All ranks have arrived here, so they have left the previous barrier.
             for name in ("verdict", *map(str, range(1, self._world))):
                 self._store.delete_key(self._key(name, self._calls - 1))
         self._store.set(self._key("verdict"), verdict)

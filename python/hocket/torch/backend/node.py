@@ -1,8 +1,8 @@
 """This process in the world of `torch.distributed`: a job that meets through torch's own store, and its engine.
 
-There is one as long as there is a default group; subgroups share it. Without HOCKET_SECRET, ranks prove a secret to
-each other that rank 0 creates and publishes in torch's store. That store authenticates nobody: any reader can take
-part, as in torch itself.
+There is one as long as there is a default group; subgroups share it. Without HOCKET_SECRET, ranks prove to each other that they
+know a secret, which rank 0 creates and publishes in torch's store. That store authenticates nobody: any reader can take part, as in
+torch itself.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from hocket.torch.backend.messages import Messages
 from hocket.torch.backend.works import Works
 
 IDENTITY = {"HOCKET_STORE", *OF_A_RANK}
-"""Launchers' variables of a job of their own: this job has the ranks that torch gives."""
+"""Variables that launchers set for a job of their own: this job has the ranks that torch gives."""
 
 
 class Node:
-    """A joined and connected process."""
+    """Joined and connected process."""
 
     def __init__(self, store: Any, rank: int, world: int, timeout: timedelta) -> None:
-        """Every rank must call this; RendezvousError names missing ranks."""
+        """Join; every rank must call this. RendezvousError names missing ranks."""
         store.set_timeout(timeout)
         self._store = store
         environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
@@ -69,14 +69,14 @@ class Node:
             raise
         self.messages = Messages(self.engine)
         self.works: list[Works] = []
-        """Of the open groups."""
+        """Works of the open groups."""
         self._owner, self._closed, self._gave_up = os.getpid(), False, False
         self._excepthook = sys.excepthook
         sys.excepthook = self._on_exception
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Leave; idempotent. A forked child has nothing to leave."""
+        """Leave the job; idempotent. A forked child does nothing."""
         if os.getpid() == self._owner and not self._closed:
             at_exit = ending.process_ends() and not self._gave_up
             self._closed = True
@@ -95,7 +95,7 @@ class Node:
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        # It stays in the chain: torch's own hook, which is set later, calls it, and is never taken away.
+        # The hook stays in the chain: torch's own hook, which is set later, calls it, and is never removed.
         try:
             self._excepthook(kind, error, trace)
         finally:
@@ -122,7 +122,7 @@ class Node:
 
 
 def _host_of(store: Any) -> str | None:
-    """This rank's address of the machine with torch's store; None if that is a file, or memory."""
+    """Return this rank's address of the machine with torch's store; None if the store is a file or memory."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return str(store.host) if isinstance(store, TCPStore) else None

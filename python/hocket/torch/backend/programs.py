@@ -1,6 +1,6 @@
 """Programs between the hosts of a group: compiled and verified once per call, loaded with their own memory, and reused.
 
-The members of these programs are the hosts' leaders. Only ranks of the group load them, so their numbers are the
+The members of these programs are the hosts' leaders. Only ranks of the group load a program, so its number is one of the
 group's own (`Engine.load`). All leaders make the same calls in the same order; therefore loading and freeing need no
 agreement.
 """
@@ -26,13 +26,13 @@ from hocket.policy import algorithms
 from hocket.policy.topology import Topology
 
 What = Literal["all_reduce", "broadcast", "reduce", "gather_parts", "reduce_parts"]
-"""The last two: each leader's part to all, and the reduction of each leader's part to it. Parts may differ in size."""
+"""Collectives. The last two send each leader's part to all, and reduce each leader's part to it. Parts may differ in size."""
 
 FIRST_NUMBER = 1 << 31
-"""Numbers of programs from here on are chosen by the ranks that load them."""
+"""First number of programs whose numbers are chosen by the ranks that load them."""
 CALL_BITS = 20
-"""Bits of a number below its group's, for the call. Leaders with different calls run programs with different numbers, so that
-neither takes the other's bytes for its own."""
+"""Bits of a program's number, below its group's, for the call. Leaders with different calls run programs with different numbers,
+so that none takes another's bytes for its own."""
 
 IDLE_BYTES_MAX = 256 << 20
 """Memory limit of idle programs; the least recently used ones are freed."""
@@ -40,7 +40,7 @@ IDLE_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True)
 class Call:
-    """The key of a program. `elements`: of the whole, or of each leader's part; `root`: a leader's position."""
+    """Key of a program. `elements`: number in the whole, or in each leader's part; `root`: a leader's position."""
 
     what: What
     elements: tuple[int, ...]
@@ -50,13 +50,13 @@ class Call:
 
     @property
     def bytes(self) -> int:
-        """Number of all elements."""
+        """Size of all elements, in bytes."""
         return sum(self.elements) * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A program with its memory; one launch of it runs at a time."""
+    """Program with its memory; one launch of it runs at a time."""
 
     call: Call
     number: int
@@ -64,7 +64,7 @@ class Loaded:
 
 
 class Programs:
-    """The programs of one leader. `leaders`: ranks by position, in the order of parts."""
+    """Programs of one leader. `leaders`: ranks by position, in the order of parts."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Programs:
         tuning: Tuning,
         group: int,
     ) -> None:
-        """`group`: its number among the job's. UsageError: there are too many groups."""
+        """Start with no program loaded. `group`: its number in the job. UsageError: there are too many groups."""
         groups = (parameter_servers.FIRST_NUMBER - FIRST_NUMBER) >> CALL_BITS
         if group >= groups:
             raise UsageError(
@@ -83,7 +83,7 @@ class Programs:
             )
         self._engine, self._leaders = engine, list(leaders)
         self._topology, self._tuning = topology, tuning
-        # Neighbours in a ring are in one rack where possible.
+        # Neighbours in the ring are in one rack where possible.
         self._order = sorted(
             self._leaders, key=lambda rank: (topology.racks[rank], self._leaders.index(rank))
         )
@@ -94,7 +94,7 @@ class Programs:
         self._idle_bytes = 0
 
     def take(self, call: Call) -> Loaded:
-        """An idle program for `call`; its memory is the caller's until `give`."""
+        """Return an idle program for `call`; its memory is the caller's until `give`."""
         spare = self._idle.get(call)
         if spare:
             loaded = spare.pop()
@@ -120,7 +120,7 @@ class Programs:
             self._free_oldest()
 
     def compiled(self, call: Call) -> Program:
-        """Lowered, chunked for the slowest link, and verified."""
+        """Return the call's program: lowered, chunked for the slowest link, and verified."""
         builder = Builder(f"{call.what} between hosts", self._topology.world)
         edges = [0, *accumulate(call.elements)]
         collectives = [
@@ -169,7 +169,7 @@ class Programs:
                 return number
 
     def _collectives(self, call: Call, edges: Sequence[int]) -> list[tuple[str, int | None, tuple[int, int]]]:
-        """Name, root and elements of each."""
+        """Return name, root and range of elements of each collective."""
         if call.what in ("gather_parts", "reduce_parts"):
             # A chain from, or to, each leader: together they form the ring, for parts of any size.
             name = "broadcast" if call.what == "gather_parts" else "reduce"

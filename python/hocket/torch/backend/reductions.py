@@ -1,8 +1,8 @@
-"""The reductions of element types that `torch.distributed` may request, and their native implementation.
+"""Reductions of element types that `torch.distributed` may request, and their native implementation.
 
 The accepted pairs are the union of what PyTorch's backends for NCCL, Gloo and MPI accept; docs/torch-distributed.md has
-the table, which `tests/torch/test_accepted.py` writes. Types that the kernels lack travel in a wider one, their
-carrier, and are rounded or wrapped once, at the end.
+the table, which `tests/torch/test_accepted.py` writes. An element type that the kernels lack travels in a wider type, its
+carrier, and is rounded or wrapped once, at the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMES = {
     "BOR": "or",
     "BXOR": "xor",
 }
-"""Names of reductions in torch, and natively."""
+"""Names of reductions in torch → native names."""
 ELEMENTS = {
     torch.float64: "f64",
     torch.float32: "f32",
@@ -46,7 +46,7 @@ CARRIERS = {
     torch.float8_e5m2: torch.float32,
 }
 PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
-"""Complex numbers are added as their real and imaginary parts."""
+"""Complex type → type of its real and imaginary parts, which are added separately."""
 OF_COMPLEX = ("SUM", "AVG", "PREMUL_SUM")
 OF_BOOL = {
     "SUM": "max",
@@ -57,13 +57,13 @@ OF_BOOL = {
     "MIN": "min",
     "BXOR": "xor",
 }
-"""Booleans are bytes of 0 and 1: their sum means any, as in NCCL."""
+"""Reductions of booleans, which are bytes of 0 and 1: their sum means any, as in NCCL."""
 BITWISE = ("BAND", "BOR", "BXOR")
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """One reduction of one element type. `native` and `element` are the native arguments."""
+    """Reduction of one element type. `native` and `element` are the native arguments."""
 
     native: str
     element: str
@@ -75,7 +75,7 @@ class Reduction:
     overflow."""
 
     def run(self, call: Callable[[Lent, str, str], None], tensor: torch.Tensor, *, written: bool) -> None:
-        """Run native `call` on the carrier of `tensor`: as `carried`."""
+        """Run native `call` on the carrier of `tensor`, as `carried` makes it."""
         if self.is_plain and is_dense(tensor):
             call(lend(tensor), self.native, self.element)
             return
@@ -86,9 +86,9 @@ class Reduction:
     def carried(
         self, tensors: Sequence[torch.Tensor], *, read: bool = True, written: bool
     ) -> Iterator[list[torch.Tensor]]:
-        """The native form of `tensors`: contiguous, of type `element`.
+        """Yield the native form of `tensors`: contiguous, of type `element`.
 
-        If `read`, with their values; if `written`, the results are copied back.
+        If `read`, the native form has their values; if `written`, the results are copied back.
         """
         with contiguous(tensors, written=written) as dense:
             plain = [torch.view_as_real(each) if each.is_complex() else each for each in dense]
@@ -100,7 +100,7 @@ class Reduction:
 
     @functools.cached_property
     def is_plain(self) -> bool:
-        """Whether the native side accepts a tensor's memory directly."""
+        """True if the native side accepts a tensor's memory directly."""
         return self.carrier is None and self.factor is None and self.divisor is None
 
     @property
@@ -129,7 +129,7 @@ class Reduction:
 
 
 def reduction(dtype: torch.dtype, op: Any, members: int) -> Reduction:
-    """By `op`, a `ReduceOp`, over this many members; TypeError names an unsupported pair."""
+    """Return the reduction for `op`, a `ReduceOp`, over this many members; TypeError names an unsupported pair."""
     name = name_of(op)
     if dtype == torch.bool and name in OF_BOOL:
         return Reduction(OF_BOOL[name], "u8")
@@ -148,12 +148,12 @@ def reduction(dtype: torch.dtype, op: Any, members: int) -> Reduction:
             f"backend hocket has no {name} of {dtype}, nor has NCCL, Gloo or MPI\n"
             "hint: docs/torch-distributed.md lists the reductions of each element type"
         )
-    # ReduceOp itself reveals its factor nowhere else.
+    # ReduceOp reveals its factor nowhere else.
     factor = op.__getstate__()[1] if name == "PREMUL_SUM" else None
     return Reduction(NAMES[name], element, carrier, factor, members if name == "AVG" else None)
 
 
 def name_of(op: Any) -> str:
-    """`SUM` and so on."""
+    """Return the name of a `ReduceOp`, such as `SUM`."""
     known = dist.ReduceOp.RedOpType.__members__
     return next((name for name, value in known.items() if op == value), str(op))

@@ -1,8 +1,8 @@
-"""Works: what PyTorch gives for a collective or a message, from Python and from C++, which reads their futures.
+"""Works: PyTorch's handles of collectives and messages, used from Python and from C++, which reads their futures.
 
 A future that fails must fail in C++: DDP's reducer takes tensors out of whatever a future holds. From Python, that is
-possible only by a callback that raises. PyTorch makes a RuntimeError of it, with the text alone, so a backward in which
-a future was taken waits for the work itself, and raises the error as it is.
+possible only with a callback that raises. PyTorch turns its error into a RuntimeError with the text alone. A backward that
+takes a future therefore waits for the work itself, and raises the original error.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _futures = threading.Lock()
 """Held briefly while a work's future is made, and while a work is completed."""
 
 _BACKWARD = graph._engine_run_backward.__code__
-"""Of the frame in which autograd runs."""
+"""Code object of the function in which autograd runs."""
 
 
 class _Here(threading.local):
     callbacks_of: Any = None
-    """The group whose thread this is, while it runs callbacks of a call's future."""
+    """Group whose thread this is, while the thread runs callbacks of a call's future."""
 
 
 here = _Here()
@@ -45,7 +45,7 @@ class Task(Work):
     """
 
     def __init__(self, result: Sequence[torch.Tensor], group: object = None) -> None:
-        """`result`: the output tensors; valid on completion. `group`: on whose thread it runs, if it does."""
+        """Start incomplete. `result`: output tensors, valid on completion. `group`: group on whose thread the work runs, if any."""
         super().__init__()
         self._result, self._group = list(result), group
         self._complete = threading.Event()
@@ -56,7 +56,7 @@ class Task(Work):
         self._future: Future[list[torch.Tensor]] | None = None
 
     def finish(self, *, failure: BaseException | None = None, source: int | None = None) -> None:
-        """Mark it complete or failed, and run callbacks of its future. `source`: of a receive, in its group."""
+        """Mark the work complete or failed, and run callbacks of its future. `source`: sender of a receive, in its group."""
         self._failure, self._source = failure, source
         with _futures:
             told = self._told
@@ -68,7 +68,7 @@ class Task(Work):
 
     @property
     def is_over(self) -> bool:
-        """Whether it is complete, and callbacks that were there by then have ended."""
+        """True if the work is complete, and callbacks registered by then have ended."""
         return self._over
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -87,27 +87,27 @@ class Task(Work):
         return True
 
     def is_completed(self) -> bool:
-        """Whether it is complete or failed."""
+        """Return whether the work is complete or failed."""
         return self._complete.is_set()
 
     def is_success(self) -> bool:
-        """Whether it is complete without failure."""
+        """Return whether the work is complete without failure."""
         return self._complete.is_set() and self._failure is None
 
     def exception(self) -> RuntimeError | None:
-        """The error that `wait` would raise."""
+        """Return the error that `wait` would raise."""
         return None if self._failure is None else as_torch(self._failure)
 
     def result(self) -> list[torch.Tensor]:
-        """The output tensors."""
+        """Return the output tensors."""
         return self._result
 
     def synchronize(self) -> None:
-        """As `wait`: there is no device to synchronise with."""
+        """Wait for completion: there is no device to synchronise with."""
         self.wait()
 
     def source_rank(self) -> int:
-        """The sender, in its group; of a receive that was awaited."""
+        """Return the sender, in its group, of a receive that is complete."""
         if self._source is None:
             raise RuntimeError("who sent is known of a receive that is complete")
         return self._source
@@ -115,7 +115,7 @@ class Task(Work):
     _source_rank = source_rank
 
     def get_future(self) -> Future[list[torch.Tensor]]:
-        """A future of the output tensors. A backward that takes it ends after this work, and raises its error."""
+        """Return a future of the output tensors. A backward that takes it ends after this work, and raises its error."""
         if _outermost_backward():
             graph.queue_callback(self._raise)
         with _futures:
@@ -139,52 +139,52 @@ class Task(Work):
 
 @uncompiled_methods
 class Tasks(Work):
-    """Several as one."""
+    """Several works as one."""
 
     def __init__(self, works: Sequence[Task]) -> None:
-        """In any order."""
+        """Combine `works`, in any order."""
         super().__init__()
         self._works = list(works)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """For all of them."""
+        """Wait for all works."""
         return all(work.wait(timeout) for work in self._works)
 
     def is_completed(self) -> bool:
-        """Whether all of them are."""
+        """Return whether all works are complete or failed."""
         return all(work.is_completed() for work in self._works)
 
     def is_success(self) -> bool:
-        """Whether all of them are, without failure."""
+        """Return whether all works are complete without failure."""
         return all(work.is_success() for work in self._works)
 
     def exception(self) -> RuntimeError | None:
-        """The error that `wait` would raise."""
+        """Return the error that `wait` would raise."""
         return next((error for work in self._works if (error := work.exception()) is not None), None)
 
     def result(self) -> list[torch.Tensor]:
-        """The output tensors of all."""
+        """Return the output tensors of all works."""
         return [tensor for work in self._works for tensor in work.result()]
 
     def synchronize(self) -> None:
-        """As `wait`."""
+        """Wait for all works."""
         self.wait()
 
     def get_future(self) -> Future[list[Future[list[torch.Tensor]]]]:
-        """Of all of theirs."""
+        """Return a future of all works' futures."""
         return torch.futures.collect_all([work.get_future() for work in self._works])
 
 
 class Done(Task):
-    """The work of every collective that ran in the calling thread, for a caller that waits at once and needs no result."""
+    """Work of every collective that ran in the calling thread, for a caller that waits at once and needs no result."""
 
     def __init__(self) -> None:
-        """Complete."""
+        """Start complete."""
         super().__init__([])
         self._complete.set()
 
     def wait(self, timeout: timedelta | None = None) -> bool:  # noqa: ARG002  # as torch calls it
-        """It is."""
+        """Return at once."""
         return True
 
 
@@ -192,7 +192,7 @@ DONE = Done()
 
 
 def _outermost_backward() -> bool:
-    """Whether a backward runs in this thread, and is not one within another, which must not wait for communication."""
+    """Return whether an outermost backward runs in this thread; a nested one must not wait for communication."""
     if torch._C._current_graph_task_id() == -1:
         return False
     frame, found = sys._getframe(1), 0

@@ -12,12 +12,12 @@ Lent = tuple[int, int]
 
 
 def lend(tensor: torch.Tensor) -> Lent:
-    """The span of a contiguous tensor; valid as long as the tensor is."""
+    """Return address and length of a contiguous tensor; valid as long as the tensor is."""
     return tensor.data_ptr(), tensor.nbytes
 
 
 def lend_all(tensors: Sequence[torch.Tensor]) -> list[Lent]:
-    """Each of them."""
+    """Return address and length of each tensor."""
     return [lend(tensor) for tensor in tensors]
 
 
@@ -35,7 +35,7 @@ def check(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether its memory has its values one after the other, and autograd does not track it."""
+    """Return whether the tensor's memory has its values one after the other, and autograd does not track it."""
     return (
         tensor.is_contiguous() and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg()
     )
@@ -45,14 +45,14 @@ def is_dense(tensor: torch.Tensor) -> bool:
 def between(
     inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
-    """The inputs and the outputs of a collective, both as `contiguous`."""
+    """Yield the inputs and the outputs of a collective, both made `contiguous`."""
     with contiguous(inputs, written=False) as dense, contiguous(outputs, written=True) as into:
         yield dense, into
 
 
 @contextlib.contextmanager
 def contiguous(tensors: Sequence[torch.Tensor], *, written: bool) -> Iterator[list[torch.Tensor]]:
-    """The tensors, or copies of non-contiguous ones, which are copied back if `written`."""
+    """Yield the tensors, or copies of non-contiguous ones, which are copied back if `written`."""
     dense = [
         tensor if is_dense(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
         for tensor in tensors
@@ -73,9 +73,9 @@ def check_same_dtype(pieces: Sequence[torch.Tensor], own: torch.Tensor) -> None:
 
 
 def lengths(tensor: torch.Tensor, splits: Sequence[int], size: int) -> list[int]:
-    """Sizes of the parts of the first dimension for `size` ranks: `splits`, or equal ones.
+    """Return sizes of the parts of the first dimension for `size` ranks: `splits`, or equal sizes.
 
-    ValueError if they do not fit.
+    ValueError: `splits` do not fit.
     """
     length = tensor.size(0) if tensor.dim() else 1
     if not splits:

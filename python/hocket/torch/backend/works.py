@@ -1,8 +1,8 @@
-"""The order of a group's collectives: that of their calls, in the calling thread where that makes no difference.
+"""Order of a group's collectives: the order of calls, in the calling thread where that makes no difference.
 
 A call that is awaited at once runs where it is made; any other (`async_op=True`, DDP's reducer) runs on the group's
-thread, and so do all calls that come while that thread has work. What a callback of a call's future calls comes directly
-after that call, before any that is made elsewhere: DDP's hooks call so, and ranks reach their callbacks at different times.
+thread, and so do all calls that come while that thread has work. A call from a callback of another call's future runs directly
+after that call, before any call made elsewhere: DDP's hooks make such calls, and ranks reach their callbacks at different times.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from hocket.torch.backend.tasks import Task, here
 Action = Callable[[], object]
 
 END_S = 5.0
-"""How long the end of the process waits for a group's thread: calls notice the end at once, callbacks may not."""
+"""Seconds for which the end of the process waits for a group's thread: calls notice the end at once, callbacks may not."""
 
 
 class Works:
-    """The order of one group's collectives."""
+    """Order of one group's collectives."""
 
     def __init__(self, name: str) -> None:
-        """`name`: of the group, for its thread."""
+        """Start with nothing queued. `name`: the group's name, for its thread."""
         self._name = name
         self._busy = threading.Lock()
         self._queueing = threading.Lock()
@@ -35,15 +35,15 @@ class Works:
         self._last: Task | None = None
         self._thread: threading.Thread | None = None
         self._closed: str | None = None
-        """Why further calls are refused."""
+        """Reason for which further calls are refused."""
         self._ended = False
         self._waits_for: set[Works] = set()
-        """Of the groups that callbacks of this one's calls have called."""
+        """Works of the groups that callbacks of this group's calls have called."""
 
     def now(self, act: Callable[..., object], *arguments: object) -> bool:
-        """Call `act` here, unless another call is queued; returns whether it did.
+        """Call `act` here, unless another call is queued; return whether it was called.
 
-        Its errors are raised as RuntimeError.
+        Errors of `act` are raised as RuntimeError.
         """
         inside = self._called_inside()
         if not self._busy.acquire(inside):
@@ -75,12 +75,12 @@ class Works:
         return task
 
     def drain(self) -> None:
-        """Return when all queued calls have ended, each within its time-out. Later ones are refused."""
+        """Return when all queued calls have ended, each within its time-out. Later calls are refused."""
         self._close("the process group was destroyed")
         self._join(None)
 
     def end(self) -> None:
-        """The process leaves its job: calls that have not begun fail."""
+        """Make calls that have not begun fail: the process leaves its job."""
         self._ended = True
         self._close("this process has left its job")
 
@@ -103,7 +103,7 @@ class Works:
             raise as_torch(UsageError(self._closed))
 
     def _called_inside(self) -> bool:
-        """Whether the call is made by a callback of one of this group's calls: it comes directly after that one."""
+        """Return whether a callback of one of this group's calls makes the call, which then runs directly after that one."""
         group: Works | None = here.callbacks_of
         if group is None or group is self:
             return group is self
@@ -131,7 +131,7 @@ class Works:
                 if self._ended:
                     self._check_open()
                 act()
-            except BaseException as error:  # whatever it is, a waiting caller must get it
+            except BaseException as error:  # a waiting caller must get every error
                 failure = error
         before, here.callbacks_of = here.callbacks_of, self
         task.finish(failure=failure)
