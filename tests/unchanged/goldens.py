@@ -14,6 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import griffe
 import msgspec
 import numpy as np
 
@@ -64,7 +65,9 @@ def policies() -> Texts:
 def modules() -> list[str]:
     """What documents and examples import, and `hocket` itself."""
     found = {"hocket"}
-    for path in sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.py")]):
+    for path in sorted(
+        [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.py")]
+    ):
         for module, within, name in IMPORTS.findall(path.read_text()):
             inner = f"{within}.{name}".replace(".", "/")
             is_module = within and any((ROOT / "python" / f"{inner}{end}").exists() for end in (".py", ""))
@@ -73,23 +76,46 @@ def modules() -> list[str]:
 
 
 def signatures() -> Texts:
-    """Of what each of these modules offers; one whose framework is not installed is skipped on both sides."""
+    """Of what each of these modules offers."""
     for name in modules():
         try:
             module = importlib.import_module(name)
-        except (ModuleNotFoundError, errors.Error) as error:
-            yield name, f"not importable here: {type(error).__name__}"
+        except (ModuleNotFoundError, errors.Error):
+            yield from _from_source(name)
             continue
-        offered = getattr(module, "__all__", None) or [
-            each for each, value in vars(module).items() if _is_own(each, value, name)
-        ]
-        yield name, "\n".join(sorted(offered))
-        for each in sorted(offered):
+        own = [each for each, value in vars(module).items() if _is_own(each, value, name)]
+        offered = sorted(getattr(module, "__all__", own))
+        yield name, "\n".join(offered)
+        for each in offered:
             yield f"{name}.{each}", "\n".join(_described(each, getattr(module, each)))
 
 
+def _from_source(name: str) -> Texts:
+    """Of a module whose framework is not installed here."""
+    loader = griffe.GriffeLoader(search_paths=[str(ROOT / "python")], allow_inspection=False)
+    module: Any = loader.load(name)
+    loader.resolve_aliases(implicit=False, external=False)
+    offered = sorted(str(each) for each in module.exports or ())
+    yield name, "\n".join(offered)
+    for each in offered:
+        found = module[each]
+        found = found.final_target if found.is_alias else found
+        if found.is_module:  # a function's name is also that of its module
+            found = found[each]
+        inner = [found.members[each] for each in sorted(found.members) if found.is_class and each[0] != "_"]
+        yield f"{name}.{each}", "\n".join(map(_written, [found, *inner]))
+
+
+def _written(found: Any) -> str:
+    return found.signature() if found.is_function else f"{found.kind.value} {found.name}{_made_by(found)}"
+
+
+def _made_by(found: Any) -> str:
+    return found.signature().removeprefix(found.name) if found.is_class else ""
+
+
 def _is_own(name: str, value: object, module: str) -> bool:
-    return not name.startswith("_") and getattr(value, "__module__", module) == module and not inspect.ismodule(value)
+    return not name.startswith("_") and getattr(value, "__module__", None) == module
 
 
 def _described(name: str, value: Any) -> Iterator[str]:
@@ -123,7 +149,11 @@ def settings() -> Texts:
     for each in fields(Settings):
         name, parse = each.metadata["name"], each.metadata["parse"]
         row = {"field": each.name, "type": each.type, "default": repr(each.default)}
-        row |= {"parse": ADDRESS.sub("", parse.__qualname__), "takes": parse.__doc__, "doc": each.metadata["doc"]}
+        row |= {
+            "parse": ADDRESS.sub("", parse.__qualname__),
+            "takes": parse.__doc__,
+            "doc": each.metadata["doc"],
+        }
         yield name, as_json(row | {"type": str(each.type)})
 
 
@@ -147,7 +177,10 @@ def tried(does: Callable[[], str]) -> str:
 def versions() -> Texts:
     """Plan files of both versions and of none."""
     second = msgspec.to_builtins(mixed())
-    trees = {"version 1": FIRST, "version 1, unsaid": {name: FIRST[name] for name in FIRST if name != "version"}}
+    trees = {
+        "version 1": FIRST,
+        "version 1, unsaid": {name: FIRST[name] for name in FIRST if name != "version"},
+    }
     trees |= {"version 2": second, "version 1 with a field more": FIRST | {"speed": 9}}
     trees |= {"version 2 with a field more": second | {"speed": 9}, "version 3": second | {"version": 3}}
     trees |= {"version 0": second | {"version": 0}, "version 2 without buckets": second | {"buckets": []}}
@@ -167,7 +200,10 @@ def checkpoints() -> Texts:
     turns = {"version": 1, "rank": 0, "world": 2, "steps": 3, "parameters": [row], "buckets": [bucket]}
     trees: dict[str, Any] = {"version 1": turns, "bare": {"rank": 0, "world": 2}, "nothing": {}, "a list": []}
     trees |= {f"version {each}": turns | {"version": each} for each in (0, 2, 9)}
-    trees |= {"a field more": turns | {"speed": 9}, "no rank": {name: turns[name] for name in turns if name != "rank"}}
+    trees |= {
+        "a field more": turns | {"speed": 9},
+        "no rank": {name: turns[name] for name in turns if name != "rank"},
+    }
     trees |= {"no bytes": turns | {"parameters": [row | {"rows": "words"}]}}
     trees |= {"delays of nothing": turns | {"delays": {}}}
 

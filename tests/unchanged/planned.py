@@ -68,9 +68,7 @@ def plans(*, quick: bool) -> Iterator[tuple[str, Plan]]:
         draw = random.Random(seed)  # noqa: S311
         rows = seed % 3 == 2
         gradients = tuple(each for each in GRADIENTS if each.shape or not rows)
-        made = random_plan(
-            draw, gradients, draw.randint(1, 6), traced=False, halves=seed % 2 == 1, rows=rows
-        )
+        made = random_plan(draw, gradients, draw.randint(1, 6), traced=False, halves=seed % 2 == 1, rows=rows)
         yield f"random {seed}", made
 
 
@@ -144,7 +142,9 @@ class Planned:
         chosen = shortlist.chosen(searched, on.cluster, on.profile)
         found = {"chosen": chosen} | {f"builder {name}": plan for name, plan in searched.built}
         if not on.helpers:
-            found["delayed"] = delays.scheduled(chosen, searched.question.graph, on.profile, DELAYED, guard="off")
+            found["delayed"] = delays.scheduled(
+                chosen, searched.question.graph, on.profile, DELAYED, guard="off"
+            )
             found["reordered"] = in_fastest_orders(chosen, on.cluster, on.profile)
         return found
 
