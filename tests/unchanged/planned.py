@@ -44,15 +44,15 @@ from tests.programs.test_golden import plan as golden
 from tests.support.random_plans import random_plan
 from tests.unchanged.records import Texts, as_json
 
-DRAWN, DRAWN_QUICK = 200, 6
-RANDOM, RANDOM_QUICK = 300, 40
+DRAWN, DRAWN_QUICK = 150, 4
+RANDOM, RANDOM_QUICK = 200, 20
 BUCKETS_MAX = 12
 """Buckets of a plan whose programs are recorded; others are of the same few shapes."""
 ROOT = Path(__file__).parents[2]
 STORED = ("examples/two-racks-of-four.toml", "python/hocket/tools/testbed/clusters/two-racks.toml")
 DELAYED = Promise("delayed", merge=4, delay=2)
-ORDERED = ("ring", "halving_doubling", "double_binary_tree", "two_level")
-SIZES_BYTES = (4096, 4_000_000)
+ORDERED = {"ring": 4_000_000, "halving_doubling": 4096, "double_binary_tree": 65_536, "two_level": 1_000_000}
+"""Bytes of each collective whose order is searched for."""
 
 
 def plans(*, quick: bool) -> Iterator[tuple[str, Plan]]:
@@ -174,26 +174,20 @@ class Planned:
             if len(on.cluster.hosts) < 2 or any(host.slots > 1 for host in on.cluster.hosts):
                 continue
             matrix, network = of_cluster(on.cluster), from_cluster(on.cluster, on.world)
-            for algorithm in ORDERED:
+            for algorithm, size_bytes in ORDERED.items():
                 sizes = sizes_of(algorithm, on.cluster)
-                for size_bytes in SIZES_BYTES:
-                    found = solve(matrix, own(Algorithm(algorithm, sizes), size_bytes))
-                    route = AllReduce(algorithm=algorithm, sizes=sizes)
-                    made = buckets([[Gradient("w", (size_bytes // 4,), "f32")]], route, found.order)
-                    plan, profile = plan_of(made, on.world, label=""), at_once(size_bytes // 4)
-                    worth_s = flow.predict(plan, network, profile).outcome.step_s
-                    yield (
-                        f"{on.name}, {algorithm}, {size_bytes}",
-                        as_json(
-                            {
-                                "order": found.order,
-                                "cost_s": found.cost_s,
-                                "given_s": found.given_s,
-                                "bound_s": found.bound_s,
-                                "simulated_s": worth_s,
-                            }
-                        ),
-                    )
+                found = solve(matrix, own(Algorithm(algorithm, sizes), size_bytes))
+                route = AllReduce(algorithm=algorithm, sizes=sizes)
+                made = buckets([[Gradient("w", (size_bytes // 4,), "f32")]], route, found.order)
+                plan, profile = plan_of(made, on.world, label=""), at_once(size_bytes // 4)
+                tree = {
+                    "order": found.order,
+                    "cost_s": found.cost_s,
+                    "given_s": found.given_s,
+                    "bound_s": found.bound_s,
+                    "simulated_s": flow.predict(plan, network, profile).outcome.step_s,
+                }
+                yield f"{on.name}, {algorithm}", as_json(tree)
 
 
 def at_once(elements: int) -> Profile:

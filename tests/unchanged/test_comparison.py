@@ -120,6 +120,7 @@ def repository(tmp_path: Path) -> Path:
     (root / "tests/unchanged").mkdir(parents=True)
     (root / "python/hocket").mkdir(parents=True)
     (root / commits.EXTENSION).touch()
+    (root / "python/hocket/__init__.py").touch()
     (root / "sleep").write_text("0")
     (root / "tests/unchanged/__main__.py").write_text(FAKE)
     written(root / "record", BEFORE)
