@@ -11,6 +11,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,7 @@ def signatures() -> Texts:
 
 def _from_source(name: str) -> Texts:
     """Of a module whose framework is not installed here."""
-    loader = griffe.GriffeLoader(search_paths=[str(ROOT / "python")], allow_inspection=False)
-    module: Any = loader.load(name)
-    loader.resolve_aliases(implicit=False, external=False)
+    module = _sources().modules_collection[name]
     offered = sorted(str(each) for each in module.exports or ())
     yield name, "\n".join(offered)
     for each in offered:
@@ -104,6 +103,14 @@ def _from_source(name: str) -> Texts:
             found = found[each]
         inner = [found.members[each] for each in sorted(found.members) if found.is_class and each[0] != "_"]
         yield f"{name}.{each}", "\n".join(map(_written, [found, *inner]))
+
+
+@cache
+def _sources() -> griffe.GriffeLoader:
+    loader = griffe.GriffeLoader(search_paths=[str(ROOT / "python")], allow_inspection=False)
+    loader.load("hocket")
+    loader.resolve_aliases(implicit=False, external=False)
+    return loader
 
 
 def _written(found: Any) -> str:

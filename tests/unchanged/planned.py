@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
+import click
 import msgspec
 
 from benches.drawn import clusters as drawn
@@ -24,7 +27,7 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.planning import delays, schedules
 from hocket.planning.buckets import buckets, plan_of
-from hocket.planning.compile import stages
+from hocket.planning.compile import broadcast_program, stages, votes_program
 from hocket.planning.cost import predict
 from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.links import link_graph
@@ -48,6 +51,8 @@ DRAWN, DRAWN_QUICK = 150, 4
 RANDOM, RANDOM_QUICK = 200, 20
 BUCKETS_MAX = 12
 """Buckets of a plan whose programs are recorded; others are of the same few shapes."""
+TOLD_EVERY_S = 5.0
+T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 STORED = ("examples/two-racks-of-four.toml", "python/hocket/tools/testbed/clusters/two-racks.toml")
 DELAYED = Promise("delayed", merge=4, delay=2)
@@ -123,6 +128,16 @@ def step_of(on: drawn.Case, plan: Plan) -> dict[str, object]:
     }
 
 
+def watched(what: str, each: Iterable[T]) -> Iterator[T]:
+    """The same, whose number is told every few seconds."""
+    told_s = time.monotonic()
+    for at, found in enumerate(each):
+        if time.monotonic() - told_s > TOLD_EVERY_S:
+            told_s = time.monotonic()
+            click.echo(f"  {what} {at} clusters", err=True)
+        yield found
+
+
 class Planned:
     """What all kinds of plans are recorded from: each is searched for once, whatever asks first."""
 
@@ -134,7 +149,8 @@ class Planned:
     def on_clusters(self) -> list[tuple[drawn.Case, dict[str, Plan]]]:
         """The chosen plan, the builders', and of the chosen one those with other orders or with turns."""
         if not self._found:
-            self._found = [(on, self._plans(on)) for on in on_clusters(quick=self.quick)]
+            cases = watched("planned", on_clusters(quick=self.quick))
+            self._found = [(on, self._plans(on)) for on in cases]
         return self._found
 
     def _plans(self, on: drawn.Case) -> dict[str, Plan]:
@@ -151,6 +167,9 @@ class Planned:
     def programs(self) -> Texts:
         for stage, program in by_hand().items():
             yield f"by hand, {stage}", str(program)
+        for world in (1, 2, 3, 8):
+            yield f"votes of {world}", str(votes_program([f"h{rank}" for rank in range(world)], 4))
+            yield f"broadcast to {world}", str(broadcast_program(world, 1000, range((world + 1) // 2)))
         for name, plan in self._loose:
             yield from programs_of(name, plan)
         for on, found in self.on_clusters():
@@ -164,13 +183,13 @@ class Planned:
                 yield f"{on.name}, {title}", as_json(msgspec.to_builtins(plan))
 
     def steps(self) -> Texts:
-        for on, found in self.on_clusters():
+        for on, found in watched("simulated", self.on_clusters()):
             for title, plan in found.items():
                 yield f"{on.name}, {title}", as_json(step_of(on, plan))
 
     def orders(self) -> Texts:
         """The order of each collective, its cost, and what a simulation says that it is worth."""
-        for on, _ in self.on_clusters():
+        for on, _ in watched("ordered", self.on_clusters()):
             if len(on.cluster.hosts) < 2 or any(host.slots > 1 for host in on.cluster.hosts):
                 continue
             matrix, network = of_cluster(on.cluster), from_cluster(on.cluster, on.world)
