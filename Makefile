@@ -28,7 +28,7 @@ PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel test quick test-clients test-frameworks test-fabric test-ray test-torch check check-rust check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
+.PHONY: help setup base switch demo wheel test quick replay test-clients test-frameworks test-fabric test-ray test-torch check check-rust check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -55,6 +55,9 @@ test: setup ## every check and test: Rust, then Python
 quick: base ## what needs no job and no network: programs, protocol, plans, formats; two minutes
 	RUST_TEST_CRATES="$(PURE_CRATES)" $(CARGO_TEST) --workspace
 	$(PARALLEL) -m "not timing" $(PURE_TESTS:%=tests/%)
+
+replay: base ## whether plans, programs, predictions, orders and all that users rely on are as on commit BASE; REPLAY="--quick": seconds
+	$(BIN)/python -m tests.unchanged replay "$(BASE)" $(REPLAY)
 
 test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo
 	$(CLIENTS)/bin/python -m pytest tests/clients
