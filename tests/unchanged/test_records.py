@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -64,6 +65,12 @@ def test_two_records_of_one_checkout_are_equal() -> None:
     found = compared(as_it_is(), record(), Rules())
     assert found.equal
     assert set(found.items) == set(recorder.KINDS)
+
+
+def test_records_do_not_say_where_the_checkout_is() -> None:
+    """Broken: two worktrees of one commit would differ."""
+    texts = [item.text for item in as_it_is().values()]
+    assert [text for text in texts if str(ROOT) in text or tempfile.gettempdir() in text] == []
 
 
 def another_pass(patch: pytest.MonkeyPatch) -> None:
