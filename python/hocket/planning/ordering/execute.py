@@ -32,7 +32,7 @@ MPI = (
 
 
 def run(layout: Layout, argv: Sequence[str]) -> int:
-    """The command's exit code, 128 and the signal's number when it was killed; leaves nothing behind.
+    """Run the command and return its exit code, or 128 plus the number of the signal that killed it; leaves no files behind.
 
     Raises UsageError when the command is missing, or is a launcher that takes no order and names no file.
     """
