@@ -54,8 +54,7 @@ UNLIKELY = 1e-3
 ALIKE = 0.05
 """Difference in parameters below which two explanations are one."""
 HOPE = 0.25
-"""Likelihood, relative to the likeliest explanation, that links which no trial has saturated are as fast as others of their
-kind."""
+"""Likelihood, relative to the likeliest explanation, that unsaturated links are as fast as others of their kind."""
 DOUBT = 2.0
 """Loss in log-likelihood of the trials that this hope may cost."""
 
