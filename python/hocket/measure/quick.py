@@ -45,8 +45,7 @@ ALONE_TIMES_MAX = 3
 UNEVEN = 2.0
 """Factor by which a path, twice, must be slower than both hosts' links to count as slow by itself, for no visible reason."""
 AGAIN_MAX = 6
-"""Limit on pairs that meet again because they are slower than their hosts' links, the slowest first: if there are more, hosts were
-slow."""
+"""Limit on slow pairs that meet again, the slowest first: if more are slower than their hosts' links, hosts were slow."""
 
 TAG = 0xFFFF_FFFE
 """Tag of group 0, which no process group has."""

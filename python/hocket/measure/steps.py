@@ -73,8 +73,7 @@ FAR_S = 2e-3
 
 
 class Steps:
-    """One host's part in the steps of one probe. `done` is the number of finished steps; `trips` has the measured pairs' round
-    trips.
+    """One host's part in a probe's steps. `done`: number of finished steps; `trips`: the measured pairs' round trips.
 
     `streams`: TCP connections that carry a pair's flows; 1 for pairs that are missing.
     """

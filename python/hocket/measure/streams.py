@@ -24,8 +24,7 @@ ENOUGH = 0.9
 
 
 def find(steps: Steps, rates: Matrix, racks: Racks, tell: Callable[[str], None]) -> dict[Flow, int]:
-    """Find the number of connections for both directions of each pair that gains from more than one; `steps` uses them from then
-    on.
+    """Find the number of connections for both directions of each pair that gains from several; `steps` uses them from then on.
 
     `rates`: rates with one connection each, bit/s, measured in the rounds of a tournament.
     """

@@ -25,8 +25,7 @@ SEGMENT_BYTES = 1400
 
 SEGMENTS_A_PIECE = 16
 PIECES_A_TRAIN = 25
-"""Pieces of a train of 560 KB: four times the burst of a token bucket of a testbed or a small cloud machine, 0.45 ms of 10
-Gbit/s."""
+"""Pieces of a train of 560 KB: four times the burst of a testbed's or small cloud machine's token bucket, 0.45 ms of 10 Gbit/s."""
 
 TRAINS = 7
 TRAINS_BYTES = TRAINS * on_the_wire(

@@ -166,7 +166,7 @@ def _places(key: Key) -> Iterator[tuple[tuple[int, int], int]]:
 
 
 def _options(key: Key) -> PassOptions:
-    """Options with the key's codec on its links, and messages of whole pieces: a server needs all of a piece, and frames are
+    """Options with the key's codec on its links, and messages of whole pieces: servers need whole pieces, and frames are
     interleaved."""
     return PassOptions(
         chunk_bytes=max(1, (key.elements + 1) * key.element_bytes),
