@@ -62,7 +62,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 def run(case: Case, system: str) -> Found:
-    """Run one job. PeerError if it did not begin, or if there are no namespaces whose cables can be cut."""
+    """Run one job. PeerError if it did not begin, or without namespaces, whose cables can be cut."""
     cluster = hosts([GIGABIT] * WORLD)
     with tempfile.TemporaryDirectory(prefix="hocket-culprits-") as name, open_emulation(cluster) as emulation:
         started = Started(emulation, case.kind, Path(name))

@@ -1,4 +1,4 @@
-"""The same job under other systems with fault tolerance: TorchElastic and torchft, each with DDP on Gloo."""
+"""Jobs under other systems with fault tolerance: TorchElastic and torchft, each with DDP on Gloo."""
 
 from __future__ import annotations
 

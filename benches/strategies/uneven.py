@@ -27,7 +27,7 @@ LIMITED_AS_MEASURED = Cluster(
         tuple(WITHIN_HOST_BIT_PER_S if i == j else FLOW_BIT_PER_S for j in range(4)) for i in range(4)
     ),
 )
-"""The same cluster as found by a probe with one connection per pair."""
+"""LIMITED as found by a probe with one connection per pair."""
 
 CARDS = Cluster(
     hosts=tuple(

@@ -1,4 +1,4 @@
-"""Completes all latencies from those to a few landmarks, and estimates the error on held-out pairs. Pure.
+"""Completion of all latencies from latencies to a few landmarks, and the error on held-out pairs. Pure.
 
 The matrix is completed as a product of low rank, `weights @ rows`: rows are the landmarks' measurements to every host;
 a host's weights say which landmarks it resembles, judged by the latencies to all landmarks. A completed latency

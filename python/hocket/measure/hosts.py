@@ -77,7 +77,7 @@ def probe_hosts(
 
 
 class _Events(io.BytesIO):
-    """Takes the lines that rank 0 prints; skips lines that are no events, such as its interpreter's warnings."""
+    """Reader of rank 0's lines; skips lines that are no events, such as its interpreter's warnings."""
 
     def __init__(self, progress: Progress | None, note: Note | None, keep: Keep | None) -> None:
         super().__init__()

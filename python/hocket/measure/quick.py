@@ -238,7 +238,7 @@ class Look:
     def _again(
         self, rates: list[list[float]], racks: Sequence[tuple[int, ...]]
     ) -> tuple[list[list[float]], dict[Flow, float]]:
-        """Rates of all paths, and of those within racks that are slow by themselves.
+        """Rates of all paths, and of paths within racks that are slow by themselves.
 
         Pairs that seem slow meet once more, alone, and the faster time counts: a process may have waited for a processor.
         """

@@ -41,7 +41,8 @@ def beside(output: Path) -> Path:
 
 
 class Saved:
-    """The file, open for appending; `steps` are those that it had when opened. A context manager; `finished` removes the file."""
+    """The file, open for appending; `steps` are the steps in the file when it was opened. A context manager; `finished` removes the
+    file."""
 
     def __init__(
         self, path: Path, hosts: Sequence[str], options: ProbeOptions, *, tool: Tool = "agents"

@@ -1,8 +1,8 @@
 """Inference of racks, trunks and links from measured rates, without any I/O.
 
-Gaps reveal racks: sort the rates of all pairs of hosts; where one is much faster than the next, the pairs above the gap
-count as neighbours. If neighbourhood then splits the hosts into groups of mutual neighbours, those are the racks. Where
-rates show no such gap, latencies are tried; otherwise there is one rack.
+Gaps reveal racks: sort the rates of all pairs of hosts; if one is much faster than the next, the pairs above the gap count as
+neighbours. If neighbourhood then splits the hosts into groups of mutual neighbours, these groups are the racks. Without such a gap
+in rates, latencies are tried; otherwise there is one rack.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Per key and worker there is one program, launched once an iteration at both ends
 
 UPDATE ends when the push is part of the parameter, LOOK UP when the value may be sent. The value lands where the gradient
 was. The token carries no data; it is an element behind the piece's elements, so that UPDATE and LOOK UP, which use both, are
-ordered after it.
+ordered with the token.
 
 Only the two ends load a program, under a number that follows from worker and key.
 """

@@ -85,7 +85,7 @@ def plan_of(
 
 
 def with_codec(bucket: Bucket, codec: Codec, slow: Sequence[tuple[int, int]]) -> Bucket:
-    """The bucket with a codec on those slow pairs that its route uses.
+    """The bucket with a codec on the slow pairs that its route uses.
 
     >>> from hocket.artefacts.plan import AllReduce
     >>> ring = Bucket(parts=(), elements=0, dtype="f32", route=AllReduce(algorithm="ring"), order=(0, 1, 2), priority=0)

@@ -1,4 +1,4 @@
-"""Hand-written strategies as plans: those of AutoDist's code, under their names there (Zhang et al. 2020; Parallax: Kim et al.
+"""Hand-written strategies as plans: strategies of AutoDist's code, under their names there (Zhang et al. 2020; Parallax: Kim et al.
 2019), each with the setting that is predicted to be the fastest.
 
 A variable in shards on several hosts is one bucket whose owners have as many shares: the same bytes between the same ranks. Open
@@ -200,7 +200,7 @@ def _uneven_shards(count: int) -> list[int]:
 
 
 def _fused(question: Question, owners: dict[str, Route], fused_bytes: int | None) -> Iterator[Placed]:
-    """Variables in backward's order; those with the same owners share a bucket until it reaches `fused_bytes`."""
+    """Variables in backward's order; variables with the same owners share a bucket of up to `fused_bytes`."""
     opened: dict[tuple[Route, str], list[Piece]] = {}
     for gradient in backward_order(question.profile.gradients):
         key = owners[gradient.name], gradient.dtype

@@ -23,7 +23,7 @@ DIVERSITY = 0.3
 """Weight of a plan of which nothing was tried, relative to the best score."""
 
 Choice = tuple[str, tuple[int, ...], str, int]
-"""Route of a variable, the route's numbers, codec, and the binary logarithm of its bucket's size. The number of owners makes a
+"""Route of a variable, the route's numbers, codec, and the bit length of its bucket's size. The number of owners makes a
 difference, which ranks own a part or their order does not."""
 
 

@@ -80,9 +80,9 @@ def unverified(index: int, plan: Plan, *, table: bool = True) -> Program:
 class Halves:
     """The programs of a bucket whose owners update its values, each over the bucket's elements.
 
-    `to_owners` leaves the mean of the workers' gradients in each owner's part. `from_owners` brings what each owner has in its part
-    of the values to all workers, the same bits on all. Its values are never rounded, whatever the bucket's codec. `parts`: (rank,
-    start, stop) of the elements that each rank owns.
+    `to_owners` leaves the mean of the workers' gradients in each owner's part. `from_owners` sends each owner's part of the values
+    to all workers, the same bits to all, and never rounded, whatever the bucket's codec. `parts`: (rank, start, stop) of the
+    elements that each rank owns.
     """
 
     to_owners: Program
@@ -121,7 +121,7 @@ class Rows:
 def rows(plan: Plan, index: int, *, table: bool) -> Rows:
     """The two programs of bucket `index`, verified.
 
-    `table`: whether the rows are added up, to a gradient as long as the bucket. Without it the dense program has one more element
+    `table`: True if the rows are added up, to a gradient as long as the bucket. Without it the dense program has one more element
     per row, which counts the ranks that touched the row.
 
     Raises UsageError unless the bucket's route gathers, ProgramError like `programs`.

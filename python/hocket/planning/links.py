@@ -1,6 +1,6 @@
 """The link graph of a job: the links of its cluster on the path from one rank to another, and each one's rate.
 
-The links are those of `hocket.artefacts.network`; here ranks are placed on its hosts. Algorithms and time are not considered.
+The links come from `hocket.artefacts.network`; here ranks are placed on hosts. Algorithms and time are not considered.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class LinkGraph(Network):
 
     @property
     def limits_connections(self) -> bool:
-        """True if most paths between hosts carry less than half of what their own links and trunks do: a single neighbour cannot
-        saturate these."""
+        """True if most paths between hosts have less than half of the rate of their hosts' links and trunks, which one neighbour
+        then cannot saturate."""
         first = {host: rank for rank, host in reversed(list(enumerate(self.hosts)))}.values()
         pairs = [(a, b) for a in first for b in first if a != b]
         crossing = Counter(link for pair in pairs for link in self.paths[pair])

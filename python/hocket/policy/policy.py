@@ -47,8 +47,8 @@ class Policy:
     """Initial values on which all ranks agree; `cx.agreed(name)` reads them, `cx.propose(name=…)` changes them."""
 
     gates: ClassVar[bool] = False
-    """Make backward end without waiting. Each layer's next forward then waits for its own parameters, and the optimizer steps per
-    bucket. Code that reads gradients after backward, such as clipping, needs `False` or `hocket.torch.clip_grad_norm_`."""
+    """True if backward ends without waiting. Each layer's next forward then waits for its own parameters, and the optimizer steps
+    per bucket. Code that reads gradients after backward, such as clipping, needs `False` or `hocket.torch.clip_grad_norm_`."""
 
     exchanges: ClassVar[Literal["gradients", "parameters"]] = "gradients"
     """Contents of buckets. Parameters are exchanged after the optimizer's step, every `every` steps (local SGD)."""

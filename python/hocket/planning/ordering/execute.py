@@ -1,7 +1,7 @@
-"""Runs a launcher with an order: writes its files into one folder, and passes them to the command.
+"""Runs of a launcher with an order: its files are written into one folder, and passed to the command.
 
 `{openmpi-rankfile}` and so on in an argument stand for files. Known launchers without a named file get their option:
-Open MPI, MPICH and its kin, srun, `hocket run`.
+Open MPI, MPICH and its derivatives, srun, `hocket run`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Searches the order of hosts in which a collective costs least, and with `auto` also the algorithm and the groups.
+"""Search for the order of hosts in which a collective costs least, and with `auto` also for the algorithm and the groups.
 
 The cost of an order comes from `crates/order`: sums and maxima, over the algorithm's pairs, of latency and of bytes over bandwidth,
 or the time of the busiest link that pairs share. If these links are unknown, that is reported.
@@ -30,7 +30,7 @@ AUTO = "auto"
 ALGORITHMS: tuple[str, ...] = (*ORDERED, AUTO)
 
 GAP_RATIO = 1.5
-"""Factor by which links between groups of hosts are slower than those within: more than jitter."""
+"""Factor by which links between groups of hosts are slower than links within: more than jitter."""
 
 Progress = Callable[[int, int, str], None]
 """Called a few times a second with steps done, steps in all, and the subject of the search."""
