@@ -69,7 +69,8 @@ class Durations:
 DURATIONS = Durations()
 
 FAR_S = 2e-3
-"""Round trip, as in `crates/protocol/src/congestion.rs`, above which the wire's connections tolerate any losses."""
+"""As in `crates/protocol/src/congestion.rs`: on longer paths, the wire's connections tolerate losses if there are
+any."""
 
 
 class Steps:
