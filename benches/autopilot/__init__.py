@@ -1,1 +1,1 @@
-"""`python -m benches autopilot`: what a job that drives itself gains, how soon, and what it costs where nothing can be gained."""
+"""`python -m benches autopilot`: gains of a job that drives itself, their delay, and the cost if there is nothing to gain."""

@@ -1,7 +1,6 @@
-"""How a script that compares jobs which drive themselves is distributed: `hocket`; `blind`, without the look before the first step;
-`liar`, whose planner's first plan is slow and promised to be fast; `looker`, which looks at its network again and again, and keeps
-its plan; `gloo` and `backend`, DDP on Gloo and on Hocket's backend of `torch.distributed`.
-"""
+"""Distribution of a script for comparing jobs that drive themselves: `hocket`; `blind`, without the look before the first step;
+`liar`, whose planner promises that a slow first plan is fast; `looker`, which looks at its network repeatedly, and keeps its plan;
+`gloo` and `backend`, DDP on Gloo and on Hocket's backend of `torch.distributed`."""
 
 from __future__ import annotations
 
@@ -20,20 +19,20 @@ from hocket.training.autopilot.pilot import Pilot
 from hocket.training.autopilot.traffic import Traffic
 
 BACKENDS = {"gloo": "gloo", "backend": "hocket"}
-"""Contenders that train with DDP: the backend."""
+"""Backends of contenders that train with DDP."""
 
 
 def distribute(
     contender: str, network: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """The model to train and its optimizer."""
+    """Distribute a contender's model and optimizer."""
     if contender in BACKENDS:
         torch.distributed.init_process_group(BACKENDS[contender])
         return nn.parallel.DistributedDataParallel(network), optimizer
     import hocket.torch as hk  # noqa: PLC0415  # DDP's ranks have none of it
 
     if contender in ("blind", "looker"):
-        # What the job does by itself is measured, without a setting that users would not have.
+        # Patched, so that the job's own behaviour is measured, without a setting that users lack.
         process.known_cluster = lambda _job, _engine, given: given  # type: ignore[attr-defined,assignment]
     if contender == "liar":
         _lie()
@@ -43,7 +42,7 @@ def distribute(
 
 
 def _lie() -> None:
-    """The planner's first plan is a ring in the given order, which crosses the trunk at every step, and promised to be fast."""
+    """Replace the planner's first plan by a ring in the given order, which always crosses the trunk, with a fast prediction."""
     honest = Knowledge.proposal
 
     def proposal(
@@ -59,7 +58,7 @@ def _lie() -> None:
 
 
 def _look_always() -> None:
-    """Connections seem to carry other rates all the time, and nothing follows from any look."""
+    """Make connections always seem to have changed rates, and looks without effect."""
 
     def proposal(
         self: Knowledge,  # noqa: ARG001  # as what it replaces

@@ -36,33 +36,33 @@ from hocket.tools.simulation import shortlist
 from hocket.tools.testbed import Testbed
 
 LAST = 20
-"""Steps at the end of which the median counts."""
+"""Number of last steps whose median counts."""
 POLL_S = 0.05
 JOB_S = 280.0
 TORCHRUN_PORT = 29_400
 LAST_WORDS_MAX = 2000
 PROFILE_STEPS = 20
-"""The profiler ends the script by itself before."""
+"""Steps of a profiled script, which the profiler ends earlier."""
 
 
 class Trained(Struct, frozen=True, kw_only=True):
-    """One training: each step's seconds, and what the job changed by itself."""
+    """Result of a training: each step's seconds, and the job's own changes."""
 
     steps_s: tuple[float, ...]
     changes: tuple[Change, ...] = ()
 
     @property
     def last_s(self) -> float:
-        """Median of the last steps, of which the first ones are none."""
+        """Median of the last steps, without warm-up steps."""
         return median(self.steps_s[WARM_UP_STEPS:][-LAST:])
 
 
 Weather = Sequence[tuple[int, float]]
-"""After so many steps, the rate of all trunks in bit/s."""
+"""Changes of all trunks' rate: number of steps before, and bit/s."""
 
 
 def train(cluster: Cluster, contender: str, model: str, steps: int, **how: Any) -> Trained:
-    """One job on a testbed of its own; `how` as `train_on`. PeerError: a rank failed; TestbedError: no namespaces."""
+    """Train one job on its own testbed; `how`: see `train_on`. PeerError if a rank failed; TestbedError without namespaces."""
     with Testbed(cluster) as bed:
         return train_on(bed, contender, model, steps, **how)
 
@@ -84,15 +84,15 @@ def train_on(
     traced: bool = False,
     torchrun: bool = False,
 ) -> Trained:
-    """One job of `contender`.
+    """Train one job of `contender`.
 
     Args:
-        slots: a host for each rank; default: each host of the testbed once.
-        search: how long plans are tried.
-        compared: where rank 0 leaves its parameters after `benches.autopilot.rank.COMPARED` steps.
+        slots: the host of each rank; default: each host of the testbed once.
+        search: duration of trials of plans.
+        compared: file for rank 0's parameters after `benches.autopilot.rank.COMPARED` steps.
         plan: file of a plan made before.
-        traced: with what it changed, which costs it a trace.
-        torchrun: torchrun starts each host's rank, and hosts have the machine's own name, all the same one.
+        traced: record the job's changes, at the cost of a trace.
+        torchrun: torchrun starts each host's rank, and all hosts have the machine's name.
     """
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
         out = Path(folder) / "steps.json"
@@ -119,7 +119,7 @@ def train_on(
 
 
 def by_verbs(bed: Testbed, model: str, folder: Path) -> Path:
-    """The file of the plan that probe, profile and plan make by default, which is exact."""
+    """File of the plan that probe, profile and plan make by default, which is exact."""
     cluster, profile = measured(bed, model, folder)
     plan_file = folder / "plan.json"
     considered = planner.considered(cluster, profile, len(cluster.hosts))
@@ -128,7 +128,7 @@ def by_verbs(bed: Testbed, model: str, folder: Path) -> Path:
 
 
 def measured(bed: Testbed, model: str, folder: Path) -> tuple[Cluster, Profile]:
-    """What probe and profile find."""
+    """Results of probe and profile."""
     emulation, hosts = NamespaceEmulation(bed), [host.name for host in bed.cluster.hosts]
     store = addresses.join(emulation.address(hosts[0]), emulation.port())
     options = ProbeOptions(rates="tcp")
@@ -175,7 +175,7 @@ def _under_torchrun(bed: Testbed, argv: Sequence[str], settings: Settings, folde
 
 @contextmanager
 def changing(bed: Testbed, counter: Path, weather: Weather) -> Iterator[None]:
-    """Sets the trunks' rates when the job has trained so many steps."""
+    """Set the trunks' rates after given numbers of steps."""
     ended = threading.Event()
 
     def watch() -> None:

@@ -1,7 +1,7 @@
-"""One rank of `python -m benches autopilot`: trains with one contender and writes when each of its steps ended.
+"""One rank of `python -m benches autopilot`: trains with one contender and writes its steps' times.
 
 `python -m benches.autopilot.rank CONTENDER MODEL STEPS OUT [PARAMETERS]`. CONTENDER is one of `benches.autopilot.contenders`. OUT's
-`.steps` has the steps so far. PARAMETERS: where rank 0 leaves them after COMPARED steps.
+`.steps` has the number of steps so far. PARAMETERS: file for rank 0's parameters after COMPARED steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ COMPARED = 20
 
 
 def main() -> None:
-    """Train."""
     contender, model, steps, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
     rank = int(os.environ.get("HOCKET_RANK") or os.environ["RANK"])
     torch.set_num_threads(1)
@@ -50,7 +49,7 @@ def main() -> None:
 
 
 def _tell(out: Path, rank: int, steps: int) -> None:
-    """The number of steps so far: what watches the job changes the network by it."""
+    """Write the number of steps so far, by which the job's watcher changes the network."""
     if rank == 0:
         out.with_suffix(".steps").write_text(str(steps))
 

@@ -1,4 +1,4 @@
-"""The rows of `python -m benches autopilot`: emulated clusters, contenders in turns, medians of steps."""
+"""Rows of `python -m benches autopilot`: emulated clusters, contenders in turns, medians of steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STAR = hosts([GIGABIT] * 4)
 
 
 def _turns(jobs: dict[str, Callable[[], Trained]], turns: int = TURNS) -> dict[str, float]:
-    """Seconds of a step at the end of each."""
+    """Seconds of a step at the end of each job."""
     found: dict[str, list[Trained]] = {name: [] for name in jobs}
     for _ in range(turns):
         for name, job in jobs.items():
@@ -42,7 +42,7 @@ def _against_gloo(
     turns: int = TURNS,
     **how: Any,
 ) -> dict[str, float]:
-    """Seconds of a step with each. `how` as `train_on`."""
+    """Seconds of a step with Hocket and with Gloo. `how`: see `train_on`."""
     return _turns(
         {
             "hocket": lambda: train(cluster, ours, model, steps, **how),
@@ -64,24 +64,24 @@ def _gain(name: str, what: str, least: float, found: dict[str, float]) -> Row:
 
 
 def racks() -> Iterator[Row]:
-    """Two racks whose hosts alternate, and no file that says so: 60 steps, the last 20 count."""
+    """Rows of two racks with alternating hosts, without a cluster file: 60 steps, the last 20 count."""
     yield _gain("racks", "two lines", 2.9, _against_gloo(RACKS, "transformer", 60, 12))
 
 
 def rounded() -> Iterator[Row]:
-    """The same with the promise `rounded`."""
+    """Rows of two racks with the promise `rounded`."""
     found = _against_gloo(RACKS, "transformer", 60, 12, promise="rounded")
     yield _gain("rounded", "two lines, rounded", 5.3, found)
 
 
 def torchrun() -> Iterator[Row]:
-    """The same under torchrun, with hosts that are all called alike."""
+    """Rows of two racks under torchrun, with equal host names."""
     found = _against_gloo(RACKS, "transformer", 50, 12, turns=1, torchrun=True)
     yield _gain("torchrun", "two lines under torchrun, equal host names", 2.9, found)
 
 
 def by_hand() -> Iterator[Row]:
-    """Against the plan that `probe`, `profile` and `plan` make."""
+    """Rows against the plan from `probe`, `profile` and `plan`."""
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder, Testbed(RACKS) as bed:
         plan = by_verbs(bed, "transformer", Path(folder))
         found = _turns(
@@ -100,7 +100,7 @@ def by_hand() -> Iterator[Row]:
 
 
 def first_plan() -> Iterator[Row]:
-    """A job that begins blind: nobody has looked at its network."""
+    """Rows of a job that begins blind, without a look at its network."""
     blind = train(RACKS, "blind", "transformer", 40, traced=True)
     adopted = next((each.step for each in blind.changes if each.what == "adopted"), len(blind.steps_s))
     yield Row(
@@ -112,7 +112,7 @@ def first_plan() -> Iterator[Row]:
 
 
 def total() -> Iterator[Row]:
-    """All of 100 steps against 100 at the pace of the end."""
+    """Rows of 100 steps against 100 at the final pace."""
     found = train(RACKS, "hocket", "transformer", 100)
     yield Row(
         name="total",
@@ -124,8 +124,8 @@ def total() -> Iterator[Row]:
 
 
 def second_job() -> Iterator[Row]:
-    """A second job on the same hosts."""
-    # On one testbed: hosts of another one have other hardware addresses, and are other hosts.
+    """Rows of a second job on the same hosts."""
+    # One testbed: another one's hosts have other hardware addresses, and count as other hosts.
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as cache, Testbed(RACKS) as bed:
         first = train_on(bed, "blind", "transformer", 40, cache=cache)
         second = train_on(bed, "blind", "transformer", 25, cache=cache)
@@ -142,17 +142,17 @@ def second_job() -> Iterator[Row]:
 
 
 def tiny() -> Iterator[Row]:
-    """A model of two layers of 64 by 64."""
+    """Rows of a model of two layers of 64 by 64."""
     yield _over_ddp("tiny", "64 by 64", 0.9, _against_gloo(STAR, "tiny", 1000, 1000))
 
 
 def star() -> Iterator[Row]:
-    """Four hosts at one switch."""
+    """Rows of four hosts at one switch."""
     yield _over_ddp("star", "star of four at 1 Gbit/s", 1.0, _against_gloo(STAR, "transformer", 40, 30))
 
 
 def one_host() -> Iterator[Row]:
-    """Ranks of one host, for which there is nothing to drive."""
+    """Rows of one host, on which there is nothing to drive."""
     for count in (2, 4):
         slots = ["h0"] * count
         found = _against_gloo(hosts([GIGABIT]), "transformer", 30, 30, slots=slots)
@@ -160,7 +160,7 @@ def one_host() -> Iterator[Row]:
 
 
 def trunk() -> Iterator[Row]:
-    """A trunk that is halved in training, and restored."""
+    """Rows of a trunk that is halved in training, and restored."""
     halved, restored, steps = 25, 55, 85
     weather = ((halved, 50 * MEGABIT), (restored, 100 * MEGABIT))
     found = train(RACKS, "hocket", "transformer", steps, weather=weather, traced=True)
@@ -184,7 +184,7 @@ def trunk() -> Iterator[Row]:
 
 
 def wrong_plan() -> Iterator[Row]:
-    """A plan that is promised to be fast, and is not."""
+    """Rows of a slow plan with a fast prediction."""
     found = train(RACKS, "liar", "transformer", 45, traced=True)
     adopted = next(each.step for each in found.changes if each.what == "adopted")
     left = next((each.step for each in found.changes if each.what == "left"), len(found.steps_s))
@@ -192,7 +192,7 @@ def wrong_plan() -> Iterator[Row]:
 
 
 def backend() -> Iterator[Row]:
-    """DDP's own step, with Hocket as its backend."""
+    """Rows of DDP's own step, with Hocket as its backend."""
     found = _against_gloo(RACKS, "transformer", 14, 14, ours="backend")
     yield _gain("backend", "DDP on two racks", 2.5, found)
     yield _over_ddp(
@@ -201,7 +201,7 @@ def backend() -> Iterator[Row]:
 
 
 def probing() -> Iterator[Row]:
-    """What looks beside training cost: one after the other, as fast as their budget allows, with the same plan."""
+    """Rows of the cost of looks beside training: consecutive ones, at the rate that their budget allows, with the same plan."""
     found = _turns(
         {
             "looks": lambda: train(STAR, "looker", "transformer", 80),

@@ -1,1 +1,1 @@
-"""Jobs of three ranks of which one goes wrong, and whom they blame for it."""
+"""Jobs of three ranks with one failing rank, and the rank that they blame."""

@@ -1,4 +1,4 @@
-"""Kinds of culprits: what each does, and how the others come to know of it."""
+"""Kinds of culprits: the failure of each, and the way in which the others notice."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from msgspec import Struct
 
 WORLD, CULPRIT = 3, 1
 LEAST = 2
-"""Ranks of an elastic job."""
+"""Least number of ranks of an elastic job."""
 STEPS, WRONG_AT = 60, 4
 """Steps of the script, and the step before which, or in which, the culprit goes wrong."""
 PATIENCE_S = 5.0
 """Time-out and longest silence of these jobs."""
 START_S = 120.0
-"""How long ranks may take to begin."""
+"""Longest time until ranks begin."""
 SYSTEMS = ("hocket run", "elastic", "torchrun")
 
 
 class Case(Struct, frozen=True):
-    """`kind`: of `rank`; `title`: for people. `waits`: others know of it only when their patience ends. `systems`: that can show
-    it."""
+    """`kind`: for `rank`; `title`: for people. `waits`: others notice only when their patience ends. `systems`: systems that can
+    show the failure."""
 
     kind: str
     title: str
@@ -48,4 +48,4 @@ CASES = {
         Case("other buffer", "gets a buffer of another shape"),
     )
 }
-"""By kind."""
+"""Cases by kind."""

@@ -1,4 +1,4 @@
-"""Jobs of three ranks, one on each emulated host; one rank goes wrong, and the words of all are collected."""
+"""Jobs of three ranks, one on each emulated host; one rank fails, and the output of all is collected."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from hocket.tools.demo.emulation import NamespaceEmulation, open_emulation
 
 SURVIVORS = tuple(rank for rank in range(WORLD) if rank != CULPRIT)
 END_S = 60.0
-"""How long it may take until all have ended once one has gone wrong."""
+"""Longest time from the failure until all ranks have ended."""
 TICK_S = 0.005
 GIGABIT = 1e9
 LAST_WORDS_MAX = 6000
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """How a job ended.
+    """End of a job.
 
     Attributes:
-        took_s: from the error until all others had ended, or, in an elastic job, had made a step without the culprit; less the
-            patience of those that had to wait. None: they did not.
-        blamed: by the launcher's last words; in an elastic job, those without whom the others went on.
-        last: by survivor, its last line.
-        data: by survivor, the `rank` of its error.
-        code: of the launcher, -1 if it had not ended.
-        said: everything, or the end of that.
+        took_s: seconds from the error until all others had ended, or, in an elastic job, had made a step without the culprit; less
+        the patience of ranks that had to wait. None if this did not happen.
+        blamed: ranks blamed by the launcher's last words; in an elastic job, ranks without which the others continued.
+        last: each survivor's last line.
+        data: `rank` of each survivor's error.
+        code: the launcher's exit code, -1 if it had not ended.
+        said: the whole output, or the end of it.
     """
 
     took_s: float | None
@@ -51,18 +51,18 @@ class Found(Struct, frozen=True, kw_only=True):
 
     @property
     def names_culprit(self) -> bool:
-        """The launcher blames the culprit, and nobody else."""
+        """True if the launcher blames the culprit, and no other rank."""
         return self.blamed == (CULPRIT,)
 
     @property
     def all_name_culprit(self) -> bool:
-        """Each survivor blames the culprit, in its last line and in its error."""
+        """True if each survivor blames the culprit, in its last line and in its error."""
         by_line = all(words.names(line, CULPRIT) for line in self.last.values())
         return by_line and all(rank == CULPRIT for rank in self.data.values())
 
 
 def run(case: Case, system: str) -> Found:
-    """One job. PeerError: it did not begin, or there are no namespaces whose cables can be cut."""
+    """Run one job. PeerError if it did not begin, or without namespaces, whose cables can be cut."""
     cluster = hosts([GIGABIT] * WORLD)
     with tempfile.TemporaryDirectory(prefix="hocket-culprits-") as name, open_emulation(cluster) as emulation:
         started = Started(emulation, case.kind, Path(name))
@@ -83,17 +83,17 @@ def run(case: Case, system: str) -> Found:
 
 
 class _Job:
-    """One that was started."""
+    """A started job."""
 
     def __init__(self, case: Case, system: str, started: Started, directory: Path) -> None:
-        """`directory`: of its notes."""
+        """Begin; `directory` has the job's notes."""
         self._case, self._system, self._started, self._directory = case, system, started, directory
         self._notes = Read(directory)
         self._held: dict[int, int] = {}
-        """Descriptors of the processes of ranks."""
+        """Process descriptors of ranks."""
 
     def wrong_s(self) -> float:
-        """When the culprit goes wrong: waits for that."""
+        """Wait for the failure, and return its time."""
         self._await(lambda: len(self._notes.processes()) == WORLD, START_S)
         for rank, process in self._notes.processes().items():
             with contextlib.suppress(ProcessLookupError):  # it has ended since
@@ -102,7 +102,7 @@ class _Job:
         return self._notes.wrong_s() or 0.0
 
     def found(self, wrong_s: float) -> Found:
-        """Waits until it is over, or takes too long."""
+        """Wait for the end of the job or of the deadline, and collect the results."""
         deadline_s = time.monotonic() + END_S
         over_s: float | None = None
         while over_s is None and time.monotonic() < deadline_s:
@@ -124,7 +124,7 @@ class _Job:
         )
 
     def end(self) -> None:
-        """Nothing of it is left."""
+        """Kill all processes, and remove what they left."""
         for process in self._started.processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -138,7 +138,7 @@ class _Job:
             memory.remove(number)
 
     def _over_s(self) -> float | None:
-        """Now, or when the survivors of an elastic job went on; None: not yet."""
+        """Time of the end of the job, or time at which the survivors of an elastic job continued; None before."""
         if self._system == "torchrun":
             over = all(_has_ended(self._held[rank]) for rank in SURVIVORS if rank in self._held)
         else:
@@ -150,7 +150,7 @@ class _Job:
         return time.monotonic() if over else None
 
     def _went_on_s(self, rank: int) -> float | None:
-        """When it had made its first step without the culprit."""
+        """Time of the rank's first step without the culprit."""
         own = (step.at_s for step in self._notes.steps(rank) if step.world == WORLD - 1)
         return next(own, None)
 
@@ -176,7 +176,7 @@ def _has_ended(held: int) -> bool:
 
 
 def shown(ranks: Mapping[int, int | None]) -> str:
-    """For people, whom each survivor names.
+    """Describe the rank that each survivor names.
 
     >>> shown({0: 1, 2: None})
     'rank 0 names rank 1, rank 2 names nobody'

@@ -1,4 +1,4 @@
-"""A process that runs out of memory, as on a host or in a container that has no more: the kernel kills it."""
+"""A process that runs out of memory, as on a host or in a container without more: the kernel kills it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ PARENTS = {
     Path("/sys/fs/cgroup/memory"): ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
     Path("/sys/fs/cgroup"): ("memory.max", "memory.swap.max"),
 }
-"""Where groups are made, of the first version and the second: the file of the limit, and that of memory and swap, or swap alone."""
+"""Folders of control groups, versions 1 and 2: the file of the limit, and that of memory and swap, or swap alone."""
 LIMIT_BYTES, PIECE_BYTES = 1 << 26, 1 << 20
 MORE_BYTES = 1 << 28
-"""Address space that a process may use besides what it has, where groups cannot be made."""
+"""Address space that a process may use beyond its current one, if groups cannot be made."""
 
 
 def group_of(process: int) -> str:
-    """The name of the group that such a process makes."""
+    """Name of the process's group."""
     return f"hocket-culprit-{process}"
 
 
 def remove(process: int) -> None:
-    """The group of one that has ended, if it had one."""
+    """Remove the group of a process that has ended, if it had one."""
     for parent in PARENTS:
         with contextlib.suppress(OSError):
             (parent / group_of(process)).rmdir()
 
 
 def limited() -> bool:
-    """This process moves into a group with little memory. Whether it could."""
+    """Move this process into a group with little memory, and return whether that was possible."""
     for parent, (limit, swap) in PARENTS.items():
         group = parent / group_of(os.getpid())
         try:
@@ -50,7 +50,7 @@ def limited() -> bool:
 
 
 def run_out() -> None:
-    """Use more and more, until the kernel ends it; where groups cannot be made, until nothing is left, and then by a helper."""
+    """Allocate until the kernel kills this process; if groups cannot be made, until no memory is left, and then by a helper."""
     if not limited():
         used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (used + MORE_BYTES, resource.RLIM_INFINITY))
@@ -64,5 +64,5 @@ def run_out() -> None:
 
 
 def kill_from_outside() -> None:
-    """Another process kills this one, soon."""
+    """Let another process kill this one soon."""
     subprocess.Popen(["kill", "-9", str(os.getpid())])

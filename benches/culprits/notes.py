@@ -1,4 +1,4 @@
-"""Notes of the ranks of a job while one of them goes wrong. Times are of the monotonic clock that all processes share."""
+"""Notes of the ranks of a job while one of them goes wrong. Times are from the monotonic clock, which all processes share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Caught(msgspec.Struct, frozen=True, kw_only=True):
-    """The error with which a rank ended; `rank`, `why` and `exit_code`: its attributes, if it has them."""
+    """Error with which a rank ended; `rank`, `why` and `exit_code`: its attributes, if any."""
 
     kind: str
     text: str
@@ -21,67 +21,67 @@ class Caught(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One that a rank has made, with so many ranks."""
+    """A step of a rank: its end, and the number of ranks."""
 
     at_s: float
     world: int
 
 
 class Notes:
-    """Notes of one rank, in files of a directory that all share."""
+    """Notes of one rank, in files of a shared directory."""
 
     def __init__(self, directory: Path, rank: int) -> None:
-        """Its process begins."""
+        """Note the beginning of the process."""
         self._directory, self._rank = directory, rank
         _write(directory / f"{rank}.process", str(os.getpid()))
 
     def stepped(self, world: int) -> None:
-        """It has made a step."""
+        """Note a step."""
         step = msgspec.json.encode(Step(at_s=time.monotonic(), world=world))
         with (self._directory / f"{self._rank}.steps").open("ab") as file:
             file.write(step + b"\n")
 
     def goes_wrong(self) -> None:
-        """From now on."""
+        """Note that the culprit fails now."""
         _write(self._directory / "wrong", str(time.monotonic()))
 
     def caught(self, error: BaseException) -> None:
-        """It ends with that error."""
+        """Note the error with which the rank ends."""
         data = {name: getattr(error, name, None) for name in ("rank", "why", "exit_code")}
         found = Caught(kind=type(error).__name__, text=str(error), **data)
         _write(self._directory / f"{self._rank}.error", msgspec.json.encode(found).decode())
 
 
 class Read:
-    """All that was noted in a directory up to now."""
+    """Notes in a directory up to now."""
 
     def __init__(self, directory: Path) -> None:
-        """By ranks that may still run."""
+        """Read notes of ranks that may still run."""
         self._directory = directory
 
     def processes(self) -> Mapping[int, int]:
-        """By rank."""
+        """Processes by rank."""
         return {int(file.stem): int(file.read_text()) for file in self._directory.glob("*.process")}
 
     def wrong_s(self) -> float | None:
-        """When the culprit went wrong, if it has."""
+        """Time at which the culprit failed, if it has."""
         file = self._directory / "wrong"
         return float(file.read_text()) if file.exists() else None
 
     def steps(self, rank: int) -> list[Step]:
-        """Steps that the rank has made."""
+        """Steps of the rank."""
         file = self._directory / f"{rank}.steps"
         lines = file.read_bytes().splitlines() if file.exists() else []
         return [msgspec.json.decode(line, type=Step) for line in lines]
 
     def error(self, rank: int) -> Caught | None:
-        """With which it ended, if it did."""
+        """Error with which the rank ended, if any."""
         file = self._directory / f"{rank}.error"
         return msgspec.json.decode(file.read_bytes(), type=Caught) if file.exists() else None
 
 
 def _write(file: Path, text: str) -> None:
-    """Whoever reads it finds all of it."""
+    """Write a file atomically."""
     part = file.with_name(f"{file.name}.part")
     part.write_text(text)
     part.replace(file)

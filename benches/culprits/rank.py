@@ -1,6 +1,6 @@
-"""A training in which one rank goes wrong in one of many ways: `python -m benches.culprits.rank KIND CULPRIT DIRECTORY`.
+"""A training in which one rank fails in one of many ways: `python -m benches.culprits.rank KIND CULPRIT DIRECTORY`.
 
-It goes wrong after some good steps. DIRECTORY gets the ranks' `Notes`.
+The culprit fails after some good steps. DIRECTORY gets the ranks' `Notes`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from benches.culprits.cases import STEPS, WRONG_AT
 from benches.culprits.notes import Notes
 
 PAUSE_S = 0.01
-"""In each step, so that others train when one goes wrong."""
+"""Pause in each step, so that the others still train at the failure."""
 FOR_EVER_S = 900
 
 
 class Raises(torch.nn.Module):
-    """Raises where it is told to."""
+    """Module that raises in the given place."""
 
     where = ""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """The values."""
         if self.where == "forward":
             raise ValueError("bad batch")
         if self.where == "backward":
@@ -41,27 +40,27 @@ class Raises(torch.nn.Module):
         return values
 
     def in_backward(self, _: torch.Tensor) -> NoReturn:
-        """Raise: a hook of these values."""
+        """Raise, as a hook of these values."""
         raise ValueError("bad gradient")
 
 
 def raise_in_step(*_: Any) -> NoReturn:
-    """A hook of the optimizer."""
+    """Raise, as a hook of the optimizer."""
     raise ValueError("bad step")
 
 
 def raise_in_loader() -> NoReturn:
-    """Between two steps."""
+    """Raise between two steps."""
     raise ValueError("bad sample")
 
 
 def sleep_in_native_code() -> None:
-    """Which holds the interpreter: no other thread of Python runs."""
+    """Sleep and hold the interpreter: no other Python thread runs."""
     ctypes.PyDLL(None).sleep(FOR_EVER_S)
 
 
 def loop_for_ever() -> NoReturn:
-    """In Python: other threads run."""
+    """Loop in Python: other threads run."""
     while True:
         pass
 
@@ -72,7 +71,7 @@ def raise_system_exit() -> NoReturn:
 
 
 def end_by(number: int) -> Callable[[], None]:
-    """That signal."""
+    """Make a function that sends a signal to this process."""
     return lambda: os.kill(os.getpid(), number)
 
 
@@ -90,14 +89,14 @@ ENDS: dict[str, Callable[[], object]] = {
     "late loader": lambda: time.sleep(FOR_EVER_S),
     "cut cable": lambda: None,  # whoever has the cable cuts it
 }
-"""Actions between two steps, by kind. The others happen in a step, or in the script around it."""
+"""Actions between two steps, by kind. Other kinds act in a step, or in the script around it."""
 
 
 class Training:
-    """The training of one rank."""
+    """Training of one rank."""
 
     def __init__(self, kind: str, culprit: int, notes: Notes) -> None:
-        """Distributed."""
+        """Distribute the model."""
         torch.manual_seed(0)
         self.kind, self.culprit, self.notes = kind, culprit, notes
         self.raises = Raises()
@@ -110,7 +109,7 @@ class Training:
         self.rank = hk.rank(self.model)
 
     def run(self) -> None:
-        """To the end, or until this rank goes wrong."""
+        """Train to the end, or until this rank fails."""
         generator = torch.Generator().manual_seed(self.rank)
         for step in self._steps():
             if self.kind == "other shape":
@@ -146,7 +145,7 @@ class Training:
 
 
 def train(kind: str, culprit: int, directory: Path) -> None:
-    """Notes how it ends."""
+    """Train, and note the end."""
     notes = Notes(directory, int(os.environ.get("HOCKET_RANK") or os.environ["RANK"]))
     try:
         Training(kind, culprit, notes).run()
@@ -156,7 +155,6 @@ def train(kind: str, culprit: int, directory: Path) -> None:
 
 
 def main() -> None:
-    """Train."""
     kind, culprit, directory = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
     try:
@@ -164,7 +162,7 @@ def main() -> None:
     except Exception as error:
         if kind != "caught":
             raise
-        # As command-line frameworks do, on all ranks.
+        # Like command-line frameworks, on all ranks.
         sys.stderr.write(f"Error executing job: {error}\n")
         sys.exit(1)
 

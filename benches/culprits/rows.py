@@ -1,4 +1,4 @@
-"""The rows of `python -m benches culprits`: a kind of culprit each, on each system."""
+"""Rows of `python -m benches culprits`: a kind of culprit each, on each system."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benches.row import Row
 from hocket.errors import PeerError
 
 LATE_S = 5.0
-"""Longest time from an error, or from the end of the others' patience, until all know of it."""
+"""Longest time from an error, or from the end of the others' patience, until all ranks know."""
 ENDS = {
     "hocket run": "until all have ended",
     "elastic": "until the others have made a step without it",
@@ -20,14 +20,14 @@ ENDS = {
 
 
 def is_right(found: Found, system: str) -> bool:
-    """Whether the culprit is named by whoever has the last word; an elastic job goes on to its end, with nobody else left out."""
+    """Return whether the final output names the culprit; elastic jobs must continue to the end, with no other rank left out."""
     if system == "torchrun":
         return found.all_name_culprit
     return found.names_culprit and (found.code == 0) == (system == "elastic")
 
 
 def words_of(found: Found, system: str) -> str:
-    """Whom they name, for people."""
+    """Describe the blamed ranks."""
     if system == "torchrun":
         return shown(found.data)
     ranks = ", ".join(map(str, found.blamed)) or "nobody"
@@ -36,7 +36,7 @@ def words_of(found: Found, system: str) -> str:
 
 
 def rows(case: Case, systems: tuple[str, ...], runs: int) -> Iterator[Row]:
-    """Of each system, how often it is right, and how long it takes. PeerError: a job did not begin, or nobody noticed."""
+    """Number of correct blames and time for each system. PeerError if a job did not begin, or nobody noticed."""
     for system in (each for each in systems if each in case.systems):
         found = [run(case, system) for _ in range(runs)]
         wrong = [each for each in found if not is_right(each, system)]
@@ -64,5 +64,5 @@ def rows(case: Case, systems: tuple[str, ...], runs: int) -> Iterator[Row]:
 
 
 def rows_of(systems: tuple[str, ...] = SYSTEMS, runs: int = 1) -> dict[str, Callable[[], Iterator[Row]]]:
-    """By kind."""
+    """Rows by kind."""
     return {kind: partial(rows, case, systems, runs) for kind, case in CASES.items()}

@@ -1,4 +1,4 @@
-"""How a user starts the ranks of such a job: by `hocket run`, elastic or not, or by an agent of torchrun on each host."""
+"""Start of a job's ranks as by a user: by `hocket run`, elastic or not, or by an agent of torchrun on each host."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TORCHRUN_PORT = 29_400
 
 
 class Started:
-    """Processes of a job, on hosts of an emulation. Each has its output in a log, the first one's first."""
+    """Processes of a job on hosts of an emulation, each with a log, in the order of starts."""
 
     def __init__(self, emulation: Emulation, kind: str, directory: Path) -> None:
-        """None yet. `kind`: what goes wrong."""
+        """Begin without processes. `kind`: the failure."""
         self.processes: list[subprocess.Popen[bytes]] = []
         self.logs: list[Path] = []
         self._emulation, self._directory = emulation, directory
@@ -42,7 +42,7 @@ class Started:
         }
 
     def hocket(self, *, elastic: bool) -> None:
-        """`hocket run` on the first host, which reaches the others as it would over ssh."""
+        """Start `hocket run` on the first host, which reaches the others as by ssh."""
         reach, slots = self._directory / "reach", self._directory / "hosts"
         commands = ((host, shlex.join(self._emulation.command(host))) for host in self._hosts)
         ways = [f'{host}) exec {command} sh -c "$2" ;;' for host, command in commands]
@@ -55,7 +55,7 @@ class Started:
         self._start(self._hosts[0], [*HOCKET, "run", *options, "-m", *self._rank], {})
 
     def torchrun(self) -> None:
-        """The last words of rank N are in `N.said`: agents add theirs to its output."""
+        """Start torchrun's agents. Rank N's stderr is in `N.said`: agents add their own to its output."""
         first, secret = self._emulation.address(self._hosts[0]), secrets.token_hex(32)
         said = f'exec "$@" 2> {shlex.quote(str(self._directory))}/$RANK.said'
         rank = ["sh", "-c", said, "rank", sys.executable, "-m", *self._rank]
@@ -66,7 +66,7 @@ class Started:
             self._start(host, [*TORCHRUN, *options, *own, *rank], {"HOCKET_SECRET": secret})
 
     def said(self) -> str:
-        """By all of them, up to now."""
+        """Output of all processes up to now."""
         return "\n--\n".join(log.read_text(errors="replace") for log in self.logs)
 
     def _start(self, host: str, argv: Sequence[str], environment: dict[str, str]) -> None:

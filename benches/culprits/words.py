@@ -1,4 +1,4 @@
-"""Whom a job's output blames."""
+"""Ranks that a job's output blames."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ RANK = re.compile(r"\brank (\d+) on\b")
 OTHER_CALL = re.compile(r"\bbut rank (\d+) calls\b")
 OTHER_BUFFER = re.compile(r"\bon rank (\d+) and\b")
 OF_TORCH = re.compile(r"^\[rank\d+\]: ")
-"""What PyTorch puts before each line of a traceback where there is a process group."""
+"""PyTorch's prefix of each line of a traceback, if there is a process group."""
 
 
 def blamed(said: str) -> tuple[int, ...]:
-    """By the launcher's last words.
+    """Rank blamed by the launcher's last words.
 
     >>> blamed("[2] PeerError: rank 1 on b is lost\\nhocket: rank 1 on b failed: SIGKILL (exit code 137)")
     (1,)
@@ -25,7 +25,7 @@ def blamed(said: str) -> tuple[int, ...]:
 
 
 def left_out(said: str) -> tuple[int, ...]:
-    """Of an elastic job: those without whom the others went on, by what its launcher said.
+    """Ranks of an elastic job without which the others continued, from its launcher's output.
 
     >>> left_out("epoch 2 without rank 1 on b (process 7): 2 of 3 ranks go on, from step 4; decided …")
     (1,)
@@ -35,20 +35,20 @@ def left_out(said: str) -> tuple[int, ...]:
 
 
 def last_line(lines: Sequence[str]) -> str:
-    """Without hints."""
+    """Last line without hints."""
     plain = (OF_TORCH.sub("", line) for line in lines)
     kept = [line for line in plain if line.strip() and not line.startswith("hint: ")]
     return kept[-1] if kept else ""
 
 
 def of_rank(said: str, rank: int) -> list[str]:
-    """The lines of a rank in its launcher's output."""
+    """Lines of a rank in its launcher's output."""
     prefix = f"[{rank}] "
     return [line.removeprefix(prefix) for line in said.splitlines() if line.startswith(prefix)]
 
 
 def names(line: str, rank: int) -> bool:
-    """Whether that rank is at fault by the last line of another one: it is named first.
+    """Return whether the last line of another rank blames the rank, that is, names it first.
 
     >>> names("PeerError: rank 1 on b left, and rank 0 on a goes on", 1), names("rank 0: waits for rank 2 on c", 1)
     (True, False)

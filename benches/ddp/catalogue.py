@@ -1,4 +1,4 @@
-"""The ways: each trains a few steps on one side, as a user would write it; what comes out is compared by the caller."""
+"""The ways: each trains a few steps on one side, as a user would write it; the caller compares the results."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from benches.ddp.side import Side, Trained, sgd
 
 STEPS = 5
 UNSHARED = ("buffers that forward uses, broadcast before it", "buffers that no rank shares")
-"""Ways that end with other buffers on each rank, with DistributedDataParallel too."""
+"""Ways that end with different buffers on each rank, with DistributedDataParallel too."""
 
 WAYS: dict[str, Callable[[Side], None]] = {}
 
 
 def way(name: str) -> Callable[[Callable[[Side], None]], Callable[[Side], None]]:
-    """Adds a function to the table under this name."""
+    """Make a decorator that adds a function to the table under this name."""
 
     def add(function: Callable[[Side], None]) -> Callable[[Side], None]:
         WAYS[name] = function
@@ -189,7 +189,7 @@ def _lbfgs(side: Side) -> None:
             trained.optimizer.zero_grad()
             loss: torch.Tensor = trained.model(x).square().mean()
             loss.backward()
-            # Each rank's own loss would make each search in its own way.
+            # With its own loss, each rank would search differently.
             return loss.detach() * 0
 
         trained.optimizer.step(closure)  # type: ignore[arg-type]
@@ -216,7 +216,7 @@ def _reload(side: Side) -> None:
     saved.seek(0)
     state = torch.load(saved, weights_only=True)
     if side.rank != 0:
-        # What other ranks load of buffers must not matter.
+        # Buffers loaded on other ranks must not matter.
         state["model"] = {
             key: torch.zeros_like(each) if "running" in key else each for key, each in state["model"].items()
         }

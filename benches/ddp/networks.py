@@ -1,4 +1,4 @@
-"""Small networks, each with what some way of training is about."""
+"""Small networks, each with the feature that some way of training is about."""
 # what these methods are, PyTorch says
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from torch.utils.checkpoint import checkpoint
 
 
 def perceptron() -> nn.Sequential:
-    """Two layers."""
+    """Network of two layers."""
     return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
 
 
 def normed() -> nn.Sequential:
-    """Running statistics, of floats and of whole numbers."""
+    """Network with running statistics, of floats and of whole numbers."""
     return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
 
 
 def convolutional() -> nn.Sequential:
-    """Convolution and batch norm, without the bias that batch norm cancels."""
+    """Network of convolution and batch norm, without the bias that batch norm cancels."""
     return nn.Sequential(
         nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 4)
     )
 
 
 class Backwards(nn.Module):
-    """Registers its last layer first; large enough for several buckets."""
+    """Network that registers its last layer first; large enough for several buckets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Backwards(nn.Module):
 
 
 class Tied(nn.Module):
-    """One matrix for words in and out."""
+    """Network with one matrix for words in and out."""
 
     def __init__(self, *, sparse: bool = False, tied: bool = True) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Tied(nn.Module):
 
 
 class Branches(nn.Module):
-    """The caller chooses the branch that runs."""
+    """Network whose caller chooses the branch that runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Branches(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A parameter without dimensions, and buffers that the forward uses: changed in place, assigned anew, and of no checkpoint."""
+    """Network with a scalar parameter, and buffers in forward: changed in place, assigned anew, and missing in checkpoints."""
 
     mean: torch.Tensor
     seen: torch.Tensor
@@ -94,7 +94,7 @@ class Scaled(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Parameters of two element types."""
+    """Network with parameters of two element types."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Mixed(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """Its middle is computed again in backward, batch norm included."""
+    """Network whose middle is computed again in backward, batch norm included."""
 
     def __init__(self, *, reentrant: bool) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Checkpointed(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Weights that a library keeps flat."""
+    """Network with weights that a library keeps flat."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -22,11 +22,11 @@ TIMEOUT = datetime.timedelta(seconds=60)
 
 
 def main() -> None:
-    """Rank 0 writes a row for each way: the largest differences, and whether Hocket's ranks are equal."""
+    """Run all ways; rank 0 writes a row for each: the largest differences, and whether Hocket's ranks are equal."""
     directory, names = Path(sys.argv[1]), sys.argv[2].split("|")
     rank, world = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
     torch.set_num_threads(1)
-    # Of parameters that are unused on purpose, of options that newer releases rename, of a step that overflows on purpose.
+    # Warnings of deliberately unused parameters, of options that newer releases rename, of a deliberate overflow.
     for kind in (UserWarning, FutureWarning, RuntimeWarning):
         warnings.simplefilter("ignore", kind)
     dist.init_process_group(
@@ -44,7 +44,7 @@ def main() -> None:
         }
         everyone: list[Any] = [None] * world
         dist.all_gather_object(everyone, mine)
-        # Where ranks are given rank 0's, those of the others are DistributedDataParallel's only before the next forward.
+        # If ranks get rank 0's buffers, the others' equal DistributedDataParallel's only before the next forward.
         compared = everyone if name in UNSHARED else everyone[:1]
         rows.append(
             {
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _trained(name: str, kind: Kind, rank: int) -> dict[str, dict[str, torch.Tensor]]:
-    """The result of a way of training: parameters and buffers of all its models."""
+    """Train in one way, and return parameters and buffers of all its models."""
     torch.manual_seed(SEED)
     side = Side(kind, rank, torch.Generator().manual_seed(SEED + 1 + rank))
     WAYS[name](side)
@@ -76,7 +76,7 @@ def _trained(name: str, kind: Kind, rank: int) -> dict[str, dict[str, torch.Tens
 
 
 def _difference(expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> float:
-    """The largest over tensors: norm of the difference over the norm."""
+    """Largest ratio, over tensors, of the norm of the difference to the norm."""
     largest = 0.0
     for key, theirs in expected.items():
         norm = float(torch.linalg.vector_norm(theirs))

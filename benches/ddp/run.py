@@ -1,4 +1,4 @@
-"""`python -m benches ddp` from outside: starts the ranks, reads their rows, prints a table."""
+"""`python -m benches ddp` from outside: start of the ranks, their rows, and a table."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Row(Struct, frozen=True, kw_only=True):
 
     @property
     def met(self) -> bool:
-        """Whether it is the same training."""
+        """True if both trainings are the same."""
         return max(self.parameters, self.buffers or 0.0) <= DIFFERENCE_MAX and self.ranks_equal
 
 
 def measure(names: Sequence[str], world: int = 2) -> list[Row]:
-    """Every way of these on both sides, by one set of processes. Raises PeerError with the ranks' output when one fails."""
+    """Run every way on both sides, by one set of processes. Raises PeerError with the ranks' output when one fails."""
     output = io.BytesIO()
     with tempfile.TemporaryDirectory(prefix="hocket-ways-") as temporary:
         argv = [sys.executable, "-m", "benches.ddp.rank", temporary, "|".join(names)]
@@ -49,7 +49,7 @@ def measure(names: Sequence[str], world: int = 2) -> list[Row]:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """The table of the documentation."""
+    """Table of the documentation."""
     lines = ["| way | parameters | buffers | met |", "| --- | --- | --- | --- |"]
     for row in rows:
         buffers = "none" if row.buffers is None else f"{row.buffers:.0e}" if row.buffers else "0"

@@ -1,4 +1,4 @@
-"""One side of a comparison: the same training with DDP or with Hocket, whose differences in spelling end here."""
+"""One side of a comparison: the same training with DDP or with Hocket, behind one interface."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:
-    """The optimizer of ways of training that are not about optimizers."""
+    """Optimizer for ways of training that are not about optimizers."""
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3)
 
 
 @dataclass
 class Trained:
-    """A model in training; `module` is the user's own, `model` what is called."""
+    """A model in training; `module` is the user's own, `model` is called."""
 
     model: nn.Module
     module: nn.Module
@@ -31,12 +31,12 @@ class Trained:
     kind: Kind
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        """Accumulation without communication."""
+        """Context for accumulation without communication."""
         found: contextlib.AbstractContextManager[None] = self.model.no_sync()  # type: ignore[operator]
         return found
 
     def join(self, **options: bool) -> contextlib.AbstractContextManager[Any]:
-        """Unequal numbers of batches."""
+        """Context for unequal numbers of batches."""
         if self.kind == "hocket":
             return hk.join(self.model, **options)
         assert isinstance(self.model, nn.parallel.DistributedDataParallel)  # noqa: S101
@@ -44,7 +44,7 @@ class Trained:
         return found
 
     def step(self, loss: torch.Tensor) -> None:
-        """The usual end of a step."""
+        """Finish a step in the usual way."""
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -52,7 +52,7 @@ class Trained:
 
 @dataclass
 class Side:
-    """Starts models and makes batches; the same on both sides, other batches on each rank."""
+    """Factory of models and batches; the same on both sides, with different batches on each rank."""
 
     kind: Kind
     rank: int
@@ -83,14 +83,14 @@ class Side:
         return trained
 
     def batch(self, *shape: int) -> torch.Tensor:
-        """Normal numbers."""
+        """Draw a batch of normal numbers."""
         return torch.randn(*shape, generator=self.generator)
 
     def batches(self, count: int, *shape: int) -> Iterator[torch.Tensor]:
-        """Several."""
+        """Draw several batches."""
         for _ in range(count):
             yield self.batch(*shape)
 
     def words(self, *shape: int, below: int = 20) -> torch.Tensor:
-        """Whole numbers."""
+        """Draw whole numbers."""
         return torch.randint(0, below, shape, generator=self.generator)

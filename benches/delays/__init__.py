@@ -1,1 +1,1 @@
-"""What merged and late gradients gain, by coverage rate."""
+"""Gains from merged and late gradients, by coverage rate."""

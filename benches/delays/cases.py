@@ -1,7 +1,7 @@
-"""Models and networks of `python -m benches delays`: layers whose computation is a wait, on a star whose links take so many times
-what an iteration computes.
+"""Models and networks of `python -m benches delays`: layers whose computation is a wait, on a star whose links take a multiple of
+an iteration's computation.
 
-The coverage rate is the time that gradients travel over the time of forward and backward. It is of gradients in f16, the shortest
+The coverage rate is the time that gradients travel over the time of forward and backward. It is for gradients in f16, the shortest
 form that contenders may use, around a ring, which sends the least that an all-reduce can.
 """
 
@@ -21,14 +21,14 @@ WORLD = 4
 FORWARD_S, BACKWARD_S = 0.07, 0.14
 
 SENT_BYTES = 2
-"""Of an element, in f16."""
+"""Bytes of an element in f16."""
 
 WIDTH, BLOCKS, VOCABULARY, CONTEXT = 256, 4, 256, 128
-"""The demo's transformer."""
+"""Sizes of the demo's transformer."""
 
 
 class Layer(Struct, frozen=True, kw_only=True):
-    """Gradients that backward makes at once, and the layer's share of computation."""
+    """Gradients that backward produces together, and the layer's share of computation."""
 
     share: float
     shapes: tuple[tuple[int, ...], ...]
@@ -68,7 +68,7 @@ def profile_of(
 
 
 def transformer() -> Profile:
-    """The demo's byte-level transformer, 3.3 M parameters. Layers compute as long as they have elements, embeddings hardly."""
+    """The demo's byte-level transformer, 3.3 M parameters. Computation is proportional to elements, and short for embeddings."""
 
     def linear(inputs: int, outputs: int) -> Layer:
         return Layer(share=inputs * outputs, shapes=((outputs, inputs), (outputs,)))
@@ -88,8 +88,8 @@ def transformer() -> Profile:
 
 
 def imbalanced() -> Profile:
-    """VGG-like, 3.6 M parameters: eight convolutions compute nearly all the time, and one fully connected layer has 71 %
-    of the parameters."""
+    """VGG-like model, 3.6 M parameters: eight convolutions compute nearly all the time, and one fully connected layer has 71 % of
+    the parameters."""
     channels = (3, 16, 16, 32, 32, 64, 64, 128, 128)
     shares = (2, 20, 10, 20, 10, 20, 5, 10)
     convolutions = [
@@ -104,7 +104,7 @@ def imbalanced() -> Profile:
 
 
 def star(profile: Profile, coverage: float) -> Cluster:
-    """Hosts on whose links the profile's gradients take `coverage` times what an iteration computes."""
+    """Cluster on whose links the profile's gradients take `coverage` times an iteration's computation."""
     elements = sum(math.prod(each.shape) for each in profile.gradients)
     travels_s = coverage * (profile.forward_s + profile.backward_s)
     ring_bytes = SENT_BYTES * elements * 2 * (WORLD - 1) / WORLD

@@ -1,13 +1,12 @@
-"""Contenders of `python -m benches delays`, each as plans that are tuned alike: with the same routes, by simulation.
+"""Contenders of `python -m benches delays`, each as plans, tuned in the same way: with the same routes, by simulation.
 
-In a ring, an urgent bucket waits at each of its six hops behind what kernels have accepted before. So all contenders may also send
-parts directly to their owners and back, which are two hops and no more bytes.
+In a ring, an urgent bucket waits at each of its six hops behind bytes that kernels have accepted before. So all contenders may also
+send parts directly to their owners and back, which are two hops and no more bytes.
 
-ByteScheduler (Peng et al., SOSP 2019) cuts gradients into parts of one size, sends what forward needs first first, and bounds what
-is on its way by a credit. Here: uniform parts, an order by need at gates, and chunks, between which urgent work overtakes; size
-and chunk are found by trying all. US-Byte (INFOCOM 2023) merges and cuts gradients into parts of unequal size and sends them in an
-order that need not be the sequential one; of it only the abstract is public, so this is a beam search over parts and orders with
-its objective, the iteration.
+ByteScheduler (Peng et al., SOSP 2019) cuts gradients into parts of one size, sends gradients in the order of forward's need, and
+bounds bytes in flight by a credit. Here: uniform parts, an order by need at gates, and chunks, between which urgent work overtakes;
+size and chunk are found by trying all. US-Byte (INFOCOM 2023) merges and cuts gradients into parts of unequal size, sent in any
+order. Only its abstract is public, so this is a beam search over parts and orders with its objective, the iteration.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ from hocket.tools.simulation import flow
 from hocket.tools.simulation.networks import from_cluster
 
 NEAR = 1.03
-"""Times the fastest simulated iteration: of these plans, the fastest is tried for real, and the one of the fewest buckets; of each
-route."""
+"""Ratio to the fastest simulated iteration within which plans are near. For each route, the fastest plan, and the near one with the
+fewest buckets, are tried for real."""
 
 DDP_MB = (1.0, 4.0, 25.0)
-"""Sizes of buckets; 25 MB is the default."""
+"""Sizes of DDP's buckets; 25 MB is the default."""
 
 PARTS_BYTES = tuple(1 << power for power in range(16, 23))
 CHUNKS_BYTES = (CHUNK_BYTES_MIN, CHUNK_BYTES_MIN * 2, CHUNK_BYTES)
-"""ByteScheduler's sizes of a part, and credits."""
+"""Sizes of a part, and credits, of ByteScheduler."""
 
 BEAM, ROUNDS, BLOCKS_MAX, BEST = 4, 12, 32, 12
-"""Of US-Byte's search: plans that go on, changes at most, parts with which it begins at most, and plans that it ends with."""
+"""Limits of US-Byte's search: plans that are continued, changes, parts at the start, and resulting plans."""
 
 ITERATIONS = 12
-"""Simulated, of which the second half counts."""
+"""Simulated iterations, of which the second half counts."""
 
 GATES = Schedule(overlap="gates")
 
@@ -58,11 +57,11 @@ PROMISES = {
     "late by 1": Promise("delayed", delay=1),
     "merged 2, late by 1": Promise("delayed", merge=2, delay=1),
 }
-"""Of which Hocket's plans with merged and late gradients are. All contenders may send f16, which these promises allow, too."""
+"""Promises of Hocket's plans with merged and late gradients. All contenders may send f16, which these promises allow, too."""
 
 
 class Field(NamedTuple):
-    """What all contenders are planned for. `routes`: a bucket that has it of each, the one that sends least first."""
+    """Common planning problem of all contenders. `routes`: one bucket with each route, the one that sends least first."""
 
     cluster: Cluster
     profile: Profile
@@ -71,17 +70,17 @@ class Field(NamedTuple):
 
     @property
     def graph(self) -> LinkGraph:
-        """The network, as the planner sees it."""
+        """The planner's network."""
         return self.considered.question.graph
 
     @property
     def world(self) -> int:
-        """Ranks."""
+        """Number of ranks."""
         return len(self.graph.hosts)
 
 
 def field(cluster: Cluster, profile: Profile, world: int, promise: Promise = ROUNDED) -> Field:
-    """The first route is that of the fastest plan with one for all buckets."""
+    """Make a planning problem; the first route is from the fastest plan with one route for all buckets."""
     considered = search.considered(cluster, profile, world, promise=promise)
     fastest = min(considered.uniform, key=lambda plan: plan.predicted_step_s).buckets[0]
     owned = Owned(owners=tuple(Owner(rank=rank) for rank in range(world)))
@@ -92,7 +91,7 @@ def field(cluster: Cluster, profile: Profile, world: int, promise: Promise = ROU
 
 
 def contenders(of: Field, promises: dict[str, Promise]) -> list[Contender]:
-    """All, tuned; the synchronous ones first. A promise with which no iteration is shorter has no contender."""
+    """All contenders, tuned; the synchronous ones first. A promise that shortens no iteration has no contender."""
     hocket = synchronous(of)
     found = [
         Contender(name="DDP on Gloo", variants=tuple(Ddp(bucket_mb=each) for each in DDP_MB)),
@@ -118,7 +117,7 @@ def ddp(of: Field, bucket_bytes: int, *, f16: bool = False) -> Plan:
 
 
 def byte_scheduler(of: Field) -> list[Plan]:
-    """A plan for each route, size of parts and credit."""
+    """Plans for each route, size of parts and credit."""
     found = []
     for route, size_bytes, chunk_bytes in itertools.product(of.routes, PARTS_BYTES, CHUNKS_BYTES):
         groups = parts.uniform(of.profile.gradients, size_bytes)
@@ -129,7 +128,7 @@ def byte_scheduler(of: Field) -> list[Plan]:
 
 
 def us_byte(of: Field) -> list[Plan]:
-    """The best ones of a beam search from uniform parts, by the predicted iteration; with each route."""
+    """The best plans of a beam search from uniform parts, by the predicted iteration; with each route."""
     return [plan for route in of.routes for plan in _searched(of, route)]
 
 
@@ -152,7 +151,7 @@ def _searched(of: Field, route: Bucket) -> list[Plan]:
 
 
 def synchronous(of: Field) -> list[Plan]:
-    """The planner's, behind a barrier and at gates; and at gates with parts in the order of need."""
+    """The planner's plan, behind a barrier and at gates; and plans at gates with parts in the order of need."""
     plain = of.considered.explained(of.considered.best)
     uniform = [parts.uniform(of.profile.gradients, size) for size in PARTS_BYTES]
     return [
@@ -166,7 +165,7 @@ def synchronous(of: Field) -> list[Plan]:
 
 
 def delayed(of: Field, promise: Promise) -> Iterator[Plan]:
-    """What a promise makes of the planner's plan, and of parts by need, where it changes them."""
+    """The planner's plan, and plans of parts by need, scheduled under a promise, if that changes them."""
     for plan in synchronous(of):
         made = delays.scheduled(predicted(plan, of), of.graph, of.profile, promise, "linear")
         if made.schedule.turns:
@@ -174,7 +173,7 @@ def delayed(of: Field, promise: Promise) -> Iterator[Plan]:
 
 
 def predicted(plan: Plan, of: Field) -> Plan:
-    """The plan with what it is predicted to take, of a whole iteration."""
+    """Return the plan with the predicted time of a whole iteration."""
     evidence = Evidence(predicted_step_s=_predicted_s(plan, of))
     return msgspec.structs.replace(plan, evidence=evidence)
 
@@ -190,7 +189,7 @@ def simulated_s(plan: Plan, of: Field) -> float:
 
 
 def _planned(title: str, of: Field, plans: Iterable[Plan], *, synchronous: bool = True) -> Contender:
-    """The fastest ones, message by message: simulation knows little of what a bucket costs a processor."""
+    """Make a contender of the fastest plans, message by message: the simulation does not cover all of a bucket's processor time."""
     found = list(plans)
     tried: dict[int, None] = {}
     for route in dict.fromkeys(name(plan.buckets[0].route) for plan in found):
@@ -225,7 +224,7 @@ def _plan(
     places: Iterable[int] | None = None,
     schedule: Schedule = GATES,
 ) -> Plan:
-    """A bucket for each group, at its place in the order of sending; None: as they are listed."""
+    """Make a plan with a bucket for each group, at its place in the order of sending; None: in the listed order."""
     buckets = [
         msgspec.structs.replace(
             route,
@@ -248,7 +247,7 @@ def _plan(
 
 
 def _predicted_s(plan: Plan, of: Field) -> float:
-    """Of an iteration, by the planner's model of links that never idle beside work."""
+    """Seconds of an iteration, by the planner's model of links that never idle beside work."""
     if plan.schedule.overlap == "barrier":
         return of.considered.question.predicted(plan).step_s
     plain = msgspec.structs.replace(plan, schedule=Schedule())

@@ -1,4 +1,4 @@
-"""What contenders are, and what came of them: shared by the benchmark and its ranks."""
+"""Contenders and their results: shared by the benchmark and its ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hocket.artefacts.plan import Plan
 
 
 class Ddp(Struct, frozen=True, kw_only=True, tag="ddp"):
-    """DistributedDataParallel on Gloo, with buckets of that size, and gradients in f16 by its hook if `f16`."""
+    """DistributedDataParallel on Gloo, with buckets of `bucket_mb`, and gradients in f16 by its hook if `f16`."""
 
     bucket_mb: float
     f16: bool = False
@@ -31,9 +31,8 @@ class Planned(Struct, frozen=True, kw_only=True, tag="plan"):
 
 
 class Contender(Struct, frozen=True, kw_only=True):
-    """A way to train, tuned: `variants` are what seemed best of its kind beforehand; the one that is fastest in a first turn
-    counts. Not `synchronous`: gradients may be merged or late.
-    """
+    """A way to train, tuned: `variants` seemed best of their kind beforehand; the fastest of a first turn counts. Unless
+    `synchronous`, gradients may be merged or late."""
 
     name: str
     variants: tuple[Ddp | Planned, ...]
@@ -41,16 +40,15 @@ class Contender(Struct, frozen=True, kw_only=True):
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """Of a contender: which variant, and by turn the mean seconds of its iterations."""
+    """Result of a contender: the chosen variant, and the mean seconds of its iterations, by turn."""
 
     variant: int
     iterations_s: tuple[float, ...]
 
 
 class Driven(Struct, frozen=True, kw_only=True):
-    """Of a job that drives itself: when it began and each iteration ended, in seconds; and of how many iterations the gradients
-    were applied, to the parameters to which least and most were.
-    """
+    """Result of a job that drives itself: times of its beginning and of each iteration's end, in seconds; and the number of
+    iterations whose gradients were applied to the parameters with the fewest and the most."""
 
     ends_s: tuple[float, ...]
     least_applied: float

@@ -1,4 +1,4 @@
-"""A trunk that is halved and restored in training: the job finds other schedules for its gradients, and loses none of these."""
+"""A trunk that is halved and restored in training: the job finds other schedules for its gradients, and loses no gradient."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from hocket.tools.testbed import Testbed
 PROMISE = "delayed,merge=4,delay=1"
 
 COVERAGE = 1.4
-"""Of the trunk; when it is halved, twice as much."""
+"""Coverage rate of the trunk; twice as much when it is halved."""
 
 HALVED, RESTORED, ITERATIONS = 60, 150, 240
 
 SETTLED = 24
-"""Iterations before a change whose mean counts: whole periods of all short schedules."""
+"""Iterations before a change whose mean counts: a multiple of all short periods."""
 
 
 def drift() -> Iterator[Row]:
-    """Iterations until another schedule is in force, its iteration over what was predicted, and what was made and applied."""
+    """Iterations until another schedule is in force, its iteration over the prediction, and made and applied gradients."""
     cluster, trunk = racks()
     weather = ((HALVED, trunk / 2), (RESTORED, trunk))
     with Testbed(cluster) as bed:
@@ -70,7 +70,7 @@ def drift() -> Iterator[Row]:
 
 
 def racks() -> tuple[Cluster, float]:
-    """Two racks that alternate, and the rate of their trunk, which carries the reduced gradients once in each direction."""
+    """Two racks with alternating hosts, and the rate of their trunk, which carries the reduced gradients once per direction."""
     elements = sum(math.prod(each.shape) for each in cases.transformer().gradients)
     travels_s = COVERAGE * (cases.FORWARD_S + cases.BACKWARD_S)
     trunk = 8 * cases.SENT_BYTES * elements / travels_s
@@ -78,7 +78,7 @@ def racks() -> tuple[Cluster, float]:
 
 
 def drive(bed: Testbed, iterations: int, weather: Weather = ()) -> tuple[Driven, Sequence[Change]]:
-    """A job that begins with nothing but its promise, and what it did to its plan."""
+    """Run a job that begins with only a promise, and return its times and its changes of plan."""
     with tempfile.TemporaryDirectory(prefix="hocket-delays-") as directory:
         folder = Path(directory)
         files.write(folder / "profile.json", cases.transformer())

@@ -25,7 +25,6 @@ RATE = 2.0**-10
 
 
 def main() -> None:
-    """Train."""
     folder, iterations = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
     network = model_of(files.read(folder / "profile.json", Profile))

@@ -1,8 +1,8 @@
-"""The row `fidelity` of `python -m benches delays`: schedules in the flow engine against the same on real ranks.
+"""Row `fidelity` of `python -m benches delays`: schedules in the flow engine against the same on real ranks.
 
 Four clusters times nine schedules, merged and late by different amounts. Computation is a wait, executors and links are real. The
-simulator knows the cluster file and what `hocket profile` finds of the model. Both sides leave a trace, in which the order of
-launches is compared.
+simulator uses the cluster file and the result of `hocket profile`. Both sides leave a trace, in which the order of launches is
+compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLUSTERS = {
     "2 hosts of 600, 2 of 350 Mbit/s": hosts([600 * MEGABIT] * 2 + [350 * MEGABIT] * 2),
     "2 racks of 2, 1 Gbit/s, trunk 400 Mbit/s": hosts([1000 * MEGABIT] * 4, 2, 400 * MEGABIT),
 }
-"""On which a ring of the transformer's gradients takes 1.4 to 2.5 times as long as its computation."""
+"""Clusters on which a ring of the transformer's gradients takes 1.4 to 2.5 times as long as its computation."""
 
 SCHEDULES = (
     (1, 0, "barrier"),
@@ -53,15 +53,15 @@ SCHEDULES = (
     (3, 1, "barrier"),
     (3, 2, "barrier"),
 )
-"""How many iterations are merged, and by how many an update is late; a bucket's two slots leave out (1, 2)."""
+"""Merged iterations, delay of an update in iterations, and overlap; a bucket's two slots exclude (1, 2)."""
 
 ALIKE = 0.01
-"""Of an iteration's computation: differences that count for none in ranks."""
+"""Fraction of an iteration's computation below which differences do not count in ranks."""
 
 MEDIAN_MAX, WORST_MAX, SPEARMAN_MIN, REGRET_MAX = 0.05, 0.15, 0.95, 0.05
 
 Launches = list[tuple[int, int]]
-"""A rank's, by time: the bucket, and how many of it came before."""
+"""A rank's launches by time: the bucket, and its earlier launches."""
 
 
 class Compared(NamedTuple):
@@ -75,12 +75,12 @@ class Compared(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Of the measured iteration."""
+        """Error relative to the measured iteration."""
         return self.simulated_s / self.measured_s - 1
 
 
 def rows() -> Iterator[Row]:
-    """Each schedule's iteration, and how well all were predicted. Raises PeerError where there are no network namespaces."""
+    """Iteration of each schedule, and errors of prediction. Raises PeerError if there are no network namespaces."""
     found: list[Compared] = []
     for name in CLUSTERS:
         for each in compared(name):
@@ -98,7 +98,7 @@ def rows() -> Iterator[Row]:
 
 
 def compared(name: str) -> Iterator[Compared]:
-    """All schedules of the planner's synchronous plan for a cluster, a job each."""
+    """Run all schedules of the planner's synchronous plan on a cluster, one job each."""
     cluster, layers = CLUSTERS[name], cases.transformer()
     profile = _profiled(cluster, layers)
     considered = search.considered(cluster, profile, cases.WORLD, promise=EXACT)
@@ -117,7 +117,7 @@ def compared(name: str) -> Iterator[Compared]:
 
 
 def scheduled(merge: int, late: int, buckets: int, *, gates: bool = False) -> Schedule:
-    """The same turns for all buckets; without turns, where nothing is merged or late."""
+    """Make a schedule with the same turns for all buckets; without turns if nothing is merged or late."""
     if merge == 1 and not late:
         return Schedule(overlap="gates" if gates else "barrier")
     turn = Turn(first=0, last=merge - 1, due=Due(iteration=merge - 1 + late))
@@ -126,7 +126,7 @@ def scheduled(merge: int, late: int, buckets: int, *, gates: bool = False) -> Sc
 
 
 def launches(of: Trace | Recording, rank: int) -> Launches:
-    """Of the programs of buckets, in the order in which the rank asked for them."""
+    """Launches of buckets' programs, in the order in which the rank asked for them."""
     bucket_of = {each.program: each.bucket for each in of.run.programs if each.bucket is not None}
     records = of.records(rank)
     own = records[records["kind"] == Kind.INSTANCE]
@@ -160,7 +160,7 @@ def _measured(plan: Plan, cluster: Cluster, layers: Profile, directory: Path) ->
 
 
 def agree(simulated: Launches, measured: Launches) -> bool:
-    """Up to the shorter one's end: both run a number of iterations of their own, and training ends with a flush."""
+    """Compare launches up to the end of the shorter list: numbers of iterations differ, and training ends with a flush."""
     common = min(len(simulated), len(measured))
     return common > 0 and simulated[:common] == measured[:common]
 

@@ -1,7 +1,7 @@
 """One rank of the row `fidelity` of `python -m benches delays`: iterations of one plan, with layers whose computation is a wait.
 
-`python -m benches.delays.fidelity_rank FOLDER [--out FILE]`. FOLDER has the profile of which the layers are made, and the plan;
-without a file to write to, the rank is profiled.
+`python -m benches.delays.fidelity_rank FOLDER [--out FILE]`. FOLDER has the profile for the layers, and the plan; without a file to
+write to, the rank is profiled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WARM_UP, ITERATIONS = 6, 12
 
 
 def main() -> None:
-    """Rank 0 writes the mean seconds of an iteration."""
+    """Train; rank 0 writes the mean seconds of an iteration."""
     folder = Path(sys.argv[1])
     wanted = files.read(folder / "profile.json", Profile)
     torch.set_num_threads(1)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def profiled(wanted: Profile) -> None:
-    """Until the profiler ends the script."""
+    """Train until the profiler ends the script."""
     layers = model_of(wanted)
     model, optimizer = hk.distribute(layers, torch.optim.SGD(layers.parameters(), lr=0.01))
     while True:

@@ -1,4 +1,4 @@
-"""What guards convergence: rates with which synchronous training is fine and gradients that are an update late diverge.
+"""Guards of convergence, at rates that suit synchronous training but let late gradients (by one update) diverge.
 
 Each task is learned without a guard, which shows that it diverges; judged as a plan is, by the curvature after the synchronous
 window; and learned with the sentinel alone. The arithmetic is that of sessions, in one process (`learner.py`).
@@ -32,21 +32,20 @@ MOMENTUM = 0.9
 SEEDS = (1, 2, 3)
 
 LATE = Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=1)),),), delay_max=1)
-"""Every gradient an update late: the largest stable rate times curvature is 0.1 instead of 3.8."""
+"""Schedule with every gradient an update late: the largest stable rate times curvature is 0.1 instead of 3.8."""
 
 UNWATCHED, WATCHED = Settings(sentinel=False), Settings(guard="off")
 
 BENIGN, BENIGN_ITERATIONS = 20, 200
 
 TIMES_AS_LARGE, RETREATS_WITHIN, ENDS_WITHIN, FALSE = 2.0, 30, 1.0, 1.0
-"""Targets: the loss of what diverges over the synchronous one, updates, per cent, and retreats of 20 benign runs."""
+"""Targets: loss of a diverging run over the synchronous one, updates, per cent, and retreats of 20 benign runs."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A task, a rate between the limits, one far below both, and how long it is learned. `error`: how near the ends are is said
-    of the share of wrong samples, where the loss is nearly 0; else of the loss.
-    """
+    """A task, a rate between the limits, one far below both, and the number of iterations. `error`: compare the ends by the
+    fraction of wrong samples, as the loss is nearly 0; else by the loss."""
 
     task: Callable[[], Task]
     rate: float
@@ -64,7 +63,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Run:
-    """The mean loss of the second half of its batches, what it ends with, and the updates until the first retreat."""
+    """Result of a run: mean loss of the second half of its batches, final loss and error, and updates until the first retreat."""
 
     later_loss: float
     loss: float
@@ -73,7 +72,7 @@ class Run:
 
 
 def guard() -> Iterator[Row]:
-    """Each task, then runs in which nothing is wrong."""
+    """Each task, then benign runs."""
     logging.getLogger("hocket.delays").setLevel(logging.ERROR)
     for case in CASES:
         yield from _rows(case)
@@ -88,7 +87,7 @@ def guard() -> Iterator[Row]:
 def learned(
     task: Task, rate: float, iterations: int, *, seed: int, schedule: Schedule, settings: Settings
 ) -> Run:
-    """One run."""
+    """Run a task."""
     model = task.started(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
     learner = Learner(optimizer, [list(model.parameters())], plan_of_schedules(schedule), settings)
@@ -105,7 +104,7 @@ def learned(
 
 
 def stability(task: Task, rate: float, seed: int) -> float:
-    """What the guard knows after the synchronous window: the share of its limit that late gradients use up."""
+    """Fraction of the limit of stability that late gradients use, by the guard's measurement after the synchronous window."""
     model = task.started(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
     learner = Learner(optimizer, [list(model.parameters())], plan_of_schedules(Schedule()))
@@ -157,7 +156,7 @@ def _rows(case: Case) -> Iterator[Row]:
 
 
 def _ends(case: Case, where: str, synchronous: Sequence[Run], watched: Sequence[Run]) -> Row:
-    """The difference of means over seeds."""
+    """Difference of means over seeds."""
     if case.error:
         measure, worse = (
             "wrong samples",

@@ -11,14 +11,14 @@ from hocket import _native
 
 
 class Window(NamedTuple):
-    """Items, and each link's end, in ticks."""
+    """Items, and the end of each link's window, in ticks."""
 
     items: list[Item]
     until: list[int]
 
 
 def small_windows(seed: int, count: int) -> Iterator[Window]:
-    """Of one to three links and up to nine items: short times, so that many packings are nearly as good as the best one.
+    """Windows of one to three links and up to nine items: short times, so that many packings are nearly optimal.
 
     Half of them have slower links in a fixed ratio (DeFT's 1.65) and half any times; a quarter has all items ready at once, and a
     quarter profits that are not times.
@@ -50,7 +50,7 @@ def large_windows(seed: int, count: int, parts: int, links: int) -> Iterator[Win
 
 
 class Model(NamedTuple):
-    """By bucket, the input side first: seconds of forward, backward and transfer; and what travels over what computes."""
+    """Seconds of forward, backward and transfer by bucket, the input side first; and the ratio of transfer to computation."""
 
     forward_s: list[float]
     backward_s: list[float]
@@ -59,12 +59,12 @@ class Model(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """Of forward and backward."""
+        """Seconds of forward and backward."""
         return sum(self.forward_s) + sum(self.backward_s)
 
     @property
     def pieces(self) -> list[_native.Piece]:
-        """On one link, the deepest bucket ready first."""
+        """Demands on one link, the deepest bucket ready first."""
         ends_s = [sum(self.forward_s) + sum(self.backward_s[at:]) for at in range(len(self.forward_s))]
         return [
             (end_s, 0.0, 0.0, busy_s, [busy_s]) for end_s, busy_s in zip(ends_s, self.transfer_s, strict=True)
@@ -72,12 +72,12 @@ class Model(NamedTuple):
 
     @property
     def needed_s(self) -> list[float]:
-        """When forward needs each bucket."""
+        """Times at which forward needs each bucket."""
         return [sum(self.forward_s[:at]) for at in range(len(self.forward_s))]
 
 
 def models(seed: int, count: int, parts: int, coverages: tuple[float, float]) -> Iterator[Model]:
-    """Layers whose computation and parts whose transfer differ by up to a factor of three."""
+    """Random models: computation of layers and transfer of parts differ by up to a factor of three."""
     rolled = random.Random(seed)  # noqa: S311  # no secret
     for _ in range(count):
         coverage = rolled.uniform(*coverages)

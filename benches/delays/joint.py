@@ -1,4 +1,4 @@
-"""The demo's transformer on two racks, planned from what was measured, under promises that allow more and more."""
+"""The demo's transformer on two racks, planned from measurements, under successively weaker promises."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ PROMISES = {
 }
 
 STEPS, LAST = 80, 48
-"""Of each training; the mean of the last ones counts, which are whole periods."""
+"""Steps of each training, and last steps whose mean counts, which are whole periods."""
 
 ALIKE = 1.02
-"""Times the step of the level before: where a promise gains nothing, the planner uses nothing of it, and only noise is left."""
+"""Ratio to the step of the level before: if a promise gains nothing, the planner ignores it, and only noise is left."""
 
 SMOOTHED = 8
-"""Losses of a batch of one window each, of which the mean counts."""
+"""Number of losses, of a batch of one window each, that are averaged."""
 
 
 def joint() -> Iterator[Row]:
-    """Each level's step, over what was predicted and over the level before; and when it came to the last loss of `rounded`."""
+    """Step of each level, over the prediction and over the level before; and time to the last loss of `rounded`."""
     found: dict[str, tuple[Plan, Trained]] = {}
     with Testbed(RACKS) as bed, tempfile.TemporaryDirectory(prefix="hocket-delays-") as directory:
         folder = Path(directory)
@@ -82,6 +82,6 @@ def _rows(found: dict[str, tuple[Plan, Trained]]) -> Iterator[Row]:
 
 
 def _smoothed(trained: Trained) -> Sequence[float]:
-    """Mean losses of ranks, over the last steps."""
+    """Mean losses over ranks and the last steps."""
     losses = [fmean(each) for each in zip(*(rank.losses for rank in trained.ranks), strict=True)]
     return [fmean(losses[max(0, at - SMOOTHED + 1) : at + 1]) for at in range(len(losses))]

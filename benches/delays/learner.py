@@ -1,8 +1,8 @@
 """Merged and late updates in one process: the arithmetic of sessions with a schedule, without ranks and without a network.
 
-A worker's gradient is of the mean of its batch, and workers have batches of one size, so their mean is the gradient of the
-whole batch. `training/memory/turns.py` says which turn sums an iteration and which is due, and `training/guard/oversight.py` is the
-sentinel and the guard, as in a job. `tests/torch/test_learner.py` compares the parameters with those of real ranks.
+A worker's gradient is for the mean of its batch, and all batches have one size, so the workers' mean is the gradient of the whole
+batch. `training/memory/turns.py` assigns iterations to turns and finds due turns, and `training/guard/oversight.py` is the sentinel
+and the guard, as in a job. `tests/torch/test_learner.py` compares the parameters with those of real ranks.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from hocket.training.memory.turns import Turn, Turns, is_synchronous
 
 
 class Alone:
-    """A job of one process that stands for all ranks, and the framework whose optimizer it is."""
+    """A job of one process that stands for all ranks, and the framework of its optimizer."""
 
     rank, world = 0, 1
 
     def __init__(self, optimizer: torch.optim.Optimizer, settings: Settings) -> None:
-        """Nobody else is waited for."""
+        """Begin; there are no other ranks to wait for."""
         self.settings, self._optimizer = settings, optimizer
         self.store: Any = self
 
     def gather(self, _name: str, _rank: int, _world: int, value: Any, _timeout_s: float) -> list[Any]:
-        """Of this process."""
+        """Gather the value of this process alone."""
         return [value]
 
     def learning(self) -> Learning | None:
-        """As `Framework.learning`."""
+        """See `Framework.learning`."""
         return learning_of(self._optimizer)
 
 
 class Learner:
-    """A model that learns by a plan's schedules. `retreated`: the iteration of the first alarm; None: there was none."""
+    """A model that learns by a plan's schedules. `retreated`: the iteration of the first alarm, or None."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Learner:
         plan: Plan,
         settings: Settings | None = None,
     ) -> None:
-        """`buckets`: the parameters of each of the plan's, all of the model's."""
+        """Begin. `buckets`: parameters of each of the plan's buckets, together all of the model's."""
         settings = settings or Settings()
         alone = Alone(optimizer, settings)
         self.optimizer, self._buckets, self._plan = optimizer, buckets, plan
@@ -70,7 +70,7 @@ class Learner:
         self._begin()
 
     def learn(self, loss: torch.Tensor) -> None:
-        """One iteration: backward, and the optimizer's step where something is due."""
+        """Run one iteration: backward, and the optimizer's step if something is due."""
         for each in self._parameters():
             each.grad = None
         loss.backward()
@@ -99,13 +99,13 @@ class Learner:
         self.iteration += 1
 
     def log(self, loss: float) -> None:
-        """As `hk.log` does."""
+        """Log a loss, like `hk.log`."""
         self.gauge.observe(loss=loss)
         if self._sentinel is not None:
             self._sentinel.logged(loss)
 
     def flush(self) -> None:
-        """Apply what was made and is not applied yet."""
+        """Apply pending gradients."""
         if self._turns.counts:
             self._count()
         for due in self._turns.flush():
@@ -164,7 +164,7 @@ class Learner:
 
 
 def plan_of_schedules(schedule: Schedule, safer: Sequence[Schedule] = ()) -> Plan:
-    """A plan of nothing but schedules, for as many buckets as they have turns of."""
+    """Make a plan of schedules alone, with as many buckets as they have turns for."""
     buckets = tuple(
         Bucket(
             parts=(Part(variable=f"bucket {at}"),),

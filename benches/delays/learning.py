@@ -1,8 +1,8 @@
-"""Whether merged and late gradients learn as well, and sooner: to as many samples, and to a target on the clock.
+"""Quality and speed of learning with merged and late gradients: to as many samples, and to a target on the clock.
 
-Iterations take what they were measured to take on the emulated star of the row `speed`; schedules are those of the fastest
-contender there. What is learned in them is computed in one process (`learner.py`), whose parameters are those of ranks. The
-learning rate of each contender is the best of the same grid.
+Durations of iterations are measurements on the emulated star of the row `speed`; schedules are the fastest contender's there.
+Learning is computed in one process (`learner.py`), with the same parameters as on ranks. The learning rate of each contender is the
+best of the same grid.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from hocket.artefacts.plan import Plan, Schedule
 from hocket.artefacts.profile import Profile
 
 COVERAGE = {1.4: 0.9, 2.0: 0.75}
-"""And the target: time to the loss, over that of the best synchronous contender."""
+"""Targets by coverage rate: time to the loss, over that of the best synchronous contender."""
 
 DEVIATIONS = 1.0
-"""By how many deviations over seeds the mean loss after as many samples may differ."""
+"""Deviations over seeds by which the mean loss after as many samples may differ."""
 
 SEEDS = (1, 2, 3)
 TUNED_BY = 0
-"""The seed that the learning rate is chosen by."""
+"""Seed for choosing the learning rate."""
 
 EVALUATED = 10
-"""Iterations between looks at the loss of samples that are not learned from."""
+"""Iterations between evaluations on samples that are not used for training."""
 
 TARGET_AT = 0.7
-"""Of the iterations: where the synchronous loss is the target."""
+"""Fraction of the iterations at which the synchronous loss is the target."""
 
 Optimizer = Callable[[Sequence[torch.nn.Parameter], float], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """An optimizer with its grid of learning rates, and what rates of merged updates are multiplied with."""
+    """An optimizer with its grid of learning rates, and the rule for rates of merged updates."""
 
     name: str
     make: Optimizer
@@ -74,12 +74,12 @@ TASKS: tuple[tuple[Callable[[], Task], int], ...] = (
     (tasks.digits_resnet, 300),
     (tasks.bytes_transformer, 400),
 )
-"""And the iterations of each."""
+"""Tasks, and the iterations of each."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a model is trained: a schedule, the bucket of each share of the parameters, and seconds of an iteration."""
+    """A way to train: a schedule, the bucket of each share of the parameters, and seconds of an iteration."""
 
     schedule: Schedule
     bucket_at: Callable[[float], int]
@@ -88,24 +88,24 @@ class Way:
 
 @dataclass(frozen=True)
 class Curves:
-    """By seed, the losses at each look; the learning rate that they had."""
+    """Losses at each evaluation, by seed, with their learning rate."""
 
     rate: float
     losses: tuple[tuple[float, ...], ...]
 
     @property
     def mean(self) -> list[float]:
-        """Over seeds, look by look."""
+        """Means over seeds, by evaluation."""
         return [fmean(each) for each in zip(*self.losses, strict=True)]
 
     @property
     def last(self) -> list[float]:
-        """By seed, the mean of the last three looks."""
+        """Means of the last three evaluations, by seed."""
         return [fmean(each[-3:]) for each in self.losses]
 
 
 def learning() -> Iterator[Row]:
-    """Raises PeerError where there are no network namespaces."""
+    """Rows of learning. Raises PeerError if there are no network namespaces."""
     profile = cases.transformer()
     ways = {coverage: _ways(profile, coverage) for coverage in COVERAGE}
     for make, iterations in TASKS:
@@ -120,7 +120,7 @@ def learning() -> Iterator[Row]:
 
 
 def _ways(profile: Profile, coverage: float) -> tuple[Way, Way]:
-    """The best synchronous contender, and the fastest one with merged or late gradients, as measured."""
+    """The best synchronous contender's way, and that of the fastest one with merged or late gradients, as measured."""
     contest = speed.measured(profile, coverage)
     best, fastest = contest.best, contest.delayed
     plans = [each.plan for each in fastest.contender.variants if isinstance(each, Planned)]
@@ -132,7 +132,7 @@ def _ways(profile: Profile, coverage: float) -> tuple[Way, Way]:
 
 
 def bucket_at(profile: Profile, plan: Plan) -> Callable[[float], int]:
-    """The bucket of the gradient at a share of all elements, in the order of forward."""
+    """Make a function from a share of all elements, in the order of forward, to the bucket of the gradient there."""
     owner: dict[str, int] = {}
     for at, bucket in enumerate(plan.buckets):
         for name in bucket.variables:
@@ -148,7 +148,7 @@ def bucket_at(profile: Profile, plan: Plan) -> Callable[[float], int]:
 
 
 def grouped(model: torch.nn.Module, way: Way) -> list[list[torch.nn.Parameter]]:
-    """The model's parameters by the bucket that has their share of all elements."""
+    """Group the model's parameters by the bucket that has their share of all elements."""
     groups: list[list[torch.nn.Parameter]] = [[] for _ in way.schedule.turns or (None,)]
     parameters = list(model.parameters())
     whole, begin = sum(each.numel() for each in parameters), 0
@@ -159,7 +159,7 @@ def grouped(model: torch.nn.Module, way: Way) -> list[list[torch.nn.Parameter]]:
 
 
 def _tuned(task: Task, kind: Kind, iterations: int, way: Way) -> Curves:
-    """All seeds at the rate that is best by another one."""
+    """Train with all seeds at the rate that is best with another seed."""
     schedule = way.schedule
     if any(turn.last > turn.first for turns in schedule.turns for turn in turns):
         way = Way(msgspec.structs.replace(schedule, rate=kind.rule), way.bucket_at, way.iteration_s)
@@ -214,5 +214,5 @@ def _rows(where: str, base: tuple[Way, Curves], other: tuple[Way, Curves], most:
 
 
 def _reached(losses: Sequence[float], target: float) -> float:
-    """Iterations; infinitely many where it is not reached."""
+    """Iterations until the target; infinite if it is not reached."""
     return next((EVALUATED * at for at, loss in enumerate(losses, 1) if loss <= target), math.inf)

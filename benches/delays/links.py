@@ -1,7 +1,7 @@
-"""The row `links` of `python -m benches delays`: hosts with a card of 330 and one of 200 Mbit/s, in the ratio of DeFT's links.
+"""Row `links` of `python -m benches delays`: hosts with a card of 330 and one of 200 Mbit/s, in the ratio of DeFT's links.
 
-Gradients take 1.9 times as long as computation on the faster card alone. Late and merged gradients on it, striped over both cards,
-and each bucket on the card that the packing gives it; computation is a wait, executors and links are real.
+Gradients take 1.9 times as long as computation on the faster card alone. It compares late and merged gradients on this card,
+striped over both, and with each bucket on the card that the packing gives it; computation is a wait, executors and links are real.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ COVERAGE = 1.9
 PROMISE = Promise("delayed", merge=4, delay=2)
 
 BOTH_MIN, ONE_MIN, REGRET_MAX = 0.75, 0.5, 0.05
-"""Updates per iteration on both cards, and on one; and how much slower updates may come than with the best of the ways."""
+"""Least updates per iteration on both cards, and on one; and the largest loss of updates against the best way."""
 
 EQUAL_MAX = 1.05
-"""Times its computation that an iteration may last."""
+"""Ratio to its computation that an iteration may last."""
 
 
 class Way(NamedTuple):
-    """Seconds of an iteration as predicted and as measured, and updates per iteration."""
+    """Predicted and measured seconds of an iteration, and updates per iteration."""
 
     predicted_s: float
     measured_s: float
@@ -48,12 +48,12 @@ class Way(NamedTuple):
 
     @property
     def updates_per_s(self) -> float:
-        """Measured."""
+        """Measured updates per second."""
         return self.updates / self.measured_s
 
 
 def rows() -> Iterator[Row]:
-    """Each way's iteration and updates, and whether the planner picks the best. PeerError: there are no network namespaces."""
+    """Iteration and updates of each way, and the planner's regret. PeerError if there are no network namespaces."""
     cluster, profile = hosts(), model()
     computed_s = profile.forward_s + profile.backward_s
     found: dict[str, Way] = {}
@@ -81,7 +81,6 @@ def rows() -> Iterator[Row]:
 
 
 def hosts() -> Cluster:
-    """A star of four."""
     rate = sum(CARDS_BIT_PER_S)
     return Cluster(
         hosts=tuple(
@@ -92,7 +91,7 @@ def hosts() -> Cluster:
 
 
 def model() -> Profile:
-    """The transformer, with computation as long as the coverage rate asks for."""
+    """The transformer, with computation as long as the coverage rate requires."""
     plain = cases.transformer()
     elements = sum(each.elements for each in plain.gradients)
     ring_bits = 8 * 4 * elements * 2 * (cases.WORLD - 1) / cases.WORLD
@@ -111,7 +110,7 @@ def model() -> Profile:
 
 
 def measured(considered: search.Considered, plan: Plan, cluster: Cluster, profile: Profile) -> Way:
-    """With the schedule that the promise allows."""
+    """Measure a plan with the schedule that the promise allows."""
     graph = considered.question.graph
     step_s = predict_on(plan.buckets, graph, profile, workers=plan.workers).step_s
     evidence = msgspec.structs.replace(plan.evidence, predicted_step_s=step_s)

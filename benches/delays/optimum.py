@@ -1,6 +1,6 @@
 """The best packing of a window by OR-tools' CP-SAT: an independent model.
 
-Each item has an optional interval on each link, and those of a link do not overlap. Nothing is assumed of their order.
+Each item has an optional interval on each link, and those of a link do not overlap. Their order is free.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from hocket.errors import UsageError
 
 Item = tuple[int, Sequence[int], int]
-"""When it is ready, its time on each link, its profit: in ticks, as `_native.pack` takes them."""
+"""Time of readiness, time on each link, and profit of an item, in ticks, in the form for `_native.pack`."""
 
 
 def optimum(items: Sequence[Item], until: Sequence[int]) -> int:
-    """The most profit of items that links can carry, each link `until` its own end, each item once and not before it is ready.
+    """Largest profit of items that links can carry, each link `until` its own end, each item once and not before it is ready.
 
-    Raises UsageError where OR-tools is missing.
+    Raises UsageError if OR-tools is missing.
     """
     cp_model = _solver()
     model = cp_model.CpModel()

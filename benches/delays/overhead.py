@@ -1,4 +1,4 @@
-"""What schedules cost where they change nothing: the step of a trivial one, a hook, and the memory of late gradients."""
+"""Cost of schedules that change nothing: the step of a trivial one, a hook, and the memory of late gradients."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hocket.start.run import launch
 
 WORLD = 2
 STEP, HOOK_US = 1.005, 0.6
-"""Times a synchronous step; microseconds."""
+"""Ratio to a synchronous step; microseconds."""
 
 
 def overhead() -> Iterator[Row]:
-    """Two ranks on this host. Raises PeerError when one of them fails."""
+    """Run two ranks on this host. Raises PeerError when one of them fails."""
     with tempfile.TemporaryDirectory(prefix="hocket-overhead-") as directory:
         out = Path(directory) / "result.json"
         argv = [sys.executable, "-m", "benches.delays.overhead_rank", "--out", str(out)]

@@ -32,15 +32,15 @@ from hocket.training.step.reducing import ReducingSession
 
 WIDTH, LAYERS = 384, 12
 TURNS, STEPS, WARM_UP = 60, 8, 2
-"""Of each turn, so many steps do not count."""
+"""Turns, steps of a turn that count, and steps before these that do not."""
 
 HOOKS, ROUNDS = 10_000, 30
 BEFORE = 64
-"""Hooks of a warm-up."""
+"""Hooks for warming up."""
 
 
 class Trained(NamedTuple):
-    """A model and what it needs."""
+    """A model, its optimizer and its session."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -48,7 +48,7 @@ class Trained(NamedTuple):
 
     @classmethod
     def begun(cls, schedule: Schedule, world: int) -> Trained:
-        """By the default's buckets."""
+        """Begin training with the default buckets."""
         torch.manual_seed(0)
         model = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)))
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
@@ -66,7 +66,7 @@ class Trained(NamedTuple):
         return cls(model, optimizer, session)
 
     def step_s(self, inputs: torch.Tensor) -> float:
-        """Of one iteration."""
+        """Seconds of one iteration."""
         began_s = time.perf_counter()
         self.optimizer.zero_grad()
         self.model(inputs).square().mean().backward()
@@ -75,7 +75,7 @@ class Trained(NamedTuple):
 
     @property
     def registered_bytes(self) -> int:
-        """Of memory in which its gradients lie."""
+        """Bytes of the memory of its gradients."""
         slots = {
             (slot.memory.address, len(slot.memory)) for each in self.session.buckets for slot in each.slots
         }
@@ -83,13 +83,12 @@ class Trained(NamedTuple):
 
 
 def schedule(delay: int) -> Schedule:
-    """Every gradient by itself, so many iterations late."""
+    """Schedule with every gradient alone, `delay` iterations late."""
     turn = Turn(first=0, last=0, due=Due(iteration=delay))
     return Schedule(turns=((turn,),), delay_max=delay)
 
 
 def main() -> None:
-    """Train."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     out = parser.parse_args().out
@@ -101,7 +100,7 @@ def main() -> None:
     for turn in range(TURNS):
         batches = [torch.randn(16, WIDTH, generator=draw) for _ in range(WARM_UP + STEPS)]
         took_s = {}
-        # Neither is always the first: what the one leaves in caches would count for the other.
+        # They alternate: caches filled by the first affect the second.
         for each in (plain, trivial) if turn % 2 else (trivial, plain):
             took_s[id(each)] = median([each.step_s(batch) for batch in batches][WARM_UP:])
         ratios.append(took_s[id(trivial)] / took_s[id(plain)])
@@ -121,10 +120,10 @@ def main() -> None:
 
 
 class Parameter:
-    """What a hook looks at."""
+    """Input of a hook."""
 
     def __init__(self) -> None:
-        """Its gradient is where it belongs."""
+        """Begin with the gradient in its place."""
         self.grad = object()
 
 

@@ -1,4 +1,4 @@
-"""Gradients cut into parts and put together into buckets: uniform parts, and what a search over unequal ones may change. Pure."""
+"""Gradients cut into parts and joined into buckets: uniform parts, and changes for a search over unequal ones. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.profile import Gradient
 
 LEAST_BYTES = 1 << 16
-"""Of a part that is not cut any more: shorter ones cost more messages than they hide."""
+"""Size below which a part is not cut: shorter parts cost more messages than they hide."""
 
 Slice = tuple[Gradient, int, int]
-"""Elements of a gradient, from which to which."""
+"""Gradient, first element and end element."""
 
 
 class Blocks(NamedTuple):
-    """Slices that travel together, in the order in which forward needs them, and each one's place in the order of sending."""
+    """Slices that travel together, in the order in which forward needs them, and their places in the order of sending."""
 
     groups: tuple[tuple[Slice, ...], ...]
     places: tuple[int, ...]
 
 
 def uniform(gradients: Sequence[Gradient], size_bytes: int) -> list[list[Slice]]:
-    """Large gradients in equal parts of that size at most; small neighbours together up to it. In the order of need."""
+    """Cut large gradients into equal parts of at most `size_bytes`, and join small neighbours up to it, in the order of need."""
     cut: list[list[Slice]] = []
     for each in sorted(gradients, key=lambda each: each.needed_s):
         count = max(1, math.ceil(each.elements * ITEM_BYTES[each.dtype] / size_bytes))
@@ -35,7 +35,7 @@ def uniform(gradients: Sequence[Gradient], size_bytes: int) -> list[list[Slice]]
 
 
 def filled(groups: Sequence[Sequence[Slice]], size_bytes: int) -> list[list[Slice]]:
-    """Neighbours together, up to that size. Parts of a gradient stay apart: layers would wait for one another's."""
+    """Join neighbours up to `size_bytes`. Parts of different gradients stay apart: layers would wait for one another's parts."""
     found: list[list[Slice]] = []
     for group in groups:
         if found and bytes_of([*found[-1], *group]) <= size_bytes and _joins(found[-1], group):
@@ -46,7 +46,7 @@ def filled(groups: Sequence[Sequence[Slice]], size_bytes: int) -> list[list[Slic
 
 
 def _joins(one: Sequence[Slice], other: Sequence[Slice]) -> bool:
-    """Whether they are whole gradients of one type, or of one gradient."""
+    """Return whether both are whole gradients of one type, or parts of one gradient."""
     both = [*one, *other]
     whole = all(stop - start == gradient.elements for gradient, start, stop in both)
     alike = len({gradient.dtype for gradient, _, _ in both}) == 1
@@ -54,12 +54,12 @@ def _joins(one: Sequence[Slice], other: Sequence[Slice]) -> bool:
 
 
 def bytes_of(group: Iterable[Slice]) -> int:
-    """All of its slices."""
+    """Bytes of all slices of a group."""
     return sum((stop - start) * ITEM_BYTES[gradient.dtype] for gradient, start, stop in group)
 
 
 def changed(blocks: Blocks) -> Iterator[Blocks]:
-    """Neighbours merged, a block cut in two, or sent one place earlier."""
+    """Variants with neighbours merged, a block cut in two, or a block sent one place earlier."""
     groups, places = blocks
     for at, (one, other) in enumerate(itertools.pairwise(groups)):
         if _joins(one, other):
@@ -91,7 +91,7 @@ def _halves(group: tuple[Slice, ...]) -> Iterator[tuple[tuple[Slice, ...], tuple
 
 
 def _whole(group: Sequence[Slice]) -> list[Slice]:
-    """Slices that follow one another are one."""
+    """Merge consecutive slices."""
     found: list[Slice] = []
     for gradient, start, stop in group:
         if found and found[-1][0] is gradient and found[-1][2] == start:

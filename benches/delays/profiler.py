@@ -1,4 +1,4 @@
-"""The row `profiler` of `python -m benches delays`: a real trace of ResNet-50 under DDP as a profile, against its kernels."""
+"""Row `profiler` of `python -m benches delays`: a real trace of ResNet-50 under DDP as a profile, against its kernels."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ TRACE = Path(__file__).parents[2] / "tests/formats/vectors/kineto-resnet50-ddp-2
 """Three steps of ResNet-50 on two A100, rank 0 of 2: its origin is in `tests/formats/vectors/README.md`."""
 
 ELEMENTS = (2_049_000, 7_875_584, 6_563_840, 6_637_568, 2_431_040)
-"""Of DDP's buckets, as the trace's collectives say."""
+"""Elements of DDP's buckets, by the trace's collectives."""
 
 OFF_MAX = 0.02
 
 
 def rows() -> Iterator[Row]:
-    """The buckets, and by how much the sums of their times are off those of the trace's kernels."""
+    """Buckets, and the error of the sums of their times against the trace's kernels."""
     found = kineto_buckets.profiled(TRACE)
     (rank,), _ = kineto.profiles(TRACE)
     steps = len(rank.steps)

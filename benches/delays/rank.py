@@ -1,7 +1,7 @@
 """One rank of `python -m benches delays`: contenders train in turns, with layers whose computation is a wait.
 
-`python -m benches.delays.rank FOLDER --out FILE`. FOLDER has the model's profile and the contenders. In a first turn every
-variant of a contender trains a few iterations, and the fastest one stays.
+`python -m benches.delays.rank FOLDER --out FILE`. FOLDER has the model's profile and the contenders. In a first turn every variant
+of a contender trains a few iterations, and the fastest one is kept.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ TURNS, ITERATIONS, WARM_UP = 3, 12, 4
 """Blocks of iterations of each contender, one after the other; the first iterations of a block do not count."""
 
 TUNING = 6
-"""Iterations of each variant beforehand, after as many as warm up."""
+"""Iterations for choosing a variant, after as many for warming up."""
 
 
 class Paced(torch.autograd.Function):
-    """A layer that takes so long in forward and in backward, and whose gradients are ones."""
+    """A layer with given times in forward and backward, whose gradients are ones."""
 
     @staticmethod
     def forward(
         ctx: Any, x: torch.Tensor, forward_s: float, backward_s: float, *weights: torch.Tensor
     ) -> torch.Tensor:
-        """Unchanged. Weights are read: gates are at the modules that are seen to use a parameter."""
+        """Return the input. Weights are read, since gates are at modules that visibly use a parameter."""
         began_s = time.perf_counter()
         ctx.backward_s = backward_s
         ctx.shapes = [weight.view_as(weight).shape for weight in weights]
@@ -52,7 +52,7 @@ class Paced(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Made at the end of its time."""
+        """Produce the gradients at the end of the layer's time."""
         began_s = time.perf_counter()
         made = [torch.ones(shape) for shape in ctx.shapes]
         _stretch(began_s, ctx.backward_s)
@@ -64,22 +64,22 @@ def _stretch(began_s: float, length_s: float) -> None:
 
 
 class Layer(torch.nn.Module):
-    """Gradients, and their share of the computation: a module of its own, so that it can have a gate."""
+    """Gradients, and their share of the computation: an own module, so that it can have a gate."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], forward_s: float, backward_s: float) -> None:
-        """All parameters are zero."""
+        """Begin with parameters of zero."""
         super().__init__()
         for number, shape in enumerate(shapes):
             self.register_parameter(str(number), torch.nn.Parameter(torch.zeros(shape)))
         self.times_s = forward_s, backward_s
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Unchanged, later."""
+        """Return the input, later."""
         return Paced.apply(x, *self.times_s, *self.parameters(recurse=False))  # type: ignore[no-any-return]
 
 
 def model_of(profile: Profile) -> torch.nn.Module:
-    """The layers of a profile of `benches.delays.cases`, with their times."""
+    """Make the layers of a profile of `benches.delays.cases`, with their times."""
     layers = [
         list(own) for _, own in itertools.groupby(profile.gradients, lambda each: each.name.split(".")[0])
     ]
@@ -99,14 +99,14 @@ class Trained:
     """A variant in training."""
 
     def __init__(self, variant: Ddp | Planned, profile: Profile) -> None:
-        """Distributes a model of its own."""
+        """Distribute an own model."""
         model = model_of(profile)
         self.optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         self.period = 1
         self.flush: Callable[[], None] = lambda: None
         if isinstance(variant, Planned):
             self.period = variant.plan.schedule.period
-            # Without its window of synchronous iterations, which would be measured as the plan's.
+            # Without the sentinel's synchronous window, which would count as the plan's.
             settings = dataclasses.replace(Settings.from_environment(), sentinel=False)
             model, self.optimizer = hk.distribute(model, self.optimizer, plan=variant.plan, settings=settings)
             self.model: torch.nn.Module = model
@@ -120,7 +120,7 @@ class Trained:
         self.model = parallel
 
     def iterations_s(self, warm_up: int, count: int) -> float:
-        """Mean seconds of an iteration, over at least so many whole periods' ones, after those that warm up."""
+        """Mean seconds of an iteration, over whole periods of at least `count` iterations, after `warm_up` iterations."""
         count = math.ceil(count / self.period) * self.period
         x = torch.zeros(1, requires_grad=True)
         dist.barrier()
@@ -137,7 +137,7 @@ class Trained:
 
 
 def main() -> None:
-    """Rank 0 writes what it measured of each contender."""
+    """Train; rank 0 writes the measurements of each contender."""
     folder, out = Path(sys.argv[1]), Path(sys.argv[3])
     torch.set_num_threads(1)
     profile = files.read(folder / "profile.json", Profile)
@@ -166,7 +166,7 @@ def main() -> None:
 
 
 def _agreed(value: int) -> int:
-    """Rank 0's."""
+    """Rank 0's value."""
     given = torch.tensor(value)
     dist.broadcast(given, 0)
     return int(given)

@@ -1,4 +1,4 @@
-"""The rows of `python -m benches delays`: each is measured by a file of its own."""
+"""Rows of `python -m benches delays`, each measured by its own file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The row `sixteen` of `python -m benches delays`: DeFT's own comparison, simulated message by message.
+"""Row `sixteen` of `python -m benches delays`: DeFT's own comparison, simulated message by message.
 
 Sixteen ranks on two nodes, the models of the paper's Table I (`table_1`), 10 to 40 Gbit/s, one ring for all. The paper's text says
 that DeFT is 1.29 to 2.15 times as fast as US-Byte and ByteScheduler; its figures are not public as numbers. DeFT is the paper's
-own scheduler; what Hocket makes of the same promise stands beside it.
+own scheduler; Hocket's plan under the same promise stands beside it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ DDP_BYTES = 25_000_000 // table_1.SCALE
 """The default size of DDP's buckets."""
 
 PART_ELEMENTS = 6_500_000 // table_1.SCALE
-"""DeFT's limit of a part."""
+"""DeFT's limit on a part."""
 
 PARTS_MAX = 100
-"""Of a plan whose schedule DeFT's scheduler looks for, which takes seconds then."""
+"""Limit on parts of a plan for which DeFT's scheduler runs, which then takes seconds."""
 
 PROMISE = Promise("delayed", merge=8, delay=2)
 
 FRONT = 3
-"""Plans of a kind that are simulated: those that the closed form predicts to be fastest."""
+"""Simulated plans of a kind: the fastest by the closed form."""
 
 SAID = "the paper: 1.29 to 2.15 times"
 
@@ -54,7 +54,7 @@ class Simulated(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Iterations of all contenders in all cases, and how far each is ahead of the one before it where it is least."""
+    """Iterations of all contenders in all cases, and the least lead of each over the one before."""
     ahead: dict[tuple[str, str], list[float]] = {}
     for model in table_1.TABLE:
         for gbit_per_s in GBIT_PER_S:
@@ -75,7 +75,7 @@ def rows() -> Iterator[Row]:
 
 
 def simulated(model: str, gbit_per_s: float) -> dict[str, Simulated]:
-    """All contenders, in ORDER, and Hocket."""
+    """Simulate all contenders, in ORDER, and Hocket."""
     of = field(model, gbit_per_s)
     uniform = contenders.byte_scheduler(of)
     sequential = fastest(uniform, of)
@@ -97,7 +97,7 @@ def simulated(model: str, gbit_per_s: float) -> dict[str, Simulated]:
 
 
 def field(model: str, gbit_per_s: float) -> Field:
-    """A ring for all contenders, without codecs: the paper compares schedules alone."""
+    """Make the case, with a ring for all contenders and without codecs: the paper compares schedules alone."""
     profile, cluster = table_1.profile(model), table_1.cluster(model, gbit_per_s)
     considered = search.considered(cluster, profile, table_1.WORLD, promise=EXACT)
     rings = [plan for plan in considered.uniform if _is_ring(plan)]
@@ -106,7 +106,7 @@ def field(model: str, gbit_per_s: float) -> Field:
 
 
 def deft(of: Field) -> Iterator[Plan]:
-    """The paper's schedule of uniform parts that are no longer than it allows, and that fit into its windows."""
+    """The paper's schedule for uniform parts that are within its limit and fit into its windows."""
     for plan in contenders.byte_scheduler(of):
         longest = max(bucket.elements for bucket in plan.buckets)
         if (
@@ -123,9 +123,8 @@ def deft(of: Field) -> Iterator[Plan]:
 
 
 def fastest(plans: Iterable[Plan], of: Field) -> tuple[float, Plan]:
-    """Seconds of the fastest one, message by message, and which it is. Of plans without turns, the FRONT that are predicted to be
-    the fastest are simulated.
-    """
+    """Seconds of the fastest plan, message by message, and this plan. Of plans without turns, only the FRONT with the fastest
+    predictions are simulated."""
     turned: list[Plan] = []
     plain: list[Plan] = []
     for plan in plans:

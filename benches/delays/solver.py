@@ -1,10 +1,10 @@
-"""The row `solver` of `python -m benches delays`: knapsacks and schedules of random instances, against exact ones and the paper's.
+"""Row `solver` of `python -m benches delays`: knapsacks and schedules of random instances, against exact ones and the paper's.
 
-Knapsacks: their time, and their profit against CP-SAT's, which proves its own. DeFT's Algorithm 1 solves the same windows; it
-ignores when items are ready, so what really fits of its choice is counted: in order of readiness, until the window ends.
+Knapsacks: their time, and their profit against CP-SAT's proven optimum. DeFT's Algorithm 1 solves the same windows; it ignores
+times of readiness, so only the items of its choice that really fit are counted: in order of readiness, until the window ends.
 
-Schedules: updates per iteration, without slowing down computation, against what the link can carry, and against DeFT's
-scheduler run on the same link.
+Schedules: updates per iteration, without slowing down computation, against the link's capacity, and against DeFT's scheduler on the
+same link.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from benches.row import Row
 from hocket import _native
 
 PROVED = 10_000
-"""Windows that CP-SAT solves, too."""
+"""Number of windows that CP-SAT solves, too."""
 
 TIMED = 50
-"""Windows and models of each size that are timed, or compared with the paper."""
+"""Number of windows and models of each size that are timed, or compared with the paper."""
 
 TIMES_MS = {20: 5.0, 60: 200.0}
-"""By parts: what one solution may take."""
+"""Longest time of one solution, by the number of parts."""
 
 CARRIED = 0.97
-"""Of what the link can carry, at least so much."""
+"""Least fraction of the link's capacity that must be used."""
 
 NOT_SLOWED = 1.002
-"""An iteration that lasts at most so many times its computation does not wait."""
+"""Ratio to its computation up to which an iteration counts as not slowed."""
 
 DELAY_MAX, MERGE_MAX = 4, 4
 
 
 def rows() -> Iterator[Row]:
-    """All numbers; some minutes."""
+    """Rows of all numbers; takes some minutes."""
     yield from _times()
     yield from _against_exact(small_windows(seed=1, count=PROVED))
     for parts in TIMES_MS:
@@ -75,7 +75,7 @@ def _against_exact(windows: Iterable[Window]) -> Iterator[Row]:
 
 
 def algorithm_1(window: Window) -> tuple[int, int]:
-    """The profit that DeFT's Algorithm 1 selects, and that of what links can really carry of it."""
+    """Profit that DeFT's Algorithm 1 selects, and the part of it that links can really carry."""
     items = sorted(window.items, key=lambda item: item[0])
     links, claimed = _native.algorithm_1(items, begins=[0] * len(window.until), until=window.until)
     done, sent = [0] * len(window.until), 0
@@ -109,7 +109,7 @@ def _schedules(parts: int, instances: Sequence[Model]) -> Iterator[Row]:
 
 
 def deft(model: Model) -> _native.DescribedSchedule:
-    """DeFT's own schedule of a model."""
+    """DeFT's own schedule for a model."""
     times = zip(model.forward_s, model.backward_s, model.transfer_s, strict=True)
     return _native.staged_schedule(
         [(forward_s, backward_s, [busy_s]) for forward_s, backward_s, busy_s in times]
@@ -141,7 +141,7 @@ def front(
 
 
 def not_slowed(found: Iterable[tuple[_native.DescribedSchedule, float, float]], model: Model) -> float:
-    """The most updates per iteration of schedules that leave computation as fast as it is."""
+    """Most updates per iteration of schedules that do not slow computation."""
     return max(updates for _, iteration_s, updates in found if iteration_s <= NOT_SLOWED * model.step_s)
 
 

@@ -1,6 +1,6 @@
 """Iterations per second with merged and late gradients, against the best of all synchronous contenders, and against DDP alone.
 
-All contenders train in turns in one job. Computation is a wait, so that four ranks do not fight for cores; executors, Gloo and
+All contenders train in turns in one job. Computation is a wait, so that four ranks do not compete for cores; executors, Gloo and
 links are real.
 """
 
@@ -28,13 +28,13 @@ from hocket.planning.for_job import updates_per_step
 from hocket.tools.report.quantity import TIMES
 
 SPEED = {1.0: (1.03, 1.3), 1.4: (1.25, 1.6), 2.0: (1.7, 2.1)}
-"""By coverage rate: how many times as fast as the best synchronous contender, and as DDP."""
+"""Target ratios by coverage rate: to the best synchronous contender, and to DDP."""
 
 IMBALANCED_COVERAGE, IMBALANCED = 1.9, (1.6, 1.9)
 
 
 class Result(NamedTuple):
-    """One contender's: the variant that was chosen, updates per iteration, seconds of an iteration as predicted and measured."""
+    """Result of a contender: the chosen variant, updates per iteration, predicted and measured seconds of an iteration."""
 
     contender: Contender
     variant: str
@@ -44,14 +44,14 @@ class Result(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """All of them, on one network."""
+    """Results of all contenders on one network."""
 
     coverage: float
     results: tuple[Result, ...]
 
     @property
     def best(self) -> Result:
-        """The fastest synchronous one."""
+        """The fastest synchronous result."""
         return self._fastest(lambda each: each.synchronous)
 
     @property
@@ -61,7 +61,7 @@ class Contest(NamedTuple):
 
     @property
     def delayed(self) -> Result:
-        """The fastest one with merged or late gradients; Hocket's synchronous one where the planner refuses all of them."""
+        """The fastest result with merged or late gradients; Hocket's synchronous one if the planner refuses all others."""
         if all(each.contender.synchronous for each in self.results):
             return self._fastest(lambda each: each.name.startswith("Hocket"))
         return self._fastest(lambda each: not each.synchronous)
@@ -73,7 +73,7 @@ class Contest(NamedTuple):
 
 
 def measured(profile: Profile, coverage: float, promises: Mapping[str, Promise] = PROMISES) -> Contest:
-    """Raises PeerError where there are no network namespaces."""
+    """Measure all contenders. Raises PeerError if there are no network namespaces."""
     cluster = cases.star(profile, coverage)
     tuned = contenders(field(cluster, profile, cases.WORLD), dict(promises))
     with tempfile.TemporaryDirectory(prefix="hocket-delays-") as directory:
@@ -86,13 +86,13 @@ def measured(profile: Profile, coverage: float, promises: Mapping[str, Promise] 
 
 
 def speed() -> Iterator[Row]:
-    """A transformer, at three coverage rates."""
+    """Rows of a transformer, at three coverage rates."""
     for coverage, targets in SPEED.items():
         yield from rows("speed", measured(cases.transformer(), coverage), *targets)
 
 
 def imbalanced() -> Iterator[Row]:
-    """One layer has most of the parameters: its turns may differ from those of others."""
+    """Rows of a model with most parameters in one layer: its turns may differ from those of others."""
     profile = cases.imbalanced()
     promise = Promise("delayed", merge=4, delay=1)
     contest = measured(profile, IMBALANCED_COVERAGE, {**PROMISES, "merged 4, late by 1": promise})
@@ -101,8 +101,8 @@ def imbalanced() -> Iterator[Row]:
 
 
 def _progress(profile: Profile, promise: Promise) -> Iterator[Row]:
-    """Turns of its own for each bucket, against the same turns for all: of each kind, the shortest iteration, as simulated, and the
-    updates a second that a parameter then has."""
+    """Own turns for each bucket, against the same turns for all: the shortest simulated iteration of each kind, and a parameter's
+    updates per second with it."""
     of = field(cases.star(profile, IMBALANCED_COVERAGE), profile, cases.WORLD)
     plans = list(delayed(of, promise))
     for kind, together in (
@@ -120,12 +120,12 @@ def _progress(profile: Profile, promise: Promise) -> Iterator[Row]:
 
 
 def _updates_of_a_parameter(plan: Plan) -> float:
-    """An iteration, the mean over parameters."""
+    """Updates per iteration, the mean over parameters."""
     return fmean(updates_per_step(plan), weights=[bucket.elements for bucket in plan.buckets])
 
 
 def rows(name: str, contest: Contest, over_best: float | None, over_ddp: float | None) -> Iterator[Row]:
-    """Each contender's iteration, and what the fastest one with merged or late gradients gains."""
+    """Iteration of each contender, and the gain of the fastest one with merged or late gradients."""
     where = f"coverage {contest.coverage:g}"
     for each in contest.results:
         predicted = "" if each.predicted_s is None else f", predicted {each.predicted_s * 1e3:.0f} ms"

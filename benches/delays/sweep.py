@@ -1,6 +1,5 @@
-"""Coverage rates from those at which everything is hidden anyway to those at which links carry a quarter of what is made: what
-merged and late gradients gain, where they gain nothing, and that they never cost anything.
-"""
+"""Coverage rates from full overlap to links that carry a quarter of the gradients: gains from merged and late gradients, rates
+without gains, and a check that there is never a loss."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ COVERAGE = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0)
 PROMISE = Promise("delayed", merge=4, delay=1)
 
 NEVER_BELOW = 0.98
-"""Times as fast as the best synchronous contender, whatever the coverage rate: elsewhere the planner must refuse."""
+"""Least ratio to the best synchronous contender's speed at all coverage rates: the planner must refuse worse schedules."""
 
 WIDTH_PX, HEIGHT_PX, LEFT_PX, TOP_PX, FOOT_PX, LEGEND_PX = 640, 320, 56, 40, 48, 230
 COLOURS = ("#0a6f6a", "#8a5a00", "#5a4fa3", "#b1405a", "#3d68ad", "#5e6b3a")
@@ -30,7 +29,7 @@ svg { background: #ffffff; font: 12px system-ui, sans-serif; }
 
 
 def sweep(picture: Path | None = None) -> Iterator[Row]:
-    """A transformer, with the one promise of which the planner uses what it likes. `picture`: also drawn there, as SVG."""
+    """Rows of a transformer under one promise, of which the planner uses any part. `picture`: path for an SVG."""
     contests = []
     for coverage in COVERAGE:
         contests.append(measured(cases.transformer(), coverage, {"merged 4, late by 1": PROMISE}))
@@ -40,7 +39,7 @@ def sweep(picture: Path | None = None) -> Iterator[Row]:
 
 
 def svg(contests: Sequence[Contest]) -> str:
-    """What an iteration takes over what it computes, a line for each contender, by coverage rate: 1 where everything is hidden."""
+    """SVG of iteration over computation by coverage rate, a line for each contender: 1 is full overlap."""
     names = list(dict.fromkeys(each.contender.name for contest in contests for each in contest.results))
     coverages = [contest.coverage for contest in contests]
     computed_s = cases.FORWARD_S + cases.BACKWARD_S

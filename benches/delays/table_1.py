@@ -1,8 +1,8 @@
-"""The models of DeFT's Table I, whose totals of forward, backward and communication it gives: what each layer has of these.
+"""Models of DeFT's Table I, which gives totals of forward, backward and communication, divided among layers.
 
-A layer's computation is taken to be in proportion to its multiplications, and its communication to its parameters. The table is
-taken to be of 40 Gbit/s, the fastest network of the paper. All sizes and rates are divided by SCALE: totals stay as they are, and
-what a processor spends on bytes and messages, which is not that of GPUs, matters little.
+A layer's computation is assumed proportional to its multiplications, and its communication to its parameters. The table is assumed
+to be for 40 Gbit/s, the paper's fastest network. All sizes and rates are divided by SCALE: totals are unchanged, and processor time
+for bytes and messages, which differs from that of GPUs, matters little.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ITEM_BYTES = 4
 
 
 class Total(NamedTuple):
-    """Seconds of an iteration, of Table I."""
+    """Seconds of an iteration in Table I."""
 
     forward_s: float
     backward_s: float
@@ -42,7 +42,7 @@ def profile(model: str) -> Profile:
 
 
 def cluster(model: str, gbit_per_s: float) -> Cluster:
-    """Two nodes of eight ranks, on whose links a ring of all gradients takes what the table says, at 40 Gbit/s."""
+    """Two nodes of eight ranks, on whose links a ring of all gradients takes the table's time at 40 Gbit/s."""
     elements = sum(each.elements for each in profile(model).gradients)
     ring_bits = 8 * ITEM_BYTES * elements * 2 * (WORLD - 1) / WORLD
     rate = ring_bits / TABLE[model].communication_s * gbit_per_s / TABLE_GBIT_PER_S
@@ -57,13 +57,13 @@ def _layer(parameters: float, multiplications: float) -> Layer:
 
 
 def _convolution(size: int, before: int, after: int, extent: int) -> Layer:
-    """`extent` x `extent` outputs."""
+    """Convolution with `extent` x `extent` outputs."""
     parameters = size * size * before * after
     return _layer(parameters, parameters * extent * extent)
 
 
 def _resnet_101() -> Iterator[Layer]:
-    """He et al., 2016, table 1."""
+    """Layers of He et al., 2016, table 1."""
     yield _convolution(7, 3, 64, 112)
     before = 64
     for width, blocks, extent in ((64, 3, 56), (128, 4, 28), (256, 23, 14), (512, 3, 7)):
@@ -78,7 +78,7 @@ def _resnet_101() -> Iterator[Layer]:
 
 
 def _vgg_19() -> Iterator[Layer]:
-    """Simonyan and Zisserman, 2015, configuration E."""
+    """Layers of Simonyan and Zisserman, 2015, configuration E."""
     before = 3
     for width, layers, extent in ((64, 2, 224), (128, 2, 112), (256, 4, 56), (512, 4, 28), (512, 4, 14)):
         for _ in range(layers):
@@ -89,7 +89,7 @@ def _vgg_19() -> Iterator[Layer]:
 
 
 def _gpt_2() -> Iterator[Layer]:
-    """Radford et al., 2019, the small one. Its head multiplies with the embeddings, whose gradient is ready last."""
+    """Layers of Radford et al., 2019, the small model. Its head multiplies with the embeddings, whose gradient is ready last."""
     width, blocks, vocabulary, context = 768, 12, 50_257, 1024
     yield _layer((vocabulary + context) * width, width)
     for _ in range(blocks):

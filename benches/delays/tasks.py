@@ -1,5 +1,4 @@
-"""What learners of `python -m benches delays` learn: a model, batches of it, and how well it does. Each is small enough for
-minutes."""
+"""Tasks of the learners of `python -m benches delays`: a model, its batches, and its quality. Each takes minutes."""
 
 from __future__ import annotations
 
@@ -17,16 +16,15 @@ from hocket.tools.demo.models import DigitsNet, Transformer
 
 SEED = 9
 WORKERS, BATCH = 4, 16
-"""Samples of a worker's batch."""
+"""Number of workers, and samples of a worker's batch."""
 
 BYTES_WIDTH, BYTES_LAYERS, BYTES_HEADS, BYTES_CONTEXT = 64, 2, 4, 32
 
 
 @dataclass(frozen=True)
 class Task:
-    """`batches(seed)`: losses of one iteration's batch on all workers, as functions of the model; `loss` and `error` are of a
-    fixed set of samples that were not learned from, where the task has such; `error`: share of samples that are wrong.
-    """
+    """`batches(seed)`: losses of one iteration's batch on all workers, as functions of the model; `loss` and `error` use a fixed
+    set of samples that are not used for training, if there are any; `error`: fraction of wrong samples."""
 
     name: str
     model: Callable[[], nn.Module]
@@ -35,22 +33,22 @@ class Task:
     error: Callable[[nn.Module], float] | None = None
 
     def started(self, seed: int) -> nn.Module:
-        """With the seed's first values."""
+        """Make the model with the seed's initial values."""
         torch.manual_seed(seed)
         return self.model()
 
 
 class Bowl(nn.Module):
-    """A quadratic of 20 directions, curved from a tenth to 1."""
+    """Quadratic of 20 directions, with curvatures from 0.1 to 1."""
 
     def __init__(self) -> None:
-        """One away from the floor in each."""
+        """Begin at distance 1 from the minimum in each direction."""
         super().__init__()
         self.place = nn.Parameter(torch.ones(20))
         self.curved = torch.linspace(0.1, 1.0, 20)
 
     def loss_from(self, centre: torch.Tensor) -> torch.Tensor:
-        """Of one sample."""
+        """Loss of one sample."""
         loss: torch.Tensor = 0.5 * (self.curved * (self.place - centre).square()).sum()
         return loss
 
@@ -59,7 +57,7 @@ class Residual(nn.Module):
     """Two convolutions beside the identity."""
 
     def __init__(self, channels: int) -> None:
-        """With norms of groups: of small batches, statistics of the batch are noise."""
+        """Begin with group norms: statistics of small batches are noise."""
         super().__init__()
         self.parts = nn.Sequential(
             nn.Conv2d(channels, channels, 3, padding=1, bias=False),
@@ -70,12 +68,11 @@ class Residual(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The same shape."""
         return functional.relu(x + self.parts(x))
 
 
 def small_resnet() -> nn.Module:
-    """For the digits: 3 blocks, 0.03 million parameters."""
+    """ResNet for the digits: 3 blocks, 0.03 million parameters."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1, bias=False),
         nn.GroupNorm(4, 16),
@@ -91,7 +88,7 @@ def small_resnet() -> nn.Module:
 
 
 def bowl() -> Task:
-    """Centres with noise; the loss is above that of the best place."""
+    """Quadratic with noisy centres; losses are relative to the minimum."""
 
     def loss_from(centre: torch.Tensor, model: nn.Module) -> torch.Tensor:
         made: torch.Tensor = model.loss_from(centre)  # type: ignore[operator]  # a Bowl
@@ -111,22 +108,22 @@ def bowl() -> Task:
 
 
 def logistic() -> Task:
-    """The digits without a hidden layer, a third of them with a label drawn at random: what separates them all would be flat."""
+    """The digits without a hidden layer, a third with a random label: otherwise a perfect separation would be flat."""
     return _digits("logistic", lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), at_random=1 / 3)
 
 
 def digits_cnn() -> Task:
-    """The demo's."""
+    """The demo's model."""
     return _digits("digits CNN", DigitsNet)
 
 
 def digits_resnet() -> Task:
-    """A small one."""
+    """A small ResNet."""
     return _digits("digits ResNet", small_resnet)
 
 
 def bytes_transformer() -> Task:
-    """The demo's, smaller, on the text of Python's library."""
+    """The demo's transformer, smaller, on the text of Python's library."""
     text, held_out = data.library_text()
 
     def pieces(of: np.ndarray, starts: np.ndarray) -> torch.Tensor:

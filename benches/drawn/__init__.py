@@ -1,1 +1,1 @@
-"""Plans of clusters that nobody chose: drawn at random, and three on the testbed; against searches of other kinds."""
+"""Plans for unselected clusters: random ones, and three on the testbed; compared with other kinds of search."""

@@ -1,4 +1,4 @@
-"""Clusters at random: racks whose trunks differ, hosts of different rates and cards, ranks that only help; and models on them."""
+"""Random clusters, with models: racks with different trunks, hosts of different rates and cards, ranks that only help."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hocket.artefacts.profile import Profile
 
 MEGABIT = 1e6
 HOSTS = (4, 9)
-"""Fewest and most that train."""
+"""Fewest and most hosts that train."""
 HELPERS_MAX = 2
 HOST_BIT_PER_S = (200 * MEGABIT, 2000 * MEGABIT)
 CARDS_MAX = 3
@@ -20,7 +20,7 @@ CARDS_MAX = 3
 
 @dataclass(frozen=True)
 class Case:
-    """What is to be planned. The last `helpers` hosts train nothing."""
+    """A planning problem. The last `helpers` hosts do not train."""
 
     name: str
     cluster: Cluster
@@ -34,7 +34,7 @@ class Case:
 
 
 def case(seed: int) -> Case:
-    """The same for the same seed."""
+    """Draw a case, deterministically from the seed."""
     draw = random.Random(seed)  # noqa: S311  # an example, not a secret
     workers = draw.randint(*HOSTS)
     helpers = draw.choice((0, 0, *range(1, HELPERS_MAX + 1)))
@@ -68,5 +68,5 @@ def case(seed: int) -> Case:
 
 
 def _between(draw: random.Random, low: float, high: float) -> float:
-    """Log-uniformly."""
+    """Draw log-uniformly."""
     return math.exp(draw.uniform(math.log(low), math.log(high)))

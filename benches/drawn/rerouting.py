@@ -1,7 +1,7 @@
-"""A search that has nothing from the planner but the simulator: any order, groups and owners for each bucket, changed at random.
+"""A search that shares only the simulator with the planner: any order, groups and owners for each bucket, changed at random.
 
-It knows no racks, no rules and no closed form. Threshold accepting, as the planner's own search, from a few plain plans and from
-one that it is given: what it finds beyond that is what the planner has left out.
+It uses no racks, no rules and no closed form, but threshold accepting, like the planner's own search, from a few plain plans and
+from given ones: any faster plan is one that the planner has missed.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from hocket.planning.buckets import backward_order, plan_of, sizes_of
 from hocket.planning.links import link_graph
 
 FIRST = 0.04
-"""The first threshold, of what the start takes."""
+"""First threshold, as a fraction of the start's step time."""
 CUT_ELEMENTS_MIN, CUT_ELEMENTS = 16_384, 64
-"""Smallest part of a variable, and what cuts are multiples of."""
+"""Smallest part of a variable, and the unit of cuts."""
 SIZES_BYTES = (1 << 20, 4 << 20, 1 << 40)
-"""Of the buckets that plain plans have."""
+"""Bucket sizes of plain plans."""
 
 Slice = tuple[int, int, int]
-"""A variable, and its elements from which to which."""
+"""Index of a variable, its first element and end element."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """A bucket: parts of variables, and how they travel."""
+    """A bucket: parts of variables, and their way."""
 
     slices: tuple[Slice, ...]
     way: Way
 
 
 State = tuple[Load, ...]
-"""In order of priority."""
+"""Buckets in order of priority."""
 
 
 class Rerouting:
-    """The search on one case."""
+    """Search on one case."""
 
     def __init__(self, case: Case, step_s: Callable[[Plan], float], seed: int) -> None:
-        """`step_s`: what plans are judged by."""
+        """Prepare a search. `step_s`: the cost of a plan."""
         self._case, self._step_s = case, step_s
         self._draw = random.Random(seed)  # noqa: S311  # of moves
         self._workers = case.world - case.helpers
@@ -56,7 +56,7 @@ class Rerouting:
         self._chunk = chunk_bytes(link_graph(case.cluster, case.world).slowest_bit_per_s)
 
     def best(self, evaluations: int, given: Sequence[Plan]) -> tuple[Plan, float]:
-        """The fastest plan that so many evaluations find, `given` among what it begins with."""
+        """Find the fastest plan within a number of evaluations, starting from `given` among others."""
         starts = [*self._plain(), *filter(None, map(self._read, given))]
         scored = sorted(((self._score(state), at) for at, state in enumerate(starts)))
         chosen = [starts[at] for _, at in scored[:3]]
@@ -66,7 +66,7 @@ class Rerouting:
         return self.plan(state), step_s
 
     def plan(self, state: State) -> Plan:
-        """Of a state."""
+        """Convert a state to a plan."""
         buckets = []
         for priority, load in enumerate(state):
             parts = tuple(
@@ -140,7 +140,7 @@ class Rerouting:
             yield tuple(bundle)
 
     def _read(self, plan: Plan) -> State | None:
-        """None where some bucket travels as nothing does here."""
+        """Convert a plan to a state; None if a bucket's route has no equivalent here."""
         numbers = {gradient.name: at for at, gradient in enumerate(self._gradients)}
         found = []
         for bucket in sorted(plan.buckets, key=lambda each: each.priority):
@@ -181,7 +181,7 @@ class Rerouting:
         return ways.changed(self._draw, way, self._case.world)
 
     def _divided(self, state: State, at: int) -> State:
-        """A bucket in two, through a variable where it must be; the second may travel otherwise."""
+        """Divide a bucket in two, through a variable if necessary; the second may get another way."""
         load, draw = state[at], self._draw
         if len(load.slices) > 1:
             cut = draw.randint(1, len(load.slices) - 1)
@@ -201,7 +201,7 @@ def _with(state: State, at: int, load: Load) -> State:
 
 
 def _merged(state: State, at: int) -> State:
-    """A bucket and the next one, on the first one's way; only whole variables, whose memory is one piece."""
+    """Merge a bucket and the next one, on the first one's way; only whole variables, whose memory is contiguous."""
     if at + 1 == len(state):
         return state
     one, other = state[at], state[at + 1]

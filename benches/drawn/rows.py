@@ -1,4 +1,4 @@
-"""The rows of `python -m benches drawn`."""
+"""Rows of `python -m benches drawn`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from hocket.tools.simulation.networks import from_cluster
 
 CASES = 100
 EVALUATIONS = 800
-"""Simulated plans of the other search: some ten to fifty times as long as the planner takes."""
+"""Simulated plans of the other search, which take some ten to fifty times as long as the planner."""
 MEDIAN, WORST = 2.0, 5.0
-"""Percent that a planned step may take more than the other search's."""
+"""Percent by which a planned step may be longer than the other search's, median and worst."""
 NAME = "simulated"
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """The planner's plan of a case and the other search's, both simulated; the planner's bound, and the volume bound."""
+    """The planner's plan for a case and the other search's, both simulated; the planner's bound, and the volume bound."""
 
     case: str
     label: str
@@ -43,18 +43,18 @@ class Found(Struct, frozen=True, kw_only=True):
 
     @property
     def regret(self) -> float:
-        """What the planned step takes more than the shorter of both."""
+        """Relative excess of the planned step over the shorter of both."""
         return self.planned_s / min(self.planned_s, self.rerouted_s) - 1
 
 
 def simulator(on: Case) -> Callable[[Plan], float]:
-    """Seconds of a plan's step, message by message."""
+    """Make a function for seconds of a plan's step, simulated message by message."""
     networks = {world: from_cluster(on.cluster, world) for world in (on.world - on.helpers, on.world)}
     return lambda plan: flow.predict(plan, networks[plan.world], on.profile).outcome.step_s
 
 
 def found(on: Case, seed: int, evaluations: int = EVALUATIONS) -> Found:
-    """What both find."""
+    """Run both searches."""
     step_s = simulator(on)
     began_s = time.perf_counter()
     plan = shortlist.chosen(
@@ -77,7 +77,7 @@ def found(on: Case, seed: int, evaluations: int = EVALUATIONS) -> Found:
 
 
 def simulated(cases: int = CASES, evaluations: int = EVALUATIONS) -> Iterator[Row]:
-    """Each cluster's regret, and what all of them come to."""
+    """Regret on each cluster, and summaries."""
     all_found = []
     for seed in range(cases):
         each = found(case(seed), seed, evaluations)

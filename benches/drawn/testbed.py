@@ -1,7 +1,7 @@
 """Three clusters on the testbed: the planner's plan against ten others, in turns.
 
 Racks with unequal trunks, hosts with different numbers of cards, hosts that only help. Seven of the others are the planner's own
-candidates, the fastest as simulated; three are found by searches that know nothing of the planner (`rerouting`).
+candidates, the fastest in simulation; three come from searches independent of the planner (`rerouting`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from hocket.tools.simulation.networks import from_cluster
 CARD_BIT_PER_S = 150 * MEGABIT
 CARDS = (2, 2, 1, 2)
 OWN, REROUTED = 7, 3
-"""Of the other plans."""
+"""Numbers of the other plans, by origin."""
 EVALUATIONS = 300
 TURNS, STEPS = 3, 4
 REGRET, ERROR = 3.0, 10.0
-"""Percent: above the best of the others, and off the prediction."""
+"""Targets in percent: excess over the best of the others, and error of the prediction."""
 
 
 def cards() -> Cluster:
-    """Hosts with one card or two of equal rate."""
+    """Cluster of hosts with one card, or two of equal rate."""
     return Cluster(
         hosts=tuple(
             Host(
@@ -54,7 +54,7 @@ CASES: dict[str, Case] = {
 
 
 def plans(on: Case) -> tuple[Plan, list[Plan]]:
-    """The planner's, and the others."""
+    """The planner's plan, and the others."""
     networks = {world: from_cluster(on.cluster, world) for world in (on.world - on.helpers, on.world)}
 
     def step_s(plan: Plan) -> float:
@@ -68,7 +68,7 @@ def plans(on: Case) -> tuple[Plan, list[Plan]]:
 
 
 def measured(name: str) -> Iterator[Row]:
-    """Medians of all turns. PeerError, TestbedError."""
+    """Medians over all turns. PeerError, TestbedError."""
     on = CASES[name]
     chosen, others = plans(on)
     each = [chosen, *others]
@@ -97,7 +97,7 @@ def measured(name: str) -> Iterator[Row]:
 
 
 def _different(plans: list[Plan], step_s: Callable[[Plan], float]) -> list[Plan]:
-    """The fastest of each kind of route, as simulated, then those of the same kinds with other buckets."""
+    """The fastest plan of each kind of route, in simulation, then plans of the same kinds with other buckets."""
     simulated = sorted((step_s(plan), at) for at, plan in enumerate(plans))
     kinds: set[tuple[object, ...]] = set()
     first: list[Plan] = []

@@ -1,4 +1,4 @@
-"""What hosts and racks must carry in each step, whatever the plan: the independent check of the planner's bound."""
+"""Least traffic of hosts and racks in each step, for any plan: an independent check of the planner's bound."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ BITS = 8
 
 
 def least_s(case: Case) -> float:
-    """Each that trains sends its gradients and receives their sum, and so does each rack; and 2 (n - 1) times the gradients pass
-    between n hosts that train, or n racks, over the links of all."""
+    """Least seconds of a step. Each host that trains sends its gradients and receives their sum, and so does each rack; and 2 (n -
+    1) times the gradients pass between n hosts that train, or n racks, over the links of all."""
     hosts = case.cluster.hosts
     workers = hosts[: len(hosts) - case.helpers]
     cards = max(1, min(len(host.cards_bit_per_s) for host in hosts))

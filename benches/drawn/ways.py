@@ -1,7 +1,7 @@
-"""How a bucket may travel, as the search of `rerouting` sees it: an order, groups of it, and who reduces for them.
+"""Ways of a bucket in the search of `rerouting`: an order, groups of it, and the ranks that reduce for the groups.
 
-The members of a group pass their sums to its first along a chain. The firsts reduce in a ring, or owners reduce for them, among
-whom may be ranks that do not train. Groups of one and a ring are a ring; groups of one and owners are an exchange with owners.
+The members of a group pass their sums along a chain to the first member. The first members reduce in a ring, or owners reduce for
+them, including ranks that do not train. Groups of one and a ring are a ring; groups of one and owners are an exchange with owners.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHARE_MAX = 12
 
 @dataclass(frozen=True)
 class Way:
-    """`order`: those that train. `sizes`: of groups. `shares`: by rank, what it owns; none: a ring."""
+    """`order`: ranks that train. `sizes`: sizes of groups. `shares`: share of each rank as an owner; empty for a ring."""
 
     order: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -25,7 +25,7 @@ class Way:
 
     @property
     def route(self) -> Route:
-        """As plans have it."""
+        """Route in a plan."""
         if self.shares:
             return Owned(
                 owners=tuple(
@@ -38,12 +38,12 @@ class Way:
         return AllReduce(algorithm="two_level", sizes=self.sizes)
 
     def members(self) -> tuple[int, ...]:
-        """The order of a bucket: owners that do not train come last."""
+        """Order of a bucket: owners that do not train come last."""
         return (*self.order, *(at for at, share in enumerate(self.shares) if share and at not in self.order))
 
 
 def of(route: Route, order: tuple[int, ...], workers: int, world: int) -> Way | None:
-    """None for a route that is none of these."""
+    """Convert a route; None for a route of another kind."""
     own = tuple(rank for rank in order if rank < workers)
     if isinstance(route, Owned):
         shares = {owner.rank: owner.share for owner in route.owners}
@@ -55,7 +55,7 @@ def of(route: Route, order: tuple[int, ...], workers: int, world: int) -> Way | 
 
 
 def drawn(draw: random.Random, workers: int, world: int) -> Way:
-    """Anything."""
+    """Draw any way."""
     order = tuple(draw.sample(range(workers), workers))
     sizes: list[int] = []
     while sum(sizes) < workers:
@@ -67,7 +67,7 @@ def drawn(draw: random.Random, workers: int, world: int) -> Way:
 
 
 def changed(draw: random.Random, way: Way, world: int) -> Way:
-    """With a small difference."""
+    """Change a way slightly."""
     match draw.randrange(7):
         case 0 | 1 | 2 as how:
             return replace(way, order=(_swapped, _moved, _reversed)[how](draw, way.order))
@@ -103,7 +103,7 @@ def _reversed(draw: random.Random, order: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _regrouped(draw: random.Random, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """A group is divided, or two are one."""
+    """Divide a group, or merge two."""
     at = draw.randrange(len(sizes))
     if sizes[at] > 1 and draw.random() < 0.5:
         first = draw.randint(1, sizes[at] - 1)
@@ -114,7 +114,7 @@ def _regrouped(draw: random.Random, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _moved_between_groups(draw: random.Random, way: Way) -> Way:
-    """The last of a group becomes the last of another, or a group of its own."""
+    """Move the last member of a group to the end of another, or to a new group."""
     groups, first = [], 0
     for size in way.sizes:
         groups.append(list(way.order[first : first + size]))
@@ -130,7 +130,7 @@ def _moved_between_groups(draw: random.Random, way: Way) -> Way:
 
 
 def _shared(draw: random.Random, shares: tuple[int, ...], world: int) -> tuple[int, ...]:
-    """One owns more or less."""
+    """Change one rank's share."""
     found = list(shares or [1] * world)
     at = draw.randrange(world)
     found[at] = draw.choice(

@@ -1,1 +1,1 @@
-"""`python -m benches elastic`: how long a job stands still when ranks die, leave and join, against TorchElastic and torchft."""
+"""`python -m benches elastic`: pauses of a job when ranks die, leave and join, against TorchElastic and torchft."""

@@ -1,4 +1,4 @@
-"""The same job under other systems that go on when a rank dies: TorchElastic and torchft, each with DDP on Gloo."""
+"""Jobs under other systems with fault tolerance: TorchElastic and torchft, each with DDP on Gloo."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MEMORY = "/dev/shm"  # noqa: S108  # a file system in memory, for checkpoints
 TORCHRUN_PORT, LIGHTHOUSE_PORT = 29_400, 29_510
 LIGHTHOUSE_STARTS_S = 0.5
 TUNED_BEAT_MS, TUNED_SILENCE_MS, TUNED_TICK_MS, TUNED_TIMEOUT_MS = 20, 200, 10, 500
-"""Of torchft. Ten beats: a process may stand still for that long with four of them on two cores. The time-out, two steps, is that
-of a collective: who waits for a survivor that waits for the dead one notices nothing else."""
+"""Tuned settings of torchft. The silence is ten beats: a process may pause for that long, as four share two cores. The time-out of
+a collective is two steps: a rank that waits for a survivor that waits for the dead rank notices nothing else."""
 BEAT_MS, TIMEOUT_MS = 100, 60_000
-"""Torchft's defaults."""
+"""Defaults of torchft."""
 
 
 @contextmanager
 def torchelastic_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
-    """DDP on Gloo under torchrun, an agent on each host.
+    """Start DDP on Gloo under torchrun, with an agent on each host.
 
-    `tuned`: as fast as its settings let it be. All hosts stay, and it need not find out whether one more comes.
+    `tuned`: with the fastest settings. All hosts stay, so torchrun need not wait for another one.
     """
     hosts = [host.name for host in bed.cluster.hosts]
     least = len(hosts) - (not tuned)
@@ -38,11 +38,11 @@ def torchelastic_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
     torchrun += [f"--rdzv-endpoint={bed.address(hosts[0])}:{TORCHRUN_PORT}"]
     torchrun += ["--monitor-interval=0.1"] if tuned else []
     tuning = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3," if tuned else ""
-    # With the agents' store, a round's workers find addresses of the last one's (pytorch/pytorch#135712).
+    # With the agents' store, workers find addresses of the last round's workers (pytorch/pytorch#135712).
     own_environment = {**_environment(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     with made(bed, "benches.elastic.torchelastic_rank", parent=MEMORY) as job:
         for host in hosts:
-            # It cannot tell by the address of a namespace.
+            # torchrun cannot tell the serving host by the address of a namespace.
             serves = f"is_host={int(host == hosts[0])}"
             own = [f"--local-addr={bed.address(host)}", f"--rdzv-conf={tuning}{serves}"]
             job.start(host, [*torchrun, *own, *job.argv[1:]], own_environment)
@@ -52,9 +52,9 @@ def torchelastic_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
 
 @contextmanager
 def torchft_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
-    """A replica on each host, and the lighthouse, which knows which of them live, on the first one.
+    """Start a replica on each host, and the lighthouse, which tracks live replicas, on the first host.
 
-    `tuned`: silence is noticed as soon as this machine lets it be told from a pause.
+    `tuned`: silence is noticed as soon as it can be distinguished from a pause on this machine.
     """
     if importlib.util.find_spec("torchft") is None:
         raise MissingExtraError(
@@ -71,7 +71,7 @@ def torchft_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
         job.start(hosts[0], lighthouse, _environment())
         time.sleep(LIGHTHOUSE_STARTS_S)
         for host in hosts:
-            # It tells the others the name of its machine, which all of these hosts share. An address is a name that all know.
+            # A replica sends its machine's name, which all of these hosts share. An address is a name that all can resolve.
             named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', bed.address(host)]
             job.start(host, [*named, *job.argv, bed.address(host)], _environment())
         job.settled(len(hosts))

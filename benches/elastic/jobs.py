@@ -1,4 +1,4 @@
-"""Jobs of `python -m benches elastic` on emulated hosts: ranks that can be killed, told to leave and added, and what they noted."""
+"""Jobs of `python -m benches elastic` on emulated hosts: ranks that can be killed, told to leave and added, and their notes."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ TIMEOUT_S = 180.0
 POLL_S = 0.05
 ENDS_S = 20.0
 SETTLED = 8
-"""Steps among the same ranks after which the next thing happens."""
+"""Steps among the same ranks before the next event."""
 LAST_WORDS_MAX = 3000
 
 
 class Step(msgspec.Struct, frozen=True):
-    """When a rank's optimizer had stepped, by the monotonic clock that all processes share; `rank` of `world`."""
+    """End of a rank's optimizer step, by the monotonic clock that all processes share; `rank` of `world`."""
 
     at_s: float
     step: int
@@ -49,14 +49,14 @@ def _at_s(step: Step) -> float:
 
 
 Steps = Mapping[int, Sequence[Step]]
-"""By process."""
+"""Steps by process."""
 
 
 class Job:
-    """One that runs. `began` are its launchers, which end with it."""
+    """A running job. `began` has its launchers, which end with the job."""
 
     def __init__(self, bed: Testbed, directory: Path, script: str, *arguments: str) -> None:
-        """Nothing runs yet."""
+        """Begin with nothing running."""
         self.bed, self.directory = bed, directory
         self.argv = (sys.executable, "-m", script, str(directory), *arguments)
         self.began: list[subprocess.Popen[bytes]] = []
@@ -64,7 +64,7 @@ class Job:
     def start(
         self, host: str, argv: Sequence[str], environment: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
-        """A process on that host, which ends with the job."""
+        """Start a process on a host; the process ends with the job."""
         with (self.directory / f"{len(self.began)}.log").open("wb") as log:
             command = self.bed.command(host, argv)
             process = subprocess.Popen(
@@ -74,17 +74,17 @@ class Job:
         return process
 
     def join(self, host: str) -> None:
-        """One rank more, as `hocket join` adds it."""
+        """Add a rank, like `hocket join`."""
         own = chosen(self.began[0].pid).for_newcomer(environment(Settings()))
         self.start(host, self.argv, {**own, "HOCKET_HOST": host})
 
     @property
     def journal(self) -> Path:
-        """Of its launcher, if that keeps one."""
+        """Journal of the launcher, if there is one."""
         return self.directory / "journal"
 
     def replace_launcher(self, host: str) -> None:
-        """It is killed there, and another one goes on from its journal."""
+        """Kill the launcher, and let another one on `host` continue from its journal."""
         self.began[0].kill()
         self.began[0].wait()
         hocket = [sys.executable, "-c", "from hocket.cli.main import main; main()"]
@@ -92,7 +92,7 @@ class Job:
         self.began[0] = self.began.pop()
 
     def steps(self) -> Steps:
-        """All that was noted."""
+        """All steps that were noted."""
         found = {}
         for file in self.directory.glob("*.steps"):
             whole, _, _ = file.read_text().rpartition("\n")
@@ -104,10 +104,10 @@ class Job:
         return found
 
     def settled(self, world: int, *, since_s: float = 0.0) -> dict[int, Sequence[Step]]:
-        """What ranks noted since their last step before `since_s`, when `world` of them have made some steps among themselves.
-        Processes that have made none since are left out.
+        """Wait until `world` ranks have made some steps among themselves, and return steps from the last one before `since_s`.
+        Processes without a later step are left out.
 
-        PeerError: they do not.
+        PeerError if this takes too long.
         """
         deadline_s = time.monotonic() + TIMEOUT_S
         while True:
@@ -126,17 +126,17 @@ class Job:
             time.sleep(POLL_S)
 
     def stood_still_s(self) -> float:
-        """For how long rank 0 did at the last change, by the launcher's words."""
+        """Pause of rank 0 at the last change, in the launcher's words."""
         found = re.findall(r"training goes on, (\d+) ms after", (self.directory / "0.log").read_text())
         return int(found[-1]) * 1e-3
 
     def said(self) -> str:
-        """The last words of all processes."""
+        """Last words of all processes."""
         logs = sorted(self.directory.glob("*.log"))
         return "\n--\n".join(file.read_text(errors="replace")[-LAST_WORDS_MAX:] for file in logs)
 
     def close(self) -> None:
-        """End everything."""
+        """End all processes."""
         for each in self.began:
             each.send_signal(signal.SIGINT)
         deadline_s = time.monotonic() + ENDS_S
@@ -158,8 +158,8 @@ def hocket_job(
     members_max: int = 0,
     journal: bool = False,
 ) -> Iterator[Job]:
-    """One of ours with a rank on each slot. `elastic`: it goes on without ranks that it loses, and takes in others. `journal`: also
-    when its launcher dies."""
+    """Start a job of Hocket with a rank on each slot. `elastic`: the job survives the loss of ranks, and accepts new ones.
+    `journal`: also that of its launcher."""
     with made(bed, "benches.elastic.rank", model) as job:
         emulation = NamespaceEmulation(bed)
         wanted = Wanted(
@@ -182,7 +182,7 @@ def hocket_job(
 
 @contextmanager
 def made(bed: Testbed, script: str, *arguments: str, parent: str | None = None) -> Iterator[Job]:
-    """One whose processes run that module, with the directory for their notes and `arguments`. It ends with its context."""
+    """Make a job whose processes run `script`, with a directory for notes and `arguments`. The job ends with its context."""
     with ExitStack() as stack:
         directory = tempfile.TemporaryDirectory(prefix="hocket-bench-", dir=parent)
         job = Job(bed, Path(stack.enter_context(directory)), script, *arguments)
@@ -191,7 +191,7 @@ def made(bed: Testbed, script: str, *arguments: str, parent: str | None = None) 
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Of a process that is no rank, and imports what this one does."""
+    """Environment of a process that is no rank, and imports from the same places as this one."""
     own = {name: text for name, text in os.environ.items() if name not in (*OF_A_RANK, "HOCKET_HOST")}
     return {
         **own,
@@ -201,8 +201,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def going_on_s(later: Steps, survivors: Callable[[int], bool], *, at_s: float, world: int) -> float:
-    """How long after `at_s` the last of the surviving processes has made its first step among `world` ranks, and by how much
-    that is longer than a step among them."""
+    """Seconds from `at_s` until the last surviving process has made its first step among `world` ranks, less a step among them."""
     own = [
         [each for each in steps if each.world == world and each.at_s > at_s]
         for process, steps in later.items()
@@ -213,12 +212,12 @@ def going_on_s(later: Steps, survivors: Callable[[int], bool], *, at_s: float, w
 
 
 def step_s(steps: Sequence[Sequence[Step]]) -> float:
-    """Median step of all that made several."""
+    """Median step of all processes that made several."""
     return median(b.at_s - a.at_s for own in steps for a, b in pairwise(own[1:]))
 
 
 def longest_pause_s(later: Steps, survivors: Callable[[int], bool], world: int) -> tuple[float, float]:
-    """The longest time between two steps of a surviving process, beyond the median step among `world` ranks; and that step."""
+    """Longest time between two steps of a surviving process, less the median step among `world` ranks; and that step."""
     kept = [steps for process, steps in later.items() if survivors(process)]
     usual_s = step_s([[each for each in own if each.world == world] for own in kept])
     return max(b.at_s - a.at_s for own in kept for a, b in pairwise(own)) - usual_s, usual_s

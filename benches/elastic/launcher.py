@@ -1,4 +1,4 @@
-"""The launcher of an elastic job of `python -m benches elastic`, on one of the emulated hosts, as `hocket run --elastic` is it.
+"""Launcher of an elastic job of `python -m benches elastic`, on one of the emulated hosts, like `hocket run --elastic`.
 
 `python -m benches.elastic.launcher FILE`, with settings from the environment. FILE: a `Wanted`.
 """
@@ -15,7 +15,7 @@ from hocket.start.run import launch
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """`hosts`: of each rank, with the command that runs a program there. `members_min`: None: the job is not elastic."""
+    """`hosts`: each rank's host, with the command that runs a program there. `members_min`: None if the job is not elastic."""
 
     store: str
     hosts: tuple[tuple[str, tuple[str, ...]], ...]
@@ -27,7 +27,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    """Until the job ends."""
+    """Launch the job, and wait for its end."""
     wanted = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Wanted)
     processes = [
         ProcessSpec(argv=wanted.argv, host=host, prefix=prefix, environment=wanted.environment)

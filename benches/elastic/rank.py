@@ -1,7 +1,7 @@
-"""One rank of `python -m benches elastic`: trains until it is ended, and notes when each of its steps ended.
+"""One rank of `python -m benches elastic`: trains until it is ended, and notes the time of each step's end.
 
-`python -m benches.elastic.rank DIRECTORY MODEL`. MODEL: `transformer`, the demo's; or a number of bytes, most of which are a frozen
-part that is not trained.
+`python -m benches.elastic.rank DIRECTORY MODEL`. MODEL: `transformer`, the demo's; or a number of bytes, most of them frozen
+parameters.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ FLOAT_BYTES = 4
 
 
 class Frozen(nn.Module):
-    """A small trained part on top of many frozen parameters, as adapters of large models have them."""
+    """A small trained part on top of many frozen parameters, like adapters of large models."""
 
     def __init__(self, size_bytes: int) -> None:
-        """Of so many bytes in all, about."""
+        """Begin with about `size_bytes` in all."""
         super().__init__()
         self.frozen = nn.Parameter(torch.randn(size_bytes // FLOAT_BYTES), requires_grad=False)
         self.adapter = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Of shape (batch, width)."""
+        """Apply the adapter; inputs have shape (batch, width)."""
         adapted: torch.Tensor = self.adapter(inputs + self.frozen[:WIDTH])
         return adapted
 
 
 def main() -> None:
-    """Train."""
     directory, kind = Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -55,7 +54,7 @@ def main() -> None:
 
 
 def losses(model: nn.Module, kind: str, seed: int) -> Iterator[torch.Tensor]:
-    """Of one batch after the other."""
+    """Losses of successive batches."""
     if kind != "transformer":
         while True:
             yield model(torch.randn(BATCH, WIDTH)).square().mean()

@@ -1,4 +1,4 @@
-"""The rows of `python -m benches elastic`: what a change of ranks costs those that go on."""
+"""Rows of `python -m benches elastic`: cost of a change of ranks for the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAVE_MORE_S, JOIN_MORE_S = 0.05, 0.3
 JOIN_OVER = 1.1
 BITS = 8
 LEAST_S = 0.01
-"""Of a change, where ratios are shown: shorter ones differ by chance."""
+"""Least duration of a change in ratios: shorter ones differ by chance."""
 
 
 def _star() -> Cluster:
@@ -45,9 +45,9 @@ def _slots(cluster: Cluster) -> list[str]:
 def _ended(
     job: Job, number: int, draw: random.Random, since_s: float = 0.0, world: int = WORLD
 ) -> tuple[float, set[int]]:
-    """The rank of the highest number gets that signal, somewhere in a step: when, and the processes of the others.
+    """Send a signal to the highest rank, somewhere in a step; return the time, and the other ranks' processes.
 
-    `since_s`: since then, all have trained that are there.
+    `since_s`: time since which all present ranks have trained.
     """
     victim, others = _chosen(job, draw, since_s, world)
     os.kill(victim, number)
@@ -55,7 +55,7 @@ def _ended(
 
 
 def _chosen(job: Job, draw: random.Random, since_s: float, world: int = WORLD) -> tuple[int, set[int]]:
-    """The process of the highest rank, somewhere in a step, and those of the others."""
+    """Process of the highest rank, somewhere in a step, and those of the others."""
     there = job.settled(world, since_s=since_s)
     ranks = {process: own[-1].rank for process, own in there.items()}
     victim = max(ranks, key=lambda process: ranks[process])
@@ -64,7 +64,7 @@ def _chosen(job: Job, draw: random.Random, since_s: float, world: int = WORLD) -
 
 
 def _changes(name: str, cluster: Cluster, target_s: float) -> list[Row]:
-    """Kills, joins and notices in one job after the other, back at the same number of ranks each time."""
+    """Measure kills, joins and notices in one job after the other, back at the same number of ranks each time."""
     slots = _slots(cluster)
     world = len(slots)
     killed_s, joined_s, left_s, usual_s = [], [], [], []
@@ -113,17 +113,17 @@ def _changes(name: str, cluster: Cluster, target_s: float) -> list[Row]:
 
 
 def star() -> list[Row]:
-    """A rank on each of four hosts at 1 Gbit/s."""
+    """Rows of a rank on each of four hosts at 1 Gbit/s."""
     return _changes("star", _star(), 0.3)
 
 
 def one_host() -> list[Row]:
-    """Eight ranks on a host."""
+    """Rows of eight ranks on a host."""
     return _changes("one-host", _one_host(RANKS_OF_A_HOST), 0.1)
 
 
 def coordinator() -> list[Row]:
-    """The launcher is killed, and another one started at once; then a rank is killed, and another one joins."""
+    """Rows of a killed launcher whose successor is started at once; then a rank is killed, and another one joins."""
     slots = _slots(_star())
     paused_s, killed_s, began_s, draw = [], [], 0.0, random.Random(0)  # noqa: S311  # no secret
     with Testbed(_star()) as bed, hocket_job(bed, slots, journal=True) as job:
@@ -160,7 +160,7 @@ def coordinator() -> list[Row]:
 def _against(
     row: str, name: str, least: float, job_of: Callable[..., AbstractContextManager[Job]], *, restarts: bool
 ) -> list[Row]:
-    """A rank is killed in jobs of another system, in turns with ours. `restarts`: all processes start anew there."""
+    """Kill a rank in jobs of another system, in turns with Hocket. `restarts`: all processes start anew there."""
     ours_s: list[float] = []
     theirs_s: dict[str, list[float]] = {"tuned": [], "with its defaults": []}
     draw = random.Random(0)  # noqa: S311  # no secret
@@ -196,17 +196,17 @@ def _until_all_go_on_s(job: Job, draw: random.Random, *, restarts: bool) -> floa
 
 
 def torchelastic() -> list[Row]:
-    """A rank is killed under torchrun. All processes start anew, and go on from the last step."""
+    """Rows of a killed rank under torchrun. All processes start anew, and continue from the last step."""
     return _against("torchelastic", "TorchElastic", 10, torchelastic_job, restarts=True)
 
 
 def torchft() -> list[Row]:
-    """A replica is killed under torchft. The others go on, and may lose the step."""
+    """Rows of a killed replica under torchft. The others continue, and may lose the step."""
     return _against("torchft", "torchft", 3, torchft_job, restarts=False)
 
 
 def host_killed() -> list[Row]:
-    """A host whose cable is cut, so that nobody is told."""
+    """Rows of a host whose cable is cut, without any notice."""
     cluster = _star()
     slots = _slots(cluster)
     all_s, stopped_s, began_s, draw = [], [], 0.0, random.Random(0)  # noqa: S311  # no secret
@@ -262,12 +262,12 @@ def _nothing(name: str, cluster: Cluster, target: float) -> Row:
 
 
 def nothing_fails() -> list[Row]:
-    """What it costs when nothing happens."""
+    """Rows of the cost if nothing fails."""
     return [_nothing("four hosts", _star(), 1.03), _nothing("four ranks on a host", _one_host(WORLD), 1.10)]
 
 
 def _join_s(rates: Sequence[float], founders: int, size_bytes: int) -> float:
-    """The pause when a rank joins on the last host."""
+    """Pause when a rank joins on the last host."""
     cluster = hosts(list(rates))
     slots = _slots(cluster)
     with (
@@ -282,7 +282,7 @@ def _join_s(rates: Sequence[float], founders: int, size_bytes: int) -> float:
 
 
 def state() -> list[Row]:
-    """1 GB of state over a link of 1 Gbit/s."""
+    """Rows of 1 GB of state over a link of 1 Gbit/s."""
     pause_s = _join_s([GIGABIT] * WORLD, WORLD - 1, STATE_BYTES)
     bound_s = JOIN_OVER * STATE_BYTES * BITS / GIGABIT + JOIN_MORE_S
     return [
@@ -297,7 +297,7 @@ def state() -> list[Row]:
 
 
 def sources() -> list[Row]:
-    """256 MiB of state from hosts of 200 Mbit/s to one of 1 Gbit/s."""
+    """Rows of 256 MiB of state from hosts of 200 Mbit/s to one of 1 Gbit/s."""
     one_s, three_s = (
         _join_s([*[SLOW_BIT_PER_S] * count, GIGABIT], count, SMALL_STATE_BYTES) for count in (1, 3)
     )

@@ -1,6 +1,6 @@
-"""One rank of TorchElastic's job: DDP on Gloo, with a checkpoint in memory after each step, from which its successor goes on.
+"""One rank of TorchElastic's job: DDP on Gloo, with a checkpoint in memory after each step, from which its successor continues.
 
-`python -m benches.elastic.ddp_rank DIRECTORY`, under torchrun.
+`python -m benches.elastic.torchelastic_rank DIRECTORY`, under torchrun.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from hocket.tools.demo.task import TASKS
 
 
 def main() -> None:
-    """Train."""
     directory = Path(sys.argv[1])
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")

@@ -1,7 +1,7 @@
-"""One replica of torchft's job: its DDP on its Gloo. It trains on without replicas that die.
+"""One replica of torchft's job, with torchft's DDP and Gloo. It continues without replicas that die.
 
-`python -m benches.elastic.torchft_rank DIRECTORY LIGHTHOUSE REPLICAS HEARTBEAT_MS TIMEOUT_MS ADDRESS`: so many begin together;
-ADDRESS is that of this one's host for the others.
+`python -m benches.elastic.torchft_rank DIRECTORY LIGHTHOUSE REPLICAS HEARTBEAT_MS TIMEOUT_MS ADDRESS`: REPLICAS begin together;
+ADDRESS is this replica's host for the others.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from hocket.tools.demo.task import TASKS
 
 POLL_S = 0.05
 ANSWERS = timedelta(seconds=60)
-"""Torchft's default, for answers of its own servers. With less, a replica that waits for a processor raises and ends."""
+"""Time-out for answers of torchft's own servers, its default. With less, a replica that waits for a processor raises and ends."""
 
 
 def main() -> None:
-    """Train."""
     directory, lighthouse, replicas = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     beat, timeout = (timedelta(milliseconds=int(each)) for each in sys.argv[4:6])
     address = sys.argv[6]

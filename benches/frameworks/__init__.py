@@ -1,1 +1,1 @@
-"""`python -m benches frameworks`: JAX with Hocket beside JAX's own collectives, and what the adapter itself costs."""
+"""`python -m benches frameworks`: JAX with Hocket beside JAX's own collectives, and the cost of the adapter itself."""

@@ -1,5 +1,4 @@
-"""The rows `adapter-FRAMEWORK`: what it costs to hand a leaf to the engine and to take its mean back, on one rank, which sends
-nothing."""
+"""Rows `adapter-FRAMEWORK`: the cost of passing a leaf to the engine and of taking its mean back, on one rank, without traffic."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ BUCKET_US = 25.0
 
 
 def rows(framework: str) -> Iterator[Row]:
-    """Of small and of large leaves: all of it, and what is left without the two copies that a leaf needs. Under TensorFlow, also
-    for a bucket."""
+    """Rows for small and large leaves: the whole cost, and the cost without the two copies that a leaf needs. Under TensorFlow,
+    also for a bucket."""
     name = f"adapter-{framework}"
     for size in SIZES_BYTES:
         whole_us, beside_us, buckets = per_leaf_us(framework, size)
@@ -39,8 +38,8 @@ def rows(framework: str) -> Iterator[Row]:
 
 
 def per_leaf_us(framework: str, size_bytes: int) -> tuple[list[float], list[float], int]:
-    """By round: of a function that only reduces, against one that does not, and beside copies of each leaf there and back; and how
-    many buckets there are."""
+    """Microseconds per leaf by round, of a function that only reduces against one that does not; the same less copies of each leaf
+    in both directions; and the number of buckets."""
     values = [np.zeros(size_bytes // 4, np.float32) for _ in range(LEAVES)]
     into = [np.empty_like(each) for each in values]
     # Loads the framework.

@@ -1,4 +1,4 @@
-"""Where this rank's own servers can be reached by the others."""
+"""Address at which other ranks reach this rank's own servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def own_address(port: int) -> str:
-    """Of the interface that leads to the first rank. `port`: any."""
+    """Address of the interface that leads to the first rank. `port`: any."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((os.environ["MASTER_ADDR"], port))
         address: str = probe.getsockname()[0]

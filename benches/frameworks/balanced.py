@@ -1,7 +1,7 @@
-"""The row `balanced`: batches so large that backward takes as long as communication, on two hosts at 1 Gbit/s.
+"""Row `balanced`: batches so large that backward takes as long as communication, on two hosts at 1 Gbit/s.
 
-A step should then take what the longer of the two takes by itself, on hosts with processors to spare. Where both ranks share two,
-none can take less than the processor time of both parts.
+With enough processors, a step should then take only as long as the longer of the two. If both ranks share two processors, a step
+takes at least the processor time of both parts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TITLES = {
 
 
 def rows() -> list[Row]:
-    """Against JAX's own collectives, and against the longer part."""
+    """Rows against JAX's own collectives, and against the longer part."""
     result = measured("jax", hosts([GIGABIT] * 2), tuple(TITLES), "--samples", BALANCED)
     found, worked = result["steps_s"], result["processor_s"]
     longer_s = [

@@ -13,17 +13,17 @@ from jax.sharding import NamedSharding, PartitionSpec
 from benches.frameworks.address import own_address
 
 PORT = 29_711
-"""Of JAX's coordinator: each host of an emulation has a network of its own."""
+"""Port of JAX's coordinator: each host of an emulation has its own network."""
 
 RANKS = "ranks"
-"""The axis of the mesh."""
+"""Axis of the mesh."""
 
 
 class Gloo:
-    """This process's part. There is one of them in a process, made before any array."""
+    """This process's part of the job; a process has one, made before any array."""
 
     def __init__(self, rank: int, world: int) -> None:
-        """Meets the others."""
+        """Join the other processes."""
         from jax._src import xla_bridge  # noqa: PLC0415  # only this patches it
 
         master, address = os.environ["MASTER_ADDR"], own_address(PORT)
@@ -38,19 +38,19 @@ class Gloo:
         self.mesh = jax.make_mesh((world,), (RANKS,))
 
     def everywhere(self, value: Any) -> Any:
-        """An array that all ranks have."""
+        """Make an array that all ranks have."""
         return jax.make_array_from_process_local_data(
             NamedSharding(self.mesh, PartitionSpec()), np.asarray(value)
         )
 
     def parts(self, own: Any) -> Any:
-        """An array of which each rank has a part."""
+        """Make an array of which each rank has a part."""
         return jax.make_array_from_process_local_data(
             NamedSharding(self.mesh, PartitionSpec(RANKS)), np.asarray(own)
         )
 
     def mapped(self, function: Any, *specs: PartitionSpec) -> Any:
-        """A compiled function of parts, whose result all ranks have."""
+        """Compile a function of parts, whose result all ranks have."""
         mapped = jax.shard_map(
             function, mesh=self.mesh, check_vma=False, in_specs=specs, out_specs=PartitionSpec()
         )

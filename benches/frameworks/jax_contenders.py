@@ -1,4 +1,4 @@
-"""What takes turns in a rank of `python -m benches frameworks` under JAX: each trains parameters of its own on the same batches."""
+"""Contenders of `python -m benches frameworks` under JAX: each trains its own parameters on the same batches, in turns."""
 
 from __future__ import annotations
 
@@ -21,44 +21,43 @@ from hocket.artefacts.plan import AllReduce, Plan
 from hocket.planning.buckets import buckets, plan_of
 
 BALANCING = 3
-"""Rounds in which batches are made larger or smaller."""
+"""Rounds of changes to the size of batches."""
 
 
 def parameters() -> list[jax.Array]:
-    """The same on all ranks."""
+    """Make parameters, the same on all ranks."""
     return [jnp.asarray(each) for each in weights()]
 
 
 def loss(params: Any, x: Any) -> Any:
-    """Of one batch."""
+    """Loss of one batch."""
     for each in params:
         x = jnp.tanh(x @ each)
     return jnp.mean(x**2)
 
 
 def updated(params: Any, grads: Any) -> Any:
-    """A step of gradient descent."""
+    """Take a step of gradient descent."""
     return [each - RATE * grad for each, grad in zip(params, grads, strict=True)]
 
 
 update = jax.jit(updated, donate_argnums=0)
-"""In a function of its own."""
+"""Update in a separate function."""
 
 
 class Ours:
-    """Hocket: the three lines, the update in the same function, and what they are told. A process trains one tree at a time, so a
-    turn begins with `distribute`, unless nobody else has distributed since. Not `learns`: gradients are given, not computed."""
+    """Hocket: the three lines, with the update in the same function. A process trains one tree at a time, so a turn begins with
+    `distribute`, unless this was the last to distribute. Unless `learns`, gradients are given, not computed."""
 
     _latest: Ours | None = None
 
     def __init__(self, *, learns: bool = True, **told: Any) -> None:
-        """`told`: to `distribute`."""
+        """Begin. `told`: arguments of `distribute`."""
         self._told, self._learns = told, learns
         self._params: Any = parameters()
         self._step: Step | None = None
 
     def begin(self) -> Step:
-        """As `Contender`."""
         if Ours._latest is not self or self._step is None:
             Ours._latest = self
             self._params = hk.distribute(self._params, **self._told)
@@ -66,7 +65,7 @@ class Ours:
         return self._step
 
     def mean(self, own: float) -> float:
-        """Of a number of each rank, all of which call it in their turn."""
+        """Mean of each rank's number; all ranks call this in their turn."""
         filled = [jnp.full_like(each, own) for each in self._params]
         return float(hk.gradients(hk.mean)(filled)[0][0, 0])
 
@@ -90,10 +89,10 @@ class Ours:
 
 
 class Psum:
-    """JAX's own: `psum` of each gradient under `shard_map`. The update is a function of its own, with which it is faster."""
+    """JAX's own: `psum` of each gradient under `shard_map`. The update is a separate function, which is faster."""
 
     def __init__(self, rank: int, world: int) -> None:
-        """Joins JAX's own job, so it is made before all others."""
+        """Join JAX's own job, so this is made before all others."""
         self._gloo = gloo = Gloo(rank, world)
         self._params = [gloo.everywhere(each) for each in parameters()]
 
@@ -103,7 +102,6 @@ class Psum:
         self._gradients = gloo.mapped(means, PartitionSpec(), PartitionSpec(RANKS))
 
     def begin(self) -> Step:
-        """As `Contender`."""
         return self._step
 
     def _step(self, batch: Any) -> None:
@@ -115,12 +113,11 @@ class Alone:
     """Computation without communication: each rank applies its own gradients."""
 
     def __init__(self) -> None:
-        """Nothing is sent."""
+        """Begin; nothing is sent."""
         self._params: Any = parameters()
         self._gradients = jax.jit(jax.grad(loss))
 
     def begin(self) -> Step:
-        """As `Contender`."""
         return self._step
 
     def _step(self, batch: Any) -> None:
@@ -128,7 +125,7 @@ class Alone:
 
 
 def bucket_a_layer(world: int) -> Plan:
-    """Layers leave one by one: the default plan would send all but one as one."""
+    """Plan with a bucket for each layer: the default plan would send all but one as one."""
     layers = [[Gradient(str(at), (WIDTH, WIDTH), "f32")] for at in reversed(range(LAYERS))]
     return plan_of(
         buckets(layers, AllReduce(algorithm="ring"), range(world)), world, label="a bucket a layer"
@@ -139,13 +136,11 @@ class Forward:
     """The loss alone."""
 
     def __init__(self) -> None:
-        """Nothing is sent, or trained."""
+        """Begin; nothing is sent or trained."""
         self._params = parameters()
         self._loss = jax.jit(loss)
 
     def begin(self) -> Step:
-        """As `Contender`."""
-
         def step(batch: Any) -> None:
             jax.block_until_ready(self._loss(self._params, batch))
 
@@ -160,12 +155,12 @@ MAKERS: dict[str, Callable[[int, int], Contender]] = {
     "communication": lambda _rank, world: Ours(plan=bucket_a_layer(world), learns=False),
     "computation": lambda _rank, _world: Alone(),
 }
-"""By name, of a rank in a world; in the order in which they are made."""
+"""Makers of contenders by name, for a rank in a world; in the order in which they are made."""
 
 
 def balanced(random: np.random.Generator, world: int) -> int:
-    """Samples of a batch with which backward takes as long as communication, the same on all ranks: in rounds, since part of a step
-    does not depend on them."""
+    """Samples of a batch with which backward takes as long as communication, the same on all ranks: found in rounds, since part of
+    a step is independent of samples."""
     sending, computing, forward = Ours(plan=bucket_a_layer(world), learns=False), Alone(), Forward()
     samples, sent_s = SAMPLES, median(turn(sending, random, SAMPLES).steps_s)
     for _ in range(BALANCING):

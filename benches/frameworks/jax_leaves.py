@@ -12,7 +12,7 @@ from hocket.jax.distribute import distributed
 
 
 def reducing(values: Sequence[Any]) -> tuple[Callable[[], object], Callable[[], object], int]:
-    """Both, and how many buckets the leaves travel in."""
+    """Make both functions, and return the number of buckets of the leaves."""
     params = hk.distribute(list(values))
     reduce = hk.gradients(lambda grads: hk.mean([each + 1 for each in grads]))
     plain = jax.jit(lambda grads: [each + 1 for each in grads])

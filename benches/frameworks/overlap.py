@@ -1,4 +1,4 @@
-"""The row `overlap`: how much of a step's bytes leaves before its last gradient is made, from the trace of two hosts."""
+"""Row `overlap`: fraction of a step's bytes that leave before its last gradient is ready, from the trace of two hosts."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from hocket.tools.demo.emulation import open_emulation, ranks, run_ranks
 WORLD = 2
 CLUSTER = hosts([GIGABIT] * WORLD)
 FIRST = 4
-"""The turns before it compile the function, and connect."""
+"""First turn that counts: earlier turns compile the function, and connect."""
 
 TURNS = 10
 
 
 def rows() -> list[Row]:
-    """Of the rank that hides least, a share for each turn, where backward takes as long as communication."""
+    """Row of the rank with the least overlap, a fraction for each turn, if backward takes as long as communication."""
     samples = balanced_samples(CLUSTER)
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
         found = traced(CLUSTER, "layers", TURNS, Path(folder), samples=samples)
-        # Records are read from there when they are asked for.
+        # Records are read from the folder lazily.
         shares = [list(shares_before_the_last_gradient(found, rank)) for rank in range(WORLD)]
     return [
         Row.over(
@@ -46,7 +46,7 @@ def rows() -> list[Row]:
 
 
 def traced(cluster: Cluster, contender: str, turns: int, directory: Path, *, samples: int = SAMPLES) -> Trace:
-    """What a job leaves that trains by one of `benches.frameworks.jax_contenders`, with a rank on each host."""
+    """Trace of a job that trains by one of `benches.frameworks.jax_contenders`, with a rank on each host."""
     slots = [host.name for host in cluster.hosts]
     argv = [
         sys.executable,
@@ -65,7 +65,7 @@ def traced(cluster: Cluster, contender: str, turns: int, directory: Path, *, sam
 
 
 def shares_before_the_last_gradient(found: Trace, rank: int) -> Iterator[float]:
-    """By turn from `FIRST` on, of the bytes that a rank sent."""
+    """Fractions of the bytes that a rank sent, by turn from `FIRST` on."""
     records = found.records(rank)
     buckets = [each.program for each in found.run.programs if each.bucket is not None]
     sends = records[(records["kind"] == Kind.SEND) & np.isin(records["program"], buckets)]

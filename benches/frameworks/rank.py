@@ -19,11 +19,11 @@ from benches.frameworks.model import SAMPLES
 from benches.frameworks.turns import turn
 
 BALANCED = "balanced"
-"""As many samples as make backward take as long as communication; JAX alone."""
+"""Option for a number of samples with which backward takes as long as communication; JAX alone."""
 
 
 class Result(TypedDict):
-    """Seconds per step by contender and turn, those of a rank's processors, and samples of a rank's batch."""
+    """Seconds per step by contender and turn, processor seconds of a rank, and samples of a rank's batch."""
 
     steps_s: dict[str, list[list[float]]]
     processor_s: dict[str, list[list[float]]]

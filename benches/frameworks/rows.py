@@ -1,4 +1,4 @@
-"""The rows of `python -m benches frameworks`."""
+"""Rows of `python -m benches frameworks`."""
 
 from __future__ import annotations
 

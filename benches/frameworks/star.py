@@ -1,4 +1,4 @@
-"""The rows `star-FRAMEWORK`: a rank on each of four hosts at 1 Gbit/s."""
+"""Rows `star-FRAMEWORK`: a rank on each of four hosts at 1 Gbit/s."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from benches.row import Row
 
 
 def rows(framework: str) -> list[Row]:
-    """Against that framework's own collectives."""
+    """Rows against that framework's own collectives."""
     return against_own("star", hosts([GIGABIT] * WORLD), 1.2, framework)

@@ -1,4 +1,4 @@
-"""What takes turns in a rank of `python -m benches frameworks` under TensorFlow: each trains variables of its own."""
+"""Contenders of `python -m benches frameworks` under TensorFlow: each trains its own variables, in turns."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from hocket.settings import Settings
 from hocket.training.process import joined
 
 PORT = 29_712
-"""Of TensorFlow's own servers: each host of an emulation has a network of its own."""
+"""Port of TensorFlow's own servers: each host of an emulation has its own network."""
 
 
 def loss_of(variables: Any, x: Any) -> Any:
-    """Of one batch."""
+    """Loss of one batch."""
     for each in variables:
         x = tf.tanh(x @ each)
     return tf.reduce_mean(x**2)
 
 
 def trains(variables: Any, means: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A step of gradient descent, by means that this makes of a rank's own gradients."""
+    """Make a step of gradient descent; `means` averages a rank's own gradients."""
 
     def step(batch: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -42,18 +42,17 @@ def trains(variables: Any, means: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Ours:
-    """Hocket: the three lines, and what they are told. A process trains one set of variables at a time, as under JAX."""
+    """Hocket: the three lines. A process trains one set of variables at a time, as under JAX."""
 
     _latest: Ours | None = None
 
     def __init__(self, **told: Any) -> None:
-        """`told`: to `distribute`."""
+        """Begin. `told`: arguments of `distribute`."""
         self._told = told
         self._variables = [tf.Variable(each) for each in weights()]
         self._step: Any = None
 
     def begin(self) -> Step:
-        """As `Contender`."""
         if Ours._latest is not self or self._step is None:
             Ours._latest = self
             hk.distribute(self._variables, **self._told)
@@ -70,7 +69,7 @@ class Mirrored:
     """TensorFlow's own: the all-reduce of MultiWorkerMirroredStrategy in a custom loop, as a ring over gRPC."""
 
     def __init__(self, rank: int, world: int) -> None:
-        """Starts TensorFlow's servers, so it is made before all others."""
+        """Start TensorFlow's servers, so this is made before all others."""
         job = joined(Settings.from_environment()).everyone
         address = f"{own_address(PORT)}:{PORT}"
         workers = job.store.gather("TensorFlow's servers", rank, world, address, job.settings.timeout_s)
@@ -95,8 +94,6 @@ class Mirrored:
         self._step = tf.function(lambda batch: strategy.run(step, args=(batch,)))
 
     def begin(self) -> Step:
-        """As `Contender`."""
-
         def waited(batch: np.ndarray[Any, Any]) -> None:
             self._step(tf.constant(batch)).numpy()
 
@@ -108,4 +105,4 @@ MAKERS: dict[str, Callable[[int, int], Contender]] = {
     "exact": lambda _rank, _world: Ours(promise="exact"),
     "rounded": lambda _rank, _world: Ours(promise="rounded"),
 }
-"""By name, of a rank in a world; in the order in which they are made."""
+"""Makers of contenders by name, for a rank in a world; in the order in which they are made."""

@@ -12,7 +12,7 @@ from hocket.tensorflow.distribute import distributed
 
 
 def reducing(values: Sequence[Any]) -> tuple[Callable[[], object], Callable[[], object], int]:
-    """Both, and how many buckets the leaves travel in."""
+    """Make both functions, and return the number of buckets of the leaves."""
     variables = hk.distribute([tf.Variable(each) for each in values])
     reduce = tf.function(lambda: hk.mean([each + 1 for each in variables]))
     plain = tf.function(lambda: [each + 1 for each in variables])

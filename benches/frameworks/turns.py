@@ -1,4 +1,4 @@
-"""Contenders, and what one of them takes for its steps in a turn."""
+"""Contenders, and times of a contender's steps in a turn."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import numpy as np
 from benches.frameworks.model import batch_of
 
 STEPS, WARM_UP = 4, 4
-"""Of each turn: how many count, and how many before them do not, in which functions are compiled and an epoch begins."""
+"""Steps of a turn that count, and steps before these that do not, in which functions are compiled and an epoch begins."""
 
 Step = Callable[[np.ndarray[Any, Any]], None]
-"""Takes a batch, and returns when the step has ended."""
+"""Function that takes a batch, and returns when the step has ended."""
 
 
 class Contender(Protocol):
-    """One of them."""
+    """A contender."""
 
     def begin(self) -> Step:
-        """Its turn begins. The first steps of a turn may take longer."""
+        """Begin a turn, whose first steps may take longer."""
 
 
 class Taken(NamedTuple):
-    """Seconds of the steps of a turn, and of this rank's processors in each, on all threads together."""
+    """Seconds of the steps of a turn, and processor seconds of this rank in each, on all threads together."""
 
     steps_s: list[float]
     processor_s: list[float]
 
 
 def turn(contender: Contender, random: np.random.Generator, samples: int) -> Taken:
-    """What its steps took."""
+    """Run a contender's turn, and time its steps."""
     step = contender.begin()
     taken = Taken([], [])
     for number in range(WARM_UP + STEPS):

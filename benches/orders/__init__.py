@@ -1,1 +1,1 @@
-"""`python -m benches orders`: what rank order is worth to other libraries and to Hocket's own programs, where there is latency."""
+"""`python -m benches orders`: gains from rank order for other libraries and for Hocket's own programs, with latency."""

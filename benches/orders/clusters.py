@@ -1,8 +1,8 @@
-"""The clusters that orders are judged on. Hosts are listed as a scheduler that knows no racks gives them: in turn.
+"""Clusters for judging orders. Hosts are listed in turn, as by a scheduler that ignores racks.
 
 `latency`: racks whose hosts are not equally far from one another, as in public clouds. Within a rack a packet takes 0.1 to 0.3 ms,
-between racks 0.5 to 8 ms, drawn for each pair (log-uniformly, by a fixed seed): which of the equal-cost paths a pair is given
-decides. The others have no latency, and links so slow that they decide, not the processors: trunks that racks share, trunks of
+between racks 0.5 to 8 ms, drawn for each pair (log-uniformly, by a fixed seed), like the choice among equal-cost paths. The others
+have no latency, and links that are slow enough to be the bottleneck, not the processors: trunks that racks share, trunks of
 different rates, hosts of different rates, hosts with two cards.
 """
 
@@ -19,8 +19,8 @@ MEGABIT = 1e6
 NEAR_S, FAR_S = (0.1e-3, 0.3e-3), (0.5e-3, 8e-3)
 LINK_BIT_PER_S = 1e9
 SEEDS = {2: 20, 4: 7}
-"""By racks. Of 21 seeds in a row each is the one whose predicted gain for a ring over Gloo, worst against chosen, is the median:
-10.5 times for 2 racks (of 4.1 to 13.2), 5.4 times for 4 (of 3.6 to 9.2)."""
+"""Seeds by number of racks. Among 21 successive seeds, each has the median of the predicted gain for a ring over Gloo, worst
+against chosen: 10.5 times for 2 racks (of 4.1 to 13.2), 5.4 times for 4 (of 3.6 to 9.2)."""
 
 
 def trunks() -> Cluster:
@@ -42,7 +42,7 @@ def uneven_hosts() -> Cluster:
 
 
 def cards() -> Cluster:
-    """Two racks of four hosts with two cards, of which the first are behind trunks."""
+    """Two racks of four hosts with two cards; the first cards are behind trunks."""
     both = (MEGABIT * 300, MEGABIT * 60)
     return _racked([sum(both)] * HOSTS, [0, 1] * 4, [MEGABIT * 150] * 2, cards=both)
 
@@ -64,7 +64,7 @@ BY_RATES = {"trunks": trunks, "uneven_trunks": uneven_trunks, "uneven_hosts": un
 
 
 def latency(racks: int) -> Cluster:
-    """Eight hosts in so many racks."""
+    """Cluster of eight hosts in `racks` racks."""
     draws = random.Random(SEEDS[racks])  # noqa: S311  # an example, not a secret
     latency_s = [[0.0] * HOSTS for _ in range(HOSTS)]
     for a in range(HOSTS):

@@ -1,11 +1,10 @@
-"""The cost of a call in an order of ranks, for all orders of a few hosts at once: the oracle of the benchmarks.
+"""Cost of a call in an order of ranks, for all orders of a few hosts at once: the oracle of the benchmarks.
 
-An algorithm is a list of rounds; a round is messages `(from, to, share of the bytes)` between ranks, each of which goes out when
-its sender has finished the round before. A call is as long as the growth of the ranks' clocks over calls in a row, since one
-call may begin on some ranks before it has ended on others.
-
-Where a library's receiver announces that it is ready for a round only when it has finished the one before (Gloo: `announced`), the
-message also waits for that, and so a ring is as slow as its slowest pair, there and back, in every round.
+An algorithm is a list of rounds; a round is messages `(from, to, share of the bytes)` between ranks, each sent when its sender has
+finished the round before. The time of a call is the growth of the ranks' clocks over successive calls, since a call may begin on
+some ranks before it has ended on others. If a library's receiver announces its readiness for a round only after the round before
+(Gloo: `announced`), the message also waits for the announcement, so a ring is as slow as its slowest pair, there and back, in every
+round.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ Orders = npt.NDArray[np.int64]
 Seconds = npt.NDArray[np.float64]
 
 CALLS = 8
-"""In a row; the growth is that of the second half."""
+"""Number of successive calls; the second half counts."""
 HOSTS_MAX = 8
 """Largest number of hosts whose orders are all tried: 40 320."""
 
 
 def rounds(algorithm: str, world: int) -> Rounds:
-    """The messages of an all-reduce; a power of two of ranks.
+    """Messages of an all-reduce; a power of two of ranks.
 
     >>> rounds("recursive_doubling", 2)
     [[(0, 1, 1.0), (1, 0, 1.0)]]
@@ -73,7 +72,7 @@ def all_orders(hosts: int) -> Orders:
 
 
 def extremes(algorithm: str, cluster: Cluster, size_bytes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The cheapest of all orders, and the dearest."""
+    """Cheapest and dearest of all orders."""
     orders = all_orders(len(cluster.hosts))
     found = costs_s(algorithm, cluster, orders, size_bytes)
     best, worst = orders[int(found.argmin())], orders[int(found.argmax())]

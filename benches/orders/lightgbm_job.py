@@ -1,4 +1,4 @@
-"""LightGBM's distributed training, unmodified, in an order of the machines: what `machines` lists first is its rank 0."""
+"""LightGBM's distributed training, unmodified, in an order of the machines: the first one in `machines` is its rank 0."""
 
 from __future__ import annotations
 

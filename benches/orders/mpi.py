@@ -1,7 +1,7 @@
 """Open MPI on the hosts of a testbed: `mpirun` on the first host starts its daemons on the others as over ssh.
 
-Its "ssh" is a script that enters the host's namespaces, where the host also gets a name of its own, since Open MPI takes daemons
-of one name for one machine and would use shared memory between them.
+Its "ssh" is a script that enters the host's namespaces, where each host also gets its own name, since Open MPI treats daemons with
+one name as one machine and would use shared memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def all_reduce_s(
         "coll": "^han,adapt,sm,xhc,acoll",
         "coll_tuned_use_dynamic_rules": "1",
         "coll_tuned_allreduce_algorithm": str(ALGORITHMS[algorithm]),
-        # Eight ranks share the cores with the switch; who waits must not keep others from working.
+        # Eight ranks share the cores with the switch; waiting ranks must not block others.
         "mpi_yield_when_idle": "1",
     }
     argv = [
@@ -78,7 +78,7 @@ def all_reduce_s(
 
 
 def _named(host: str, argv: Sequence[str]) -> list[str]:
-    """The command with the host's name as that of the machine it believes to be on."""
+    """Wrap a command so that the host's name is the machine's."""
     return ["unshare", "--uts", "sh", "-c", f"hostname {shlex.quote(host)} && exec {shlex.join(argv)}"]
 
 

@@ -1,4 +1,4 @@
-"""One rank of MPI's all-reduce in `python -m benches orders`; rank 0 writes the seconds per call of the slowest."""
+"""One rank of MPI's all-reduce in `python -m benches orders`; rank 0 writes the slowest rank's seconds per call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WARM_UP = 3
 
 
 def main() -> None:
-    """`SIZE_BYTES CALLS FILE`."""
+    """Run with arguments `SIZE_BYTES CALLS FILE`."""
     from mpi4py import MPI  # noqa: PLC0415  # loading it starts MPI
 
     size_bytes, calls = int(sys.argv[1]), int(sys.argv[2])

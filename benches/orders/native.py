@@ -1,4 +1,4 @@
-"""Hocket's own algorithms as `python -m benches orders` runs them."""
+"""Hocket's own algorithms in `python -m benches orders`."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from hocket.planning.links import link_graph
 from hocket.planning.order import rack_blocks
 
 NATIVE: tuple[str, ...] = tuple(name for name in ORDERED if name in ALL_REDUCES)
-"""All-reduces of Hocket's own programs that an order is searched for."""
+"""All-reduces of Hocket's own programs whose order is searched for."""
 
 BCUBE_BASE = 4
 
 
 def sizes_of(algorithm: str, cluster: Cluster) -> tuple[int, ...]:
-    """Base of BCube; of two levels a group as large as each rack."""
+    """Numbers of an algorithm: base of BCube; for two levels a group for each rack."""
     if algorithm == "two_level":
         return tuple(sorted((len(rack) for rack in rack_blocks(cluster, len(cluster.hosts))), reverse=True))
     return (BCUBE_BASE,) if algorithm == "bcube" else ()
 
 
 def pieces_of(cluster: Cluster) -> int:
-    """Bytes of a piece, as the planner cuts messages on the cluster's slowest link."""
+    """Bytes of a piece, as chosen by the planner for the cluster's slowest link."""
     return chunk_bytes(link_graph(cluster, len(cluster.hosts)).slowest_bit_per_s)
 
 
 def native_program(
     algorithm: str, sizes: tuple[int, ...], order: Sequence[int], size_bytes: int, piece_bytes: int
 ) -> Program:
-    """An all-reduce of floats to their mean as training runs it, in pieces, in an order of the ranks."""
+    """All-reduce of floats to their mean as in training, in pieces, in an order of the ranks."""
     return all_reduce_program(
         world=len(order),
         elements=size_bytes // 4,

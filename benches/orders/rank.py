@@ -33,7 +33,7 @@ Measure = Callable[[list[int], str], float]
 
 
 def main() -> None:
-    """Every order in every turn."""
+    """Run every order in every turn."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", required=True, help="gloo, ddp, lightgbm, or an algorithm of Hocket's")
     parser.add_argument("--orders", required=True, help="JSON: lists of the hosts' indices")
@@ -95,7 +95,7 @@ def _gloo(asked: argparse.Namespace) -> float:
 
 
 def _ddp(asked: argparse.Namespace) -> float:
-    """Three layers, so that a gradient has about the bytes asked for; a batch of 32."""
+    """Time DDP with three layers, so that gradients have about the requested bytes; a batch of 32."""
     width = max(8, int((asked.size_bytes / 4 / 3) ** 0.5))
     torch.manual_seed(0)
     layers = [layer for _ in range(3) for layer in (nn.Linear(width, width), nn.ReLU())]
@@ -122,7 +122,7 @@ def _timed(call: Callable[[], Any], calls: int) -> float:
 
 
 def _native(job: Job, asked: argparse.Namespace) -> tuple[Measure, Callable[[], None]]:
-    """One of Hocket's programs on the engine, compiled for each order; its sum is checked."""
+    """Time one of Hocket's programs on the engine, compiled for each order; its sum is checked."""
     engine = job.engine()
     memory = engine.allocate(asked.size_bytes)
     values = np.frombuffer(memoryview(memory), np.float32)

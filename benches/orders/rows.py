@@ -1,4 +1,4 @@
-"""The rows of `python -m benches orders`: what is run on which cluster, in which orders, and what came out."""
+"""Rows of `python -m benches orders`: workloads, clusters, orders, and results."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SEED = 7
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """A workload in named orders: `chosen` is what `hocket order` says, `worst` the dearest of all by `cost`.
+    """A workload in named orders: `chosen` is from `hocket order`, `worst` is the dearest of all by `cost`.
 
-    `costs_s`: what `cost` says of a call, and `least_cost_s` of the best of all orders; `times_s`: medians over turns, of the
+    `costs_s`: costs of a call by `cost`, `least_cost_s` that of the best of all orders; `times_s`: medians over turns, of the
     slowest rank.
     """
 
@@ -65,9 +65,9 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """The run's algorithm is as `cost` knows it, `asked_for` as `hocket order` does.
+    """The run's algorithm is named as in `cost`, `asked_for` as in `hocket order`.
 
-    `far_first`: its rounds begin between ranks far apart. The value is the time of the order `against` over that of the chosen one.
+    `far_first`: rounds begin between ranks far apart. The value is the time of the order `against` over that of the chosen one.
     """
 
     what: str
@@ -111,14 +111,14 @@ WORKLOADS = {
         what="LightGBM data-parallel, boosting round: given / chosen",
         run=Run(program="lightgbm", algorithm="halving_doubling", size_bytes=4 * KILOBYTE, calls=4, turns=2),
         asked_for="halving_doubling",
-        # As `RecursiveHalvingMap::Construct` does (LightGBM, src/network/linker_topo.cpp).
+        # See `RecursiveHalvingMap::Construct` (LightGBM, src/network/linker_topo.cpp).
         far_first=True,
         against="given",
         target=1.3,
     ),
 }
 DEMO = "demo"
-"""The demo's own cluster, whose hosts are listed in turn: a ring as given against the chosen one."""
+"""Row of the demo's own cluster, with hosts in turn: a ring in the given order against the chosen one."""
 DEMO_BYTES, DEMO_TARGET = 12 * MEGABYTE, 2.2
 ROWS = tuple(
     [f"{name}-{racks}" for name in WORKLOADS for racks in (2, 4)]
@@ -126,11 +126,11 @@ ROWS = tuple(
     + [f"{algorithm}-{network}" for network in clusters.BY_RATES for algorithm in NATIVE]
     + [f"{algorithm}-latency{racks}" for racks in (2, 4) for algorithm in NATIVE]
 )
-"""The names that `--row` takes: what is run, and the cluster: `2` or `4` racks with latency, or one of `clusters`."""
+"""Names for `--row`: the workload, and the cluster: `2` or `4` racks with latency, or one of `clusters`."""
 
 
 def measure(names: Sequence[str] = ROWS) -> Iterator[Compared | Scored]:
-    """Rows one by one as they are measured. Raises PeerError when something that was started failed."""
+    """Yield rows as they are measured. Raises PeerError if a started process failed."""
     for name in names:
         what, _, network = name.rpartition("-")
         if name == DEMO:
@@ -224,7 +224,7 @@ def _compare(name: str, what: str, racks: int) -> Compared:
 
 
 def by_ranks(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Seconds of each turn, by order."""
+    """Seconds of each turn by order, on ranks."""
     extras.need("torch", "this benchmark")
     argv = [sys.executable, "-m", "benches.orders.rank", "--workload", run.program]
     argv += ["--orders", json.dumps(orders), "--turns", str(run.turns), "--calls", str(run.calls)]
@@ -238,7 +238,7 @@ def by_ranks(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> lis
 
 
 def by_mpi(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Seconds of each turn, by order; each turn starts `mpirun` anew."""
+    """Seconds of each turn by order, with MPI; each turn starts `mpirun` anew."""
     times_s: list[list[float]] = [[] for _ in orders]
     with (
         tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory,

@@ -1,7 +1,7 @@
 """Rank correlation of the cost of `hocket order` with measured times of Hocket's own programs, from best to worst order.
 
-Draws are spread evenly over the range of costs, since of random orders nearly all cost about the same. The chosen order, the given
-one and the fastest of the drawn are then measured in turns: the least of thirty times is also the luckiest.
+Drawn orders are spread evenly over the range of costs, since nearly all random orders cost about the same. The chosen order, the
+given one and the fastest drawn one are then measured in turns: the least of thirty times is also the luckiest.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hocket.planning.ordering.cluster import of_cluster
 from hocket.planning.ordering.solve import costs_s, own, solve
 
 DRAWN, POOL = 30, 3000
-"""Orders that are measured, and random ones that they are drawn from."""
+"""Number of measured orders, and of the random ones from which they are drawn."""
 TURNS, COMPARED_TURNS = 3, 7
 """Turns of the drawn orders, and of the three that are compared."""
 SEED = 7
 TARGET = 0.9
 
 Measure = Callable[[Sequence[Sequence[int]], int], list[float]]
-"""Seconds of each order, the median over so many turns."""
+"""Function for the seconds of each order, the median over turns."""
 
 
 class Scored(Struct, frozen=True, kw_only=True):
@@ -52,12 +52,12 @@ class Scored(Struct, frozen=True, kw_only=True):
 
     @property
     def gain(self) -> float:
-        """The given order's time over the chosen one's."""
+        """Time of the given order over that of the chosen one."""
         return self.given_s / self.chosen_s
 
 
 def score(name: str, cluster: Cluster, algorithm: str, size_bytes: int, measure: Measure) -> Scored:
-    """One algorithm on one cluster."""
+    """Score one algorithm on one cluster."""
     matrix = of_cluster(cluster)
     request = own(Algorithm(algorithm, sizes_of(algorithm, cluster)), size_bytes)
     found = solve(matrix, request)
@@ -89,7 +89,7 @@ def score(name: str, cluster: Cluster, algorithm: str, size_bytes: int, measure:
 def spread(
     priced: Sequence[tuple[float, tuple[int, ...]]], count: int
 ) -> list[tuple[float, tuple[int, ...]]]:
-    """So many of a sorted list, whose costs lie as evenly from first to last as they can.
+    """Pick `count` entries of a sorted list, whose costs are spread as evenly as possible.
 
     >>> spread([(1.0, (0,)), (1.1, (1,)), (1.2, (2,)), (5.0, (3,)), (9.0, (4,))], 3)
     [(1.0, (0,)), (5.0, (3,)), (9.0, (4,))]

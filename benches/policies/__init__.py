@@ -1,1 +1,1 @@
-"""`python -m benches policies`: the ready-made policies against what each is meant to beat, on emulated clusters."""
+"""`python -m benches policies`: the ready-made policies, each against its baseline, on emulated clusters."""

@@ -1,4 +1,4 @@
-"""Policies of `python -m benches policies`: adaptive fusion where each collective is dear, over Gloo instead of the native wire."""
+"""Policies of `python -m benches policies`: adaptive fusion with expensive collectives, over Gloo instead of the native wire."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hocket.policy.policy import Policy
 
 
 class OverGloo(Policy):
-    """Plain data parallelism by another library."""
+    """Plain data parallelism over Gloo."""
 
     def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
-        """One library call per bucket."""
+        """Call the library once per bucket."""
         cx.all_reduce(buffer, op="mean", library="gloo")
 
 
 class AdaptiveOverGloo(AdaptiveFusion, OverGloo):
-    """The same, looking for its threshold; Gloo has chunks of its own."""
+    """Adaptive fusion over Gloo, which has its own chunks."""
 
     ladders: ClassVar[dict[str, list[int]]] = {"fusion_bytes": AdaptiveFusion.ladders["fusion_bytes"]}

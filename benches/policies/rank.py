@@ -29,10 +29,10 @@ Step = Callable[[], float]
 
 
 class Contender:
-    """A model in training, a step at a time."""
+    """A model in training, step by step."""
 
     def __init__(self, name: str, model: str, seed: int) -> None:
-        """All contenders start from the same parameters and see the same batches."""
+        """Begin with the same parameters and batches as all contenders."""
         self.name = name
         self.times_s: list[float] = []
         self.losses: list[float] = []
@@ -42,7 +42,7 @@ class Contender:
         self.model, self.optimizer = distribute(name, self.network, optimizer)
 
     def step(self) -> None:
-        """zero_grad, forward, backward, step: timed from end to end of steps."""
+        """Run zero_grad, forward, backward and step, timed from end to end."""
         inputs, targets = self._batch()
         began_s = time.perf_counter()
         self.optimizer.zero_grad()
@@ -61,10 +61,10 @@ class Contender:
 
 
 class Layers(nn.Module):
-    """`count` square layers of `width`: as much communication as computation allows, in so many gradients."""
+    """`count` square layers of `width`: as much communication as computation allows."""
 
     def __init__(self, count: int, width: int, parts: int = 1) -> None:
-        """Without bias: `parts` gradients a layer, each of some of its outputs."""
+        """Begin without bias, and with `parts` gradients per layer, each for some of its outputs."""
         super().__init__()
         self.layers = nn.ModuleList(
             nn.Linear(width, width // parts, bias=False) for _ in range(count * parts)
@@ -80,13 +80,13 @@ class Layers(nn.Module):
 
 
 def workload(name: str, seed: int, rank: int) -> tuple[nn.Module, torch.optim.Optimizer, Any, Any]:
-    """Model, optimizer, batches and loss: a task of the demo (`-sgd`: with plain SGD), `layers:COUNT:WIDTH:BATCH`;
+    """Make model, optimizer, batches and loss: a task of the demo (`-sgd`: with plain SGD), `layers:COUNT:WIDTH:BATCH`;
     `parts:COUNT:WIDTH:BATCH:PARTS` has PARTS gradients a layer."""
     task = TASKS.get(name.removesuffix("-sgd"))
     if task is not None:
         model = task.model(seed)
         batches = task.batches(seed, rank)
-        # Adam divides by the size of gradients: where they are next to nothing, it makes steps of rounding errors.
+        # Adam divides by the size of gradients, so that rounding errors of tiny gradients become steps.
         plain = name.endswith("-sgd")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.02) if plain else task.optimizer(model)
         return model, optimizer, lambda: next(batches), task.loss
@@ -120,7 +120,7 @@ def distribute(
 
 
 def policy(kind: str, values: list[str]) -> Policy:
-    """A policy with some of its agreed values changed."""
+    """Load a policy with some of its agreed values changed."""
     made = load(kind)
     changed = {key: json.loads(text) for key, text in (each.split("=") for each in values if each)}
     gates = changed.pop("gates", None)
@@ -131,7 +131,7 @@ def policy(kind: str, values: list[str]) -> Policy:
 
 
 def main() -> None:
-    """Take turns."""
+    """Train contenders in turns."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--contenders", required=True, help="separated by spaces")
     parser.add_argument("--model", required=True)
@@ -175,7 +175,7 @@ def main() -> None:
 
 
 def climb(contender: Contender, steps: int) -> list[dict[str, Any]]:
-    """Train; by step, in order, the setting and what it took."""
+    """Train; return the setting and the time of each step, in order."""
     made = []
     for _ in range(steps):
         agreed = hk.agreed(contender.model)
@@ -186,7 +186,7 @@ def climb(contender: Contender, steps: int) -> list[dict[str, Any]]:
 
 
 def gradient_error(contender: Contender) -> float:
-    """L2 error of the mean gradient over the norm of the mean: gradients are random numbers that every rank knows of all."""
+    """L2 error of the mean gradient over the norm of the mean: gradients are random, and known for all ranks."""
     world, rank = int(os.environ["WORLD_SIZE"]), contender._rank
     parameters = list(contender.network.parameters())
 
@@ -202,7 +202,7 @@ def gradient_error(contender: Contender) -> float:
     wanted = {id(each): next(own) for each in parameters}
     contender.optimizer.zero_grad()
     inputs, _ = contender._batch()
-    # The model's own backward order and buckets, with gradients that are known: hooks put them in place.
+    # The model's own backward order and buckets, with known gradients, which hooks put in place.
     hooks = [each.register_hook(lambda _grad, each=each: wanted[id(each)]) for each in parameters]
     contender.model(inputs).sum().backward()
     contender.model.state_dict()

@@ -28,7 +28,7 @@ class ProgrammedRing(Policy):
     """Reduce-scatter and all-gather around the ranks, by hand."""
 
     def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
-        """A scratch buffer and an addition a step: what fusion is for."""
+        """Use a scratch buffer and an addition per step, for fusion to remove."""
         n, parts = cx.world, cx.split(buffer, cx.world)
         after, before = (cx.rank + 1) % n, (cx.rank - 1) % n
         for step in range(1, n):
@@ -42,7 +42,7 @@ class ProgrammedRing(Policy):
 
 
 def main() -> None:
-    """Time both at each size."""
+    """Time both rings at each size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", required=True, help="bytes, separated by commas")
     parser.add_argument("--rounds", type=int, required=True)
@@ -78,11 +78,11 @@ def main() -> None:
                 wrong += int(np.count_nonzero(values != (job.world - 1) / 2))
             values[:] = 0
             times_s: dict[str, list[float]] = {name: [] for name in numbers}
-            # Who goes second finds warmer or colder caches: each does half of the time.
+            # The second one finds warmer or colder caches, so the order alternates.
             for turn in (list(numbers), list(reversed(numbers))):
                 halves = alternate(
                     {name: functools.partial(run, numbers[name]) for name in turn},
-                    # Small ones are short, and noisier.
+                    # Small sizes are short, and noisier.
                     rounds=max(arguments.rounds, SAMPLED_BYTES // size_bytes),
                     before=lambda: run(meet),
                 )
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _own(world: int, elements: int, algorithm: str) -> Program:
-    """The engine's, with the look for NaN that every bucket gets."""
+    """The engine's program, with every bucket's check for NaN."""
     program = Program.all_reduce(
         name=algorithm,
         world=world,

@@ -1,4 +1,4 @@
-"""`python -m benches policies`: the ready-made policies on emulated clusters, each against what it is meant to beat, in one run.
+"""`python -m benches policies`: the ready-made policies on emulated clusters, each against its baseline, in one run.
 
 Contenders are trained in turns by the same processes; a row's number is a ratio of medians over blocks of steps.
 """
@@ -30,7 +30,7 @@ TIMEOUT_S = 120.0
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A line of the table: `value` is better when larger; `target` is what it should reach (None: no target)."""
+    """A line of the table: `value` is better when larger; `target` is the least wanted value (None: no target)."""
 
     name: str
     what: str
@@ -42,7 +42,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """A training that ranks on a cluster run."""
+    """A training by ranks on a cluster."""
 
     cluster: Cluster
     contenders: tuple[str, ...]
@@ -53,14 +53,14 @@ class Training(Struct, frozen=True, kw_only=True):
 
 
 def measure(names: Sequence[str] | None = None) -> Iterator[Row]:
-    """Rows one by one as they are measured; `names` chooses some."""
+    """Yield rows as they are measured; `names` chooses some."""
     for name, row in ROWS.items():
         if names is None or name in names:
             yield row(name)
 
 
 def train(asked: Training) -> dict[str, Any]:
-    """One run; by contender its step times and losses. Raises PeerError with the last words of the rank that failed."""
+    """Run a training; return step times and losses by contender. Raises PeerError with the last words of the rank that failed."""
     slots = [host.name for host in asked.cluster.hosts for _ in range(host.slots)]
     extras.need("torch", "this benchmark")
     argv = [sys.executable, "-m", "benches.policies.rank", "--contenders", " ".join(asked.contenders)]
@@ -78,7 +78,7 @@ def train(asked: Training) -> dict[str, Any]:
 
 
 def step_s(result: dict[str, Any], contender: str, asked: Training) -> float:
-    """Median over blocks of the mean step: steps that are put off belong to the block that they end in."""
+    """Median over blocks of the mean step: delayed steps belong to the block in which they end."""
     times = result[contender]["times_s"]
     blocks = [times[at : at + asked.steps] for at in range(0, len(times), asked.steps)]
     return statistics.median(statistics.fmean(block) for block in blocks)
@@ -136,12 +136,12 @@ def _partial_f16_error(name: str) -> Row:
 
 
 def _two_level(name: str) -> Row:
-    """In the order of the demo's testbed: a scheduler that knows no racks gives ranks in turn."""
+    """Row in the order of the demo's testbed, which lists ranks in turn, like a scheduler that ignores racks."""
     return _two_level_in(name, "hosts alternating", alternating=True, target=1.83)
 
 
 def _two_level_contiguous(name: str) -> Row:
-    """DDP's best order: its ring crosses the trunk once each way, with 7/4 of the bytes that two levels send."""
+    """Row in DDP's best order: its ring crosses the trunk once each way, with 7/4 of the bytes of two levels."""
     return _two_level_in(name, "hosts in the best order for a flat ring", alternating=False, target=None)
 
 
@@ -180,7 +180,7 @@ def _adaptive(name: str, base: str, adaptive: str, latency_s: float | None = Non
     way = result[adaptive]["start"]
     start_s = fixed_s[sizes[0]]
     value, of_best = start_s / after_s, min(fixed_s.values()) / after_s
-    # A climber goes on looking while it is compared: steps in settings that do not pay count.
+    # A climber keeps searching while it is compared: its steps with worse settings count.
     details = {
         "after_s": after_s,
         "fixed_s": fixed_s,
@@ -211,7 +211,7 @@ def _adaptive_gloo(name: str) -> Row:
 
 
 def _hill(name: str) -> Row:
-    """The possible gain over the native wire: fixed sizes of buckets and chunks, without a climber."""
+    """Row of the possible gain over the native wire: fixed sizes of buckets and chunks, without a climber."""
     settings = [(fused, chunk) for fused in (256, 1024, 4096) for chunk in (64, 512, 4096)]
     named = {
         f"{fused} KiB in chunks of {chunk} KiB": (
@@ -247,7 +247,7 @@ def _priority(name: str) -> Row:
 
 
 def _tensor_events(name: str) -> Row:
-    """The cost of work per gradient that waits for its bucket, which bounds what running it earlier could save."""
+    """Row of the cost of work per gradient that waits for its bucket, which bounds the saving from running it earlier."""
     each = f"{tensor_events.__file__}:RoundEach"
     alone = f"{each},fusion_bytes=0,first_fusion_bytes=0"
     asked = Training(
@@ -268,7 +268,7 @@ def _tensor_events(name: str) -> Row:
 
 
 def _partitions(name: str) -> Row:
-    """The same parameters, eight to a layer: each an entry of the queue, or all in one whose chunks overtake."""
+    """Row of the same parameters, eight per layer: each an entry of the queue, or all in one whose chunks overtake."""
     layer_bytes = 4 * 512 * 512
     asked = Training(
         cluster=hosts([0.6 * GIGABIT] * 4),
@@ -372,4 +372,4 @@ ROWS: dict[str, Callable[[str], Row]] = {
     "losses": _losses,
     "verify": _verify,
 }
-"""Rows by the name that `--row` takes."""
+"""Rows by their names for `--row`."""

@@ -1,7 +1,7 @@
 """Policies of `python -m benches policies`: work on each gradient in `on_tensor_ready`, which runs when its bucket is complete.
 
-The paper's event comes with each gradient. Waiting for the bucket cannot cost more than the work itself; the same policy without
-fusion has one program per gradient, which is the paper's event.
+The paper has an event per gradient. Waiting for the bucket cannot cost more than the work itself; without fusion, the same policy
+has one program per gradient, like the paper's event.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from hocket.policy.policy import Policy
 
 
 class RoundEach(Policy):
-    """Every gradient is rounded to f16 and back before it is fused, twice: two passes over it."""
+    """Policy that rounds every gradient to f16 and back before fusion, twice: two passes over it."""
 
     def on_tensor_ready(self, cx: Context, grad: Gradient) -> None:
-        """Work that needs this gradient alone."""
+        """Work on this gradient alone."""
         cx.cast(cx.cast(grad, "f16"), "f32", into=grad)
         cx.enqueue(grad)

@@ -1,1 +1,1 @@
-"""`python -m benches predict`: how well step times are predicted, against emulated clusters."""
+"""`python -m benches predict`: accuracy of predicted step times against emulated clusters."""

@@ -1,8 +1,8 @@
 """Predicted step times against the testbed's: emulated clusters, real executors, computation that sleeps.
 
 Every configuration is a plan (algorithm and codec) on a cluster; a step launches each bucket when its gradients would be ready and
-ends when all are reduced. The simulator knows the cluster file, the costs of the machine and one constant, `networks.TRUNK_INCAST`,
-which was fitted to the clusters of FITTED_ON (`fit` does it again). The others judge it.
+ends when all are reduced. The simulator uses the cluster file, the costs of the machine and one constant, `networks.TRUNK_INCAST`,
+which was fitted to the clusters of FITTED_ON (`fit` repeats this). The other clusters are the test.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STEPS = 7
 BUCKET_ELEMENTS = 250_000
 BUCKETS = 4
 BUCKETS_OF_MORE = 13
-"""13 MB: what long transfers do to one another on links that they share shows in no less."""
+"""Number of buckets for 13 MB: smaller transfers do not show the effects of long ones on shared links."""
 BACKWARD_S = 0.04
 TIMEOUT_S = 60.0
 MEGABIT = 1e6
@@ -54,20 +54,20 @@ CLUSTERS: dict[str, Cluster] = {
     "3 racks of 2, 500 Mbit/s, trunk 200 Mbit/s, 13 MB": hosts([500 * MEGABIT] * 6, 3, 200 * MEGABIT),
 }
 MORE = frozenset({"3 racks of 2, 500 Mbit/s, trunk 200 Mbit/s, 13 MB"})
-"""Clusters on which BUCKETS_OF_MORE buckets travel."""
+"""Clusters with BUCKETS_OF_MORE buckets."""
 
 FITTED_ON = (
     "2 racks of 2, 1 Gbit/s, trunk 100 Mbit/s",
     "2 racks of 4, 500 Mbit/s, trunk 200 Mbit/s",
 )
-"""A cluster without trunks says nothing of them, and is fitted to nothing."""
+"""Clusters for fitting, which have trunks: other clusters do not depend on the constant."""
 
 INCASTS = tuple(round(0.9 + 0.01 * step, 2) for step in range(11))
-"""The values that `fit` tries."""
+"""Values that `fit` tries."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One configuration. `error`: of the flow prediction, as a share of the measured median."""
+    """One configuration. `error`: relative error of the flow prediction against the measured median."""
 
     cluster: str
     plan: str
@@ -89,8 +89,8 @@ class Scores(Struct, frozen=True, kw_only=True):
 
 
 class Agreement(Struct, frozen=True, kw_only=True):
-    """All rows, by cluster, and together those that nothing was fitted to (None: none were measured). A Spearman over
-    clusters of different speed would be high whatever the order of plans on each."""
+    """All rows, by cluster, and a summary of the clusters that were not used for fitting (None: none were measured). A Spearman
+    over clusters of different speed would be high whatever the order of plans on each."""
 
     rows: tuple[Row, ...]
     clusters: dict[str, Scores]
@@ -98,7 +98,7 @@ class Agreement(Struct, frozen=True, kw_only=True):
 
 
 def profile(cluster: str) -> Profile:
-    """Buckets that become ready evenly through backward."""
+    """Profile of buckets that become ready evenly through backward."""
     count = BUCKETS_OF_MORE if cluster in MORE else BUCKETS
     return Profile(
         model="sleep",
@@ -124,7 +124,7 @@ def profile(cluster: str) -> Profile:
 def plans(name: str) -> Iterator[Plan]:
     """Ring, two-level, direct, tree and parameter servers on half of the ranks, each with and without f16 between hosts.
 
-    Groups of two-level are the racks, and two halves where there are none.
+    Groups of two-level are the racks, or two halves without racks.
     """
     cluster, made_for = CLUSTERS[name], profile(name)
     world = len(cluster.hosts)
@@ -175,7 +175,6 @@ def measure(clusters: Sequence[str] | None = None) -> list[Row]:
 
 
 def agreement(rows: Sequence[Row]) -> Agreement:
-    """Summarise the rows."""
     clusters: dict[str, list[Row]] = {}
     for row in rows:
         clusters.setdefault(row.cluster, []).append(row)
@@ -190,7 +189,7 @@ def agreement(rows: Sequence[Row]) -> Agreement:
 
 
 def fit(rows: Sequence[Row]) -> dict[float, float]:
-    """By each of INCASTS: the mean error, either way, of the rows of FITTED_ON with it. The constant is the one of the least."""
+    """Mean absolute error of the rows of FITTED_ON by each of INCASTS. The constant is the value with the least."""
     measured_s = {(row.cluster, row.plan): row.measured_s for row in rows if row.cluster in FITTED_ON}
     errors: dict[float, float] = {}
     for incast in INCASTS:
@@ -219,7 +218,7 @@ def _scores(clusters: Sequence[Sequence[Row]]) -> Scores:
         configurations=len(rows),
         median_error=statistics.median(abs(row.error) for row in rows),
         worst_error=max(abs(row.error) for row in rows),
-        # The worst cluster's: the order of plans matters where one is chosen.
+        # The worst cluster's, as the order of plans matters within a cluster.
         spearman=min(
             spearman([row.flow_s for row in own], [row.measured_s for row in own]) for own in clusters
         ),
@@ -231,7 +230,7 @@ def _scores(clusters: Sequence[Sequence[Row]]) -> Scores:
 
 
 def steps(cluster: Cluster, considered: Sequence[Plan], made_for: Profile, count: int) -> list[list[float]]:
-    """Seconds of so many steps of each plan, one plan after the other on one testbed. PeerError, TestbedError."""
+    """Seconds of `count` steps of each plan, one plan after the other on one testbed. PeerError, TestbedError."""
     with (
         tempfile.TemporaryDirectory(prefix="hocket-predict-") as folder,
         open_emulation(cluster) as emulation,

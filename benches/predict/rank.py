@@ -1,4 +1,4 @@
-"""One rank of `python -m benches predict`: steps of each plan, buckets launched when the profile says that they are ready."""
+"""One rank of `python -m benches predict`: steps of each plan, buckets are launched at the profile's times of readiness."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hocket.settings import Settings
 
 WARM_UP_STEPS = 2
 CHOSEN, BUCKETS_MAX = 1 << 31, 1 << 12
-"""Numbers of programs, some of which ranks that do not train have no part in."""
+"""First number of programs, and numbers per plan; fixed since ranks that do not train have no part in some programs."""
 SETTLE_S = 0.05
-"""Queues and token buckets of the emulated links are full again after that."""
+"""Pause after which queues and token buckets of the emulated links have recovered."""
 
 
 def main() -> None:
-    """Rank 0 writes `steps.json`: by plan, the slowest rank's time of each step."""
+    """Run the steps; rank 0 writes `steps.json`: the slowest rank's time of each step, by plan."""
     directory, count, steps = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     settings = Settings.from_environment()
     profile = files.read(directory / "profile.json", Profile)
@@ -40,7 +40,7 @@ def main() -> None:
             loaded = []
             for index, (bucket, program) in enumerate(zip(plan.buckets, programs(plan), strict=True)):
                 if job.rank >= program.world:
-                    # The bucket is of those that train alone.
+                    # Only ranks that train have this bucket.
                     continue
                 memory = engine.allocate(bucket.elements * ITEM_BYTES[bucket.dtype])
                 number = engine.load(

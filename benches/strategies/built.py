@@ -1,4 +1,4 @@
-"""`builders`: the plans of all builders train DDP's model, and send what was predicted, on four and on six ranks."""
+"""`builders`: all builders' plans train DDP's model and send the predicted bytes, on four and on six ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE = "small"
 
 
 def measured() -> Iterator[Row]:
-    """Of each builder: DDP's parameters, and bytes between ranks."""
+    """Differences from DDP's parameters, and bytes between ranks, for each builder."""
     for world in WORLDS:
         cluster = hosts([GIGABIT] * world)
         with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder, Testbed(cluster) as bed:

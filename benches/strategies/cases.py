@@ -1,4 +1,4 @@
-"""Clusters and models on which plans are compared, and the builders' plans for them."""
+"""Clusters and models for comparing plans, and the builders' plans for them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from hocket.tools.bench.layered import layered, weights
 
 GIGABIT, MEGABIT = 1e9, 1e6
 ELEMENTS = 3_250_000
-"""13 MB: the demo's model."""
+"""Elements of the demo's model, 13 MB."""
 FORWARD_S, BACKWARD_S = 0.0, 0.04
 
 FUSED_BYTES = 64 << 20
-"""Horovod's fusion buffer."""
+"""Size of Horovod's fusion buffer."""
 
 HOPELESS = 1.5
-"""Builders whose plans are predicted to take so many times as long as the best one's are not run."""
+"""Ratio of predicted times to the best plan's above which a builder's plan is not run."""
 
 CLUSTERS: dict[str, Cluster] = {
     "star": hosts([GIGABIT] * 4),
@@ -39,7 +39,7 @@ CLUSTERS: dict[str, Cluster] = {
 
 
 def _model(name: str, shares: Sequence[float]) -> Profile:
-    """Gradients with these shares of ELEMENTS."""
+    """Model of gradients with these shares of ELEMENTS."""
     elements = [max(1, round(ELEMENTS * share / sum(shares))) for share in shares]
     return layered(name, weights(elements), forward_s=FORWARD_S, backward_s=BACKWARD_S)
 
@@ -58,9 +58,8 @@ MODELS: dict[str, Profile] = {
 def builders(
     cluster: Cluster, profile: Profile, considered: Considered, *, hopeless: float = HOPELESS
 ) -> dict[str, Plan]:
-    """The different plans of builders that may be the fastest: Hocket's default, Horovod's, AutoDist's eight, and a ring, with the
-    settings that are predicted to be the best.
-    """
+    """The different plans of builders that may be the fastest: Hocket's default, Horovod's, AutoDist's eight, and a ring, each with
+    the settings that are predicted to be the best."""
     world = len(cluster.hosts)
     gradients = [
         Gradient(each.name, each.shape, each.dtype, sparse=each.sparse)
@@ -74,14 +73,14 @@ def builders(
         return with_rows(plan_of(made, world, label=label), gradients)
 
     made = {
-        # Its buckets are DDP's.
+        # Its buckets are the same as DDP's.
         "default": default_plan(gradients, by_hosts([host.name for host in cluster.hosts])),
         "horovod": of("horovod", FUSED_BYTES, "ring"),
         "ring": considered.of_builder("ring"),
     }
     made |= {name: plan for name, plan in considered.built if name in BUILDERS}
     least_s = min(considered.question.predicted(plan).step_s for plan in made.values())
-    # Several builders make the same plan, and some cannot be the best whatever the error of predictions.
+    # Several builders make the same plan, and some cannot be the best, even with errors of prediction.
     different = {plan.buckets: name for name, plan in reversed(made.items())}
     return {
         name: made[name]

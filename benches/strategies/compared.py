@@ -15,15 +15,15 @@ from hocket.planning.search import considered
 from hocket.tools.simulation import shortlist
 
 TURNS, STEPS = 3, 4
-"""How often each plan runs, and its steps each time; the median of all counts."""
+"""Runs of each plan, and steps of a run; the median of all steps counts."""
 
 
 @dataclass(frozen=True)
 class Compared:
     """The planner's plan, and medians of steps: its own, and builders' by name.
 
-    `best`: the fastest builder, `allowed`: its predicted step over the bound. `ratio`: its step over the plan's, in further
-    turns of these two alone: the least of several medians is less than any of them would be again.
+    `best`: the fastest builder, `allowed`: its predicted step over the bound. `ratio`: its step over the plan's, in further turns
+    of these two alone, since the least of several medians is biased.
     """
 
     plan: Plan
@@ -35,7 +35,7 @@ class Compared:
 
 
 def compared(said: Cluster, profile: Profile, *, emulated: Cluster | None = None) -> Compared:
-    """`said`: the cluster that planner and builders know; `emulated`: the testbed's, where it is described in another way."""
+    """Compare plans. `said`: the cluster for planner and builders; `emulated`: the testbed's, if it is described differently."""
     found = considered(said, profile, len(said.hosts))
     plan = shortlist.chosen(found, said, profile)
     others = builders(said, profile, found)
@@ -49,5 +49,5 @@ def compared(said: Cluster, profile: Profile, *, emulated: Cluster | None = None
 
 
 def medians(times: Sequence[Sequence[float]], plans: int) -> list[float]:
-    """Of each of so many plans that ran in turns."""
+    """Median step of each plan, for plans that ran in turns."""
     return [statistics.median(step_s for turn in times[at::plans] for step_s in turn) for at in range(plans)]

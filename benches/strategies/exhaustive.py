@@ -23,21 +23,21 @@ CASES = 100
 VARIABLES_MAX, RANKS_MAX = 4, 6
 STRATEGIES_MAX = 20_000
 EVALUATIONS_MAX = 300
-"""Of whole plans, those that a search begins with included."""
+"""Limit on evaluations of whole plans, including a search's first ones."""
 NEAR = 1.01
-"""Of the optimum's step: found."""
+"""Ratio to the optimum's step up to which the optimum counts as found."""
 FACTORS = (1.0, 0.5, 0.2, 0.1)
 
 Division = tuple[tuple[int, ...], ...]
-"""The variables of each bucket."""
+"""Variables of each bucket."""
 
 
 def measured() -> Iterator[Row]:
-    """How often the optimum is found, and how far the bound is below it."""
+    """Cases in which the optimum is found, and distance of the bound below it."""
     draw, found = random.Random(11), list[tuple[float, float, float, int]]()  # noqa: S311  # of cases
     while len(found) < CASES:
         question = case(draw)
-        # With one evaluation routes are searched for, too: all plans are of the same ones.
+        # One evaluation also searches for routes, so that all plans use the same ones.
         seeds = question.solved(1, splits=False)
         if strategies(len(question.profile.gradients), len(seeds.solution.proposals)) > STRATEGIES_MAX:
             continue
@@ -57,7 +57,7 @@ def measured() -> Iterator[Row]:
 
 
 def case(draw: random.Random) -> Question:
-    """Hosts with uneven links, some in racks, and a few variables."""
+    """Random case: hosts with uneven links, some in racks, and a few variables."""
     world = draw.randint(2, RANKS_MAX)
     rates = [1e9 * draw.choice(FACTORS) for _ in range(world)]
     racks = draw.choice((1, 1, 2))
@@ -72,7 +72,7 @@ def case(draw: random.Random) -> Question:
 
 
 def best_s(question: Question, solved: Solved) -> float:
-    """The shortest step of all plans."""
+    """Shortest step of all plans."""
     variables = range(len(question.profile.gradients))
     subsets = [subset for subset in product((False, True), repeat=len(variables)) if any(subset)]
     members = [tuple(at for at in variables if subset[at]) for subset in subsets]
@@ -92,7 +92,7 @@ def best_s(question: Question, solved: Solved) -> float:
 
 
 def strategies(variables: int, routes: int) -> int:
-    """How many plans there are."""
+    """Number of plans."""
     found = 0
     for division in divisions(tuple(range(variables))):
         orders = 1

@@ -18,14 +18,14 @@ from hocket.tools.report.quantity import TIMES
 WORKERS, IDLE = 4, 2
 CLUSTER = hosts([200 * MEGABIT] * (WORKERS + IDLE))
 BEST_SHARE = 0.6
-"""Of the gradients, on the idle hosts: a worker that owns s sends 1 + s (n - 2), an idle host n s."""
+"""Best fraction of gradients on idle hosts: a worker that owns s sends 1 + s (n - 2), an idle host n s."""
 NEAR = 0.05
 TURNS, STEPS = 3, 4
 NAME = "idle-hosts"
 
 
 def idle_share(plan: Plan) -> float:
-    """Which share of all elements is owned by hosts that do not train."""
+    """Fraction of all elements that is owned by hosts that do not train."""
     owned = total = 0.0
     for bucket in plan.buckets:
         total += bucket.elements
@@ -37,7 +37,7 @@ def idle_share(plan: Plan) -> float:
 
 
 def measured() -> Iterator[Row]:
-    """The planner's plan, the best ring of the four, and the two as servers of everything, in turns."""
+    """Compare the planner's plan, the best ring of the four, and the two idle hosts as servers of everything, in turns."""
     profile = MODELS["even"]
     found = considered(CLUSTER, profile, WORKERS + IDLE, helpers=IDLE)
     plan = found.best

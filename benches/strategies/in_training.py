@@ -20,16 +20,16 @@ from hocket.tools.testbed import Testbed
 
 MODEL = "transformer"
 STEPS, TRIED = 300, 20
-"""Steps of the search, and trials in them at least."""
+"""Steps of the search, and least number of trials in them."""
 BEFORE = 30
-"""Steps in which the job profiles, and makes its first plan."""
+"""Steps in which the job profiles itself, and makes its first plan."""
 BUILT, GLOO = 14, 22
-"""Steps with each builder's plan, the first of which do not count, and with DDP."""
+"""Steps with each builder's plan, the first of which do not count, and steps with DDP."""
 NAME = "in-training"
 
 
 def searched() -> Iterator[Row]:
-    """One search of 300 steps."""
+    """Rows of one search of 300 steps."""
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder, Testbed(CLUSTERS["racks"]) as bed:
         cluster, profile = measured(bed, MODEL, Path(folder))
         plans = builders(cluster, profile, considered(cluster, profile, len(cluster.hosts)))

@@ -1,7 +1,7 @@
-"""`joint`: all that a promise allows chosen together, against each kind of choice alone. In virtual time, message by message: real
+"""`joint`: all choices that a promise allows together, against each kind of choice alone. In virtual time, message by message: real
 ranks would take an hour.
 
-Each contender is the best plan that one kind of choice makes of Hocket's default: a codec, owners, an order, gates, or late
+Each contender is the best plan from one kind of choice, applied to Hocket's default: a codec, owners, an order, gates, or late
 gradients.
 """
 
@@ -38,7 +38,7 @@ SETTINGS = (
     ("slow host", "blocks"),
 )
 FORWARD_S, BACKWARD_S = 0.06, 0.12
-"""About as long as the communication of some of these: else nothing can be late and pay."""
+"""Computation about as long as the communication of some of these: otherwise late gradients never pay."""
 LEVELS = (
     Promise("exact"),
     Promise("rounded"),
@@ -46,12 +46,12 @@ LEVELS = (
     Promise("delayed", merge=2, delay=1),
 )
 TIE = 1.005
-"""Two plans whose simulated steps differ by less are equally fast."""
+"""Ratio of simulated steps below which two plans are equally fast."""
 NAME = "joint"
 
 
 def measured() -> Iterator[Row]:
-    """A table of ablations for each setting, then whether the joint choice is the best everywhere."""
+    """Table of ablations for each setting, then a check that the joint choice is the best everywhere."""
     behind, slower = 1.0, 1.0
     for cluster_name, model in SETTINGS:
         cluster, profile = CLUSTERS[cluster_name], _paced(MODELS[model])
@@ -62,7 +62,7 @@ def measured() -> Iterator[Row]:
             yield Row(name=NAME, what=f"{where}: {name} alone", value=1e3 * step_s, unit="ms")
         for level, step_s in zip(LEVELS, levels, strict=True):
             yield Row(name=NAME, what=f"{where}: all together, {level.level}", value=1e3 * step_s, unit="ms")
-        # Each kind of choice is compared with all that the same promise allows.
+        # Each kind of choice is compared with all choices under the same promise.
         reached = {
             "codec": levels[1],
             "owners": levels[0],
@@ -81,7 +81,7 @@ def measured() -> Iterator[Row]:
 
 
 def _alone(cluster: Cluster, profile: Profile) -> Iterator[tuple[str, list[Plan]]]:
-    """By kind of choice: the plans to choose from, of which the default is one."""
+    """Plans to choose from, including the default, by kind of choice."""
     world = len(cluster.hosts)
     gradients = [Gradient(each.name, each.shape, each.dtype) for each in reversed(profile.gradients)]
     default = default_plan(gradients, by_hosts([host.name for host in cluster.hosts]))
@@ -102,7 +102,7 @@ def _alone(cluster: Cluster, profile: Profile) -> Iterator[tuple[str, list[Plan]
 
 
 def _joint(cluster: Cluster, profile: Profile, promise: Promise) -> Plan:
-    """As `hocket plan` makes it."""
+    """Make a plan like `hocket plan`."""
     found = considered(cluster, profile, len(cluster.hosts), promise=promise)
     return _scheduled(shortlist.chosen(found, cluster, profile), cluster, profile, promise)
 

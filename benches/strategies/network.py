@@ -1,8 +1,8 @@
 """AutoDist's ranking network (eq. 3, in the sizes of the authors' code), as a contender of the closed form.
 
-Each part of a variable is one-hot placed, grouped, encoded and typed, with its size, bandwidth and replicas; a perceptron makes 32
-numbers of it, those of a variable's parts are summed, and a bidirectional LSTM over the variables gives a score. Pairs of plans of
-one cluster are ranked by the logistic loss.
+Inputs for each part of a variable are its one-hot place, group, codec and type, and its size, bandwidth and replicas. A perceptron
+maps these to 32 numbers, which are summed over a variable's parts, and a bidirectional LSTM over the variables gives a score. Pairs
+of plans of one cluster are ranked by the logistic loss.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hocket.planning.links import LinkGraph
 
 DEVICES, GROUPS, COMPRESSORS, KINDS = 16, 600, 3, 5
 PARTS_MAX = 8
-"""Of a variable; more are not drawn on clusters of up to eight ranks."""
+"""Limit on the parts of a variable; clusters of up to eight ranks have no more."""
 HIDDEN, EMBEDDED, STATE, LAYERS = 128, 32, 128, 3
 BATCH, RATE, EPOCHS = 96, 2e-3, 40
 SEED = 5
@@ -31,10 +31,10 @@ WIDTH = DEVICES + GROUPS + COMPRESSORS + KINDS + 3
 
 
 class Ranker(nn.Module):
-    """A score of each plan, higher for slower ones."""
+    """Network with a score for each plan, higher for slower ones."""
 
     def __init__(self) -> None:
-        """Of random weights."""
+        """Begin with random weights."""
         super().__init__()
         self.part = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, EMBEDDED), nn.ReLU())
         self.variables = nn.LSTM(EMBEDDED, STATE, LAYERS, batch_first=True, bidirectional=True)
@@ -48,7 +48,7 @@ class Ranker(nn.Module):
 
 
 def scores(others: Sequence[Sample], sample: Sample) -> list[float]:
-    """Of a sample's plans by a network that was trained on the others."""
+    """Scores of a sample's plans by a network that was trained on the others."""
     torch.manual_seed(SEED)
     draw, ranker = random.Random(SEED), Ranker()  # noqa: S311  # of batches
     optimizer = torch.optim.Adam(ranker.parameters(), lr=RATE)

@@ -1,7 +1,7 @@
 """`search`: trials in a world that differs from the cluster file, and is noisy, against other ways to spend as many trials.
 
-The world is the flow simulator. Each link is up to 30 % faster or slower than the file says, and a measured step is off by 3 %. A
-way gets the file and measurements; what it keeps is judged without noise.
+The world is the flow simulator. Each link is up to 30 % faster or slower than the file says, and measured steps have an error of 3
+%. A way gets the file and measurements; its final plan is judged without noise.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ SEEDS = 20
 OFF = 0.3
 NOISE = 0.03
 FEW, MANY, RANDOM = 20, 200, 400
-"""Trials."""
+"""Numbers of trials."""
 NEAR = 1.02
 CHANCE = 1.1
-"""A first plan that takes so many times as long as the best one known leaves something to be had."""
+"""Ratio of a first plan to the best known from which an improvement is possible."""
 
 
 @dataclass
 class World:
-    """What is measured, and what is true. `trials`: measurements so far, with the plan of each."""
+    """Measured and true step times. `trials`: measurements so far, with the plan of each."""
 
     true: Cluster
     profile: Profile
@@ -59,36 +59,36 @@ class World:
     _known: dict[tuple[Bucket, ...], float] = field(default_factory=dict)
 
     def step_s(self, plan: Plan) -> float:
-        """Without noise."""
+        """Step of a plan without noise."""
         if plan.buckets not in self._known:
             self._known[plan.buckets] = predict(plan, self.true, self.profile, fidelity="flow").step_s
         return self._known[plan.buckets]
 
     def measured_s(self, plan: Plan) -> float:
-        """Of one trial."""
+        """Noisy step of one trial."""
         found = self.step_s(plan) * math.exp(NOISE * self.draw.gauss(0, 1))
         self.trials.append((plan, found))
         return found
 
     def luckiest(self) -> Plan:
-        """The plan of the shortest measurement."""
+        """Plan of the shortest measurement."""
         return min(self.trials, key=lambda trial: trial[1])[0]
 
 
 Way = Callable[[World, Question, Plan, int, int], Plan]
-"""The plan that it keeps after so many trials, with a seed."""
+"""Search with a number of trials and a seed that returns its final plan."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A cluster file and a model, and the seed of what the file does not say."""
+    """A cluster file, a model, and the seed of the true network."""
 
     said: Cluster
     profile: Profile
     seed: int
 
     def step_s(self, way: Way | None, trials: int) -> float:
-        """The true step of the plan that a way keeps; None: the first plan's."""
+        """True step of a way's final plan; None: the first plan's."""
         question = question_of(self.said, self.profile, len(self.said.hosts), EXACT, None)
         first = planned(self.said, self.profile, len(self.said.hosts))
         world = World(changed(self.said, self.seed), self.profile, random.Random(self.seed))  # noqa: S311  # of noise
@@ -96,7 +96,7 @@ class Case:
 
 
 def measured() -> Iterator[Row]:
-    """Every way on every setting and seed."""
+    """Rows of every way on every setting and seed."""
     cases = [
         Case(CLUSTERS[cluster], MODELS[model], seed) for cluster, model in SETTINGS for seed in range(SEEDS)
     ]
@@ -134,7 +134,7 @@ def _percent(what: str, each: list[bool], target: float) -> Row:
 
 
 def changed(cluster: Cluster, seed: int) -> Cluster:
-    """The cluster with other rates."""
+    """Return the cluster with other rates."""
     draw = random.Random(1000 + seed)  # noqa: S311  # of links
     hosts = tuple(
         msgspec.structs.replace(
@@ -152,7 +152,7 @@ def changed(cluster: Cluster, seed: int) -> Cluster:
 
 
 def _trials(world: World, question: Question, first: Plan, trials: int, seed: int) -> Plan:
-    """Hocket's."""
+    """Hocket's search."""
     search = Trials(question, first, seed, trials_max=trials)
     while (plan := search.next()) is not None:
         step_s = world.measured_s(plan)
@@ -169,7 +169,7 @@ def _random(world: World, question: Question, first: Plan, trials: int, seed: in
 
 
 def _descent(world: World, question: Question, first: Plan, trials: int, seed: int) -> Plan:
-    """Another route for one bucket after the other, kept where it measures better."""
+    """Coordinate descent: change the route of one bucket after the other, and keep improvements."""
     draw, best, best_s = random.Random(seed), first, world.measured_s(first)  # noqa: S311
     for at in range(trials):
         plan = _rerouted(question, best, at % len(best.buckets), draw)
@@ -180,7 +180,7 @@ def _descent(world: World, question: Question, first: Plan, trials: int, seed: i
 
 
 def _annealing(world: World, question: Question, first: Plan, trials: int, seed: int) -> Plan:
-    """Another route for any bucket, kept unless it is worse by more than a threshold that falls to nothing."""
+    """Threshold accepting: change the route of any bucket, and keep it unless it is worse by more than a falling threshold."""
     draw, current, current_s = random.Random(seed), first, world.measured_s(first)  # noqa: S311
     threshold_s = 0.1 * current_s
     for at in range(trials):

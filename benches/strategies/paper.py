@@ -1,7 +1,7 @@
 """`paper-clusters`: the clusters of AutoDist's table 1 with seven models, in the closed form.
 
-Nobody published the jobs' traces: parameters are those of the models (`shapes.py`), computation is their forward's operations on
-the table's GPUs at a share of their peak, backward takes twice as long, and gradients come one after the other, evenly.
+The jobs' traces are not public: parameters come from the models (`shapes.py`), computation from the forward's operations on the
+table's GPUs at a fraction of their peak, backward takes twice as long, and gradients become ready evenly.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from hocket.tools.report.quantity import TIMES
 
 GIGABIT = 1e9
 PER_FLOW_BIT_PER_S = 10 * GIGABIT
-"""Of a flow between two hosts on AWS, as the table says."""
+"""Rate of a flow between two hosts on AWS, from the table."""
 WITHIN_BIT_PER_S = 80 * GIGABIT
-"""Between GPUs of a host: PCIe 3.0 with 16 lanes, two thirds of which are payload."""
+"""Rate between GPUs of a host: PCIe 3.0 with 16 lanes, two thirds of which are payload."""
 EFFICIENCY = 0.4
-"""Of a GPU's peak, in training."""
+"""Fraction of a GPU's peak reached in training."""
 
 TITAN_X, M60, T4 = 6.7e12, 4.8e12, 8.1e12
 """Peak operations per second of f32, per GPU."""
 
 
 def _cluster(*kinds: tuple[int, int, float], per_flow: bool = True) -> Cluster:
-    """`kinds`: how many hosts, their GPUs, and their rate."""
+    """Make a cluster. `kinds`: number of hosts, their GPUs, and their rate."""
     each = [(gpus, rate) for count, gpus, rate in kinds for _ in range(count)]
     limit = PER_FLOW_BIT_PER_S if per_flow else math.inf
     rates = tuple(
@@ -69,7 +69,7 @@ CLUSTERS: dict[str, tuple[Cluster, float]] = {
     "B11": (_cluster((2, *_G3), (2, *_G4)), M60),
     "B12": (_cluster((1, 1, 25 * GIGABIT), (1, *_G4)), T4),
 }
-"""By the table's name: the cluster, and the peak of its slowest GPU."""
+"""Cluster and peak of its slowest GPU, by the table's name."""
 
 FORWARD: dict[str, float] = {
     "BERT-large": 8 * 2 * 302e6 * 128,
@@ -80,21 +80,21 @@ FORWARD: dict[str, float] = {
     "ResNet101": 32 * 2 * 7.8e9,
     "VGG16": 32 * 2 * 15.5e9,
 }
-"""Operations of a GPU's batch: 32 images; 8 sequences of 128 words; 128 sequences of 20 words with 8192 sampled; 8192 ratings."""
+"""Operations for a GPU's batch: 32 images; 8 sequences of 128 words; 128 sequences of 20 words with 8192 sampled; 8192 ratings."""
 
 TOUCHED: dict[str, int] = {"LM1B": 128 * 20 + 8192}
-"""Rows of words that a batch touches at most."""
+"""Largest number of rows of words that a batch touches."""
 ROWS = 100_000
-"""More make a parameter one of words."""
+"""Rows above which a parameter counts as an embedding of words."""
 
 NEVER_BELOW, BETTER = 1.0, 1.2
-"""The best builder's step over the plan's: of each, and the geometric mean."""
+"""Least ratio of the best builder's step to the plan's: in each case, and as geometric mean."""
 LEFT = 1.02
-"""The best builder's step over the bound, from which on there is something to be had."""
+"""Ratio of the best builder's step to the bound from which an improvement is possible."""
 
 
 def measured() -> Iterator[Row]:
-    """The best builder's step over the plan's, and the prediction above the bound."""
+    """Ratio of the best builder's step to the plan's, and the prediction above the bound."""
     ratios: list[float] = []
     allowed: list[float] = []
     for cluster, (network, peak) in CLUSTERS.items():
@@ -102,12 +102,12 @@ def measured() -> Iterator[Row]:
             made_for = profile(model, peak)
             world = sum(host.slots for host in network.hosts)
             question = question_of(network, made_for, world, EXACT, None)
-            # What builders may use, the plan may.
+            # Allow the plan everything that builders may use.
             question = replace(question, admitted=question.admitted | {"owned", "direct"})
             best, built = min(builders.built(question), key=lambda each: each[1].predicted_step_s)
             solved = question.solved(EVALUATIONS)
             plan = min(solved.plan(), built, key=lambda each: round(each.predicted_step_s, 6))
-            # To a microsecond: of plans that are equally fast, the simplest is taken.
+            # Rounded to a microsecond: of equally fast plans, the simplest is taken.
             ratios.append(round(built.predicted_step_s, 6) / round(plan.predicted_step_s, 6))
             where = f"{cluster}, {model}"
             yield Row(
@@ -141,7 +141,7 @@ def measured() -> Iterator[Row]:
 
 
 def _where_it_matters(allowed: Sequence[float], ratios: Sequence[float]) -> Iterator[Row]:
-    """Of the cases in which communication is not hidden anyway: how much could be had, and how much is."""
+    """Possible and achieved improvements in the cases in which communication is not hidden."""
     each = [(most, ratio) for most, ratio in zip(allowed, ratios, strict=True) if most >= LEFT]
     where = f"the {len(each)} of {len(allowed)} cases in which the best builder takes {LEFT} times the bound"
     yield Row(
@@ -159,7 +159,7 @@ def _where_it_matters(allowed: Sequence[float], ratios: Sequence[float]) -> Iter
 
 
 def profile(model: str, peak: float) -> Profile:
-    """A GPU's step."""
+    """Profile of a GPU's step."""
     forward_s = FORWARD[model] / (EFFICIENCY * peak)
     dense = layered(model, MODELS[model](), forward_s=forward_s, backward_s=2 * forward_s)
     touched = TOUCHED.get(model)
@@ -167,7 +167,7 @@ def profile(model: str, peak: float) -> Profile:
 
 
 def _with_rows(dense: Profile, touched: int) -> Profile:
-    """Of parameters with many rows, so many have a gradient in a step."""
+    """Mark parameters with many rows as having a gradient for `touched` rows in a step."""
     return msgspec.structs.replace(
         dense,
         gradients=tuple(
@@ -180,7 +180,7 @@ def _with_rows(dense: Profile, touched: int) -> Profile:
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """Of ratios above 0.
+    """Geometric mean of ratios above 0.
 
     >>> geometric_mean([1.0, 4.0])
     2.0

@@ -1,6 +1,6 @@
 """`ranking`, `ranking-simulated`, `ranking-network`: do predictions put random plans in the right order?
 
-Each cluster is held out: what corrects its predictions was learned on the others, or from 20 trials on itself, which are left out.
+Each cluster is held out: corrections were learned on the others, or from 20 trials on the cluster itself, which are left out.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from hocket.planning.learned import Trial, learned
 
 TRIALS = 20
 SAME = 0.02
-"""Steps that differ by less are equally long: neither order is wrong."""
+"""Relative difference below which steps are equally long: neither order is wrong."""
 TOP = 4
-"""One plan of so many is near the top."""
+"""Inverse of the fraction of plans near the top."""
 DRAWS_SEED = 3
 
 Scores = dict[str, tuple[float, float, bool, str]]
-"""By what: value, target, whether that is the least, unit."""
+"""Value, target, whether the target is a minimum, and unit, by subject."""
 
 
 def predictions(measure: Measure) -> Iterator[Row]:
-    """The closed form as it is, with weights learned on the other clusters, and after trials."""
+    """Rows of the closed form unchanged, with weights learned on the other clusters, and after trials."""
     found = samples(measure)
     for sample in found:
         yield from _rows(sample.name, _errors(sample) | _orders(sample, predicted(sample)))
@@ -42,7 +42,7 @@ def predictions(measure: Measure) -> Iterator[Row]:
 
 
 def contender() -> Iterator[Row]:
-    """AutoDist's ranking network, trained on the other clusters, beside the closed form."""
+    """Rows of AutoDist's ranking network, trained on the other clusters, beside the closed form."""
     from benches.strategies.network import scores  # noqa: PLC0415  # torch
 
     found = samples(message_by_message)
@@ -57,12 +57,12 @@ def contender() -> Iterator[Row]:
 
 
 def predicted(sample: Sample) -> list[float]:
-    """By the closed form."""
+    """Steps by the closed form."""
     return [sample.question.predicted(plan).step_s for plan in sample.plans]
 
 
 def after(sample: Sample, others: Sequence[Sample]) -> list[float]:
-    """With the mean of the weights that other clusters taught."""
+    """Steps by the closed form with the mean of the weights that were learned on other clusters."""
     taught = [learned(each.question, _trials(each)).belief.weights for each in others if each is not sample]
     weights = {
         name: (
@@ -76,7 +76,7 @@ def after(sample: Sample, others: Sequence[Sample]) -> list[float]:
 
 
 def after_trials(sample: Sample) -> tuple[Sample, list[float]]:
-    """The plans beside TRIALS random ones, and their steps as these correct them."""
+    """Plans except TRIALS random ones, and their steps as corrected by these trials."""
     order = list(range(len(sample.plans)))
     random.Random(DRAWS_SEED).shuffle(order)  # noqa: S311  # of trials
     known = learned(sample.question, _trials(_part(sample, order[:TRIALS])))
@@ -85,7 +85,7 @@ def after_trials(sample: Sample) -> tuple[Sample, list[float]]:
 
 
 def pairwise(expected: Sequence[float], steps_s: Sequence[float]) -> float:
-    """The share of pairs whose order is right; those that are equally long do not count.
+    """Fraction of pairs in the right order, without equally long ones.
 
     >>> pairwise([1, 2, 3], [1.0, 3.0, 2.0])
     0.6666666666666666

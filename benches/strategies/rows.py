@@ -1,4 +1,4 @@
-"""The rows of `python -m benches strategies`."""
+"""Rows of `python -m benches strategies`."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from benches.strategies.sampled import message_by_message, on_ranks
 from hocket.tools.report.quantity import TIMES
 
 TRAINED = {"hocket": 40, "gloo": 20}
-"""Steps of a training: the job finds its plan in the first ones."""
+"""Steps of a training, the first of which the job needs to find its plan."""
 TARGET = 0.98
-"""Of every case: a plan may lose so much to a builder's by noise."""
+"""Least ratio in every case, which allows for noise."""
 TARGETS = {("slow host", "even"): 1.35}
-"""Where the network allows more: a slow host needs its gradient to go up and the values to come down once, a ring has it pass on
-half as much again."""
+"""Targets where the network allows more. With a slow host, owners need its gradient sent up and the values sent down once; in a
+ring it passes on half as much again."""
 
 
 def measured(cluster: str, model: str) -> Iterator[Row]:
-    """The fastest builder's step over the planner's, and both as predicted."""
+    """Ratio of the fastest builder's step to the planner's, and both predictions."""
     found = compared(CLUSTERS[cluster], MODELS[model])
     where = f"{cluster}, {model}"
     yield Row(
@@ -56,7 +56,7 @@ def measured(cluster: str, model: str) -> Iterator[Row]:
 
 
 def training() -> Iterator[Row]:
-    """The demo's model on the cluster with a slow host, by the two lines alone and with DDP on Gloo."""
+    """The demo's model on the cluster with a slow host, with Hocket's two lines alone and with DDP on Gloo."""
     found: dict[str, list[float]] = {"hocket": [], "gloo": []}
     for _ in range(TURNS):
         for contender, steps_s in found.items():

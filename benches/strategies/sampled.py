@@ -1,4 +1,4 @@
-"""Random plans on five clusters, and their steps: what predictions are compared with, and learn from."""
+"""Random plans on five clusters, and their steps, for judging and correcting predictions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLUSTERS: dict[str, Cluster] = {
 }
 PLANS = 60
 STEPS = 5
-"""Of each plan on real ranks; the median counts."""
+"""Steps of each plan on real ranks; the median counts."""
 SEED = 17
 
 
@@ -43,21 +43,21 @@ class Sample:
 
 
 Measure = Callable[[Cluster, Sequence[Plan], Profile], list[list[float]]]
-"""Steps of each plan."""
+"""Function that measures steps of each plan."""
 
 
 def on_ranks(cluster: Cluster, plans: Sequence[Plan], profile: Profile) -> list[list[float]]:
-    """On a testbed's real ranks, whose computation sleeps; needs root."""
+    """Measure on a testbed's real ranks, whose computation sleeps; needs root."""
     return steps(cluster, plans, profile, STEPS)
 
 
 def message_by_message(cluster: Cluster, plans: Sequence[Plan], profile: Profile) -> list[list[float]]:
-    """In the flow simulator, on the testbed's links."""
+    """Measure in the flow simulator, on the testbed's links."""
     return [[predict(plan, cluster, profile, fidelity="flow", shaped=True).step_s] for plan in plans]
 
 
 def samples(measure: Measure, names: Sequence[str] = tuple(CLUSTERS)) -> list[Sample]:
-    """PLANS different plans of the sampler on each cluster, each with another model, as measured."""
+    """Measure PLANS different plans of the sampler on each cluster, each with another model."""
     found = []
     for at, name in enumerate(names):
         cluster, profile = CLUSTERS[name], list(MODELS.values())[at % len(MODELS)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 Shape = tuple[str, tuple[int, ...]]
-"""A parameter's name and shape."""
+"""Name and shape of a parameter."""
 
 
 def _conv(name: str, out: int, into: int, height: int, width: int | None = None) -> Iterator[Shape]:
-    """A convolution without bias, and its batch norm."""
+    """Convolution without bias, and its batch norm."""
     yield f"{name}.weight", (out, into, height, height if width is None else width)
     yield f"{name}.norm.weight", (out,)
     yield f"{name}.norm.bias", (out,)
@@ -21,7 +21,7 @@ def _linear(name: str, out: int, into: int) -> Iterator[Shape]:
 
 
 def vgg16() -> Iterator[Shape]:
-    """Simonyan and Zisserman 2015, configuration D: 138 M parameters.
+    """VGG-16 of Simonyan and Zisserman 2015, configuration D: 138 M parameters.
 
     >>> sum(count(shape) for _, shape in vgg16())
     138357544
@@ -38,7 +38,7 @@ def vgg16() -> Iterator[Shape]:
 
 
 def resnet101() -> Iterator[Shape]:
-    """He et al. 2016: 44.5 M parameters.
+    """ResNet-101 of He et al. 2016: 44.5 M parameters.
 
     >>> sum(count(shape) for _, shape in resnet101())
     44549160
@@ -58,7 +58,7 @@ def resnet101() -> Iterator[Shape]:
 
 
 def densenet121() -> Iterator[Shape]:
-    """Huang et al. 2017, growth rate 32: 8.0 M parameters.
+    """DenseNet-121 of Huang et al. 2017, growth rate 32: 8.0 M parameters.
 
     >>> sum(count(shape) for _, shape in densenet121())
     7978856
@@ -82,7 +82,7 @@ def densenet121() -> Iterator[Shape]:
 
 
 def inception_v3() -> Iterator[Shape]:
-    """Szegedy et al. 2016, without the auxiliary classifier: 23.8 M parameters.
+    """Inception v3 of Szegedy et al. 2016, without the auxiliary classifier: 23.8 M parameters.
 
     >>> sum(count(shape) for _, shape in inception_v3())
     23834568
@@ -136,7 +136,7 @@ def inception_v3() -> Iterator[Shape]:
 
 
 def bert_large() -> Iterator[Shape]:
-    """Devlin et al. 2019: 24 layers of 1024, with pooler: 335 M parameters.
+    """BERT-large of Devlin et al. 2019: 24 layers of 1024, with pooler: 335 M parameters.
 
     >>> sum(count(shape) for _, shape in bert_large())
     335141888
@@ -163,7 +163,7 @@ def _norm(name: str, width: int) -> Iterator[Shape]:
 
 def ncf() -> Iterator[Shape]:
     """Neural collaborative filtering (He et al. 2017) for the users and items of MovieLens-20M: ten variables. AutoDist's has 122 M
-    parameters; widths are not given, these come to it.
+    parameters; its widths are not given, and these were chosen to match.
 
     >>> round(sum(count(shape) for _, shape in ncf()) / 1e6), len(list(ncf()))
     (123, 10)
@@ -179,8 +179,8 @@ def ncf() -> Iterator[Shape]:
 
 
 def lm1b() -> Iterator[Shape]:
-    """The language model of Jozefowicz et al. 2016 with one LSTM of 2048 and a projection to 512, words of 512: 823 M parameters,
-    of which a step touches few rows.
+    """The language model of Jozefowicz et al. 2016 with one LSTM of 2048 and a projection to 512, words of 512: 823 M parameters; a
+    step touches few rows.
 
     >>> round(sum(count(shape) for _, shape in lm1b()) / 1e6)
     823
@@ -195,7 +195,6 @@ def lm1b() -> Iterator[Shape]:
 
 
 def count(shape: tuple[int, ...]) -> int:
-    """Number of elements."""
     found = 1
     for each in shape:
         found *= each

@@ -1,7 +1,7 @@
-"""`sparse`: embeddings of which a batch touches few or many rows, wide or narrow ones. In virtual time, message by message.
+"""`sparse`: embeddings with few or many rows touched by a batch, wide or narrow. In virtual time, message by message.
 
-The model is like NCF (He et al. 2017): two large embeddings, two middle ones and a small dense part. A contender sends the large
-embeddings, the middle ones, both or neither as rows, and is otherwise the planner's plan.
+The model is like NCF (He et al. 2017): two large embeddings, two middle ones and a small dense part. Contenders are the planner's
+plan with the large embeddings, the middle ones, both or neither as rows.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from hocket.tools.simulation import shortlist
 from hocket.tools.simulation.fidelity import predict
 
 LARGE, MIDDLE = 100_000, 10_000
-"""Rows of an embedding."""
+"""Rows of large and of middle embeddings."""
 EMBEDDINGS = {"large 0": LARGE, "large 1": LARGE, "middle 0": MIDDLE, "middle 1": MIDDLE}
 HIDDEN = 128
 SHARES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5)
-"""Of all rows of an embedding, on each rank."""
+"""Fractions of an embedding's rows that each rank touches."""
 WIDTHS = (8, 32, 64, 256)
 FORWARD_S, BACKWARD_S = 0.002, 0.004
 CLUSTER = CLUSTERS["star"]
 LOST = 1.05
-"""What a plan with the wrong embeddings as rows may take, over the best contender."""
+"""Largest ratio to the best contender's step of a plan with the wrong embeddings as rows."""
 FEW = 0.01
 NAME = "sparse"
 
 
 def measured() -> Iterator[Row]:
-    """Every share and width."""
+    """Rows of every share and width."""
     points = list(itertools.product(SHARES, WIDTHS))
     right, lost = 0, 1.0
     for share, width in points:
@@ -94,7 +94,7 @@ def as_rows(plan: Plan) -> set[str]:
 
 
 def model(share: float, width: int) -> Profile:
-    """As a profiler sees it: gradients are dense, and of each embedding a step touches so many rows."""
+    """Profile like a profiler's: gradients are dense, and a step touches a fraction of each embedding's rows."""
     dense = [("dense.0", (2 * width, HIDDEN)), ("dense.1", (HIDDEN, HIDDEN)), ("dense.2", (HIDDEN, 1))]
     layers = [(name, (rows, width)) for name, rows in EMBEDDINGS.items()] + dense
     profile = layered("like NCF", layers, forward_s=FORWARD_S, backward_s=BACKWARD_S)
@@ -108,7 +108,7 @@ def model(share: float, width: int) -> Profile:
 
 
 def contenders(plan: Plan, profile: Profile) -> Iterator[Plan]:
-    """Rows for neither, for the middle, for the large embeddings, for both."""
+    """Plans with rows for neither, for the middle, for the large embeddings, for both."""
     known = {each.name: Gradient(each.name, each.shape, each.dtype) for each in profile.gradients}
     world = len(CLUSTER.hosts)
     for kinds in ((), ("middle",), ("large",), ("middle", "large")):

@@ -1,4 +1,4 @@
-"""`switching`: what an epoch between two prepared plans costs, of models of 3.3 and 25 million parameters; and nothing grows."""
+"""`switching`: cost of an epoch between two prepared plans, with 3.3 and 25 million parameters; memory must not grow."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benches.strategies.cases import GIGABIT
 
 CLUSTER = hosts([GIGABIT] * 4)
 MODELS = {"3.3 M parameters": (512, 13, 200), "25 M parameters": (2048, 6, 40)}
-"""Width, layers, and how often it switches. 200 switches of the larger one would take twenty minutes."""
+"""Width, layers, and number of switches. 200 switches of the larger model would take twenty minutes."""
 NAME = "switching"
 
 
 def measured() -> Iterator[Row]:
-    """Rings with buckets of 4 MiB and of 1 MiB, in turns of four steps."""
+    """Compare rings with buckets of 4 MiB and of 1 MiB, in turns of four steps."""
     for model, numbers in MODELS.items():
         argv = [sys.executable, "-m", "benches.strategies.switching_rank", *map(str, numbers)]
         found: dict[str, Any] = in_emulation(CLUSTER, [host.name for host in CLUSTER.hosts], argv)

@@ -1,6 +1,6 @@
 """One rank of `python -m benches strategies --row switching`: trains, and changes between two prepared plans again and again.
 
-`python -m benches.strategies.switching_rank WIDTH LAYERS SWITCHES --out FILE`. Rank 0 writes what `switching` shows.
+`python -m benches.strategies.switching_rank WIDTH LAYERS SWITCHES --out FILE`. Rank 0 writes the numbers for `switching`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ from hocket.training.step.reducing import ReducingSession
 APART = 4
 """Steps of an epoch."""
 STEADY, WARM_UP = 12, 3
-"""Steps of each plan by itself, of which the first do not count."""
+"""Steps of each plan alone, and the first of these, which do not count."""
 SETTLED = 20
-"""Switches after which memory is looked at for the first time."""
+"""Switches after which memory is measured for the first time."""
 SIZES_BYTES = (4 << 20, 1 << 20)
-"""Of the plans' buckets."""
+"""Bucket sizes of the plans."""
 PLAN = "plan"
 
 
 def main() -> None:
-    """Train."""
     width, layers, switches, out = *map(int, sys.argv[1:4]), Path(sys.argv[5])
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -66,7 +65,7 @@ def main() -> None:
         return time.perf_counter() - began_s
 
     def switch(to: int) -> None:
-        """Learned on all ranks in one step: the next one ends with it in force."""
+        """Announce a plan on all ranks in one step: the next one ends with it in force."""
         source.epochs.learn(source.epochs.current.after({PLAN: keys[to]}))
 
     steady_s = []

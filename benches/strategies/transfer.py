@@ -1,7 +1,7 @@
-"""`transfer`: how many trials a search needs on another cluster, or with another model, with another job's experience and without.
+"""`transfer`: number of trials of a search on another cluster, or with another model, with and without another job's experience.
 
-The worlds are those of `search`: links differ from the cluster file by up to 30 %, and measurements by 3 %, in virtual time. With
-the same cluster, the links of the other job were off in the same way: it is the same network.
+The worlds are those of `search`: links differ from the cluster file by up to 30 %, and measurements by 3 %, in virtual time. On the
+same cluster, the links of both jobs differ in the same way: it is the same network.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ PAIRS: tuple[tuple[Place, Place], ...] = (
     (("star", "small"), ("star", "uneven")),
 )
 LEARNED, TRIALS = 20, 40
-"""Trials of the job before, and of a search at most."""
+"""Trials of the earlier job, and limit on those of a search."""
 SEED = 7
 NAME = "transfer"
 
 
 @dataclass
 class Searched:
-    """The true step of the plan of each trial, in order; and what was measured."""
+    """True step of the plan of each trial, in order; and the measurements."""
 
     steps_s: list[float]
     experience: Experience
 
     def until(self, best_s: float) -> int:
-        """Trials until one was within 2 % of the best; one more than there were where none was."""
+        """Trials until one was within 2 % of the best, or one more than all trials."""
         near = (at for at, step_s in enumerate(self.steps_s) if step_s <= NEAR * best_s)
         return next(near, len(self.steps_s))
 
 
 def measured() -> Iterator[Row]:
-    """All pairs."""
+    """Rows of all pairs."""
     with_it = without = refused = 0
     worst = 0.0
     for before, after in PAIRS:
@@ -99,7 +99,7 @@ def measured() -> Iterator[Row]:
 def _search(
     where: Place, trials: int, *, first: Sequence[Plan] = (), prior: Belief | None = None
 ) -> Searched:
-    """A search from the planner's plan. `first`: plans that are tried before all others."""
+    """Search from the planner's plan. `first`: plans that are tried before all others."""
     cluster, profile = CLUSTERS[where[0]], MODELS[where[1]]
     world = _world(where)
     question = question_of(cluster, profile, len(cluster.hosts), EXACT, None)

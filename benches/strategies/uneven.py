@@ -1,4 +1,4 @@
-"""`uneven-model`: models of uneven layers on four networks: never below the best builder, and clearly better where that can be."""
+"""`uneven-model`: models of uneven layers on four networks: never below the best builder, and clearly better if possible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMITED = Cluster(
         Host(name=f"h{at}", bandwidth_bit_per_s=GIGABIT, flow_bit_per_s=FLOW_BIT_PER_S) for at in range(4)
     )
 )
-"""One connection carries a quarter of what a host's link does."""
+"""Cluster on which one connection carries a quarter of a host's link."""
 
 LIMITED_AS_MEASURED = Cluster(
     hosts=tuple(Host(name=f"h{at}", bandwidth_bit_per_s=GIGABIT) for at in range(4)),
@@ -27,7 +27,7 @@ LIMITED_AS_MEASURED = Cluster(
         tuple(WITHIN_HOST_BIT_PER_S if i == j else FLOW_BIT_PER_S for j in range(4)) for i in range(4)
     ),
 )
-"""The same as a probe finds it, for one connection a pair."""
+"""LIMITED as found by a probe with one connection per pair."""
 
 CARDS = Cluster(
     hosts=tuple(
@@ -42,17 +42,17 @@ NETWORKS: dict[str, tuple[Cluster, Cluster]] = {
     "two cards": (CARDS,) * 2,
     "limited flows": (LIMITED_AS_MEASURED, LIMITED),
 }
-"""As planned on, and as emulated."""
+"""Clusters for planning, and for emulation."""
 
 SHAPES = {"like VGG": "uneven", "like ResNet-50": "small", "transformer": "blocks"}
 
 NEVER_BELOW, BETTER, BETTER_IN = 0.98, 1.15, 5
 UNSPLIT = 1.5
-"""The step of one ring over the plan's, where a flow is limited."""
+"""Least ratio of a ring's step to the plan's if flows are limited."""
 
 
 def measured() -> Iterator[Row]:
-    """The best builder's step over the plan's, case by case, and over the bound: where that leaves nothing, no plan is better."""
+    """Ratio of the best builder's step to the plan's in each case, and to the bound: at a ratio of 1, no plan is better."""
     better = possible = 0
     for network, (said, emulated) in NETWORKS.items():
         for shape, model in SHAPES.items():

@@ -21,15 +21,14 @@ DTYPES = {
     "i8": np.int8,
     "u8": np.uint8,
 }
-"""Element types in NumPy, which has no bf16: those travel as bits, which only a library with bf16 of its own may
-reduce."""
+"""NumPy types of element types. NumPy has no bf16: its bits travel as uint16, which only a library with its own bf16 may reduce."""
 
 Elements = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True)
 class Call:
-    """`what` is the op's name in programs, or `barrier`; ranks are those of the job. Part `i` of a buffer belongs to `group[i]`."""
+    """`what`: the op's name in programs, or `barrier`; ranks are the job's. Part `i` of a buffer belongs to `group[i]`."""
 
     what: str
     group: tuple[int, ...]
@@ -46,7 +45,7 @@ class Library(Protocol):
     """One library in one process."""
 
     def run(self, call: Call, elements: Elements, into: Elements | None) -> None:
-        """Execute it, in place; `into` receives the result of an all-to-all.
+        """Execute a call, in place; `into` receives the result of an all-to-all.
 
         Waits without the GIL, at most the job's time-out.
         """
@@ -56,11 +55,11 @@ class Library(Protocol):
 
 
 def parts(elements: Elements, n: int) -> list[Elements]:
-    """Parts as even as possible, in the order of the group."""
+    """Split into parts as even as possible, in the order of the group."""
     edges = [len(elements) * at // n for at in range(n + 1)]
     return [elements[a:b] for a, b in pairwise(edges)]
 
 
 def place(job: Job, library: str) -> str:
-    """The beginning of error messages."""
+    """Beginning of error messages."""
     return f"rank {job.rank} on {job.host}: library `{library}`"

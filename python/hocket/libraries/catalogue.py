@@ -1,4 +1,4 @@
-"""The libraries by their names; each is imported when a program first needs it."""
+"""Libraries by their names; each is imported when a program first needs it."""
 
 from __future__ import annotations
 

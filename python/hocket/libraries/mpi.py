@@ -25,7 +25,7 @@ class Mpi:
     """One communicator per group of ranks."""
 
     def __init__(self, job: Job) -> None:
-        """Initialises MPI unless the script has; every rank must call this."""
+        """Initialise MPI unless the script has; every rank must call this."""
         self._place = place(job, "mpi")
         try:
             import mpi4py  # noqa: PLC0415  # of the extra `mpi`
@@ -162,7 +162,7 @@ class Mpi:
             time.sleep(POLL_S)
 
     def _leave(self) -> None:
-        """MPI ends the process only when all collectives are complete, and waits for ever otherwise: then abort it."""
+        """Wait until all collectives are complete, else abort: MPI would wait for ever before it ends the process."""
         self.close()
         deadline_s = time.monotonic() + 2 * ANNOUNCE_S  # time for the other ranks to report, too
         with self._calling:

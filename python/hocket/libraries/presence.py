@@ -1,6 +1,6 @@
-"""Tracks through the job's store which members have reached a collective: libraries cannot name missing ones.
+"""Record in the job's store of the members that have reached a collective: libraries cannot name missing ones.
 
-It costs nothing in normal operation: a rank reports its presence when it makes a communicator, and after a long wait.
+Normal operation has no cost: a rank reports its presence when it makes a communicator, and after a long wait.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hocket.job.rendezvous import Job
 from hocket.libraries.call import Call, place
 
 ANNOUNCE_S = 1.0
-"""A rank that has waited this long reports it. A rank that gives up first allows the others as long again to report, so
-that no rank is blamed for being the later of two waiting ones. All this ends well before the time-out of the step,
-which knows no names."""
+"""Wait after which a rank reports its presence. A rank that gives up first allows the others as long again to report, so that no
+rank is blamed for being the later of two waiting ones. All this ends well before the time-out of the step, whose message has no
+names."""
 LOOK_S = 0.02
 
 
@@ -25,7 +25,7 @@ class Presence:
     """Presence in one library's collectives of this process."""
 
     def __init__(self, job: Job, library: str) -> None:
-        """With no wait in progress."""
+        """Begin with no wait in progress."""
         self._job, self._library = job, library
         self._made: Counter[tuple[int, ...]] = Counter()
         self._timeout_s = job.settings.timeout_s
@@ -45,7 +45,7 @@ class Presence:
             )
 
     def wait(self, call: Call, complete: Callable[[float], bool]) -> None:
-        """Wait until `complete` returns true; it waits for at most the seconds passed to it.
+        """Wait until `complete` returns true, which waits for at most the seconds passed to it.
 
         Raises PeerError with the `missing` ranks.
         """
@@ -80,7 +80,7 @@ class Presence:
         self._job.store.add(self._key(where, self._job.rank))
 
     def _absent(self, where: str, group: Sequence[int], within_s: float) -> list[int]:
-        """Poll instead of waiting in the store, whose single connection others need in the meantime."""
+        """Poll for absent members instead of waiting in the store, whose single connection others need in the meantime."""
         deadline_s = time.monotonic() + within_s
         absent = list(group)
         while True:

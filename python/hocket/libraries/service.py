@@ -19,14 +19,14 @@ from hocket.libraries.call import DTYPES, Call, Elements, Library
 from hocket.libraries.catalogue import open_library
 
 LOOK_S = 0.2
-"""Bounds how late the end of the job is noticed."""
+"""Longest delay until the end of the job is noticed."""
 
 
 class Service:
-    """Knows the collectives of each loaded program; `expect` announces the programs to be launched next."""
+    """Runner of the collectives of each loaded program; `expect` announces the programs to be launched next."""
 
     def __init__(self, job: Job, engine: _native.Engine, fail: Callable[[str], None]) -> None:
-        """`fail` ends the job."""
+        """Begin without programs. `fail` ends the job."""
         self._job, self._engine, self._fail = job, engine, fail
         self._calls: dict[int, list[tuple[int, Call, str]]] = {}
         self._libraries: dict[str, Library] = {}
@@ -36,7 +36,7 @@ class Service:
         self._thread: threading.Thread | None = None
 
     def learn(self, number: int, program: _native.Program) -> None:
-        """Register a loaded program; the libraries that it needs are opened, on every rank."""
+        """Register a loaded program, and open the libraries that it needs, on every rank."""
         own = program.ops(self._job.rank)
         buffers = program.buffers(self._job.rank)
         calls = [

@@ -33,10 +33,10 @@ POLL_S = 50e-6
 """Interval between polls of a stream: CUDA has no wait with a deadline."""
 BACKLOG = 1024
 WAIT_S_MIN = 1e-3
-"""torch takes a time-out of zero milliseconds for none."""
+"""Least time-out: torch takes zero milliseconds for none."""
 
 Finish = Callable[[], None]
-"""Work left when the collective is complete."""
+"""Work that is left when the collective is complete."""
 
 
 class Communicator(NamedTuple):
@@ -47,7 +47,7 @@ class Communicator(NamedTuple):
 
 
 def serve_store(host: str, timeout: timedelta) -> TCPStore:
-    """A torch store that listens only at that address: by default, torch listens on all interfaces."""
+    """Make a torch store that listens only at that address: by default, torch listens on all interfaces."""
     with socket.socket(addresses.family(host), socket.SOCK_STREAM) as listener:
         listener.bind((host, 0))
         listener.listen(BACKLOG)
@@ -65,7 +65,7 @@ class TorchDistributed:
     """One process group per group of ranks."""
 
     def __init__(self, backend: str, job: Job) -> None:
-        """Rank 0 serves the store through which communicators are created; every rank must call this."""
+        """Connect to rank 0's store, through which communicators are created; every rank must call this."""
         self._place = place(job, backend)
         if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
             raise UsageError(f"{self._place} needs a GPU and a PyTorch with NCCL\nhint: use `gloo`")
@@ -222,11 +222,11 @@ class TorchDistributed:
 
 
 def _nothing() -> None:
-    """The results are in place."""
+    """Do nothing: the results are in place."""
 
 
 def _copying(to: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]) -> Finish:
-    """Remove the padding from parts."""
+    """Make a function that copies parts without their padding."""
 
     def finish() -> None:
         for piece, part in zip(to, parts, strict=True):
@@ -236,7 +236,7 @@ def _copying(to: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]) -> Finis
 
 
 def _padded(piece: torch.Tensor, longest: int) -> torch.Tensor:
-    """Raise unless all parts have one length: these collectives require it."""
+    """Pad a piece to the longest one's length: these collectives require equal lengths."""
     if len(piece) == longest:
         return piece
     padded = piece.new_zeros(longest)

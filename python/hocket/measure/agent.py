@@ -1,7 +1,7 @@
 """The program that `hocket probe` runs on every host: `python -m hocket.measure.agent [ORDER]`, as ranks of a job.
 
-The first rank of each host measures for it; the others only count as its slots. ORDER is JSON: the options, and the
-number of finished steps in the job's store. Rank 0 prints events as JSON, the last of which has the cluster.
+The first rank of each host measures for its host; the others only count as slots. ORDER is JSON: the options, and the number of
+finished steps in the job's store. Rank 0 prints events as JSON, the last of which has the cluster.
 """
 
 from __future__ import annotations

@@ -27,17 +27,16 @@ from hocket.policy.topology import Topology
 
 DTYPE, ITEM_BYTES = "f32", 4
 FLAT_BYTES_MAX = 1_048_576
-"""A larger flat all-reduce does not fit a slot of `crates/host`."""
+"""Limit on flat all-reduces: a larger one does not fit a slot of `crates/host`."""
 ROUND_S = 0.015
-"""Length of a round of one algorithm, limited to CALLS_MAX calls, and at least one. Rounds are many and short, since a
-machine can be slow for seconds at a time."""
+"""Length of a round of one algorithm, within 1 to CALLS_MAX calls. Rounds are many and short, since a machine can be slow for
+seconds at a time."""
 CALLS_MAX = 100
 LOOKS, LONG_S = 4, 0.1
 """Single calls before the rounds: the shortest determines the calls per round, and which algorithms are dropped. The
 first call touches the memory; where calls take longer than LONG_S, one is enough."""
 BEHIND, BEHIND_LONG = 4.0, 1.5
-"""An algorithm that takes this many times as long as the fastest is not measured again: only the fastest matters. Long
-calls vary less."""
+"""Ratio to the fastest algorithm's time beyond which one is not measured again: only the fastest matters. Long calls vary less."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,14 +56,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """A task begins, or is done: then the event has its point."""
+    """Start of a task; or its end, with its point."""
 
     done: int
     point: Point | None = None
 
 
 Run = Callable[[int], object]
-"""Runs this many calls in a row."""
+"""Run a number of calls in a row."""
 
 
 def run_agent(request: Request) -> None:
@@ -88,7 +87,7 @@ class _Ranks:
         self._thread_groups: dict[str, _native.HostGroup] = {}
 
     def measure(self, task: Task) -> Point:
-        """A number that is equal on all ranks."""
+        """Measure a task; the result is equal on all ranks."""
         elements = max(1, task.size_bytes // ITEM_BYTES // self._job.world) * self._job.world
         if task.runner != "engine":
             return self._point(task, self._threads(elements, registered=task.runner == "thread_registered"))
@@ -100,7 +99,7 @@ class _Ranks:
                 self._engine.unload(program)
 
     def close(self) -> None:
-        """Leave in order."""
+        """Leave the job."""
         self._engine.close()
 
     def _programs(self, collective: str, elements: int) -> dict[str, int]:
@@ -131,7 +130,7 @@ class _Ranks:
         return run
 
     def _threads(self, elements: int, *, registered: bool) -> dict[str, Run]:
-        """Memory as programs of `torch.distributed` bring it, or from the engine's arena."""
+        """Runs on memory as programs of `torch.distributed` bring it, or on memory from the engine's arena."""
         values: Any = np.zeros(elements, np.float32)
         lent = (values.ctypes.data, values.nbytes)
         if registered:
@@ -207,7 +206,7 @@ def _timing(name: str, series_s: list[float]) -> Timing:
 
 
 def _digits(time_s: float) -> float:
-    """Rounds to significant digits: people read these files, too."""
+    """Round to significant digits: people read these files, too."""
     return float(f"{time_s:.4g}")
 
 

@@ -1,7 +1,7 @@
-"""What changed rates of a job's own connections say of the links that they cross. Pure.
+"""Inference of links' rates from changed rates of a job's own connections. Pure.
 
-A flow that carries half of what it did has lost half of what limits it on its path: a host's link, a trunk, or the path itself.
-Flows of the same job tell which that is: it is nothing that limits an unchanged flow, too.
+If a flow's rate halves, so did the rate of its bottleneck: a host's link, a trunk, or the path itself. The job's other flows tell
+which: a link that also limits an unchanged flow is not the cause.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.network import network, pair_name, trunk_name
 
 CHANGED, SAME = 1.3, 1.1
-"""A rate that differs by more than the first, either way, has changed; by less than the second, it has not. Between the two it may
-have: it goes with others that have."""
+"""Ratios, either way, above which a rate has changed, and below which it has not. Between the two, a rate counts as changed if
+related ones have changed."""
 
 NARROW = 1.5
-"""Links on a path whose rates are within this of the narrowest one's may be what limits a flow."""
+"""Ratio to the narrowest rate on a path up to which a link may limit a flow."""
 
 
 def rescaled(
     cluster: Cluster, hosts: Sequence[str], ratios: Mapping[tuple[int, int], float]
 ) -> Cluster | None:
-    """The cluster whose hosts' links and trunks have become as much faster or slower as the flows that they limit, in both
-    directions; None where that explains nothing, or not all that changed, such as one path that became slow by itself.
+    """Rescale hosts' links and trunks in a cluster by the change of the flows that they limit, in both directions; None if that
+    explains no change, or not all, such as a single path that became slow.
 
     Args:
-        cluster: as it was.
-        hosts: by rank.
+        cluster: the cluster before the change.
+        hosts: host of each rank.
         ratios: rate of a flow now over its rate before, by sending and receiving rank.
 
     >>> from hocket.artefacts.cluster import Host, Rack
@@ -57,7 +57,7 @@ def rescaled(
             said.setdefault(name, []).append(ratio)
     factors = {name: median(each) for name, each in said.items() if _agree(each)}
     changed = [limits[pair] for pair in limits if _changed(ratios[pair])]
-    # A flow whose ends have no other flow may have lost its own path alone.
+    # If its ends have no other flow, the flow's own path alone may be slow.
     sure = {name for name in factors if len(said[name]) > 1}
     if not changed or not all(names & sure for names in changed):
         return None
@@ -65,7 +65,7 @@ def rescaled(
 
 
 def _owners(cluster: Cluster) -> dict[str, str]:
-    """By name of a link: of what has its rate in a cluster, a host, a rack's trunk or a path, in both directions."""
+    """Owner of each link's rate in a cluster, by the link's name: a host, a rack's trunk or a path, in both directions."""
     sides = [(f"{host.name} {side}", host.name) for host in cluster.hosts for side in ("out", "in")]
     trunks = [
         (trunk_name(rack.name, side), _trunk(rack.name)) for rack in cluster.racks for side in ("out", "in")
@@ -107,5 +107,5 @@ def _changed(ratio: float) -> bool:
 
 
 def _agree(ratios: Sequence[float]) -> bool:
-    """Whether they have changed, all in one direction."""
+    """Return whether all rates have changed in the same direction."""
     return _changed(median(ratios)) and (max(ratios) < 1 / SAME or min(ratios) > SAME)

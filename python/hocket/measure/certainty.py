@@ -1,4 +1,4 @@
-"""How certain a probe's numbers are: latencies less precise than promised, paths whose directions differ. Pure."""
+"""Certainty of a probe's numbers: latencies less precise than promised, paths whose directions differ. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hocket.measure.quantile import PRECISION
 Flow = tuple[int, int]
 
 SHOWN_MAX = 5
-"""Pairs named in a sentence; the file has all."""
+"""Limit on pairs named in a sentence; the file has all."""
 
 RATES_APART = 0.1
 """Relative difference of the two directions above which it is reported: trains differ by a few percent anyway."""
@@ -78,7 +78,7 @@ def lopsided_rates(rates: Sequence[Sequence[float]], names: Sequence[str]) -> st
 
 
 def within(precision: float) -> str:
-    """The precision for people.
+    """Format a precision for people.
 
     >>> within(0.013), within(1.0)
     ('±1.3 %', 'unknown')

@@ -1,4 +1,4 @@
-"""Completes all latencies from those to a few landmarks, and estimates the error on held-out pairs. Pure.
+"""Completion of all latencies from latencies to a few landmarks, and the error on held-out pairs. Pure.
 
 The matrix is completed as a product of low rank, `weights @ rows`: rows are the landmarks' measurements to every host;
 a host's weights say which landmarks it resembles, judged by the latencies to all landmarks. A completed latency
@@ -18,7 +18,7 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.float64]
 
 LEAST_S = 1e-7
-"""Latencies are compared by their logarithms: below a clock's resolution all are alike."""
+"""Shortest distinguished latency: latencies are compared by logarithms, and are alike below a clock's resolution."""
 
 
 def complete(rows_s: Numbers, landmarks: list[int]) -> Numbers:
@@ -46,7 +46,7 @@ def complete(rows_s: Numbers, landmarks: list[int]) -> Numbers:
     weights /= weights.sum(axis=1, keepdims=True)
     whole = logs.copy()
     for at, landmark in enumerate(landmarks):
-        # As near to a similar host as to its nearest one.
+        # Take a landmark to be as near to a similar host as to its nearest one.
         others = np.delete(logs[:, at], landmark)
         whole[landmark, at] = others.min()
     product = weights @ whole.T
@@ -58,7 +58,7 @@ def complete(rows_s: Numbers, landmarks: list[int]) -> Numbers:
 
 
 def errors(completed_s: Numbers, held_out_s: Mapping[tuple[int, int], float]) -> npt.NDArray[Any]:
-    """For each held-out measured pair: the relative error of the completed latency."""
+    """Relative error of the completed latency for each held-out measured pair."""
     return np.array(
         [abs(completed_s[pair] - measured_s) / measured_s for pair, measured_s in held_out_s.items()]
     )

@@ -18,13 +18,13 @@ from hocket.measure.pace import Pace, on_the_wire
 from hocket.measure.quantile import Quantile
 
 QUESTIONS_MAX = 200_000
-"""Questions per pair, however much they vary: their times are kept and repeatedly sorted."""
+"""Limit on questions per pair, however much they vary: their times are kept and repeatedly sorted."""
 
 ANSWER_S = 0.05
 """Longest wait for an answer: a round trip through half a continent. Later answers count as lost."""
 
 BLOCKED = 5
-"""Unanswered questions after which datagrams are taken not to pass between two hosts."""
+"""Unanswered questions after which datagrams are assumed not to pass between two hosts."""
 
 TOKEN_BYTES = 16
 _FORM = struct.Struct(f"!4s{TOKEN_BYTES}sII")
@@ -35,9 +35,9 @@ NUMBERS = 1 << 32
 
 @dataclass(frozen=True)
 class Trips:
-    """The result of one pair's datagrams: the low quantile of round trips, and how many were sent, lost, and reordered.
+    """The result of one pair's datagrams: the low quantile of round trips, and the numbers of datagrams sent, lost, and reordered.
 
-    `precision`: the relative uncertainty of the quantile (95 %); 1: nothing is known.
+    `precision`: the relative uncertainty of the quantile (95 %); 1: unknown.
     """
 
     round_trip_s: float
@@ -77,7 +77,7 @@ def ask(
         start = time.perf_counter()
         link.sendto(_FORM.pack(_ASK, token, turn % NUMBERS, number), to)
         answered, late = _answer(link, token, turn % NUMBERS, number, start + ANSWER_S)
-        # A late one had been given up.
+        # A late answer had been counted as lost.
         reordered += late
         lost -= late
         if answered:
@@ -104,7 +104,7 @@ def answer(link: socket.socket, token: bytes, turn: int, done: threading.Event) 
 
 
 def _answer(link: socket.socket, token: bytes, turn: int, number: int, deadline: float) -> tuple[bool, int]:
-    """Whether the answer arrived, and how many answers to earlier questions arrived before it."""
+    """Return whether the answer arrived, and how many late answers to earlier questions came before it."""
     late = 0
     while (left := deadline - time.perf_counter()) > 0:
         link.settimeout(left)

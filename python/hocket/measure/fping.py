@@ -1,7 +1,7 @@
-"""Latencies by `fping` alone, for hosts that cannot run an agent: they need only a shell, reached by ssh, and fping.
+"""Latencies by `fping` alone, for hosts that cannot run an agent: a shell, reached by ssh, and fping suffice.
 
-The tournament of pairs is the agents'; the first host of a pair pings the second. It measures no rates: the caller must
-know them.
+The tournament of pairs is the agents'; the first host of a pair pings the second. Rates are not measured: the caller must know
+them.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _is_milliseconds(text: str) -> bool:
 
 
 def _ask(ssh: str, source: str, destination: str, pair_s: float) -> tuple[float, int, int, float]:
-    """Low quantile of round trips, pings, how many were lost, and the quantile's precision."""
+    """Low quantile of round trips, number of pings, number of lost ones, and the quantile's precision."""
     quantile = Quantile()
     sent = 0
     end_s = time.perf_counter() + pair_s

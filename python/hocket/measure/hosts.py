@@ -1,4 +1,4 @@
-"""Probes hosts from outside: starts an agent on each through the launcher, follows it, and takes its result."""
+"""Probe of hosts from outside: starts an agent on each through the launcher, follows it, and takes its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hocket.start import run
 from hocket.start.processes import ProcessSpec
 
 AGENT = (sys.executable, "-m", "hocket.measure.agent")
-"""The command of a rank of a probe, where the same Python is installed."""
+"""Command of a rank of a probe, if the same Python is installed."""
 
 
 def probe_hosts(
@@ -40,9 +40,9 @@ def probe_hosts(
         processes: as for `hocket.start.run.launch`. Several on one host count as its slots.
         store: `HOST:PORT` where all hosts meet; default: loopback.
         serve: whether this process serves the store, or rank 0 does (on a testbed, whose network does not lead here).
-        options: of the probe; default: those of `ProbeOptions`.
+        options: options of the probe; default: those of `ProbeOptions`.
         saved: finished steps of the same probe, which need `serve`; `keep` is called with every further one.
-        progress: called with steps done, steps in all and what is measured.
+        progress: called with steps done, steps in all and the subject.
         note: called with remarks for people beside the cluster, such as losses.
 
     Raises:
@@ -77,7 +77,7 @@ def probe_hosts(
 
 
 class _Events(io.BytesIO):
-    """Takes the lines that rank 0 prints; skips lines that are no events, such as its interpreter's warnings."""
+    """Reader of rank 0's lines; skips lines that are no events, such as its interpreter's warnings."""
 
     def __init__(self, progress: Progress | None, note: Note | None, keep: Keep | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Infers trunks from matrices alone: if rates between groups of hosts are lower than within, the pairs share a link.
+"""Inference of trunks from matrices alone: if rates between groups of hosts are lower than within, the pairs share a link.
 
 A matrix does not say whether pairs share a link. But rates between racks below those of the hosts' own links have a
 cause, and nearly always it is one link for all of them. A trunk that is wider than a host's link leaves no such trace.

@@ -1,4 +1,4 @@
-"""Determines the rate of a transfer from its bytes as they arrive, in bit/s. Pure: time is an argument.
+"""Rate of a transfer in bit/s, from its bytes as they arrive. Pure: time is an argument.
 
 The start of a TCP transfer is misleading: slow start, the burst of a token bucket, and, when slow start overran a
 queue, stalls after which all reordered data is delivered at once.
@@ -10,10 +10,10 @@ import threading
 from statistics import median
 
 DISCARDED_PART = 0.4
-"""Share of a transfer of full duration that is ignored."""
+"""Fraction of a transfer of full duration that is ignored."""
 
 AGREEMENT = 0.03
-"""Two windows that differ by less have found the rate; on an undisturbed link they differ by a tenth of that."""
+"""Relative difference below which two windows agree on the rate; on an undisturbed link they differ by a tenth of that."""
 
 
 class Meter:
@@ -30,7 +30,7 @@ class Meter:
     """
 
     def __init__(self, duration_s: float, window_s: float | None) -> None:
-        """Without any bytes yet."""
+        """Begin without any bytes."""
         self.bit_per_s: float | None = None
         self._duration_s = duration_s
         self._window_s = window_s

@@ -46,7 +46,7 @@ CROSSING_ROUNDS = 2
 since a slow host would hide a trunk, and flows that collide at their start waste some of it."""
 
 AGAIN_MAX = 6
-"""Number of flows that are measured again, alone: each takes half a second."""
+"""Limit on flows that are measured again, alone: each takes half a second."""
 
 COPY_BYTES = 32 << 20
 """Well above cache sizes, so that the rate within a host is that of its memory."""
@@ -150,7 +150,7 @@ def _steps_between(racks: int, options: ProbeOptions) -> int:
 
 
 class _Everybody:
-    """The probe in which every pair of hosts meets."""
+    """Probe in which every pair of hosts meets."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class _Everybody:
         )
 
     def _streams(self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]) -> dict[Flow, int]:
-        """Connections of pairs that gain from several, and their rates, which are put into `rates`."""
+        """Connections of pairs that gain from several; writes their rates into `rates`."""
         found = streams.find(self._steps, rates, racks, self._tell)
         for pairs in tournament(len(rates)) if found else ():
             self._tell("pairs with their connections")
@@ -254,7 +254,7 @@ class _Everybody:
 
 
 class _Sampled:
-    """The probe in which hosts meet only landmarks, and the other latencies are completed."""
+    """Probe in which hosts meet only landmarks, and the other latencies are completed."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ def _cluster(
     rates: list[list[float]] | None,
     several: tuple[tuple[int, ...], ...] = (),
 ) -> Cluster:
-    """`rates`: None where pairs' rates are not known; `several`: the cluster's `streams`."""
+    """Make the cluster. `rates`: None if pairs' rates are unknown; `several`: the cluster's `streams`."""
     place = {host: index for index, rack in enumerate(racks) for host in rack}
     for index, host in enumerate(hosts if rates is not None else ()):
         rates[index][index] = host.copy_bit_per_s  # type: ignore[index]  # there are none of None

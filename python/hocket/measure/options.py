@@ -1,4 +1,4 @@
-"""Options of a probe: how rates are measured, how much of a link it may use, whether all pairs are measured."""
+"""Options of a probe: the method for rates, the limit on a link's use, and the pairs that are measured."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hocket.errors import UsageError
 Rates = Literal["trains", "tcp"]
 
 LIMIT_BIT_PER_S = 100e6
-"""1 % of a link of 10 Gbit/s."""
+"""Default limit: 1 % of a link of 10 Gbit/s."""
 
 LEAST_BIT_PER_S = 1e6
-"""Below this, the trains of one pair take longer than half a minute, and a probe takes too long."""
+"""Least limit: below it, the trains of one pair take longer than half a minute, and a probe takes too long."""
 
 LANDMARKS_MIN = 4
-"""Fewer landmarks see little of the network."""
+"""Least number of landmarks: fewer see little of the network."""
 
 
 PAIR_S = 1.0
-"""Most networks reveal a pair's latency in a tenth of it."""
+"""Default time for a pair's latency; most networks reveal it in a tenth."""
 
 PAIR_S_MAX = 600.0
 
@@ -42,7 +42,7 @@ class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True):
     sample: int = 0
 
     def check(self, hosts: int) -> None:
-        """Raise UsageError for options that this many hosts do not allow."""
+        """Raise UsageError for options that do not fit the number of hosts."""
         if not (math.isfinite(self.limit_bit_per_s) and self.limit_bit_per_s >= LEAST_BIT_PER_S):
             raise UsageError(
                 f"probe: a limit of {self.limit_bit_per_s:g} bit/s: it must be {LEAST_BIT_PER_S:g} or more"

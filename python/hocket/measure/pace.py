@@ -1,4 +1,4 @@
-"""Limits a probe's share of its link: senders call this first and wait for what they sent before."""
+"""Limit on a probe's share of its link: before sending, senders wait here for what they sent before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OVERHEAD_BYTES = 66
 
 
 class Pace:
-    """At most `bit_per_s` on average since any moment, beyond what is sent at once.
+    """Limit of `bit_per_s` on average since any moment, beyond what is sent at once.
 
     >>> at = [0.0]
     >>> pace = Pace(8000.0, clock=lambda: at[0], sleep=lambda wait_s: at.__setitem__(0, at[0] + wait_s))
@@ -28,14 +28,14 @@ class Pace:
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Without anything sent yet."""
+        """Begin with nothing sent."""
         self._s_per_byte = 8 / bit_per_s
         self._clock, self._sleep = clock, sleep
         self._free_at = clock()
         self._lock = threading.Lock()
 
     def spend(self, count: int) -> None:
-        """Wait until the earlier bytes are paid for; then this many bytes may be sent at once."""
+        """Wait until earlier bytes are paid for; then `count` bytes may be sent at once."""
         with self._lock:
             now = self._clock()
             begins = max(self._free_at, now)

@@ -1,7 +1,7 @@
-"""A low quantile of a stream of times, and when it is known well enough. Pure.
+"""Low quantile of a stream of times, with a test whether it is known well enough. Pure.
 
-Low, because scheduling of the two processes only adds delay to the path's own. Known means that the order statistics
-that enclose the quantile with 95 % (the binomial interval, in its normal approximation) differ by little.
+The quantile is low, because scheduling of the two processes only adds delay to the path's own. It is known if the order statistics
+that enclose it with 95 % (the binomial interval, in its normal approximation) differ by little.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ class Quantile:
     """
 
     def __init__(self) -> None:
-        """Without values."""
         self._values: list[float] = []
         self._asked_at = LEAST
         self._known = False
 
     def add(self, value: float) -> None:
-        """Add a value."""
         self._values.append(value)
         count = len(self._values)
         if count == self._asked_at:
@@ -48,12 +46,11 @@ class Quantile:
 
     @property
     def count(self) -> int:
-        """Number of values."""
         return len(self._values)
 
     @property
     def known(self) -> bool:
-        """Whether more values would hardly change the quantile."""
+        """True if more values would hardly change the quantile."""
         return self._known
 
     @property

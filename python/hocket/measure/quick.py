@@ -26,9 +26,9 @@ from hocket.measure.rounds import tournament
 from hocket.measure.topology import fastest_pair, find_racks, settle_capacities, slow_flows
 
 HOSTS_MIN = 4
-"""With fewer hosts, every order is the same ring."""
+"""Least number of hosts: with fewer, every order is the same ring."""
 HOSTS_MAX = 64
-"""A tournament of more hosts would delay the job: it has a round per host."""
+"""Limit on hosts: a tournament has a round per host, and more would delay the job."""
 
 FIRST_BYTES, BYTES_MIN, BYTES_MAX = 64 << 10, 512 << 10, 4 << 20
 """Sizes of the message before a timed one, and of timed ones. A token bucket's burst is smaller, at any rate."""
@@ -36,37 +36,37 @@ TIMED_S = 0.04
 """Intended time of a timed message: processes wait for a processor for milliseconds."""
 
 ALIKE = 1.3
-"""Rates within this factor are taken as equal: a look cannot tell them apart, and a plan may use that hosts are alike."""
+"""Factor within which rates count as equal: a look cannot tell them apart, and a plan may use that hosts are alike."""
 
 ALONE_ROUNDS = 12
 """Rounds of pairs that run alone: with few racks, each pair runs several times, and its median counts."""
 ALONE_TIMES_MAX = 3
 
 UNEVEN = 2.0
-"""A path that is slower than both hosts' links by more than this, twice, is slow by itself, for no visible reason."""
+"""Factor by which a path, twice, must be slower than both hosts' links to count as slow by itself, for no visible reason."""
 AGAIN_MAX = 6
-"""How many pairs that are slower than their hosts' links are met again, the slowest: where there are more, hosts were slow."""
+"""Limit on slow pairs that meet again, the slowest first: if more are slower than their hosts' links, hosts were slow."""
 
 TAG = 0xFFFF_FFFE
-"""A tag of group 0, which no process group has."""
+"""Tag of group 0, which no process group has."""
 
 Flow = tuple[int, int]
 
 
 class GivenUpError(Error):
-    """A rank could not go on with a look beside training: it is about to leave."""
+    """Raised if a rank could not go on with a look beside training because it is about to leave."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """How ranks look while they train.
+    """Means for looks while training goes on.
 
     Attributes:
-        store: a connection for this alone.
-        tag: of messages, for this alone.
+        store: a connection for looks alone.
+        tag: tag of messages, for looks alone.
         ready: waits for a good moment for the next round, such as the beginning of a step; False: this rank is about to leave.
-        spent: told of the seconds for which a round has used this host's links.
-        patience_s: how long the others wait for a rank's good moment.
+        spent: called with the seconds for which a round has used this host's links.
+        patience_s: longest wait of the others for a rank's good moment.
     """
 
     store: Store
@@ -77,15 +77,15 @@ class Beside:
 
 
 def known_cluster(job: Job, engine: _native.Engine, given: Cluster | None) -> Cluster | None:
-    """The cluster of a file, equal on all ranks, otherwise that of `quick`, if the job may look; every rank must call this.
+    """Return the cluster of a file, equal on all ranks, otherwise that of `quick`, if the job may look; every rank must call this.
 
-    Raises as `quick` does.
+    Raises like `quick`.
     """
     return quick(job, engine) if given is None and job.settings.autopilot else given
 
 
 def quick(job: Job, engine: _native.Engine) -> Cluster | None:
-    """The current cluster, equal on all ranks, every one of which must call this; None for too few or too many hosts.
+    """Measure the current cluster, equal on all ranks, every one of which must call this; None for too few or too many hosts.
 
     Hosts are in the order of their first ranks, with one slot per rank.
 
@@ -104,7 +104,7 @@ def cluster_of(
 ) -> Cluster:
     """The cluster from rates of pairs of hosts in bit/s: of a tournament, and of flows between racks that ran alone.
 
-    `ranks`: their hosts.
+    `ranks`: host of each rank.
 
     >>> slow = {(0, 1): 1e8, (1, 0): 1e8}
     >>> rates = [[0, 5e7, 9e8, 5e7], [5e7, 0, 5e7, 9e8], [9e8, 5e7, 0, 5e7], [5e7, 9e8, 5e7, 0]]
@@ -150,7 +150,7 @@ def uneven(rates: Sequence[Sequence[float]], racks: Sequence[tuple[int, ...]], f
 def with_paths(
     cluster: Cluster, slow: Mapping[Flow, float], latencies_s: Sequence[Sequence[float]]
 ) -> Cluster:
-    """The cluster with a rate for each path, if some are slow by themselves; else hosts and trunks say all."""
+    """The cluster with a rate for each path, if some are slow by themselves; otherwise hosts and trunks suffice."""
     if not slow:
         return cluster
     known, hosts = network(cluster), range(len(cluster.hosts))
@@ -163,7 +163,7 @@ def with_paths(
 
 
 def alike(rates: Sequence[float]) -> list[float]:
-    """The rates, with the median of those that a look cannot tell apart in place of each of them.
+    """Replace each rate by the median of the rates that a look cannot tell apart from it.
 
     >>> alike([9.0, 10.0, 5.0, 11.0])
     [10.0, 10.0, 5.0, 10.0]
@@ -179,8 +179,8 @@ def alike(rates: Sequence[float]) -> list[float]:
 
 
 def _own_rate(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int) -> float:
-    """A host's own link in its slower direction: the third quartile of its flows; the slowest show others' links, the fastest are
-    mistakes.
+    """Rate of a host's own link in its slower direction: the third quartile of its flows. The slowest show others' links, the
+    fastest are mistakes.
 
     >>> slow_out = [[0, 1e8, 1e8], [9e8, 0, 9e8], [9e8, 9e8, 0]]
     >>> [_own_rate(slow_out, range(3), host) for host in range(3)]
@@ -195,17 +195,17 @@ def _own_rate(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int)
 
 
 class Look:
-    """One rank's part in looks, one after the other."""
+    """One rank's part in a sequence of looks."""
 
     def __init__(self, job: Job, engine: _native.Engine, beside: Beside | None = None) -> None:
-        """`beside`: training goes on; None: nothing else is sent."""
+        """Prepare looks. `beside`: for looks while training goes on; None: nothing else is sent."""
         self._job, self._engine, self._beside = job, engine, beside
         self._leaders = [job.hosts.index(host) for host in dict.fromkeys(job.hosts)]
         self._tag = TAG if beside is None else beside.tag
         self._store = job.store if beside is None else beside.store
         self._timeout_s = job.settings.start_timeout_s if beside is None else job.settings.timeout_s
         self._own = self._leaders.index(job.rank) if job.rank in self._leaders else None
-        # What is asked for now is known when it is read.
+        # The query is sent now, so that its answer is there when it is read.
         engine.connections()
         self._out = self._in = self._size = None
         if self._own is not None:
@@ -213,7 +213,7 @@ class Look:
             self._size = engine.allocate(8)
 
     def cluster(self) -> Cluster:
-        """What is found, the same on all ranks. PeerError, RendezvousError as `quick`; GivenUpError."""
+        """Measure the cluster, the same on all ranks. PeerError and RendezvousError like `quick`; GivenUpError."""
         hosts = range(len(self._leaders))
         rates = _matrix(len(hosts), self.rounds("all", tournament(len(hosts)), in_step=False))
         latencies_s = self.latencies_s()
@@ -229,7 +229,7 @@ class Look:
         pairs = [(pair,) for meetings in between for pair in meetings]
         times = min(max(ALONE_ROUNDS // len(pairs), 1), ALONE_TIMES_MAX)
         alone = self.rounds("alone", pairs * times, in_step=True)
-        # A process that notices a message late takes a flow for slower or faster than it is.
+        # If a process notices a message late, the flow seems slower or faster than it is.
         found = {
             flow: median(each[flow] for each in alone if flow in each) for flow in sorted(set().union(*alone))
         }
@@ -238,10 +238,9 @@ class Look:
     def _again(
         self, rates: list[list[float]], racks: Sequence[tuple[int, ...]]
     ) -> tuple[list[list[float]], dict[Flow, float]]:
-        """Rates of all paths, and of those within racks that are slow by themselves.
+        """Rates of all paths, and of paths within racks that are slow by themselves.
 
-        Pairs that seem slow meet once more, alone, and the faster time counts: a process that waited for a processor measured
-        the processor.
+        Pairs that seem slow meet once more, alone, and the faster time counts: a process may have waited for a processor.
         """
         suspects = uneven(rates, racks, ALIKE)[:AGAIN_MAX]
         if not suspects:
@@ -256,7 +255,7 @@ class Look:
     def rounds(
         self, name: str, rounds: Sequence[Sequence[Flow]], *, in_step: bool
     ) -> list[dict[Flow, float]]:
-        """The rate of each flow of each round in bit/s, in both directions of its pairs, on all ranks.
+        """Measure the rate of each flow of each round in bit/s, in both directions of its pairs, on all ranks.
 
         `in_step`: all ranks wait for the end of a round before the next.
         """
@@ -276,19 +275,19 @@ class Look:
         return found
 
     def _begin(self, name: str) -> None:
-        """Beside training, all begin a round together, or none does: nobody waits for a rank that has left."""
+        """Begin a round. Beside training, all ranks begin it, or none does, so that no rank waits for one that has left."""
         beside = self._beside
         if beside is not None and not all(self._gather(name, beside.ready(), beside.patience_s)):
             raise GivenUpError("a rank leaves")
 
     def latencies_s(self) -> list[list[float]]:
-        """Half of the shortest round trip of each pair's connection, by host; 0 on the diagonal."""
+        """Half of the shortest round trip on each pair's connection, by host; 0 on the diagonal."""
         seen = [0.0 if each is None else each[1] * 5e-7 for each in self._engine.connections()]
         everyone = self._gather("latency", seen)
         return [[everyone[a][b] if a != b else 0.0 for b in self._leaders] for a in self._leaders]
 
     def _meet(self, peer: int, *, begins: bool) -> float:
-        """Seconds per byte from the host `peer` to ours, while ours sends as much."""
+        """Seconds per byte from the host `peer` to this one, while this one sends as much."""
         first_s = self._exchange(peer, FIRST_BYTES)
         size = self._agreed(peer, _timed_bytes(first_s) if begins else None)
         byte_s = self._exchange(peer, size) / size
@@ -299,7 +298,7 @@ class Look:
     def _exchange(self, peer: int, size: int) -> float:
         """Seconds for a message of `size` bytes directly behind one of FIRST_BYTES.
 
-        It is not less than its share of the time of both: this process may have noticed the first one late.
+        The result is not less than the message's share of the time of both: this process may have noticed the first one late.
         """
         rank = self._leaders[peer]
         engine, timeout_s = self._engine, self._timeout_s
@@ -317,7 +316,7 @@ class Look:
         return max(last_s - first_s, (last_s - began_s) * size / (FIRST_BYTES + size))
 
     def _agreed(self, peer: int, mine: int | None) -> int:
-        """The number, from whichever of the two has one."""
+        """Agree on the number of the one host of the two that has a number."""
         rank = self._leaders[peer]
         assert self._size is not None  # noqa: S101
         number = np.frombuffer(memoryview(self._size), np.int64)

@@ -1,4 +1,4 @@
-"""The cost of choosing by a tuning: the time of its choice against the best, both measured at another time."""
+"""Cost of choosing by a tuning: the time of its choice against the best, both measured at another time."""
 
 from __future__ import annotations
 

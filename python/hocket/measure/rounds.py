@@ -1,4 +1,4 @@
-"""The schedule of measurements: pairings in which no player takes part in two at once. Pure."""
+"""Schedule of measurements: pairings in which no player takes part in two at once. Pure."""
 
 from __future__ import annotations
 

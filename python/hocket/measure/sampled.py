@@ -20,11 +20,11 @@ from hocket.measure.rounds import meeting, rounds_of
 from hocket.measure.steps import Flow, Progress, Steps
 
 CHECKS = 3
-"""Rounds of held-out pairs: one and a half pairs for each host."""
+"""Number of rounds of held-out pairs: one and a half pairs for each host."""
 
 STEPS = 1 + 3 * CHECKS
 SEED = 1
-"""All hosts draw the same landmarks."""
+"""Seed for the landmarks, the same on all hosts."""
 
 ROW_SHARE = 5e-3
 """Share of a pair's time for one host of a landmark's row, unless no answer came at all: rows have hundreds of
@@ -41,10 +41,10 @@ class Found:
 
 
 class Sampled:
-    """The steps of such a probe."""
+    """Steps of a probe at scale."""
 
     def __init__(self, steps: Steps, hosts: int, landmarks: int, pair_s: float, progress: Progress) -> None:
-        """`landmarks` of this many hosts; `pair_s`: as in the options."""
+        """Choose `landmarks` of this many hosts; `pair_s`: see the options."""
         self._steps, self._hosts, self._progress = steps, hosts, progress
         self._pair_s = pair_s
         self._landmarks = sorted(random.Random(SEED).sample(range(hosts), landmarks))  # noqa: S311  # no secret
@@ -55,7 +55,6 @@ class Sampled:
         return (hosts * ROW_SHARE + CHECKS) * pair_s
 
     def run(self) -> Found:
-        """Run all steps."""
         self._tell(f"{len(self._landmarks)} landmarks ask {self._hosts} hosts")
         asked = self._steps.rows(self._landmarks, self._pair_s * ROW_SHARE)
         rows_s = np.zeros((len(self._landmarks), self._hosts))
@@ -93,7 +92,7 @@ class Sampled:
 
     @staticmethod
     def _between(asked: dict[Flow, float], landmark: int, other: int) -> float:
-        """One way, from the slower of the two round trips where both ends measured."""
+        """One-way latency, from the slower of the two round trips if both ends measured."""
         return max(asked[landmark, other], asked.get((other, landmark), 0.0)) / 2
 
     def _tell(self, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Finished steps of a probe, in a file beside its output: rerunning an interrupted command resumes there.
+"""Finished steps of a probe, in a file beside its output: an interrupted command resumes from it when run again.
 
 One JSON value per line: first the options and the hosts, which must be the same on resuming; then the steps, as they
 end.
@@ -19,7 +19,7 @@ from hocket.measure.options import ProbeOptions
 from hocket.measure.steps import Step
 
 Tool = Literal["agents", "fping"]
-"""The measuring tool: steps of one tool are useless to another."""
+"""Measuring tool: steps of one tool are useless to another."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,14 +41,15 @@ def beside(output: Path) -> Path:
 
 
 class Saved:
-    """The file, open for appending; `steps` are those that it had. A context; `finished` removes it."""
+    """The file, open for appending; `steps` are the steps in the file when it was opened. A context manager; `finished` removes the
+    file."""
 
     def __init__(
         self, path: Path, hosts: Sequence[str], options: ProbeOptions, *, tool: Tool = "agents"
     ) -> None:
         """Read an existing file, or begin a new one.
 
-        Raises UsageError when it is for other hosts or options, or cannot be written. Drops a truncated last line.
+        Raises UsageError if the file is for other hosts or options, or cannot be written. Drops a truncated last line.
         """
         self._path = path
         head = Head(hosts=tuple(hosts), options=options, tool=tool)

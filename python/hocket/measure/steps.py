@@ -48,7 +48,7 @@ class Ranks(Protocol):
     world: int
 
     def gather(self, name: str, value: Any) -> Sequence[Any]:
-        """All ranks' values, by rank; `value`: anything that JSON can express.
+        """Exchange values and return all ranks' values, by rank; `value`: anything that JSON can express.
 
         Raises RendezvousError naming the missing ranks.
         """
@@ -59,7 +59,7 @@ class Durations:
     """Durations of measurements, seconds.
 
     A transfer takes at most `transfer_s`, and ends when two of its windows agree. `crowded_s`: duration of several
-    flows on one link, among which one that loses all of its packets waits 0.2 s for its timer.
+    flows on one link, where a flow that loses all of its packets waits 0.2 s for its timer.
     """
 
     window_s: float = 0.1
@@ -71,7 +71,7 @@ DURATIONS = Durations()
 
 
 class Steps:
-    """The steps of one probe, as one host takes them. `done` counts them; `trips` has the measured pairs' round trips.
+    """One host's part in a probe's steps. `done`: number of finished steps; `trips`: the measured pairs' round trips.
 
     `streams`: TCP connections that carry a pair's flows; 1 for pairs that are missing.
     """
@@ -156,7 +156,7 @@ class Steps:
         return self._station.open(out, into, self.done, far)
 
     def _is_far(self, a: int, b: int) -> bool:
-        """Whether random losses could starve a connection between them that takes each loss for congestion."""
+        """Return whether random losses could starve a connection between two hosts that takes each loss for congestion."""
         trips = self.trips.get((a, b)) or self.trips.get((b, a))
         return trips is not None and trips.round_trip_s >= _native.FAR_S
 
@@ -164,7 +164,7 @@ class Steps:
         self._ranks.gather(f"begin {self.done}", None)
 
     def _step(self, what: str, measure: Callable[[], Numbers]) -> Numbers:
-        """All hosts' numbers, when all have them."""
+        """Take a step, and return all hosts' numbers, when all have them."""
         number = self.done
         if number < len(self._saved):
             step = self._saved[number]

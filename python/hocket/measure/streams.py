@@ -1,8 +1,8 @@
-"""How many TCP connections fill each path: clouds and long, lossy paths give a single one less than the path carries.
+"""Number of TCP connections that fill each path: clouds and long, lossy paths give a single one less than the path carries.
 
 All pairs of a round are measured with four connections each, and those that gain also with eight and with two. Two
-rounds come first; if none of their pairs gains, no other is measured: most networks need one. Four, since two may share
-a lane of a bundle.
+rounds come first; if none of their pairs gains, no other is measured: most networks need one. The first number is four, since two
+may share a lane of a bundle.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ FIRST = 4
 FURTHER = (8, 2)
 
 GAIN_MIN = 1.25
-"""Ratio of the best to one connection: a smaller one is noise, or a neighbour's loss."""
+"""Least ratio of the best rate to that of one connection: a smaller one is noise, or a neighbour's loss."""
 
 ENOUGH = 0.9
-"""Take the fewest connections that reach this share of the best."""
+"""Fraction of the best rate that suffices: the fewest connections that reach it are taken."""
 
 
 def find(steps: Steps, rates: Matrix, racks: Racks, tell: Callable[[str], None]) -> dict[Flow, int]:
-    """Connections for both directions of each pair that gains from more than one; `steps` uses them from then on.
+    """Find the number of connections for both directions of each pair that gains from several; `steps` uses them from then on.
 
-    `rates`: with one connection each, bit/s, measured in the rounds of a tournament.
+    `rates`: rates with one connection each, bit/s, measured in the rounds of a tournament.
     """
     found: dict[Flow, int] = {}
     first, rest = _order(tournament(len(rates)), racks)
@@ -40,7 +40,7 @@ def find(steps: Steps, rates: Matrix, racks: Racks, tell: Callable[[str], None])
 
 
 def choose(rates: Mapping[int, float]) -> int:
-    """The number of connections, from the rates by number of connections.
+    """Choose the number of connections, given rates by number of connections.
 
     >>> choose({1: 10.0, 2: 19.0, 4: 20.0})
     2

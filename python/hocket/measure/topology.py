@@ -1,8 +1,8 @@
-"""Infers racks, trunks and links from measured rates, without any I/O.
+"""Inference of racks, trunks and links from measured rates, without any I/O.
 
-Gaps reveal racks: sort the rates of all pairs of hosts; where one is much faster than the next, the pairs above the gap
-count as neighbours. If neighbourhood then splits the hosts into groups of mutual neighbours, those are the racks. Where
-rates show no such gap, latencies are tried; otherwise there is one rack.
+Gaps reveal racks: sort the rates of all pairs of hosts; if one is much faster than the next, the pairs above the gap count as
+neighbours. If neighbourhood then splits the hosts into groups of mutual neighbours, these groups are the racks. Without such a gap
+in rates, latencies are tried; otherwise there is one rack.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Flows = Mapping[tuple[int, int], float]
 """Rates of transfers of one round, by (source, destination), in bit/s."""
 
 RATE_GAP = 1.6
-"""A rate this many times the next lower one is a gap: repeated measurements differ by less."""
+"""Ratio of two successive rates from which there is a gap: repeated measurements differ by less."""
 
 LATENCY_GAP = 2.0
-"""A latency this many times the next lower one is a gap, if it is also `LATENCY_GAP_S` longer."""
+"""Ratio of two successive latencies from which there is a gap, if the difference is also `LATENCY_GAP_S`."""
 
 LATENCY_GAP_S = 30e-6
-"""A switch adds microseconds; scheduling noise of the measuring process is about ten."""
+"""Least difference of latencies at a gap: a switch adds microseconds; scheduling noise of the measuring process is about ten."""
 
 SHARED_BELOW = 0.8
-"""A trunk is shared when simultaneous flows carry less than this share of the sum of their rates alone."""
+"""Fraction of the sum of flows' rates alone below which simultaneous flows show that they share a trunk."""
 
 
 FILLED_BY_ONE = 1.15
-"""Simultaneous flows that carry less than this many times one alone do not show that the trunk has more."""
+"""Ratio to one flow alone below which simultaneous flows do not show that the trunk has more."""
 
 
 def find_racks(bandwidth_bit_per_s: Matrix, latency_s: Matrix) -> tuple[tuple[int, ...], ...]:
@@ -102,7 +102,7 @@ def settle_capacities(
 
 
 def slow_flows(rates: Matrix, below: float = SHARED_BELOW) -> list[tuple[int, int]]:
-    """Pairs (source, destination) below that share of the links of both, the slowest first.
+    """Pairs (source, destination) below this fraction of the links of both, the slowest first.
 
     >>> slow_flows([[0, 10, 4], [10, 0, 10], [10, 10, 0]])
     [(0, 2)]
@@ -133,7 +133,7 @@ def host_rates(alone: Matrix, duplex: Flows) -> list[float]:
     """Rate of every host's own link, each direction.
 
     It is the host's fastest flow in its slower direction, less the loss from sending and receiving at once, which the flows of
-    `duplex` show. Whatever ranks exchange, they send as much as they receive, so the slower direction is what they wait for.
+    `duplex` show. Ranks always send as much as they receive, so they wait for the slower direction.
     """
     rates = []
     for host in range(len(alone)):
@@ -156,7 +156,7 @@ def _without_contention(rates: Matrix, racks: Racks, alone: Flows) -> list[list[
 def _trunk(rack: tuple[int, ...], alone: Matrix, at_once: Sequence[Flows]) -> float | None:
     """The highest rate across the rack's boundary, in the slower direction; None if simultaneous flows lost nothing.
 
-    Where one flow alone came near it, that one filled the trunk, and its undisturbed rate is the better measurement.
+    If one flow alone came near this rate, it filled the trunk, and its undisturbed rate is the better measurement.
     """
     best = []
     for out in (True, False):
@@ -175,7 +175,7 @@ def _trunk(rack: tuple[int, ...], alone: Matrix, at_once: Sequence[Flows]) -> fl
 
 
 def _expected(flows: Flows, alone: Matrix) -> float:
-    """What the flows would carry without a trunk between: each its rate alone, within hosts' links."""
+    """Sum of the flows' rates without a trunk between: each its rate alone, within hosts' links."""
     out = sum(
         min(_fastest_out(alone, host), sum(alone[i][j] for i, j in flows if i == host))
         for host in {i for i, _ in flows}
@@ -202,7 +202,7 @@ def _gaps(distances: list[float], ratio: float, difference: float) -> list[float
 
 
 def _mutual_neighbours(count: int, near: set[tuple[int, int]]) -> tuple[tuple[int, ...], ...] | None:
-    """Groups in which all are near each other and nobody is near another group; None if there are none."""
+    """Groups whose hosts are near each other and near no other group; None if there are none."""
     groups: dict[frozenset[int], None] = {}
     for host in range(count):
         near_host = {j if i == host else i for i, j in near if host in (i, j)}

@@ -21,18 +21,18 @@ from hocket.job.store import address as addresses
 from hocket.measure.pace import Pace, on_the_wire
 
 SEGMENT_BYTES = 1400
-"""Fits an Ethernet frame with the headers of a tunnel."""
+"""Size that fits an Ethernet frame with the headers of a tunnel."""
 
 SEGMENTS_A_PIECE = 16
 PIECES_A_TRAIN = 25
-"""560 KB: four times the burst of a token bucket of a testbed or a small cloud machine, 0.45 ms of 10 Gbit/s."""
+"""Pieces of a train of 560 KB: four times the burst of a testbed's or small cloud machine's token bucket, 0.45 ms of 10 Gbit/s."""
 
 TRAINS = 7
 TRAINS_BYTES = TRAINS * on_the_wire(
     SEGMENT_BYTES * SEGMENTS_A_PIECE * PIECES_A_TRAIN, SEGMENTS_A_PIECE * PIECES_A_TRAIN
 )
 COUNTED_FROM = 0.5
-"""Share of a train's bytes that is ignored, at its start."""
+"""Fraction of a train's bytes that is ignored, at its start."""
 
 QUIET_S = 0.05
 """Silence after the last train was sent after which no more is expected."""
@@ -42,7 +42,7 @@ TOKEN_BYTES = 16
 _HEAD = struct.Struct(f"!4s{TOKEN_BYTES}sIII")
 _MAGIC = b"hktt"
 _UDP_SEGMENT, _UDP_GRO = 103, 104
-"""From linux/udp.h: this Python has no names for them."""
+"""Options from linux/udp.h: this Python has no names for them."""
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@qq")
 _READ_BYTES = 1 << 16
@@ -55,7 +55,7 @@ class Train:
     arrivals: list[tuple[int, int]] = field(default_factory=list)
 
     def bit_per_s(self) -> float | None:
-        """Rate of its later part; None when too little arrived, or everything at once.
+        """Rate of the train's later part; None if too little arrived, or everything at once.
 
         >>> Train([(0, 1000), (0, 1000), (8000, 1000), (16000, 1000)]).bit_per_s()
         1000000000.0
@@ -82,9 +82,9 @@ def settle(trains: Sequence[Train]) -> float | None:
 
 
 def send(own: tuple[str, int], to: tuple[str, int], token: bytes, turn: int, pace: Pace) -> None:
-    """Send all trains of one pair, each when the limit allows, from a socket of its own, which may be set to segment.
+    """Send all trains of one pair, each when the limit allows, from an own socket, which may be set to segment.
 
-    `own`: this host's address, and its number among the hosts.
+    `own`: this host's address and number.
     """
     address, me = own
     with socket.socket(addresses.family(address), socket.SOCK_DGRAM) as link:
@@ -143,7 +143,7 @@ def receive(
 
 
 def _set(link: socket.socket, level: int, option: int, value: int) -> bool:
-    """Whether this kernel supports it."""
+    """Set an option, and return whether this kernel supports it."""
     try:
         link.setsockopt(level, option, value)
     except OSError:

@@ -30,7 +30,7 @@ SILENCE_S = 5.0
 """Silence after which a peer is reported."""
 
 PINGS_MIN = 10
-"""Round trips over TCP, where datagrams do not pass, whatever the time."""
+"""Least number of round trips over TCP, if datagrams do not pass, whatever the time."""
 
 PORTS_TRIED = 20
 """Attempts to find a port that is free for TCP and for UDP."""
@@ -43,7 +43,7 @@ _PING_BYTES = 8
 
 @dataclass(frozen=True)
 class Peer:
-    """A host of the job, with its address for others."""
+    """Host of the job, with its address for others."""
 
     name: str
     address: str
@@ -57,7 +57,7 @@ class Station:
     """
 
     def __init__(self, address: str, token: bytes, *, limit_bit_per_s: float = LIMIT_BIT_PER_S) -> None:
-        """Bind to a free port of `address` (an IP of this host). `token`: TOKEN_BYTES that all share.
+        """Bind to a free port of `address` (an IP of this host). `token`: TOKEN_BYTES bytes that all hosts share.
 
         `limit_bit_per_s`: limit of datagrams on this host's link.
         """
@@ -75,7 +75,7 @@ class Station:
         return int(self._listener.getsockname()[1])
 
     def meet(self, peers: Sequence[Peer], me: int) -> None:
-        """Set the hosts; measurements name them by index."""
+        """Set the hosts, which measurements name by index."""
         self._peers = peers
         self._me = me
 
@@ -86,9 +86,9 @@ class Station:
         step: int,
         far: Collection[int] = (),
     ) -> Links:
-        """Connections to and from these hosts, this many each, for one step of the probe, all of them open.
+        """Open connections to and from these hosts, this many each, for one step of the probe.
 
-        Those to `far` hosts tolerate losses, as the wire's own would.
+        Connections to `far` hosts tolerate losses, like the wire's own.
 
         Raises PeerError naming the host that cannot be reached or does not connect.
         """
@@ -130,7 +130,7 @@ class Station:
             thread.join()
 
     def row(self, step: int, pair_s: float) -> dict[int, Trips]:
-        """Round trips to every other host, the next ones first; over a socket of its own, since this host answers too.
+        """Measure round trips to every other host, the next ones first, over an own socket, since this host answers too.
 
         Raises PeerError naming a host that does not answer.
         """
@@ -153,7 +153,6 @@ class Station:
         return found
 
     def close(self) -> None:
-        """Stop listening."""
         self._listener.close()
         self._datagrams.close()
 
@@ -176,7 +175,7 @@ class Station:
         return link
 
     def _accept(self, wanted: set[tuple[int, int]], step: int) -> dict[tuple[int, int], socket.socket]:
-        """The connections that `wanted` names by host and number."""
+        """Accept the connections that `wanted` names by host and number."""
         came: dict[tuple[int, int], socket.socket] = {}
         deadline = time.monotonic() + SILENCE_S
         try:
@@ -219,12 +218,12 @@ class Station:
 
 
 class Links:
-    """Connections of one step, by peer. A context manager that closes them."""
+    """Connections of one step, by peer. A context manager."""
 
     def __init__(
         self, peers: Sequence[Peer], me: int, link: socket.socket, *, token: bytes, step: int, pace: Pace
     ) -> None:
-        """Without connections: `Station.open` adds them. Datagrams go over `link`, when `pace` allows."""
+        """Begin without connections: `Station.open` adds them. Datagrams go over `link`, when `pace` allows."""
         self._datagrams = link
         self._me = me
         self._pace = pace
@@ -251,7 +250,7 @@ class Links:
             link.close()
 
     def round_trips(self, duration_s: float) -> dict[int, Trips]:
-        """Send requests on outgoing connections and answer them on incoming ones; returns the former's round trips.
+        """Send requests on outgoing connections and answer them on incoming ones; returns the requests' round trips.
 
         A host does one or the other in a step. Where datagrams do not pass, round trips are those of TCP, without
         losses.
@@ -289,7 +288,7 @@ class Links:
         return trips or self._ping(destination, duration_s)
 
     def trains_bit_per_s(self) -> dict[int, float]:
-        """Send trains on outgoing connections and receive them on incoming ones, whose paths' capacity it returns.
+        """Send trains on outgoing connections and receive them on incoming ones, and return the capacity of the incoming paths.
 
         Raises PeerError when no train of a peer arrived sufficiently complete.
         """
@@ -322,7 +321,7 @@ class Links:
         return found
 
     def _send_trains(self, destination: int) -> None:
-        """Then signal it by closing this direction of the connection."""
+        """Send trains, then signal their end by closing this direction of the connection."""
         peer, link = self._peers[destination], self.out[destination]
         here = self._peers[self._me].address
         try:
@@ -341,7 +340,7 @@ class Links:
             raise self._silent(source, error) from None
 
     def receive_bit_per_s(self, duration_s: float, *, window_s: float | None) -> dict[int, float]:
-        """Send on outgoing connections and receive on incoming ones, at once; returns the latter's rates, by `Meter`."""
+        """Send on outgoing connections and receive on incoming ones, at once; returns incoming rates, by `Meter`."""
         out = [*self.out.items(), *self.more_out]
         into = [*self.into.items(), *self.more_in]
         meters = {source: Meter(duration_s, window_s) for source in self.into}
@@ -372,7 +371,7 @@ class Links:
         return Trips(times.value, times.count, 0, 0, times.precision)
 
     def _echo(self, source: int, duration_s: float) -> None:
-        """Wait until the other end closes; it first sends datagrams, where these pass."""
+        """Echo until the other end closes, which first sends datagrams, if these pass."""
         link = self.into[source]
         link.settimeout(2 * duration_s + SILENCE_S)
         try:
@@ -430,7 +429,7 @@ def _both(family: int, address: str) -> tuple[socket.socket, socket.socket]:
 def _tune(link: socket.socket, *, far: bool = False) -> None:
     """Set the congestion control of the wire's own connections.
 
-    CUBIC where the kernel has it, since two BBR flows share a trunk at random, and BBR on long paths, which may have random
+    It is CUBIC if the kernel has it, since two BBR flows share a trunk at random, and BBR on long paths, which may have random
     losses.
     """
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""Measures all algorithms of collectives on the ranks of a job, from outside; known points are not measured again."""
+"""Measurement of all algorithms of collectives on the ranks of a job, from outside; known points are not measured again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduc
 SIZES_BYTES = (4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 25_000_000)
 THREADS: tuple[Runner, ...] = ("thread", "thread_registered")
 AGENT = (sys.executable, "-m", "hocket.measure.algorithm_times")
-"""The command of a rank, where the same Python is installed."""
+"""Command of a rank, if the same Python is installed."""
 
 Progress = Callable[[int, int, str], None]
 """Called with points done, points in all and the next point."""
@@ -45,7 +45,7 @@ class Wanted:
     def of(
         cls, hosts: Sequence[str], cluster: Cluster | None, collectives: Sequence[str], sizes: Sequence[int]
     ) -> Wanted:
-        """`hosts`: of each rank. UsageError when the cluster lacks one."""
+        """Make the points for a job; `hosts`: host of each rank. UsageError if the cluster lacks one."""
         shape = network_shape(range(len(hosts)), Topology.of(hosts, cluster))
         return cls(shape=shape, collectives=collectives, sizes_bytes=sorted(sizes))
 
@@ -121,13 +121,13 @@ def tune(
     progress: Progress | None = None,
     keep: Callable[[Tuning], None] = lambda _: None,
 ) -> Tuning:
-    """`known` with the points of `wanted` that it lacks.
+    """Measure the points of `wanted` that `known` lacks, and return `known` with them.
 
     Args:
         processes: the ranks, as for `hocket.start.run.launch`; each runs `AGENT`.
         wanted: the points to measure.
         known: earlier measurements, which are kept.
-        rounds: of each algorithm at each size.
+        rounds: number of rounds of each algorithm at each size.
         cluster: the known network between the hosts.
         store, serve: as for `launch`.
         progress: called before each point.
@@ -157,7 +157,7 @@ def tune(
 
 
 class _Events(io.BytesIO):
-    """Takes the lines that rank 0 prints; skips lines that are no events, such as its interpreter's warnings."""
+    """Reader of rank 0's lines; skips lines that are no events, such as its interpreter's warnings."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The user's choice: how many ranks serve and how far workers may drift apart; and which rank has which role.
+"""The user's choice: the number of servers and how far workers may drift apart; and the roles of ranks.
 
 Workers are ranks 0 to W - 1, servers W to W + S - 1, as in DLC traces. The job's store and the wire do a scheduler's
-tasks (membership, addresses, detecting lost ranks), so it is no rank.
+tasks (membership, addresses, detecting lost ranks), so there is no scheduler rank.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hocket.job.rendezvous import Job
 from hocket.settings import Settings
 
 ANY = "any"
-"""A staleness without a bound."""
+"""Staleness without a bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +24,10 @@ class ParameterServer:
     """Parameters live on servers, which apply the optimizer to the gradients that workers push.
 
     Attributes:
-        servers: how many of the job's ranks serve: the last ones.
-        staleness: 0: an update is of all workers' gradients together. K: each push is an update of its own, and a pull waits
-            until the slowest worker is at most K iterations behind. None: each push is an update, and nobody waits.
-        bucket_bytes: neighbouring parameters travel together up to this size; 0: each by itself.
+        servers: number of ranks that serve, the last ones of the job.
+        staleness: 0: an update uses all workers' gradients together. K: each push is an update of its own, and a pull waits until
+        the slowest worker is at most K iterations behind. None: each push is an update, and no worker waits.
+        bucket_bytes: neighbouring parameters travel together up to this size; 0: each alone.
 
     >>> ParameterServer.parse(servers=2, staleness="any").title
     '2 servers, asynchronous'
@@ -38,7 +38,7 @@ class ParameterServer:
     bucket_bytes: int = FIRST_BUCKET_BYTES
 
     def __post_init__(self) -> None:
-        """UsageError: fewer than one server, or a negative staleness."""
+        """Raise UsageError for fewer than one server, or a negative staleness."""
         if self.servers < 1:
             raise UsageError(f"{self.servers} parameter servers\nhint: at least one rank serves")
         if self.staleness is not None and self.staleness < 0:
@@ -48,7 +48,7 @@ class ParameterServer:
     def parse(
         cls, *, servers: int, staleness: str, bucket_bytes: int = FIRST_BUCKET_BYTES
     ) -> ParameterServer:
-        """The staleness from text: a whole number, or `any`. UsageError for others."""
+        """Parse a staleness: a whole number, or `any`. UsageError for others."""
         if staleness != ANY and not re.fullmatch(r"[0-9]{1,9}", staleness):
             raise UsageError(
                 f"staleness `{staleness}`: a whole number of iterations, 0 for synchronous, or `{ANY}`"
@@ -80,7 +80,7 @@ class ParameterServer:
         return f"{self.servers} server{'s' if self.servers > 1 else ''}, {kept}"
 
     def workers(self, world: int) -> int:
-        """Number of workers among `world` ranks. UsageError: none would be left."""
+        """Number of workers among `world` ranks. UsageError if none would be left."""
         if self.servers >= world:
             raise UsageError(
                 f"{self.servers} of {world} ranks are to serve, so none would train\n"
@@ -90,12 +90,12 @@ class ParameterServer:
 
 
 def among_workers(job: Job, workers: int) -> Job:
-    """The job as its workers see it: a world of workers alone."""
+    """The job from its workers' view: a world of workers alone."""
     return dataclasses.replace(job, world=workers, hosts=job.hosts[:workers])
 
 
 def with_roles(error: PeerError, workers: int) -> PeerError:
-    """The same error; if parameter servers are at fault or missing, its message names them as such.
+    """Return the error with a message that names parameter servers as such, if they are at fault or missing.
 
     >>> str(with_roles(PeerError("rank 2 on b left the job", rank=2), workers=2))
     'parameter server 0: rank 2 on b left the job'

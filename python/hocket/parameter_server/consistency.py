@@ -1,4 +1,4 @@
-"""The servers' protocol without I/O: which pushes complete an update, and which pulls may be answered. One per server.
+"""The servers' protocol without I/O: completion of updates by pushes, and admission of pulls. One machine per server.
 
 Every worker repeats the same sequence for each key: push, acknowledgement, pull, answer. The machine takes pushes and
 pulls as they arrive, and returns effects, in the order in which they must happen.
@@ -63,18 +63,18 @@ class _Key:
     staleness: int | None
     initialised: bool = False
     pushed: dict[int, int] = field(default_factory=dict)
-    """By worker: number of pushes in training."""
+    """Number of pushes in training, by worker."""
     pending: set[int] = field(default_factory=set)
     """Workers whose push waits for others; synchronous only."""
     asking: set[int] = field(default_factory=set)
-    """Workers whose pull waits."""
+    """Workers with a waiting pull."""
 
 
 class Consistency:
     """State of one server's keys."""
 
     def __init__(self, staleness: Mapping[int, int | None], workers: int) -> None:
-        """`staleness`: by key, as in `ParameterServer.staleness`; all workers are present."""
+        """Begin with all workers present. `staleness`: by key, as in `ParameterServer.staleness`."""
         self._keys = {
             key: _Key(own, pushed=dict.fromkeys(range(workers), 0)) for key, own in staleness.items()
         }
@@ -82,7 +82,7 @@ class Consistency:
         """Workers that have not left."""
 
     def handle_push(self, key: int, worker: int) -> list[Effect]:
-        """A push has arrived. PeerError: out of turn."""
+        """Handle a push. PeerError if it is out of turn."""
         state = self._state(key, worker)
         if worker in state.pending or worker in state.asking:
             raise PeerError(f"worker {worker} pushes key {key} before it has what it asked for")
@@ -98,7 +98,7 @@ class Consistency:
         return self._complete(key)
 
     def handle_pull(self, key: int, worker: int) -> list[Effect]:
-        """A pull has arrived. PeerError: out of turn."""
+        """Handle a pull. PeerError if it is out of turn."""
         state = self._state(key, worker)
         if worker in state.pending or worker in state.asking:
             raise PeerError(f"worker {worker} pulls key {key} before its push is acknowledged")
@@ -106,7 +106,7 @@ class Consistency:
         return self._answers(key)
 
     def handle_leave(self, worker: int) -> list[Effect]:
-        """A worker has all its answers, and leaves. PeerError: one is still missing."""
+        """Let a worker leave that has all its answers. PeerError if one is missing."""
         self.present.discard(worker)
         effects: list[Effect] = []
         for key, state in self._keys.items():
@@ -117,7 +117,7 @@ class Consistency:
         return effects
 
     def waits_for(self, key: int, worker: int) -> list[int]:
-        """The workers that delay this one's acknowledgement or answer; empty if none does."""
+        """Workers that delay this one's acknowledgement or answer; empty if none does."""
         state = self._keys[key]
         if not state.initialised:
             return [0]
@@ -137,7 +137,7 @@ class Consistency:
         return state
 
     def _complete(self, key: int) -> list[Effect]:
-        """The update, if all present workers have pushed."""
+        """Effects of an update, if all present workers have pushed."""
         state = self._keys[key]
         if not state.pending or state.pending != self.present:
             return []
@@ -151,7 +151,7 @@ class Consistency:
             return []
         slowest = min((state.pushed[worker] for worker in self.present), default=0)
         ahead = {worker: state.pushed[worker] - slowest for worker in sorted(state.asking)}
-        # Synchronous workers are apart only while one of them has its answer already; that update holds all pushes.
+        # Synchronous workers are apart only while one of them has its answer already; its value includes all pushes.
         free = [worker for worker, lead in ahead.items() if not state.staleness or lead <= state.staleness]
         state.asking.difference_update(free)
         return [Answer(key, worker, ahead[worker]) for worker in free]

@@ -15,18 +15,17 @@ from hocket.parameter_server.keys import Piece, cut
 
 
 class Segment(Struct, frozen=True, kw_only=True):
-    """Elements of a key, next to one another, whose parameters are in one group of the optimizer."""
+    """Consecutive elements of a key, whose parameters are in one group of the optimizer."""
 
     elements: int
     group: int
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """What is pushed and pulled together: a bucket of the plan. Lower `priority` goes first.
+    """A bucket of the plan, which is pushed and pulled as a unit. Lower `priority` goes first.
 
-    `lengths`: of the pieces of a worker's memory that the elements lie in, where there are several. `servers`: which have a piece
-    of the key, counted from 0. `staleness` as `ParameterServer.staleness`. `codec` is used on `links`,
-    ordered pairs of ranks.
+    `lengths`: elements in each piece of a worker's memory, if there are several. `servers`: servers with a piece of the key,
+    counted from 0. `staleness`: see `ParameterServer.staleness`. `codec` is used on `links`, ordered pairs of ranks.
     """
 
     name: str
@@ -41,21 +40,19 @@ class Key(Struct, frozen=True, kw_only=True):
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return sum(each.elements for each in self.segments)
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element."""
         return ITEM_BYTES[self.dtype]
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """On its servers; a key without elements is on none."""
+        """Pieces of the key on its servers; none for a key without elements."""
         return tuple(piece for piece in cut(self.elements, self.servers) if len(piece))
 
     def segments_of(self, piece: Piece) -> list[tuple[int, int, int]]:
-        """Of a piece, which elements of it are of which group: from, to, group.
+        """Groups of a piece's elements: (first, end, group).
 
         >>> two = Key(name="", dtype="f32", segments=(Segment(elements=3, group=0), Segment(elements=4, group=1)),
         ...           servers=(0,), staleness=0, priority=0)
@@ -79,7 +76,7 @@ def key_of(
     segments: Sequence[Segment] = (),
     lengths: Sequence[int] = (),
 ) -> Key:
-    """A bucket as a key; `segments`: default: all of one group.
+    """Convert a bucket to a key; `segments`: default: one group for all elements.
 
     >>> from hocket.artefacts.plan import Part
     >>> bucket = Bucket(parts=(Part(variable="w"), Part(variable="b")), elements=9, dtype="f32", route=Served(servers=(3, 2)),
@@ -103,14 +100,13 @@ def key_of(
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """Options of a parameter group: `fixed` ones are constant, `numbers` (in the order of names) are sent with every
-    step."""
+    """Options of a parameter group: `fixed` ones are constant, `numbers` (sorted by name) are sent with every step."""
 
     fixed: dict[str, bool | str | None]
     numbers: dict[str, float | tuple[float, ...]]
 
     def flat(self) -> list[float]:
-        """All numbers, one after the other."""
+        """All numbers in one list, sorted by name."""
         return [
             each
             for _, value in sorted(self.numbers.items())
@@ -132,7 +128,7 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class Description(Struct, frozen=True, kw_only=True):
-    """The training. `keys` by the number of their bucket; `optimizer`: a class of torch.optim."""
+    """The training. `keys`: by the number of their bucket; `optimizer`: a class of torch.optim."""
 
     workers: int
     servers: int
@@ -141,12 +137,12 @@ class Description(Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...]
 
     def text(self) -> str:
-        """For the store; `of_text` reads it."""
+        """Encode for the store; `of_text` is the inverse."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def of_text(cls, text: object) -> Description:
-        """What `text` gave."""
+        """Decode the result of `text`."""
         return typed.of_json(str(text), cls)
 
     @property
@@ -160,7 +156,7 @@ class Description(Struct, frozen=True, kw_only=True):
         return 2 + sum(len(group.flat()) for group in self.groups)
 
     def by_group(self, flat: list[float]) -> list[list[float]]:
-        """A header's numbers after the first two, by parameter group."""
+        """Numbers of a header after the first two, by parameter group."""
         parts, at = [], 0
         for group in self.groups:
             stop = at + len(group.flat())

@@ -1,4 +1,4 @@
-"""Places keys on servers: large ones are split over all, small ones go to the server with the fewest bytes."""
+"""Placement of keys on servers: large keys are split over all servers, small ones go to the server with the fewest bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 SPLIT_ELEMENTS_MIN = 1_000_000
-"""Keys of at least this size are split: a part of one is then worth a message to each server, and no server holds
-much more than the others whatever the model. The bound of MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`."""
+"""Size from which keys are split: a part is then worth a message to each server, and no server holds much more than the others,
+whatever the model. The bound of MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Piece:
     stop: int
 
     def __len__(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return self.stop - self.start
 
 
 def cut(elements: int, servers: Sequence[int]) -> tuple[Piece, ...]:
-    """The pieces of a key that these servers have together: as even as can be, in their order.
+    """Cut a key into pieces for these servers: as even as possible, in their order.
 
     >>> [(piece.server, len(piece)) for piece in cut(5, [2, 0])]
     [(2, 2), (0, 3)]
@@ -39,10 +39,10 @@ def cut(elements: int, servers: Sequence[int]) -> tuple[Piece, ...]:
 def place(
     sizes: Sequence[tuple[int, int]], servers: int, *, split_elements_min: int = SPLIT_ELEMENTS_MIN
 ) -> tuple[tuple[Piece, ...], ...]:
-    """The pieces of each key, the same for the same arguments.
+    """Place the pieces of each key, deterministically.
 
     Args:
-        sizes: of each key: elements (at least one), and bytes per element.
+        sizes: for each key, elements (at least one) and bytes per element.
         servers: number of servers.
         split_elements_min: size from which a key is split.
 

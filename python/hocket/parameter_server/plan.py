@@ -1,4 +1,4 @@
-"""The plan of a job whose parameters are all on servers, and what of any plan its workers and servers have apart."""
+"""The plan of a job with all parameters on servers, and the views of any plan that its workers and servers have."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hocket.parameter_server.keys import place
 from hocket.policy.bucketing import bucketed
 
 ROUNDS = 4
-"""Keys for each server at least, where parameters are small enough: servers then hold about the same, and pulls overlap."""
+"""Smallest number of keys per server, if parameters are small enough: servers then hold about the same, and pulls overlap."""
 
 
 def served_plan(gradients: Sequence[Gradient], world: int, choice: ParameterServer) -> Plan:
-    """Every parameter on the servers, which are the last ranks of the `world`. Parameters of the first layers go first.
+    """Put every parameter on the servers, which are the last ranks of the `world`. Parameters of the first layers go first.
 
-    `gradients`: in the order of registration. Neighbours travel together up to `choice.bucket_bytes`. UsageError: no rank is left
+    `gradients`: in the order of registration. Neighbours travel together up to `choice.bucket_bytes`. UsageError if no rank is left
     to train.
 
     >>> small = [Gradient(name, (10,), "f32") for name in "abcd"]
@@ -59,15 +59,15 @@ def served_plan(gradients: Sequence[Gradient], world: int, choice: ParameterServ
 
 
 def serves(plan: Plan) -> bool:
-    """Whether some ranks of a plan are servers."""
+    """Return whether some ranks of a plan are servers."""
     return any(isinstance(bucket.route, Served) for bucket in plan.buckets)
 
 
 def in_step(plan: Plan) -> bool:
-    """Whether some bucket has workers wait for one another in each iteration: one that is not served."""
+    """Return whether workers wait for one another in each iteration, because some bucket is not served."""
     return not all(isinstance(bucket.route, Served) for bucket in plan.buckets)
 
 
 def among_workers(plan: Plan) -> Plan:
-    """The plan as workers see it that know of no servers. Its served buckets are not sound."""
+    """The plan for workers that know of no servers. Its served buckets are not sound."""
     return msgspec.structs.replace(plan, world=len(plan.workers))

@@ -9,8 +9,8 @@ Per key and worker there is one program, launched once an iteration at both ends
     server:      recv gradient, UPDATE, send token          recv token, LOOK UP, send value
 
 UPDATE ends when the push is part of the parameter, LOOK UP when the value may be sent. The value lands where the gradient
-was. The token says nothing but that it came; it is an element behind those of the piece, so that UPDATE and LOOK UP,
-which have both, are ordered with it.
+was. The token carries no data; it is an element behind the piece's elements, so that UPDATE and LOOK UP, which use both, are
+ordered with the token.
 
 Only the two ends load a program, under a number that follows from worker and key.
 """
@@ -28,32 +28,32 @@ from hocket.errors import UsageError
 from hocket.parameter_server.description import Description, Key
 
 Range = tuple[int, int, int]
-"""A buffer, and from which of its elements to which."""
+"""Buffer, first element and end element."""
 
 LIBRARY = "library:parameter_server"
 
 NUMBERS = 1 << 20
 FIRST_NUMBER = (1 << 32) - NUMBERS
-"""Numbers of the programs: the last ones that ranks may choose."""
+"""First number of the programs: they have the last numbers that ranks may choose."""
 
 
 def step_number(worker: int) -> int:
-    """Of the program of a worker's header."""
+    """Number of the program of a worker's header."""
     return FIRST_NUMBER + worker
 
 
 def key_number(description: Description, key: int, worker: int) -> int:
-    """Of the program of a key's pushes and pulls by a worker."""
+    """Number of the program of a key's pushes and pulls by a worker."""
     return FIRST_NUMBER + description.workers * (1 + key) + worker
 
 
 def first_number(description: Description, key: int, worker: int) -> int:
-    """Of the program of a key's first value and a worker; above those of all keys."""
+    """Number of the program of a key's first value and a worker; above those of all keys."""
     return key_number(description, max(description.keys, default=0) + 1 + key, worker)
 
 
 def check_numbers(description: Description) -> None:
-    """UsageError: there are too many programs."""
+    """Raise UsageError if there are too many programs."""
     needed = description.workers * (1 + 2 * (max(description.keys, default=0) + 1))
     if needed > NUMBERS:
         raise UsageError(
@@ -68,7 +68,7 @@ def key_program(description: Description, key: int, worker: int) -> Program:
 
 
 def key_stages(description: Description, key: int, worker: int) -> dict[str, Program]:
-    """The same after each pass, by the pass's name, in order."""
+    """Programs of a key and worker after each pass, in order, keyed by the pass's name."""
     built = _key(description, key, worker)
     return {"build": built, **built.stages(_options(description.keys[key]))}
 
@@ -94,8 +94,8 @@ def _key(description: Description, key: int, worker: int) -> Program:
 
 
 def first_program(description: Description, key: int, worker: int) -> Program:
-    """A key's first value, verified: worker 0 pushes and pulls it, others pull it, and nothing is rounded. It binds what
-    `key_program` does."""
+    """A key's first value, verified: worker 0 pushes and pulls it, others pull it, and nothing is rounded. Buffers are bound as in
+    `key_program`."""
     plain = msgspec.structs.replace(description.keys[key], codec="none", links=())
     built = _key(description, key, worker) if worker == 0 else _pull(description, key, worker)
     return _proven(built, _options(plain))
@@ -107,7 +107,7 @@ def _pull(description: Description, key: int, worker: int) -> Program:
     whole = _whole(builder, own, worker)
     for piece in own.pieces:
         mine, servers = _ends(builder, own, worker, description.workers + piece.server)
-        # The request says nothing: any element does, and the value overwrites it.
+        # The request carries no data: any element will do, as the value overwrites it.
         mine.send((whole, piece.start, piece.start + 1), 0)
         mine.receive((whole, piece.start, piece.stop), 1)
         _serve_pull(servers, servers.buffer("piece", len(piece) + 1, "bound"), len(piece), 0)
@@ -137,12 +137,12 @@ def handed_over(program: Program, rank: int) -> list[int]:
 
 
 def part_of(program: Program, rank: int) -> Program:
-    """What one rank needs of a program."""
+    """One rank's part of a program."""
     return Program.from_bytes(program.to_bytes(rank))
 
 
 def _whole(builder: Builder, key: Key, worker: int) -> int:
-    """The buffer of a key's elements, copied together where they lie in several places, which are then the first buffers."""
+    """The buffer of a key's elements; if these lie in several places, the first buffers, they are copied together."""
     if len(key.lengths) < 2:
         return builder.buffer(worker, "key", key.dtype, key.elements, "bound")
     for at, length in enumerate(key.lengths):
@@ -161,12 +161,13 @@ def _apart(builder: Builder, key: Key, worker: int, whole: int) -> None:
 
 
 def _places(key: Key) -> Iterator[tuple[tuple[int, int], int]]:
-    """Number and length of each place, and where in the whole it begins."""
+    """Number, length and first element in the whole of each place."""
     return zip(enumerate(key.lengths), accumulate(key.lengths, initial=0), strict=False)
 
 
 def _options(key: Key) -> PassOptions:
-    """The key's codec on its links, and messages of whole pieces: a server needs all of one, and frames are interleaved."""
+    """Options with the key's codec on its links, and messages of whole pieces: servers need whole pieces, and frames are
+    interleaved."""
     return PassOptions(
         chunk_bytes=max(1, (key.elements + 1) * key.element_bytes),
         codec=None if key.codec == "none" else key.codec,
@@ -190,15 +191,12 @@ class _End:
     dtype: str
 
     def buffer(self, name: str, elements: int, kind: str) -> int:
-        """A buffer of this rank."""
         return self.builder.buffer(self.rank, name, self.dtype, elements, kind)
 
     def send(self, what: Range, tag: int) -> None:
-        """To the other rank."""
         self.builder.send(self.rank, what, self.peer, tag, wire=self.dtype, count=None, source=None)
 
     def receive(self, what: Range, tag: int) -> None:
-        """From the other rank."""
         self.builder.recv(
             self.rank, what, self.peer, tag, wire=self.dtype, reduce=None, count=None, source=None
         )
@@ -209,7 +207,7 @@ def _ends(builder: Builder, key: Key, worker: int, server: int) -> tuple[_End, _
 
 
 def _serve_pull(server: _End, part: int, size: int, tag: int) -> None:
-    """The request arrives, is handed over, and the value is sent: messages `tag` and `tag + 1`."""
+    """Receive the request, hand it over, and send the value: messages `tag` and `tag + 1`."""
     server.receive((part, size, size + 1), tag)
     _hand_over(server.builder, server.rank, (part, 0, size + 1))
     server.send((part, 0, size), tag + 1)

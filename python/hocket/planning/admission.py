@@ -1,4 +1,4 @@
-"""Which schedules the guard lets pass, with what is known of a training, and what it says of them."""
+"""Selection of the schedules that the guard accepts, from the facts known about a training, and its findings on them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from hocket.planning.walk import Rule, Walk, fitted_floor
 from hocket.settings import Guard
 
 MOMENTUM = 0.9
-"""Of an optimizer that nobody knows: the usual one."""
+"""Momentum assumed for an unknown optimizer: the usual one."""
 
 RISKY = 4.0
-"""A stable range that is so many times narrower than that of synchronous training is spoken of where curvature is unknown."""
+"""Factor by which a stable range may be narrower than in synchronous training before a warning, if curvature is unknown."""
 
 
 def rule_of(learning: Learning | None) -> Rule:
-    """What the learning rate of merged updates is multiplied with where nobody says otherwise: k for SGD, its root for Adam."""
+    """Return the default rule for the learning rate of merged updates: factor k for SGD, the root of k for Adam."""
     return "sqrt" if learning is not None and learning.adaptive else "linear"
 
 
 def walk_of(learning: Learning | None) -> Walk | None:
-    """How the loss moves; None where nobody knows, as of optimizers that divide gradients by what they were."""
+    """Return the walk of the loss; None if unknown, as for optimizers that divide gradients by their history."""
     if learning is None or learning.adaptive or not learning.losses:
         return None
     if learning.drift is None or learning.noise is None:
         return None
-    # What few values say is noise: their mean is where the loss is.
+    # Differences between few values are noise: the mean estimates the loss.
     loss = math.fsum(learning.losses) / len(learning.losses)
     floor = 0.0 if learning.floor is None else learning.floor
     return Walk(
@@ -48,9 +48,9 @@ def walk_of(learning: Learning | None) -> Walk | None:
 def judged(
     schedule: Schedule, learning: Learning | None, *, epsilon: float = EPSILON, guard: Guard = "full"
 ) -> tuple[Check, ...]:
-    """The worst of each check over the schedule's buckets; none where the guard is off.
+    """The worst result of each check over the schedule's buckets; empty if the guard is off.
 
-    Raises UsageError for numbers of the training that cannot be.
+    Raises UsageError for impossible numbers in `learning`.
     """
     if guard == "off":
         return ()
@@ -76,18 +76,18 @@ def judged(
 
 
 def risk_of(schedule: Schedule, learning: Learning | None = None) -> float:
-    """The largest of its buckets'."""
+    """The largest risk among the schedule's buckets."""
     momentum = MOMENTUM if learning is None else learning.momentum
     return max(risk(turns(schedule, bucket), schedule.rate, momentum) for bucket in _different(schedule))
 
 
 def closest(found: Iterable[Check]) -> Check | None:
-    """The check that has used up most of its limit; None where nothing is known."""
+    """The check that has used the largest fraction of its limit; None if nothing is known."""
     return max((check for check in found if check.value is not None), key=used, default=None)
 
 
 def said(found: Sequence[Check], schedule: Schedule, learning: Learning | None) -> str:
-    """What the guard knows of a schedule that it lets pass: which check is closest to its limit, and what is not known.
+    """Sentences for people on an accepted schedule: the check closest to its limit, and the unknown checks.
 
     >>> said((), Schedule(), None)
     ' The guard is off.'
@@ -107,7 +107,7 @@ def said(found: Sequence[Check], schedule: Schedule, learning: Learning | None) 
 
 
 def _different(schedule: Schedule) -> list[int]:
-    """A bucket for each list of turns."""
+    """One bucket for each distinct list of turns."""
     firsts = {each: at for at, each in reversed(list(enumerate(schedule.turns)))}
     return sorted(firsts.values()) or [0]
 
@@ -117,7 +117,7 @@ def _severity(check: Check) -> tuple[int, float]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """For people.
+    """Join names into an English list.
 
     >>> _listed(["ratio", "progress", "stability"]), _listed(["stability"])
     ('ratio, progress and stability', 'stability')

@@ -38,11 +38,11 @@ def buckets(
 
 
 Piece = tuple[Gradient, int, int]
-"""A gradient, and its elements from which to which."""
+"""Gradient, first element and end element."""
 
 
 def bucket_of(pieces: Sequence[Piece], template: Bucket, priority: int) -> Bucket:
-    """A bucket of these pieces, of one element type, which travels as the template does.
+    """A bucket of these pieces, all of one element type, with the template's route.
 
     >>> from hocket.artefacts.plan import AllReduce
     >>> ring = Bucket(parts=(), elements=0, dtype="f32", route=AllReduce(algorithm="ring"), order=(0, 1), priority=0)
@@ -59,7 +59,7 @@ def bucket_of(pieces: Sequence[Piece], template: Bucket, priority: int) -> Bucke
 
 
 def backward_order(gradients: Sequence[Profiled]) -> list[Profiled]:
-    """As backward makes them; of those that are made at once, the last of the model first."""
+    """Gradients in the order in which backward produces them; ties by reversed order in the model."""
     found = list(reversed(gradients))
     found.sort(key=lambda each: each.ready_s)
     return found
@@ -68,7 +68,7 @@ def backward_order(gradients: Sequence[Profiled]) -> list[Profiled]:
 def plan_of(
     buckets: Sequence[Bucket], world: int, *, label: str, reason: str = "", step_s: float | None = None
 ) -> Plan:
-    """A plan of these buckets in which every rank computes, with the strictest promise that they keep.
+    """A plan of these buckets in which every rank computes, with the strictest promise that the buckets keep.
 
     >>> plan_of([], 2, label="empty").workers
     (0, 1)
@@ -85,7 +85,7 @@ def plan_of(
 
 
 def with_codec(bucket: Bucket, codec: Codec, slow: Sequence[tuple[int, int]]) -> Bucket:
-    """The bucket with a codec on those slow pairs that its route uses.
+    """The bucket with a codec on the slow pairs that its route uses.
 
     >>> from hocket.artefacts.plan import AllReduce
     >>> ring = Bucket(parts=(), elements=0, dtype="f32", route=AllReduce(algorithm="ring"), order=(0, 1, 2), priority=0)
@@ -98,7 +98,7 @@ def with_codec(bucket: Bucket, codec: Codec, slow: Sequence[tuple[int, int]]) ->
 
 
 def sizes_of(bucket: Bucket) -> Iterator[tuple[str, int]]:
-    """Variable and elements of each part. Of the parts without an end, the first gets the rest, the others one element."""
+    """Variable and number of elements of each part. The first part without an end gets the rest, other such parts one element."""
     ended = sum(part.stop - part.start for part in bucket.parts if part.stop is not None)
     endless = sum(part.stop is None for part in bucket.parts)
     left = bucket.elements - ended - max(0, endless - 1)

@@ -1,8 +1,8 @@
-"""Strategies that people wrote as rules, as plans: those of AutoDist's code, by their names there (Zhang et al. 2020; Parallax: Kim
-et al. 2019), each with the setting that is predicted to be the fastest.
+"""Hand-written strategies as plans: strategies of AutoDist's code, under their names there (Zhang et al. 2020; Parallax: Kim et al.
+2019), each with the setting that is predicted to be the fastest.
 
-A variable in shards on several hosts is one bucket whose owners have as many shares: the same bytes between the same ranks. What a
-builder leaves open is as Hocket does it without a search: ranks as listed, rings between hosts, sparse gradients as rows.
+A variable in shards on several hosts is one bucket whose owners have as many shares: the same bytes between the same ranks. Open
+choices are made as Hocket makes them without a search: ranks as listed, rings between hosts, sparse gradients as rows.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from hocket.planning.cost import Steps, as_modelled
 from hocket.planning.question import SEED, Question
 
 GROUPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-"""Numbers of variables in a group that are tried; 128 is AutoDist's default."""
+"""Numbers of variables per group that are tried; 128 is AutoDist's default."""
 FUSED_BYTES = (0, *_native.PLAN_BUCKET_BYTES)
-"""Sizes up to which variables with the same owners share a bucket; 0: none do, as in AutoDist."""
+"""Sizes up to which variables with the same owners share a bucket; 0: no sharing, as in AutoDist."""
 BUCKETS_MAX = 1024
-"""Plans with more are not made."""
+"""Limit on buckets in a plan; larger plans are not made."""
 OWNED_RANKS_MAX = 256
-"""With more ranks, none own: the search does not consider that either."""
+"""Limit on ranks for plans with owners, the same as in the search."""
 
 Placed = tuple[list[Piece], Route]
-"""A bucket."""
+"""Pieces and route of a bucket."""
 
 
 @dataclass(frozen=True)
 class Builder:
-    """A rule, and the settings that are tried."""
+    """A rule and the settings to try."""
 
     make: Callable[[Question, int | None], Iterator[Placed]]
     settings: Sequence[int | None]
 
 
 def built(question: Question) -> list[tuple[str, Plan]]:
-    """The plan of each builder that makes one for this job, with its prediction; none for one rank.
+    """The fastest plan of each builder that makes one for this job, with its prediction; empty for one rank.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> from hocket.artefacts.promise import EXACT
@@ -79,8 +79,7 @@ def built(question: Question) -> list[tuple[str, Plan]]:
 
 
 def of(question: Question, name: str, setting: int | None) -> Plan | None:
-    """The plan of the builder of that name with one setting; None where it would have too many buckets, or owners among too
-    many ranks."""
+    """The plan of the named builder with one setting; None if it has too many buckets, or owners among too many ranks."""
     world = len(question.graph.hosts)
     order = {gradient.name: at for at, gradient in enumerate(question.profile.gradients)}
     ready_s = {gradient.name: gradient.ready_s for gradient in question.profile.gradients}
@@ -132,7 +131,7 @@ def _hosts(question: Question) -> list[int]:
 
 
 def _ps(question: Question, fused_bytes: int | None) -> Iterator[Placed]:
-    """Every variable on the first host."""
+    """Place every variable on the first host."""
     owner = Owned(owners=(Owner(rank=0),))
     return _fused(
         question, dict.fromkeys((each.name for each in question.profile.gradients), owner), fused_bytes
@@ -140,7 +139,7 @@ def _ps(question: Question, fused_bytes: int | None) -> Iterator[Placed]:
 
 
 def _ps_load_balancing(question: Question, fused_bytes: int | None) -> Iterator[Placed]:
-    """Every variable, in the model's order, on the host with the fewest bytes."""
+    """Place each variable, in the model's order, on the host with the fewest bytes."""
     loads = dict.fromkeys(_hosts(question), 0)
     owners: dict[str, Route] = {}
     for gradient in question.profile.gradients:
@@ -159,7 +158,7 @@ def _uneven_partitioned_ps(question: Question, fused_bytes: int | None) -> Itera
 
 
 def _sharded(question: Question, shards: Callable[[int], list[int]]) -> dict[str, Route]:
-    """Shards of rows to hosts in ascending load, again from the first where there are more shards than hosts."""
+    """Assign shards of rows to hosts in ascending load, cyclically if there are more shards than hosts."""
     loads = dict.fromkeys(_hosts(question), 0.0)
     found: dict[str, Route] = {}
     for gradient in question.profile.gradients:
@@ -177,7 +176,7 @@ def _sharded(question: Question, shards: Callable[[int], list[int]]) -> dict[str
 
 
 def _even_shards(count: int) -> list[int]:
-    """As many as the smallest divisor from 2 on; of a prime all its rows, of a scalar one.
+    """Rows per shard; the number of shards is the smallest divisor from 2 on (all rows if prime, one for a scalar).
 
     >>> _even_shards(9), _even_shards(5), _even_shards(0)
     ([3, 3, 3], [1, 1, 1, 1, 1], [1])
@@ -189,7 +188,7 @@ def _even_shards(count: int) -> list[int]:
 
 
 def _uneven_shards(count: int) -> list[int]:
-    """As many as the smallest number from 2 on that is no divisor; the first have one row more.
+    """Rows per shard; the number of shards is the smallest non-divisor from 2 on. The first shards have one row more.
 
     >>> _uneven_shards(6), _uneven_shards(7), _uneven_shards(2), _uneven_shards(0)
     ([2, 2, 1, 1], [4, 3], [1, 1], [1])
@@ -201,7 +200,7 @@ def _uneven_shards(count: int) -> list[int]:
 
 
 def _fused(question: Question, owners: dict[str, Route], fused_bytes: int | None) -> Iterator[Placed]:
-    """Variables in backward's order; those with the same owners share a bucket until it has so many bytes."""
+    """Variables in backward's order; variables with the same owners share a bucket of up to `fused_bytes`."""
     opened: dict[tuple[Route, str], list[Piece]] = {}
     for gradient in backward_order(question.profile.gradients):
         key = owners[gradient.name], gradient.dtype
@@ -221,12 +220,12 @@ def _ring(question: Question) -> AllReduce:
 
 
 def _all_reduce(question: Question, group: int | None) -> Iterator[Placed]:
-    """Groups of so many variables in the model's order."""
+    """Groups of `group` variables in the model's order."""
     return _grouped(question, map(_whole, question.profile.gradients), group)
 
 
 def _partitioned_all_reduce(question: Question, group: int | None) -> Iterator[Placed]:
-    """Groups of so many shards."""
+    """Groups of `group` shards."""
     shards = (
         piece
         for gradient in question.profile.gradients
@@ -236,8 +235,8 @@ def _partitioned_all_reduce(question: Question, group: int | None) -> Iterator[P
 
 
 def _random_axis_all_reduce(question: Question, group: int | None) -> Iterator[Placed]:
-    """The same by any axis that is longer than 1; sparse gradients by rows. Parts along another axis move as many bytes: they are
-    as many equal parts of what lies in a row."""
+    """Groups of shards along a random axis longer than 1; sparse gradients by rows. Parts along another axis move as many bytes:
+    they are as many equal parts of the row-major elements."""
     draw = random.Random(SEED)  # noqa: S311  # of axes
 
     def counted(gradient: Gradient) -> list[int]:
@@ -252,11 +251,11 @@ def _random_axis_all_reduce(question: Question, group: int | None) -> Iterator[P
 
 
 def _flat(gradient: Gradient, shards: Sequence[int]) -> Iterator[Piece]:
-    """Elements of shards, one after the other."""
+    """Pieces of a gradient for consecutive shards."""
     if rows.travels(gradient):
         yield _whole(gradient)
         return
-    # Of a prime number of rows there are as many shards.
+    # A prime number of rows has as many shards.
     elements, total, done, stop = gradient.elements, sum(shards), 0, 0
     for count in shards:
         start, done = stop, done + count
@@ -265,7 +264,7 @@ def _flat(gradient: Gradient, shards: Sequence[int]) -> Iterator[Piece]:
 
 
 def _grouped(question: Question, pieces: Iterator[Piece], group: int | None) -> Iterator[Placed]:
-    """So many consecutive pieces each, those of another type apart; adjacent pieces of a variable become one."""
+    """Groups of `group` consecutive pieces, one element type each; adjacent pieces of a variable become one."""
     opened: dict[str, tuple[int, list[Piece]]] = {}
     for gradient, start, stop in pieces:
         count, own = opened.get(gradient.dtype, (0, []))
@@ -280,7 +279,7 @@ def _grouped(question: Question, pieces: Iterator[Piece], group: int | None) -> 
 
 
 def _parallax(question: Question, group: int | None) -> Iterator[Placed]:
-    """Dense gradients by all-reduce in groups, those of which a step touches few rows by rows."""
+    """Dense gradients by all-reduce in groups; gradients of which a step touches few rows travel as rows."""
     world = len(question.graph.hosts)
     sparse = [each for each in question.profile.gradients if rows.may(each, world)]
     dense = (each for each in question.profile.gradients if not rows.may(each, world))

@@ -1,6 +1,6 @@
-"""What buckets demand of each network card, where some of them use some cards alone.
+"""Demand of buckets on each network card, where some buckets use only some cards.
 
-A bucket on several cards is striped: each card carries its rate's share, so that all are done at the same time.
+A bucket on several cards is striped: each card carries a share proportional to its rate, so that all cards finish together.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from hocket.planning.links import LinkGraph
 
 
 class Demand(NamedTuple):
-    """Of buckets on a network: their pieces, and which link or engine each of a piece's resources is (`PlanCost.resources`)."""
+    """Buckets' pieces on a network, and the link or engine for each of a piece's resources (`PlanCost.resources`)."""
 
     pieces: Sequence[_native.Piece]
     resources: Sequence[int]
 
 
 Resource = tuple[int, int]
-"""A card's number, and which of its links it is."""
+"""Number of a card, and of a link on it."""
 
 
 def over_cards(
     buckets: Sequence[Bucket], graph: LinkGraph, whole: Demand, alone: Sequence[Demand]
 ) -> tuple[list[_native.Piece], list[Resource]]:
-    """The demand of each bucket on links of the first card, of the second, …, which these are, and then on engines.
+    """Return the demand of each bucket on links of the first card, of the second, …, then on engines; and these links.
 
-    `whole`: with all cards as one link; `alone`: on each card. Raises UsageError for a card that not all hosts have.
+    `whole`: with all cards as one link; `alone`: on each card. Raises UsageError for a card that some host lacks.
     """
     for at, bucket in enumerate(buckets):
         lacking = [card for card in bucket.cards or () if card >= len(alone)]
@@ -60,11 +60,11 @@ def over_cards(
 def _shared(
     cards: Sequence[int], pieces: Sequence[_native.Piece], busy_s: Sequence[Sequence[float]]
 ) -> _native.Piece:
-    """A bucket on these cards; `pieces`, `busy_s`: by card, if it were on that one alone."""
+    """Demand of a bucket striped over these cards; `pieces`, `busy_s`: by card, if the bucket used that card alone."""
     rates = {card: 1 / max(*busy_s[card], 1e-12) for card in cards}
     shares = {card: rate / sum(rates.values()) for card, rate in rates.items()}
     own_s = [shares.get(card, 0.0) * each_s for card, each in enumerate(busy_s) for each_s in each]
     start_s, head_s, tail_s = pieces[cards[0]][:3]
-    # No less than the card that would take longest for its share.
+    # At least the time of the slowest card for its share.
     alone_s = max(shares[card] * pieces[card][3] for card in cards)
     return start_s, head_s, tail_s, alone_s, own_s

@@ -1,4 +1,4 @@
-"""Which of many plans to try: where predictions are reliable they decide, elsewhere plans that differ are tried.
+"""Choice of plans to try: by predictions where these are reliable, otherwise by diversity.
 
 The fidelity filter is AutoDist's (Zhang et al. 2020, algorithm 1), choice by score and diversity AutoTVM's (Chen et al. 2018,
 section 5.3).
@@ -15,21 +15,21 @@ from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan
 from hocket.planning.routes import name
 
 ACCURACY = 0.8
-"""The share of pairs that predictions must have in the right order to be relied on."""
+"""Fraction of pairs that predictions must order correctly to count as reliable."""
 RECENT = 20
-"""Trials that tell how reliable predictions are."""
+"""Number of latest trials from which reliability is judged."""
 TRIALS_MIN = 4
 DIVERSITY = 0.3
-"""What a plan of which nothing was tried counts beside the best score."""
+"""Weight of a plan of which nothing was tried, relative to the best score."""
 
 Choice = tuple[str, tuple[int, ...], str, int]
-"""How a variable travels: route, its numbers, codec, and the doublings of its bucket's size. Which ranks own a part, or come first
-in an order, is no difference; how many own is one."""
+"""Route of a variable, the route's numbers, codec, and the bit length of its bucket's size. The number of owners makes a
+difference, which ranks own a part or their order does not."""
 
 
 def reliable_above_s(trials: Sequence[tuple[float, float]]) -> float:
-    """Plans that are predicted to take longer than this are slower than those that are predicted to be faster, at least ACCURACY of
-    them; infinite where predictions are not reliable, or not known to be.
+    """Predicted time above which plans are slower than plans predicted to be faster, for at least ACCURACY of the pairs; infinite
+    if predictions are unreliable, or not known to be reliable.
 
     `trials`: predicted and measured seconds, the most recent last.
 
@@ -52,8 +52,8 @@ def reliable_above_s(trials: Sequence[tuple[float, float]]) -> float:
 
 
 def chosen(scored: Sequence[tuple[float, Plan]], tried: Iterable[Plan], count: int) -> list[Plan]:
-    """The best `count` plans by score, from 0, and by how much of them was tried in none of the others: one after the other, which
-    is at most 37 % worse than the best set (Nemhauser et al. 1978)."""
+    """Choose `count` plans by score (from 0) plus the fraction of the plan that no other plan has tried: greedily, which is at most
+    37 % worse than the best set (Nemhauser et al. 1978)."""
     most = max((score for score, _ in scored), default=0.0)
     covered = {pair for plan in tried for pair in choices(plan).items()}
     left = [(score / most if most > 0 else 0.0, plan, choices(plan)) for score, plan in scored]
@@ -67,7 +67,7 @@ def chosen(scored: Sequence[tuple[float, Plan]], tried: Iterable[Plan], count: i
 
 
 def choices(plan: Plan) -> dict[tuple[str, int], Choice]:
-    """By variable and the number of its part."""
+    """Choices by variable and the number of the variable's part."""
     found: dict[tuple[str, int], Choice] = {}
     seen: Counter[str] = Counter()
     for bucket in plan.buckets:
@@ -81,7 +81,7 @@ def choices(plan: Plan) -> dict[tuple[str, int], Choice]:
 def _new(
     own: dict[tuple[str, int], Choice], plan: Plan, covered: set[tuple[tuple[str, int], Choice]]
 ) -> float:
-    """The share of a plan's bytes whose choice is new."""
+    """Fraction of a plan's bytes whose choice is new."""
     fresh = {variable for (variable, part), how in own.items() if ((variable, part), how) not in covered}
     held = [(bucket, bucket.elements * ITEM_BYTES[bucket.dtype]) for bucket in plan.buckets]
     new = sum(

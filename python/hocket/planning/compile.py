@@ -30,10 +30,10 @@ def bucket_program(
     """Mean of bucket `index` over all ranks.
 
     Args:
-        index: among the plan's buckets.
-        plan: of the job.
-        lengths: of the pieces of memory that hold the bucket's elements, if there are several.
-        proofs: of other buckets, which may also hold for this one.
+        index: position among the plan's buckets.
+        plan: the job's plan.
+        lengths: elements in each piece of memory that holds the bucket, if there are several.
+        proofs: proofs of other buckets, which may also hold for this one.
 
     Raises ProgramError, with the ops at fault; UsageError: a bucket in several pieces cannot keep its contract.
     """
@@ -45,7 +45,7 @@ def bucket_program(
 
 
 def packed(program: Program, lengths: Sequence[int]) -> Program:
-    """The program for a bucket in pieces of these lengths. Raises UsageError if its contract does not allow pieces."""
+    """Return the program for a bucket in pieces of these lengths. Raises UsageError if its contract does not allow pieces."""
     found = program.packed(lengths)
     if found is None:
         raise UsageError(
@@ -55,15 +55,15 @@ def packed(program: Program, lengths: Sequence[int]) -> Program:
 
 
 def proven(index: int, plan: Plan) -> Program:
-    """The program of a bucket, or the first half where its owners update it: verified, as is the other half."""
+    """Return a bucket's program, or the first half where its owners update it; both halves are verified."""
     if _owners_update(plan.buckets[index]):
         return halves(plan, index).to_owners
     return bucket_program(index, plan)
 
 
 def unverified(index: int, plan: Plan, *, table: bool = True) -> Program:
-    """The same without verification, for predictions. Of a bucket that its owners update, both halves in one. `table`: see
-    `rows`, of a bucket that travels so."""
+    """Return a bucket's program without verification, for predictions. Where owners update, both halves are in one program.
+    `table`: see `rows`, for a bucket that travels as rows."""
     plan = _of_its_ranks(plan, index)
     bucket = plan.buckets[index]
     if isinstance(bucket.route, Gathered):
@@ -80,9 +80,9 @@ def unverified(index: int, plan: Plan, *, table: bool = True) -> Program:
 class Halves:
     """The programs of a bucket whose owners update its values, each over the bucket's elements.
 
-    `to_owners` leaves the mean of the workers' gradients in each owner's part. `from_owners` brings what each owner has in its part
-    of the values to all workers, the same bits on all. Its values are never rounded, whatever the bucket's codec. `parts`: by rank,
-    which elements of the bucket it owns.
+    `to_owners` leaves the mean of the workers' gradients in each owner's part. `from_owners` sends each owner's part of the values
+    to all workers, the same bits to all, and never rounded, whatever the bucket's codec. `parts`: (rank, start, stop) of the
+    elements that each rank owns.
     """
 
     to_owners: Program
@@ -91,9 +91,9 @@ class Halves:
 
 
 def halves(plan: Plan, index: int, lengths: Sequence[int] = (), proofs: Proofs | None = None) -> Halves:
-    """The two programs of bucket `index`, verified, also against one another. Arguments as of `bucket_program`.
+    """The two programs of bucket `index`, verified, also against one another. Arguments: see `bucket_program`.
 
-    Raises UsageError unless the bucket's route is owners that update, ProgramError as `programs`.
+    Raises UsageError unless the bucket has owners that update it, ProgramError like `programs`.
     """
     bucket = plan.buckets[index]
     made = {}
@@ -108,10 +108,10 @@ def halves(plan: Plan, index: int, lengths: Sequence[int] = (), proofs: Proofs |
 
 @dataclass(frozen=True)
 class Rows:
-    """The programs of a bucket that travels as rows. Means are for whoever fills them to make: both add up.
+    """The programs of a bucket that travels as rows. Both programs compute sums; the caller turns them into means.
 
-    `gathered`: `Program.gathered` says what it binds; a rank's block is that of its position in the bucket's order. `dense`: the
-    sum of one bound buffer, for an iteration in which a rank has more rows than fit.
+    `gathered`: `Program.gathered` describes its buffers; a rank's block is at the rank's position in the bucket's order. `dense`:
+    the sum of one bound buffer, for an iteration in which a rank has more rows than fit.
     """
 
     gathered: Program
@@ -121,10 +121,10 @@ class Rows:
 def rows(plan: Plan, index: int, *, table: bool) -> Rows:
     """The two programs of bucket `index`, verified.
 
-    `table`: whether the rows are added up, to a gradient as long as the bucket. Without it the dense program has one more element
+    `table`: True if the rows are added up, to a gradient as long as the bucket. Without it the dense program has one more element
     per row, which counts the ranks that touched the row.
 
-    Raises UsageError unless the bucket's route gathers, ProgramError as `programs`.
+    Raises UsageError unless the bucket's route gathers, ProgramError like `programs`.
 
     >>> from hocket.artefacts.plan import Bucket
     >>> from hocket.planning.buckets import plan_of
@@ -169,8 +169,8 @@ def _gathered(plan: Plan, index: int, route: Gathered, *, table: bool) -> Progra
 
 
 def stages(plan: Plan, index: int) -> dict[str, Program]:
-    """The program of bucket `index` after each pass, by the pass's name, in order; where owners update, `to_owners.` or
-    `from_owners.` and that name."""
+    """The program of bucket `index` after each pass, in order, keyed by the pass's name; where owners update, the key starts with
+    `to_owners.` or `from_owners.`."""
     plan = _of_its_ranks(plan, index)
     if _owners_update(plan.buckets[index]):
         return {
@@ -214,7 +214,7 @@ def all_reduce_program(
 
 
 def votes_program(hosts: Sequence[str], elements: int) -> Program:
-    """The largest of every rank's f32 elements, on all: small, so rounds count."""
+    """Return a program for the elementwise maximum of all ranks' f32 elements: messages are small, so it minimizes rounds."""
     logical = Program.all_reduce(
         name="votes",
         world=len(hosts),
@@ -236,8 +236,8 @@ def broadcast_program(
     targets: Sequence[int] | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Program:
-    """The bytes of the sources' bound buffers, which are the same, to the targets, an equal part from each source. Default: to all
-    others."""
+    """Return a program that sends the sources' bound buffers, which are equal, to the targets, an equal part from each source.
+    Default targets: all other ranks."""
     logical = Program.broadcast(
         world=world,
         size_bytes=size_bytes,
@@ -249,7 +249,7 @@ def broadcast_program(
 
 
 def _of_its_ranks(plan: Plan, index: int) -> Plan:
-    """The plan as ranks see it that have a part in a bucket: where those beyond the workers have none, they are no ranks of it."""
+    """The plan restricted to the workers, if ranks beyond the workers have no part in the bucket."""
     workers = len(plan.workers)
     if plan.workers != tuple(range(workers)) or max(plan.buckets[index].order, default=0) >= workers:
         return plan
@@ -317,7 +317,7 @@ def _logical(plan: Plan, index: int) -> Program:
 
 
 def _options(plan: Plan, index: int, *, plain: bool = False) -> PassOptions:
-    """`plain`: without the bucket's codec."""
+    """Options for the passes. `plain`: without the bucket's codec."""
     bucket = plan.buckets[index]
     order = members(bucket, plan.workers)
     return PassOptions(

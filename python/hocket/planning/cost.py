@@ -37,13 +37,13 @@ Launch = tuple[int, float, float, float]
 
 
 def as_modelled(_: Bucket) -> float:
-    """The factor without measurements."""
+    """Return the factor without measurements."""
     return 1.0
 
 
 @dataclass(frozen=True)
 class Load:
-    """Traffic of a link in one step: bytes, and their time at the link's full rate."""
+    """Traffic on a link in one step: bytes, and their time at the link's full rate."""
 
     link: str
     bit_per_s: float
@@ -88,7 +88,7 @@ def predict_on(
     factor: Factor = as_modelled,
     workers: Collection[int] | None = None,
 ) -> Prediction:
-    """The same on a link graph that the caller keeps.
+    """Return the prediction for one step on a link graph that the caller keeps.
 
     `factor` corrects the predicted time of a bucket alone by measurements.
     """
@@ -107,7 +107,7 @@ def predict_on(
 
 
 class Steps:
-    """Plans of one model, predicted together on one network after the other: a route that several have is prepared once for each
+    """Step times of several plans of one model on several networks: a route that several plans share is prepared once for each
     network.
 
     Raises UsageError for a plan that names a gradient that the profile lacks.
@@ -136,7 +136,7 @@ class Steps:
         self._routes = _described(kinds)
 
     def on(self, graph: LinkGraph) -> list[float]:
-        """Seconds of a step of each plan. UsageError: a plan uses a card that not all hosts have."""
+        """Seconds of a step of each plan. UsageError if a plan uses a card that not all hosts have."""
         cost = self.cost(graph)
         return [
             self._on(graph, self._on_cards[at]) if at in self._on_cards else self.step_s(cost, launches)
@@ -147,7 +147,7 @@ class Steps:
         return predict_on(plan.buckets, graph, self._profile, self._factor, plan.workers).step_s
 
     def cost(self, graph: LinkGraph) -> _native.PlanCost:
-        """All routes on a network; `launches` has what it knows of the buckets of each plan, in order of priority."""
+        """The cost model of all routes on a network, for use with the `launches` of each plan, which are in order of priority."""
         return _native.PlanCost(graph.native, self._routes)
 
     def step_s(self, cost: _native.PlanCost, launches: Sequence[Launch]) -> float:
@@ -163,7 +163,7 @@ def _predicted_on_cards(
     factor: Factor,
     workers: Collection[int] | None,
 ) -> Prediction:
-    """Of buckets in order of priority."""
+    """Prediction for buckets that are in order of priority."""
     described, resources = _on_cards(buckets, graph, profile, factor, workers)
     every = (1, [[(0, 0, None, 0, False)]] * len(described))
     backward_end_s = profile.forward_s + profile.backward_s
@@ -200,8 +200,8 @@ def pieces(
 ) -> list[_native.Piece]:
     """The demand of each bucket on links and engines, and its start.
 
-    Where a bucket uses some cards alone, links are those of each card, one card's after the other's. UsageError: there is no such
-    card.
+    Where a bucket uses some cards alone, the links are those of the first card, then those of the second, … UsageError if a card
+    does not exist.
     """
     if any(bucket.cards is not None for bucket in buckets):
         return _on_cards(buckets, graph, profile, factor, workers)[0]
@@ -215,7 +215,7 @@ def demand(
     factor: Factor = as_modelled,
     workers: Collection[int] | None = None,
 ) -> Demand:
-    """The same on all cards as one link, with which links and engines it is on."""
+    """The demand of each bucket with all cards as one link, and the links and engines in it."""
     cost, launches = _launches(buckets, graph, profile, factor, workers)
     return Demand([cost.piece(launch) for launch in launches], cost.resources)
 
@@ -260,7 +260,7 @@ def _by_name(profile: Profile) -> _Known:
 
 
 _Kind = tuple[rows.Exchange, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
-"""All that determines how a bucket travels, except its size and priority."""
+"""Everything that determines how a bucket travels, except its size and priority."""
 
 _Described = tuple[
     tuple[str, tuple[int, ...]] | _native.Owned | tuple[str, float, float, bool],
@@ -269,7 +269,7 @@ _Described = tuple[
     int,
     tuple[int, tuple[tuple[int, int], ...]] | None,
 ]
-"""The same as `PlanCost` takes it."""
+"""A `_Kind` in the form that `PlanCost` takes."""
 
 
 def _kind(bucket: Bucket, workers: Collection[int] | None, known: _Known) -> _Kind:

@@ -1,6 +1,6 @@
 """The plan of a job without a profile: gradients in the order of backward, in buckets of the usual sizes.
 
-The route follows from what is known of the hosts: only their names, or a cluster.
+The route follows from the hosts' names alone, or from a cluster.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def default_plan(gradients: Sequence[Gradient], choice: Choice) -> Plan:
-    """A plan for `gradients`, given in the order of backward. Sparse ones travel as rows.
+    """A plan for `gradients`, given in the order of backward. Sparse gradients travel as rows.
 
     >>> default_plan([Gradient("w", (10,), "f32")], by_hosts(["a", "a"])).label
     'default in_place'
@@ -94,7 +94,7 @@ def by_hosts(hosts: Sequence[str]) -> Choice:
 def by_cluster(
     gradients: Sequence[Gradient], hosts: Sequence[str], cluster: Cluster, promise: Promise = EXACT
 ) -> Choice:
-    """The choice of `hocket plan` for a model without compute time, with one route for all buckets.
+    """The choice that `hocket plan` would make for a model without compute time, with one route for all buckets.
 
     Raises UsageError when a rank's host is not in the cluster, ArtefactError for a cluster that contradicts itself.
 
@@ -135,9 +135,9 @@ def on_ranks(route: Route, ranks: Sequence[int]) -> Route:
 
 
 def of_job(cluster: Cluster, hosts: Sequence[str]) -> tuple[Cluster, tuple[int, ...]]:
-    """The cluster's hosts that have ranks, with one slot per rank; and the rank of each slot, in order.
+    """The cluster's hosts that have ranks, with one slot per rank; and the rank in each slot, in order.
 
-    `hosts[rank]` is each rank's host. UsageError: the cluster lacks it.
+    `hosts[rank]` is each rank's host. UsageError if the cluster lacks one.
     """
     unknown = next((host for host in hosts if all(host != each.name for each in cluster.hosts)), None)
     if unknown is not None:

@@ -1,5 +1,5 @@
-"""Whether merged or late gradients pay for a plan: its schedule, where the promise allows one and the guard lets it pass, and what
-is said of it."""
+"""Choice of a schedule with merged or late gradients, where the promise allows one and the guard accepts it, with sentences on
+it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from hocket.planning.walk import Rule
 from hocket.settings import Guard
 
 FASTER = 0.97
-"""What an iteration must take of the synchronous one: for less, nobody should train otherwise than synchronously."""
+"""Fraction of the synchronous iteration time above which merged or late gradients are not worth their effects."""
 
 ALIKE = 1.02
-"""Iterations that are as short as the shortest one: of these, the schedule that keeps most updates and is least late."""
+"""Ratio up to which iteration times count as equal; among these, more updates win, then less delay."""
 
 SAFER_MAX = 2
-"""Schedules that a training retreats to before it goes on synchronously."""
+"""Limit on the schedules to which a training retreats before it continues synchronously."""
 
 
 def scheduled(
@@ -43,11 +43,11 @@ def scheduled(
     *,
     guard: Guard = "full",
 ) -> Plan:
-    """The plan with the schedule that gains most among those that the guard lets pass, if one does gain, and with a sentence on it;
-    else the plan as it is, or at gates, if that is faster. The guard knows what the profile's `learning` says. `rate`: None: as
-    the profile's optimizer needs it.
+    """Return the plan with the fastest schedule that the guard accepts, if it is faster, and with a sentence on it; else the plan
+    unchanged, or at gates if that is faster. The guard uses the profile's `learning`. `rate`: None for the rule that the profile's
+    optimizer needs.
 
-    Raises UsageError for a gradient that the profile lacks, and for the guard `paper` without what its ratio is made of.
+    Raises UsageError for a gradient that the profile lacks, and for the guard `paper` without the inputs of its ratio.
     """
     if not promise.allows("merged"):
         return plan
@@ -62,7 +62,7 @@ def scheduled(
     variables = [bucket.variables for bucket in plan.buckets]
     synchronous = _synchronous(plan, graph, profile)
     synchronous_s = synchronous.predicted_step_s
-    # Turns of one iteration that are applied in it are what the plan does anyway, maybe at gates.
+    # Turns of one iteration that are applied in it are the plan's own behaviour, maybe at gates.
     gaining = [
         each
         for each in found
@@ -105,7 +105,7 @@ def scheduled(
 def _scheduled_dense(
     plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, *, rate: Rule | None, guard: Guard
 ) -> Plan:
-    """Rows differ from iteration to iteration, so they are not merged; whole tables may be, and then gain more than rows do."""
+    """Schedule a plan with rows: they differ between iterations and are not merged, but whole tables may gain more by merging."""
     dense = _dense(plan, graph, profile)
     if dense is not None:
         made = scheduled(dense, graph, profile, promise, rate, guard=guard)
@@ -118,9 +118,8 @@ def _scheduled_dense(
 
 
 def _dense(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan | None:
-    """The plan with tables whole instead of as rows, by the route of its largest other bucket. None: there is no such bucket, or
-    a table's gradient is sparse, or a bucket is not reduced to a mean for other reasons.
-    """
+    """Return the plan with whole tables instead of rows, on the route of its largest other bucket. None if there is no such bucket,
+    if a table's gradient is sparse, or if a bucket is not reduced to a mean for other reasons."""
     reduced = [bucket for bucket in plan.buckets if reduces_means(bucket)]
     others = [bucket for bucket in plan.buckets if not reduces_means(bucket)]
     sparse = {each.name for each in profile.gradients if each.sparse}
@@ -148,11 +147,11 @@ def _dense(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan | None:
 
 
 def _synchronous(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan:
-    """Behind a barrier, or at gates with the buckets in the order in which forward needs them, whichever is faster.
+    """Return the faster plan: behind a barrier, or at gates with the buckets in the order in which forward needs them.
 
-    Updates are the same, so merged or late ones must gain something over both.
+    Both make the same updates, so merged or late gradients must be faster than both.
     """
-    # Where a profile does not say when layers run, nothing is known of gates.
+    # Without the times at which layers run, nothing is known about gates.
     if plan.schedule.overlap == "gates" or not any(each.needed_s for each in profile.gradients):
         return plan
     gated = msgspec.structs.replace(
@@ -169,10 +168,9 @@ def _synchronous(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan:
 
 
 def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
-    """The plan with turns of as many iterations as the promise allows at most, applied as late as it allows, whether that pays
-    or not.
+    """Return the plan with turns of as many iterations, and as late, as the promise allows, even if that is slower.
 
-    Raises ArtefactError where so many turns would be on their way at the same time that two slots do not suffice.
+    Raises ArtefactError if more turns would be in flight at a time than two slots can hold.
     """
     merged, late = promise.merge, promise.delay
     turn = Turn(first=0, last=merged - 1, due=Due(iteration=merged - 1 + late))
@@ -193,12 +191,12 @@ def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
 
 
 def merge_of(schedule: Schedule) -> int:
-    """Of how many iterations an update is, at most."""
+    """Largest number of iterations in an update."""
     return max((turn.last - turn.first + 1 for each in schedule.turns for turn in each), default=1)
 
 
 def _named(plan: Plan, label: str, step_s: float) -> Plan:
-    """The plan as another candidate, before those that it was made from."""
+    """Return the plan under a new label, as a candidate before those it was made from."""
     evidence = msgspec.structs.replace(
         plan.evidence,
         predicted_step_s=step_s,
@@ -221,7 +219,7 @@ def _best(choices: Sequence[Choice]) -> Choice | None:
 
 
 def _deft(plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, rule: Rule) -> list[Choice]:
-    """DeFT's schedule, with windows that are enlarged until its ratio is kept; none where no round keeps it."""
+    """DeFT's schedules, with windows that are enlarged until the ratio is kept; empty if no round keeps it."""
     walk = admission.walk_of(profile.learning)
     if walk is None:
         raise UsageError(
@@ -241,7 +239,7 @@ def _deft(plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, rule
 
 
 def _safer(best: Choice, passed: Sequence[Choice], learning: Learning | None) -> tuple[Schedule, ...]:
-    """Of schedules that pass, those that take away at most half of what the one before does of the stable range."""
+    """Schedules to retreat to, each with at most half the risk (lost part of the stable range) of the one before."""
     found: list[Schedule] = []
     least = admission.risk_of(best.schedule, learning)
     while len(found) < SAFER_MAX:
@@ -256,7 +254,7 @@ def _safer(best: Choice, passed: Sequence[Choice], learning: Learning | None) ->
 
 
 def _refused(checked: Sequence[tuple[Choice, tuple[Check, ...]]], best: Choice | None) -> tuple[Refused, ...]:
-    """What would have been faster, the fastest first."""
+    """Refused schedules that would have been faster, the fastest first."""
     return tuple(
         Refused(label=name(each.schedule), predicted_step_s=each.iteration_s, checks=checks)
         for each, checks in sorted(checked, key=lambda pair: pair[0].iteration_s)
@@ -265,7 +263,7 @@ def _refused(checked: Sequence[tuple[Choice, tuple[Check, ...]]], best: Choice |
 
 
 def name(schedule: Schedule) -> str:
-    """In a few words; none for a synchronous one."""
+    """Describe the schedule in a few words; empty for a synchronous one."""
     words = []
     if (merged := merge_of(schedule)) > 1:
         words.append(f"merged up to {merged}")

@@ -1,5 +1,5 @@
-"""What a plan has that predictions may be off by, as parts of its predicted step: numbers without a unit, which mean the same on
-every cluster."""
+"""Properties of a plan that may make predictions inaccurate, as fractions of its predicted step: dimensionless, and comparable
+between clusters."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hocket.artefacts.plan import AllReduce, Bucket, Owned, Plan
 from hocket.artefacts.profile import Profile
 
 NAMES = ("waiting", "launches", "messages", "incast", "exchange", "parts", "codec")
-"""Of the step: waiting for communication; launching buckets; handling messages. Of the waiting: for buckets in which all send to
-few; in which they send to several by themselves; for variables in several buckets; for buckets with a codec."""
+"""Fractions of the step: waiting for communication; launching buckets; handling messages; and of the waiting: for buckets with
+incast (few receivers); with several owners; for variables in several buckets; for buckets with a codec."""
 
 
 def features(plan: Plan, profile: Profile, step_s: float) -> Any:
-    """Those of NAMES, of a plan that is predicted to take `step_s`.
+    """Values in the order of NAMES for a plan that is predicted to take `step_s`.
 
     >>> from hocket.planning.buckets import buckets, plan_of
     >>> from hocket.planning.search import neutral_profile
@@ -50,7 +50,7 @@ def _share(shares: Any, wanted: list[bool]) -> float:
 
 
 def _owners(bucket: Bucket) -> int:
-    """To how many members the others send by themselves; 0 where they do not."""
+    """Number of members to which the others send directly; 0 for other routes."""
     route = bucket.route
     if isinstance(route, Owned):
         return sum(owner.share > 0 for owner in route.owners)
@@ -60,12 +60,12 @@ def _owners(bucket: Bucket) -> int:
 
 
 def _incast(bucket: Bucket) -> float:
-    """The part of members to which nobody sends."""
+    """Fraction of members that receive from nobody directly."""
     owners = _owners(bucket)
     return 1 - owners / len(bucket.order) if owners else 0.0
 
 
 def _messages_s(bucket: Bucket) -> float:
-    """A rank's engine time for messages, as a ring has them: twice all chunks of the bucket, at least one to each other rank."""
+    """Engine time of a rank for messages, as in a ring: twice all chunks of the bucket, at least one to each other rank."""
     chunks = max(float(len(bucket.order)), bucket.elements * ITEM_BYTES[bucket.dtype] / bucket.chunk_bytes)
     return 4 * chunks * _native.MESSAGE_S

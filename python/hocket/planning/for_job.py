@@ -22,45 +22,45 @@ from hocket.settings import Guard
 
 @dataclass(frozen=True)
 class ForJob:
-    """A job on a cluster. Planners number places in the order of the cluster's slots; `ranks[place]` is the job's rank there."""
+    """A job on a cluster. Planners number places by the cluster's slots; `ranks[place]` is the job's rank at a place."""
 
     cluster: Cluster
     ranks: tuple[int, ...]
 
     @classmethod
     def of(cls, cluster: Cluster, hosts: Sequence[str]) -> ForJob:
-        """`hosts[rank]`: the host of each rank. UsageError: the cluster lacks one of them."""
+        """Make a job from the host of each rank, `hosts[rank]`. UsageError if the cluster lacks one of them."""
         return cls(*of_job(cluster, hosts))
 
     def plan(self, profile: Profile, promise: Promise, guard: Guard = "full") -> Plan:
-        """The fastest plan that the search finds, for the job's ranks, with the schedule that gains most of those that the promise
-        allows and the guard lets pass."""
+        """The fastest plan that the search finds, for the job's ranks, with the fastest schedule that the promise allows and the
+        guard accepts."""
         found = search.considered(self.cluster, profile, len(self.ranks), promise=promise)
         plan = found.explained(found.best)
         return self.renamed(delays.scheduled(plan, found.question.graph, profile, promise, guard=guard))
 
     def renamed(self, plan: Plan) -> Plan:
-        """A planner's plan, for the job's ranks."""
+        """Translate a planner's plan to the job's ranks."""
         return _renamed(plan, self.ranks)
 
     def placed(self, plan: Plan) -> Plan:
-        """A plan for the job's ranks, as planners number them."""
+        """Translate a plan for the job's ranks to the planners' numbers."""
         return _renamed(plan, self._places)
 
     def reordered(self, plan: Plan, profile: Profile) -> Plan:
-        """A plan for the job's ranks, with nothing but their orders changed, to the fastest ones that are found."""
+        """Return the plan with only its orders changed, to the fastest that are found."""
         return self.renamed(in_fastest_orders(self.placed(plan), self.cluster, profile))
 
     def predicted_s(self, plan: Plan, profile: Profile) -> float:
-        """Predicted seconds of a step with a plan for the job's ranks; where its schedule has turns, the mean of steps."""
+        """Predicted seconds of a step with a plan for the job's ranks; the mean over steps if its schedule has turns."""
         if not plan.schedule.turns:
             return self._predicted(plan, profile).step_s
         graph = link_graph(self.cluster, len(self.ranks))
         return schedules.steady(self.placed(plan), graph, profile).iteration_s
 
     def at_least(self, plan: Plan, profile: Profile, step_s: float) -> ForJob:
-        """The same job with the rates of links raised to what a measured step proves: with `plan` a step took `step_s`, so each
-        link carried its bytes in the time after backward had begun, or where its schedule has turns, at any time."""
+        """Return the job with links' rates raised to those that a measured step proves: with `plan` a step took `step_s`, so each
+        link carried its bytes in the time after backward began, or in the whole step if the schedule has turns."""
         window_s = step_s if plan.schedule.turns else step_s - profile.optimizer_s - profile.forward_s
         if window_s <= 0:
             return self
@@ -73,7 +73,7 @@ class ForJob:
         return ForJob(raised(self.cluster, least), self.ranks)
 
     def carrying(self, least_bit_per_s: Mapping[tuple[int, int], float]) -> ForJob:
-        """The same on links that are no slower than what one rank of the job has sent to another over them, in payload."""
+        """Return the job with links no slower than the payload rates measured from one rank to another over them."""
         graph, places = link_graph(self.cluster, len(self.ranks)), self._places
         least: dict[str, float] = {}
         for (source, destination), rate in least_bit_per_s.items():
@@ -84,7 +84,7 @@ class ForJob:
 
     @property
     def _places(self) -> tuple[int, ...]:
-        """By rank."""
+        """Place of each rank."""
         return tuple(self.ranks.index(rank) for rank in range(len(self.ranks)))
 
     def _predicted(self, plan: Plan, profile: Profile) -> Prediction:
@@ -92,7 +92,7 @@ class ForJob:
 
 
 def updates_per_step(plan: Plan) -> list[float]:
-    """Of each bucket.
+    """Updates of each bucket per step.
 
     >>> from hocket.planning.buckets import plan_of
     >>> updates_per_step(plan_of([], 2, label="empty"))
@@ -103,7 +103,7 @@ def updates_per_step(plan: Plan) -> list[float]:
 
 
 def _renamed(plan: Plan, names: Sequence[int]) -> Plan:
-    """The same plan with rank `names[r]` in place of rank r."""
+    """Replace rank r by `names[r]` in a plan."""
     buckets = tuple(
         msgspec.structs.replace(
             bucket,

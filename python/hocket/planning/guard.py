@@ -1,6 +1,7 @@
-"""Whether a schedule of merged or late gradients trains as synchronous training does: DeFT's preserver, and what it does not see.
+"""Checks that a schedule of merged or late gradients trains like synchronous training: DeFT's preserver, and effects that it
+misses.
 
-Each check has its number and its limit, for the evidence of a plan. What cannot be checked is reported as unknown, never as passed.
+A plan's evidence has each check's value and limit. A check without data is unknown, never passed.
 """
 
 from __future__ import annotations
@@ -14,33 +15,34 @@ from hocket.errors import UsageError
 from hocket.planning.walk import Rule, Walk, paper_ratio, progress, rate_factor
 
 EPSILON = 0.01
-"""DeFT's: how far its ratio may be from 1."""
+"""DeFT's limit on the distance of its ratio from 1."""
 
 PROGRESS_LOST_MAX = 0.15
-"""Of what synchronous training gains, the share that a schedule may lose per iteration."""
+"""Fraction of synchronous training's progress that a schedule may lose per iteration."""
 
 MARGIN = 0.5
-"""Of the largest stable step, what a schedule may use: curvature is measured once and moves (Cohen et al. 2021)."""
+"""Fraction of the largest stable step that a schedule may use: curvature is measured once and changes (Cohen et al. 2021)."""
 
 LOST = -1e6
-"""Of what synchronous training gains: a loss that grows without bound is said to be this far behind."""
+"""Progress, relative to synchronous training, reported for a loss that grows without bound."""
 
 ROUNDS = 10
-"""DeFT's: how often the windows are enlarged before it gives up."""
+"""DeFT's limit on enlarging the windows."""
 
 ENLARGED = 1.1
-"""By how much each time; the paper gives no number."""
+"""Factor by which windows are enlarged each time; the paper gives no number."""
 
 
 class Turns(NamedTuple):
-    """One bucket's turns over a period of iterations: (first, last, due) of each, ascending; `due` counts into the next periods."""
+    """Turns of one bucket over a period of iterations: (first, last, due) of each, ascending; `due` counts into the next
+    periods."""
 
     period: int
     turns: tuple[tuple[int, int, int], ...]
 
     @property
     def merges(self) -> tuple[int, ...]:
-        """Iterations of each update.
+        """Number of iterations in each update.
 
         >>> Turns(3, ((0, 0, 2), (1, 2, 3))).merges
         (1, 2)
@@ -49,13 +51,13 @@ class Turns(NamedTuple):
 
     @property
     def staleness(self) -> int:
-        """How many updates are applied between the parameters that a gradient was made with and its own, at most.
+        """Largest number of updates applied between a gradient's own and the parameters with which the gradient was computed.
 
         >>> Turns(1, ((0, 0, 0),)).staleness, Turns(1, ((0, 0, 1),)).staleness
         (0, 1)
         """
         count = len(self.turns)
-        # `due` says which updates the parameters of an iteration have, in a period before which there were others.
+        # `due` gives the updates in an iteration's parameters; earlier periods count too.
         due = [due + at * self.period for at in range(-2 - self._longest, 2) for _, _, due in self.turns]
         first_of_period = (2 + self._longest) * count
         return max(
@@ -80,7 +82,7 @@ def described(check: Check) -> str:
 
 
 def used(check: Check) -> float:
-    """Of what the limit allows, the share that is used up: 1 at the limit, 0 where nothing is known.
+    """Fraction of the limit used: 1 at the limit, 0 if unknown.
 
     >>> used(Check(name="progress", value=0.94, limit=0.85, passed=True)).__round__(6)
     0.4
@@ -96,7 +98,7 @@ def used(check: Check) -> float:
 
 
 def stability_limit(delay: int, momentum: float) -> float:
-    """The largest learning rate times curvature with which heavy-ball descent on gradients `delay` updates old converges.
+    """The largest product of learning rate and curvature for which heavy-ball descent converges on gradients `delay` updates old.
 
     It is the largest h for which all roots of z^(d+1) - (1+β)z^d + βz^(d-1) + h lie inside the unit circle. A root leaves the
     circle at z = exp(iθ) where -z^(d-1)(z-1)(z-β) is real and positive: (d - 1/2)θ + arg(z-β) = π/2, which grows with θ for d ≥ 1.
@@ -131,11 +133,11 @@ def checks(
     epsilon: float = EPSILON,
     progress_lost_max: float = PROGRESS_LOST_MAX,
 ) -> tuple[Check, ...]:
-    """All checks of a schedule. `walk`: None where nobody knows how the loss moves; `curvature`: the largest eigenvalue of the
-    Hessian, None where nobody measured it.
+    """All checks of a schedule. `walk`: None if the loss's walk is unknown; `curvature`: the largest eigenvalue of the Hessian,
+    None if not measured.
 
-    `floors` are others than the walk's that the loss may have (fitted, 0, the user's); the worst progress counts, of
-    those with which synchronous training gains something.
+    `floors` are further candidates for the loss's floor (fitted, 0, the user's); the worst progress counts, among floors with which
+    synchronous training makes progress.
     """
     merges = turns.merges
     ratio = None if walk is None else paper_ratio(walk, merges, rule)
@@ -175,7 +177,7 @@ def _kept(walk: Walk, turns: Turns, rule: Rule, floors: Sequence[float]) -> floa
 
 
 def risk(turns: Turns, rule: Rule, momentum: float) -> float:
-    """What of the rate's stable range a schedule takes away: a step's factor over the largest stable step.
+    """Factor by which a schedule reduces the rate's stable range: a step's factor over the largest stable step.
 
     >>> synchronous, late = Turns(1, ((0, 0, 0),)), Turns(1, ((0, 0, 1),))
     >>> round(risk(late, "one", 0.9) / risk(synchronous, "one", 0.9))
@@ -186,12 +188,12 @@ def risk(turns: Turns, rule: Rule, momentum: float) -> float:
 
 
 def accepted(found: Sequence[Check]) -> bool:
-    """Whether no check failed; unknown ones are for the sentinel to watch."""
+    """Return whether no check failed; the sentinel watches unknown ones."""
     return all(check.passed is not False for check in found)
 
 
 class Enlarged(NamedTuple):
-    """A schedule that keeps DeFT's ratio, and how much longer its windows are than computation."""
+    """A schedule that keeps DeFT's ratio, and the ratio of its windows to computation."""
 
     turns: Turns
     capacity_factor: float
@@ -201,7 +203,7 @@ class Enlarged(NamedTuple):
 def compatible(
     solve: Callable[[float], Turns], walk: Walk, rule: Rule, epsilon: float = EPSILON
 ) -> Enlarged | None:
-    """DeFT's loop: solve, check the ratio, enlarge the windows and solve again, at most 10 rounds; None: no round kept it."""
+    """DeFT's loop: solve, check the ratio, enlarge the windows and solve again, at most 10 rounds; None if no round keeps it."""
     for round_ in range(ROUNDS):
         factor = ENLARGED**round_
         turns = solve(factor)

@@ -1,12 +1,12 @@
-"""The cost model as trials correct it: how slow links really are, and what else predictions leave out.
+"""The cost model corrected by trials: how slow links really are, and other errors of predictions.
 
-    log(a step as measured) = log(a step as predicted, with links so slow) + Σ weight · feature + noise
+    log(measured step) = log(predicted step, with slowed links) + Σ weight · feature + noise
 
-A link's slowness is the sum of what all links of its kind have, both directions of it, and itself. The step is linearised in these
-and in the weights of features (`features.py`), over as far as each may be off, and the ridge regression that this is gives other
-means, at which it is linearised again (iterated posterior linearisation, García-Fernández et al. 2015). Slowness has Student's
-distribution, by weights of the ridge that are found on the way (West 1984). The logistic loss of pairs of trials is added (RankNet,
-Burges et al. 2005): decisions follow from the order of plans. Uncertainty is that of the regression.
+A link's slowness is the sum of terms for its kind, for both its directions, and for itself. The step is linearised in these and in
+the weights of features (`features.py`), over the uncertainty of each. The resulting ridge regression gives new means, at which the
+step is linearised again (iterated posterior linearisation, García-Fernández et al. 2015). Slowness has Student's distribution, by
+ridge weights found on the way (West 1984). The logistic loss of pairs of trials is added (RankNet, Burges et al. 2005), as
+decisions follow from the order of plans. Uncertainty is the regression's.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from hocket.planning.links import LinkGraph
 from hocket.planning.question import Question
 
 GROUPS_MAX = 40
-"""With more groups of links, single ones are left out, and then those of one host or rack."""
+"""Limit on groups of links: beyond it, single links are left out, and then those of one host or rack."""
 KIND_SD, BOTH_SD, LINK_SD = 0.2, 0.2, 0.1
-"""Of the logarithm of slowness: of all links of a kind, of both directions of one, of one direction; 0.3 together."""
+"""Standard deviations of the logarithm of slowness: of a kind of links, of both directions, of one direction; together 0.3."""
 FREEDOM = 3.0
-"""Degrees of freedom of Student's distribution, which slowness has: most links are as the file says, and a few far from it."""
+"""Degrees of freedom of Student's distribution, of slowness: most links are as fast as the file says, a few differ widely."""
 WEIGHT_SD: dict[str, float] = {"waiting": 0.1}
-"""Of features' weights; FEATURE_SD where it says nothing. All waiting alike is what slow links explain."""
+"""Standard deviations of features' weights, FEATURE_SD if absent. Slow links already explain errors of all waiting alike."""
 FEATURE_SD = 0.3
 CHANGED_SD = 0.1
-"""By how much links and weights may differ from what another job has found."""
+"""Standard deviation of links and weights from those that another job has found."""
 MODEL_SD = 0.02
-"""What remains of the logarithm's error where links and weights are known."""
+"""Standard deviation of the logarithm's error with known links and weights."""
 SLOWNESS_MAX = 5.0
-"""No link is slower, or faster, by more than 150 times: what is believed on the way may be anything."""
+"""Limit on the logarithm of slowness (a factor of 150): intermediate estimates may be anything."""
 LINEARISATIONS = 5
 STEP_PARTS = (1.0, 0.5, 0.2)
-"""Of the way to where the linear model is best: beyond a bend it is another one."""
+"""Fractions of the step to the linear model's optimum: beyond a bend the linear model is wrong."""
 NEWTON_STEPS = 4
 NARROWEST_SD, WIDEST_SD = 0.02, 0.3
-"""A step is linearised over at least and at most so much of each parameter: it has bends where another link becomes the busiest."""
+"""Limits on each parameter's range in a linearisation: steps have bends where another link becomes the busiest."""
 SLOWER = (-2.3, -1.2, -0.5, 0.5, 1.2, 2.3)
-"""Of the logarithm: what one group of links may have beside the others, where an explanation begins."""
+"""Logarithms of slowness, relative to other links, that one group has where the search for an explanation begins."""
 EXPLANATIONS = 5
 UNLIKELY = 1e-3
-"""As likely beside the likeliest, an explanation is left out."""
+"""Likelihood, relative to the likeliest, below which an explanation is left out."""
 ALIKE = 0.05
-"""Explanations whose parameters differ by less are one."""
+"""Difference in parameters below which two explanations are one."""
 HOPE = 0.25
-"""How likely it is, beside the likeliest explanation, that links which no trial has used up are as fast as others of their kind."""
+"""Likelihood, relative to the likeliest explanation, that unsaturated links are as fast as others of their kind."""
 DOUBT = 2.0
-"""By how much this may explain trials worse (the logarithm of a likelihood)."""
+"""Loss in log-likelihood of the trials that this hope may cost."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A plan, and the median and spread of its steps as measured."""
+    """A plan, and the median and spread of its measured steps."""
 
     plan: Plan
     step_s: float
@@ -69,7 +69,7 @@ class Trial:
 
 
 class Group(NamedTuple):
-    """Links that have something of their slowness in common, and its standard deviation beforehand."""
+    """Links with a common term of slowness, and the term's prior standard deviation."""
 
     name: str
     links: tuple[int, ...]
@@ -80,7 +80,7 @@ Groups = tuple[Group, ...]
 
 
 class Component(NamedTuple):
-    """An explanation: how likely it is, and means and covariance of the groups' slowness, then of the weights."""
+    """An explanation: its likelihood, and means and covariance of the groups' slowness, then of the weights."""
 
     share: float
     mean: Any
@@ -97,7 +97,7 @@ class Learned:
 
     @property
     def belief(self) -> Belief:
-        """The likeliest explanation by name."""
+        """The likeliest explanation, with names."""
         _, means, covariance = self.components[0]
         found: list[Estimate] = [
             (float(mean), float(np.sqrt(variance)))
@@ -108,7 +108,7 @@ class Learned:
         return Belief(links=links, weights=weights)
 
     def draws(self, count: int, seed: int) -> Any:
-        """So many parameters that may be the true ones: rows, first the means of explanations."""
+        """Samples of the parameters, one a row; the means of explanations come first."""
         random = np.random.default_rng(seed)
         shares = np.array([each.share for each in self.components])
         each = random.choice(len(shares), size=count, p=shares / shares.sum())
@@ -121,16 +121,16 @@ class Learned:
         )
 
     def steps_s(self, plans: Sequence[Plan], draws: Any) -> Any:
-        """Steps with each draw (rows) of each plan."""
+        """Seconds of a step of each plan (columns) with each draw (rows)."""
         return np.exp(_Model.of(self.question, self.groups, plans).logs(draws))
 
     def as_drawn(self, draw: Any) -> Question:
-        """The question on a network with links so slow."""
+        """The question on a network slowed by a draw."""
         return replace(self.question, graph=_slowed(self.question.graph, self.groups, draw))
 
 
 def learned(question: Question, trials: Sequence[Trial], prior: Belief | None = None) -> Learned:
-    """What trials and `prior`, another job's belief, say of predictions.
+    """Fit explanations to trials, given `prior`, another job's belief.
 
     Raises UsageError for a plan of another model.
     """
@@ -148,8 +148,7 @@ def learned(question: Question, trials: Sequence[Trial], prior: Belief | None = 
 
 @dataclass(frozen=True)
 class _Facts:
-    """Logarithms of measured steps and their errors; means and deviations of parameters beforehand, of which the first are
-    slowness."""
+    """Logarithms of measured steps and their errors; prior means and deviations of parameters, slowness first."""
 
     measured: Any
     noise: Any
@@ -158,19 +157,19 @@ class _Facts:
     groups: int
 
     def loss(self, values: Any, parameters: Any) -> float:
-        """The negative logarithm of how likely parameters are with which the model has these values."""
+        """The negative log-posterior of parameters for which the model has these values."""
         off = (values - self.measured) / self.noise
         far = ((parameters - self.mean) / self.sd) ** 2
         slow, weights = far[: self.groups], far[self.groups :]
         return float(off @ off + (FREEDOM + 1) * np.log1p(slow / FREEDOM).sum() + weights.sum()) / 2
 
     def misfit(self, values: Any) -> float:
-        """The same of the trials alone, whatever was believed beforehand."""
+        """The negative log-likelihood of the trials alone, without the prior."""
         off = (values - self.measured) / self.noise
         return float(off @ off) / 2
 
     def ridge(self, parameters: Any) -> Any:
-        """How stiff each parameter is there."""
+        """Ridge weight of each parameter at this point."""
         found = self.sd**-2.0
         slow = slice(self.groups)
         far = (parameters - self.mean)[slow] ** 2
@@ -179,7 +178,7 @@ class _Facts:
 
 
 def _starts(model: _Model, facts: _Facts) -> list[Any]:
-    """The parameters as believed beforehand, and those with one group of links slower or faster that explain most."""
+    """Starting points: the prior means, and those with one group of links slower or faster that explain most."""
     found = []
     for group in range(facts.groups):
         for slower in SLOWER:
@@ -211,7 +210,7 @@ def _fit(model: _Model, facts: _Facts, start: Any) -> tuple[float, Any, Any]:
 
 
 def _different(fitted: Sequence[tuple[float, Any, Any]]) -> tuple[Component, ...]:
-    """Those that differ and are not much less likely than the likeliest."""
+    """Distinct explanations that are not much less likely than the likeliest."""
     best = max(evidence for evidence, _, _ in fitted)
     found: list[Component] = []
     for evidence, mean, covariance in sorted(fitted, key=lambda each: -each[0]):
@@ -222,10 +221,10 @@ def _different(fitted: Sequence[tuple[float, Any, Any]]) -> tuple[Component, ...
 
 
 def _with_hope(found: tuple[Component, ...], model: _Model, facts: _Facts) -> tuple[Component, ...]:
-    """These, and that slow links are as fast as the fastest of their kind: all of them, or one, of which no trial says otherwise.
+    """Add an explanation in which slow links are as fast as the fastest of their kind: all of them, or one, if no trial disagrees.
 
-    A file that says a host is slow has plans that spare it. Whatever these take, they only say that it is fast enough for them:
-    without hope, nobody would ever try a plan that uses it.
+    If the file says that a host is slow, plans spare it, and their times only prove that it is fast enough for them: without this
+    explanation, no plan that uses the host would ever be tried.
     """
     likeliest = found[0]
     doubted = facts.misfit(model.log(likeliest.mean)) + DOUBT
@@ -241,7 +240,7 @@ def _with_hope(found: tuple[Component, ...], model: _Model, facts: _Facts) -> tu
 
 
 def _could_be_faster(graph: LinkGraph, groups: Groups, parameters: Any) -> Iterator[tuple[int, float]]:
-    """Of hosts, trunks and paths that are believed to be slower than others: their groups, and the logarithm of by how much."""
+    """Groups of hosts, trunks and paths that are believed to be slower than others, with the logarithm of the ratio."""
     links = _slowed(graph, groups, parameters).links
     fastest: dict[str, float] = {}
     for link in links:
@@ -276,11 +275,11 @@ class _Model:
         return cls(question.graph, groups, steps, found.reshape(len(plans), len(NAMES)))
 
     def logs(self, draws: Any) -> Any:
-        """By draw and plan."""
+        """Logarithms by draw and plan."""
         return np.array([self.log(draw) for draw in draws])
 
     def linearised(self, at: Any, widths: Any) -> tuple[Any, Any]:
-        """Values at a point; and slopes, of each parameter over its width."""
+        """Values at a point, and the slope of each parameter over its width."""
         values = self.log(at)
         slopes = np.empty((len(values), len(at)))
         slopes[:, len(self.groups) :] = self.features
@@ -291,14 +290,14 @@ class _Model:
         return values, slopes
 
     def log(self, parameters: Any) -> Any:
-        """By plan."""
+        """Logarithms by plan."""
         found = np.log(self.steps.on(_slowed(self.graph, self.groups, parameters)))
         return found + self.features @ parameters[len(self.groups) :]
 
 
 def _fitted(base: Any, slopes: Any, facts: _Facts, ridge: Any) -> Any:
-    """The most likely parameters of a linear model: least squares, the prior, and the logistic loss of pairs, of which each trial
-    counts as one; by Newton's method."""
+    """The most likely parameters of a linear model: least squares, the prior, and the logistic loss of pairs, scaled to one per
+    trial; by Newton's method."""
     measured, noise, mean = facts.measured, facts.noise, facts.mean
     slower, faster = np.nonzero(measured[:, None] > measured[None, :])
     scale = np.hypot(noise[slower], noise[faster])[:, None]
@@ -328,7 +327,7 @@ def _prior(groups: Groups, belief: Belief) -> tuple[Any, Any]:
 
 
 def _groups(graph: LinkGraph) -> Groups:
-    """Of links that a pair of ranks crosses: kinds, both directions, single ones."""
+    """Groups of links that some pair of ranks crosses: kinds, both directions, single links."""
     kinds: dict[str, list[int]] = {}
     both: dict[str, list[int]] = {}
     single: dict[str, list[int]] = {}
@@ -348,7 +347,7 @@ def _groups(graph: LinkGraph) -> Groups:
 
 
 def _kind(link: str) -> str:
-    """As `hocket.artefacts.network` names links.
+    """Kind of a link, by the names in `hocket.artefacts.network`.
 
     >>> [_kind(name) for name in ("h0 in", "trunk of a out", "a to b", "memory of h0")]
     ['links of hosts', 'trunks', 'paths', 'memories']
@@ -361,7 +360,7 @@ def _kind(link: str) -> str:
 
 
 def _undirected(link: str) -> str:
-    """The same name for both directions.
+    """Return one name for both directions of a link.
 
     >>> _undirected("h0 in"), _undirected("b to a"), _undirected("memory of a")
     ('h0', 'a and b', 'memory of a')

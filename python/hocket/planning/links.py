@@ -1,6 +1,6 @@
 """The link graph of a job: the links of its cluster on the path from one rank to another, and each one's rate.
 
-The links are those of `hocket.artefacts.network`; here ranks are placed on its hosts. Knows nothing of algorithms or time.
+The links come from `hocket.artefacts.network`; here ranks are placed on hosts. Algorithms and time are not considered.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hocket.artefacts.network import Network, cards, network, of_card, restricte
 from hocket.planning.order import placement
 
 SLOW_SHARE = 0.5
-"""A path is slow when its rate is below this share of the fastest path between hosts."""
+"""Fraction of the rate of the fastest path between hosts below which a path is slow."""
 
 
 @dataclass(frozen=True)
 class LinkGraph(Network):
-    """A network whose ordered pairs are of different ranks; `hosts[rank]` is the host of each.
+    """A network with a path for each ordered pair of different ranks; `hosts[rank]` is the rank's host.
 
-    `cards`: the same over each of the hosts' cards alone, where all hosts have several, and no flow between them was measured.
+    `cards`: a graph for each card alone, where all hosts have several cards and no flows between hosts were measured.
     """
 
     hosts: tuple[int, ...]
@@ -52,7 +52,7 @@ class LinkGraph(Network):
         return min((self.bit_per_s(*pair) for pair in self.remote_pairs()), default=math.inf)
 
     def slowed(self, by: Mapping[int, float]) -> LinkGraph:
-        """The same with links, by index, so many times as slow; each card's as much as all cards together."""
+        """Return the graph with links, by index, slower by a factor, alike on each card and on all cards together."""
         links = tuple(
             replace(link, bit_per_s=link.bit_per_s / by[at]) if at in by else link
             for at, link in enumerate(self.links)
@@ -66,8 +66,8 @@ class LinkGraph(Network):
 
     @property
     def limits_connections(self) -> bool:
-        """Whether most paths between two hosts carry less than half of what their own links and trunks do: one neighbour does not
-        fill these."""
+        """True if most paths between hosts have less than half of the rate of their hosts' links and trunks, which one neighbour
+        then cannot saturate."""
         first = {host: rank for rank, host in reversed(list(enumerate(self.hosts)))}.values()
         pairs = [(a, b) for a in first for b in first if a != b]
         crossing = Counter(link for pair in pairs for link in self.paths[pair])
@@ -121,7 +121,7 @@ def _cards(cluster: Cluster, world: int) -> tuple[LinkGraph, ...]:
     # Ranks fill hosts in their order.
     own = restricted(cluster, range(max(placement(cluster, world)) + 1))
     count = cards(own)
-    # A measured flow went over all of them.
+    # A measured flow used all cards.
     if count == 1 or cluster.bandwidth_bit_per_s:
         return ()
     return tuple(link_graph(of_card(own, card), world) for card in range(count))

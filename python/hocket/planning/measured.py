@@ -1,8 +1,8 @@
-"""How far the cost model is off where all-reduces were measured: a factor for each algorithm and size.
+"""Correction of the cost model by measured all-reduces: a factor for each algorithm and size.
 
-The model knows how time changes with order, codec and buckets; a tuning knows how long an all-reduce really takes, in one order and
-without a codec, on a network of some shape. Their ratio there corrects the model everywhere, as far as the shape is the same.
-Owners are corrected as the direct exchange is: everybody pushes to them and pulls from them by itself.
+The model predicts how time changes with order, codec and buckets; a tuning has the real time of an all-reduce, in one order and
+without a codec, on a network of some shape. Their ratio corrects the model on all networks of this shape. Owners are corrected like
+the direct exchange, in which every rank pushes to each and pulls from each directly.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hocket.policy.selection import distance, nearest, network_shape, seconds
 from hocket.policy.topology import Topology
 
 CLOSE = 0.5
-"""Shapes that differ by a factor of 1.4 in all are the same network, measured twice."""
+"""Distance between shapes of one network measured twice: a factor of 1.4 in all."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """What a tuning says of a network: a factor for each bucket, and what was measured.
+    """Correction of a network's predictions by a tuning: a factor for each bucket, and the measured algorithms.
 
-    `ratio`: of a bucket, by the name under which its algorithm is measured. `algorithms`: those that fit the network.
+    `ratio`: a bucket's factor, by its algorithm's name in the tuning. `algorithms`: algorithms that fit the network.
     """
 
     factor: Factor
@@ -45,7 +45,7 @@ class Correction:
     def factors(
         self, gradients: Sequence[Gradient], chunk_bytes: int
     ) -> list[tuple[str, list[tuple[float, float]]]]:
-        """By the name under which an algorithm is measured: the factor for buckets of any of these gradients, by elements."""
+        """Factors for buckets of any of these gradients, with numbers of elements, by the algorithm's name in the tuning."""
         largest = max(gradients, key=lambda each: each.bytes)
         least = max(1, min(each.elements for each in gradients))
         most = max(least, sum(each.elements for each in gradients))
@@ -62,7 +62,7 @@ class Correction:
 
 
 def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph) -> Correction | None:
-    """None when the tuning has no network like the cluster's."""
+    """Return the correction for a cluster, or None if the tuning has no similar network."""
     order = contiguous_order(cluster, world)
     places = placement(cluster, world)
     hosts = [cluster.hosts[at].name for at in places]
@@ -74,12 +74,12 @@ def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph
     known: dict[tuple[str, int, int], float] = {}
 
     def ratio(name: str, bucket: Bucket) -> float:
-        """1 for an algorithm that was not measured."""
+        """Ratio of measured to predicted time; 1 for an algorithm that was not measured."""
         measured = seconds(ladder, bucket.elements * ITEM_BYTES[bucket.dtype])
         return measured[name] / alone_s(_plain(bucket, order), graph) if name in measured else 1.0
 
     def remembered(bucket: Bucket) -> float:
-        """The same for all buckets of a size."""
+        """Ratio of a bucket, computed once for all buckets of a size."""
         route = _measured_route(bucket.route)
         algorithm = route_name(route)
         key = (algorithm, bucket.chunk_bytes, bucket.elements * ITEM_BYTES[bucket.dtype])
@@ -113,12 +113,12 @@ def _of(elements: int, gradient: Gradient, route: AllReduce, chunk_bytes: int) -
 
 
 def _measured_route(route: Route) -> Route:
-    """The one that was measured in its place."""
+    """Return the route whose measurement stands for this one."""
     if isinstance(route, Owned) and isinstance(route.via, Direct):
         return AllReduce(algorithm="direct")
     return route
 
 
 def _plain(bucket: Bucket, order: tuple[int, ...]) -> Bucket:
-    """In the order in which it was measured, without a codec."""
+    """Return the bucket in the measured order, without a codec."""
     return msgspec.structs.replace(bucket, order=order, codec="none", codec_links=())

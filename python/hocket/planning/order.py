@@ -1,7 +1,7 @@
 """Placement of ranks on hosts, and the order in which algorithms visit them.
 
 An order is `order[logical] = physical rank`. Both orders here are pure functions of the cluster and the world size;
-`hocket.planning.cost` knows what an order costs.
+`hocket.planning.cost` predicts the cost of an order.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def fast_first_order(cluster: Cluster, world: int) -> tuple[int, ...]:
 
 
 def rates_bit_per_s(cluster: Cluster, world: int) -> tuple[float, ...]:
-    """By rank, the rate of its host's cards that the job uses.
+    """Rate of the cards that the job uses on each rank's host, by rank.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> two = Host(name="a", bandwidth_bit_per_s=2e9, cards_bit_per_s=(1e9, 1e9))

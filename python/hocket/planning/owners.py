@@ -16,14 +16,14 @@ from hocket.planning.question import question_of
 from hocket.planning.search import neutral_profile
 
 OWNED = frozenset({"owned", "ring"})
-"""What is asked for; there must be a plan without owners, too."""
+"""Routes that are requested: at least one must be without owners."""
 
 
 def owners_by(rule: OwnersRule, like: Owned, members: int, cluster: Cluster, world: int) -> Owned:
-    """The owners that the rule makes of the first `world` slots of a cluster, with update and stations as in `like`, which is of
-    `members` ranks. Of several such sets, the one whose share of all ranks is nearest.
+    """Return the owners that the rule makes of the first `world` slots of a cluster, with the update and stations of `like`, a
+    route of `members` ranks. Of several such sets, it is the one with the nearest fraction of owners among ranks.
 
-    Raises UsageError: the rule makes none there.
+    Raises UsageError if the rule makes none there.
     """
     stationed = isinstance(like.via, TwoLevel)
     how = "on two levels " if stationed else ""

@@ -1,4 +1,4 @@
-"""A question to the planner of `crates/plan`, and its answers as plans: what routes, orders and codecs are allowed."""
+"""A question to the planner of `crates/plan`, and its answers as plans: allowed routes, orders and codecs."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ from hocket.planning.solved import solved_orders
 SEED = 1
 
 _Slice = tuple[int, int, int]
-"""A variable, and its elements from which to which."""
+"""Index of a variable, its first element and end element."""
 
 TITLES = {"in_place": "in place"}
-"""In labels, where that is not the name with hyphens."""
+"""Titles in labels that differ from the name with hyphens."""
 
 OWNERS: dict[str, OwnersRule] = {rule: rule for rule in get_args(OwnersRule)}
-"""By the name of a proposal's rule."""
+"""Rules of owners, by the name of a proposal's rule."""
 
 SEARCHED: Final = "searched"
-"""The rule of routes whose order, groups or owners follow from links alone (`crates/plan/src/found.rs`)."""
+"""Rule of routes whose order, groups or owners follow from links alone (`crates/plan/src/found.rs`)."""
 
 GROUPS: dict[str, GroupRule] = {"two_level.rack": "racks", "two_level.host": "hosts"}
-"""By the name under which an algorithm is measured."""
+"""Rules of groups, by the name under which an algorithm is measured."""
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """A bucket as one of the routes would carry it."""
+    """A bucket with one of the possible routes."""
 
     label: str
     bucket: Bucket
@@ -81,7 +81,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Order:
-    """Logical ranks' physical ones. `algorithm`, with its numbers: the only one that the order was solved for."""
+    """Physical ranks of the logical ones. `algorithm`, with its numbers: the only algorithm that the order was solved for."""
 
     title: str
     rule: OrderRule
@@ -91,7 +91,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be planned, and with what."""
+    """The job to plan for, and the allowed choices."""
 
     graph: LinkGraph
     profile: Profile
@@ -102,15 +102,15 @@ class Question:
     admitted: frozenset[str]
     correction: Correction | None
     workers: int
-    """The first ranks train; the others only own."""
+    """Number of ranks that train: the first ones; the others only own."""
 
     def predicted(self, plan: Plan) -> Prediction:
-        """What it is predicted to take, with the links."""
+        """Return a plan's predicted step time and its links."""
         factor = as_modelled if self.correction is None else self.correction.factor
         return predict_on(plan.buckets, self.graph, self.profile, factor, plan.workers)
 
     def admits(self, plan: Plan) -> bool:
-        """Whether all its routes and parts are among those that may be chosen from: others are predicted too well."""
+        """Return whether all routes and parts of a plan may be chosen: predictions of others are too optimistic."""
         elements = {each.name: each.elements for each in self.profile.gradients}
         for bucket in plan.buckets:
             if isinstance(bucket.route, Owned) and "owned" not in self.admitted:
@@ -120,17 +120,17 @@ class Question:
         return True
 
     def gradient(self, name: str) -> Gradient:
-        """Of the profile, by its name."""
+        """The profile's gradient of this name."""
         return next(each for each in self.profile.gradients if each.name == name)
 
     def alone_s(self, bucket: Bucket) -> float:
-        """Of one bucket with the network to itself."""
+        """Seconds of one bucket with the network to itself."""
         return alone_s(bucket, self.graph) * (
             1.0 if self.correction is None else self.correction.factor(bucket)
         )
 
     def solved(self, evaluations: int, *, splits: bool = True) -> Solved:
-        """The best plan that is found by scoring so many, beside those that a search begins with. `splits`: whether it may cut
+        """Search for the best plan by scoring `evaluations` plans beyond those it starts from. `splits`: whether it may cut
         variables."""
         gradients = self.profile.gradients
         classes, own = rows.classes(gradients, self.workers)
@@ -155,7 +155,7 @@ class Question:
             factors=[] if self.correction is None else self.correction.factors(gradients, chunk),
             seed=SEED,
             evaluations=evaluations,
-            # A factor is of a whole bucket alone: nobody measured what parts of a variable take at once.
+            # Factors are for a whole bucket alone: concurrent parts of a variable were not measured.
             splits=splits and self.correction is None,
             searched=evaluations > 0,
         )
@@ -164,20 +164,20 @@ class Question:
 
 @dataclass(frozen=True)
 class Solved:
-    """What the search found."""
+    """Result of a search."""
 
     question: Question
     solution: _native.PlanSolution
 
     def plan(self) -> Plan:
-        """The fastest one."""
+        """The fastest plan."""
         if self.solution.chosen is not None:
             return self.uniform()[self.solution.chosen]
         buckets = self.solution.buckets
         return self._plan(self._mixed_title(buckets), buckets, self.solution.step_s)
 
     def uniform(self) -> list[Plan]:
-        """Those with one route for all buckets, simplest first."""
+        """Plans with one route for all buckets, simplest first."""
         bundlings = dict(self.solution.bundlings)
         found = []
         for proposal, size, step_s in self.solution.uniform:
@@ -188,14 +188,14 @@ class Solved:
         return found
 
     def built(self) -> list[tuple[str, Plan]]:
-        """Of each builder, its fastest plan."""
+        """The fastest plan of each builder."""
         return [
             (builder, self._plan(builder, buckets, step_s))
             for builder, step_s, buckets in self.solution.built
         ]
 
     def alternatives(self, bucket: Bucket) -> list[Alternative]:
-        """All routes for a bucket."""
+        """A bucket with each of the routes."""
         return [
             Alternative(
                 self._title(proposal),
@@ -206,7 +206,7 @@ class Solved:
         ]
 
     def _gathers(self, parts: tuple[Part, ...]) -> bool:
-        """Whether these are a whole variable that may travel as rows."""
+        """Return whether these parts are a whole variable that may travel as rows."""
         own = self.question.gradient(parts[0].variable)
         whole = len(parts) == 1 and parts[0].start == 0 and parts[0].stop in (None, own.elements)
         return whole and rows.may(own, self.question.workers)
@@ -230,7 +230,7 @@ class Solved:
         return self._with_rows(msgspec.structs.replace(made, workers=tuple(range(workers))))
 
     def _with_rows(self, plan: Plan) -> Plan:
-        """Sparse gradients travel as rows whatever else is fastest, and are predicted as such."""
+        """Move sparse gradients to rows, even if other routes are faster, and predict the result."""
         found = rows.with_rows(plan, self.question.profile.gradients)
         if found == plan:
             return plan
@@ -273,7 +273,7 @@ class Solved:
         )
 
     def _order(self, route: _native.PlanProposal) -> Order:
-        """Of several rules that end with the same ranks, the first; one that routes were searched for where none does."""
+        """The first of several rules that give the same ranks; a `searched` order if no rule gives them."""
         ranks = tuple(rank for rank in route.order if rank < self.question.workers)
         known = (each for each in self.question.orders if each.ranks == ranks)
         return next(known, Order(SEARCHED, SEARCHED, ranks))
@@ -283,7 +283,7 @@ class Solved:
         return "none" if route.codec is None else shorter[route.codec]
 
     def _mixed_title(self, buckets: list[tuple[list[_Slice], int]]) -> str:
-        """The routes of all buckets, each once, behind their order; and whether variables are cut."""
+        """Title of the routes of all buckets, each once, after their order; tells whether variables are cut."""
         proposals = list(dict.fromkeys(proposal for _, proposal in buckets))
         orders = {self._titles[each][0] for each in proposals}
         if len(orders) == 1:
@@ -299,8 +299,7 @@ class Solved:
 
     @cached_property
     def _titles(self) -> list[tuple[str, str]]:
-        """By proposal: its order's and its route's title. Routes that were searched for differ in what no title says: they are
-        numbered."""
+        """Titles of order and route, by proposal. Searched routes with the same titles are numbered."""
         found: list[tuple[str, str]] = []
         for at, proposal in enumerate(self.solution.proposals):
             order, route = self._order(proposal).title, self._route_title(at)
@@ -311,7 +310,7 @@ class Solved:
         return found
 
     def _owners_title(self, proposal: int) -> str:
-        """How many they are, or which one; and their rule where as many others have another one."""
+        """Title of the owners: their number, or the only one's rank; and the rule, if another rule makes as many owners."""
         route = self.solution.proposals[proposal]
         owners = [(rank, share) for rank, share in zip(route.order, route.exchange[2], strict=True) if share]
         if len(owners) == 1:
@@ -353,9 +352,9 @@ def question_of(
     *,
     helpers: int = 0,
 ) -> Question:
-    """What may be chosen from. `helpers`: how many ranks of the world, the last ones, train nothing and may own.
+    """Collect the choices for a job. `helpers`: number of ranks, the last ones, that do not train and may own.
 
-    Raises UsageError and ArtefactError as `hocket.planning.search.plan`.
+    Raises UsageError and ArtefactError like `hocket.planning.search.plan`.
     """
     if not 0 <= helpers < world:
         raise UsageError(f"{helpers} of {world} ranks are to help, so none would train")
@@ -371,7 +370,7 @@ def question_of(
     if helpers or _uneven(cluster, world, graph):
         admitted |= {"owned"}
     if cluster.bandwidth_bit_per_s and graph.limits_connections:
-        # A neighbour's path does not fill a host's link: what is sent to several at once does.
+        # One neighbour's path does not saturate a host's link; sending to several at once does.
         admitted |= {"owned", "direct"}
     return Question(
         graph=graph,
@@ -387,13 +386,13 @@ def question_of(
 
 
 def _uneven(cluster: Cluster, world: int, graph: LinkGraph) -> bool:
-    """Whether hosts or trunks have different rates, so that some can do more than others."""
+    """Return whether hosts or trunks have different rates, so that some can do more than others."""
     trunks = {link.bit_per_s for link in graph.links if link.name in trunk_names(cluster)}
     return len(set(rates_bit_per_s(cluster, world))) > 1 or len(trunks) > 1
 
 
 def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str], world: int) -> Iterator[Order]:
-    """Of the ranks that train."""
+    """Orders of the ranks that train."""
     given, contiguous = given_order(world), contiguous_order(cluster, world)
     simple = [
         Order("given", "given", given),
@@ -418,6 +417,6 @@ def _codecs(graph: LinkGraph, promise: Promise) -> Iterator[tuple[Codec, tuple[t
 
 
 def builder_of(plan: Plan) -> str:
-    """The name of the builder of a plan with one route for all buckets: its algorithm's, as in labels."""
+    """Name of the builder of a plan with one route for all buckets: its algorithm's, as in labels."""
     algorithm = name(plan.buckets[0].route)
     return TITLES.get(algorithm, algorithm).replace("_", "-").replace(" ", "-")

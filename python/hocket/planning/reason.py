@@ -1,4 +1,4 @@
-"""Sentences that say why a plan was chosen."""
+"""Sentences on the reasons for a plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hocket.planning.measured import Correction
 def links(
     chosen: Plan, predicted: Prediction, simplest: tuple[Plan, Prediction], slowest: tuple[Plan, Prediction]
 ) -> str:
-    """The step, and the busiest link with this plan, with the simplest one and with the slowest one."""
+    """Describe the step, and the busiest link with this plan, with the simplest one and with the slowest one."""
     load = predicted.bottleneck
     if load is None:
         return "One rank: nothing travels."
@@ -28,7 +28,7 @@ def links(
 
 
 def gap(step_s: float, bound_s: float | None) -> str:
-    """How far the plan is from what hosts and racks must send and receive at least; nothing where that is not known."""
+    """Describe the distance to the lower bound set by hosts' and racks' traffic; empty if the bound is unknown."""
     if bound_s is None:
         return ""
     if step_s <= bound_s * 1.0005:
@@ -37,7 +37,7 @@ def gap(step_s: float, bound_s: float | None) -> str:
 
 
 def by(tuning: Tuning | None, correction: Correction | None) -> str:
-    """What a tuning has corrected."""
+    """Describe the corrections by a tuning."""
     if tuning is None:
         return ""
     if correction is None:
@@ -51,7 +51,7 @@ def _carries(load: Load) -> str:
 
 
 def seconds(time_s: float) -> str:
-    """For people.
+    """Format a time.
 
     >>> seconds(1.234), seconds(0.01234)
     ('1.23 s', '12.3 ms')

@@ -1,4 +1,4 @@
-"""A plan that is kept but for the orders of its ranks: which are the fastest on a cluster."""
+"""The fastest orders of ranks for a plan that stays unchanged otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hocket.planning.solved import solved_order
 
 
 def matters(plan: Plan) -> bool:
-    """Whether another order could cost less.
+    """Return whether another order could cost less.
 
     >>> from hocket.artefacts.gradient import Gradient
     >>> from hocket.planning.buckets import buckets, plan_of
@@ -30,8 +30,8 @@ def matters(plan: Plan) -> bool:
 
 
 def in_fastest_orders(plan: Plan, cluster: Cluster, profile: Profile) -> Plan:
-    """The plan with the orders in which it is predicted to be fastest, class by class, and that prediction. UsageError: the
-    cluster has too few slots."""
+    """Return the plan with the orders that are predicted to be fastest, found class by class, and that prediction. UsageError if
+    the cluster has too few slots."""
     graph = link_graph(cluster, plan.world)
     found = classes(plan)
     orders = list(found)
@@ -49,7 +49,7 @@ def in_fastest_orders(plan: Plan, cluster: Cluster, profile: Profile) -> Plan:
 
 
 def _candidates(cluster: Cluster, graph: LinkGraph, members: Sequence[Bucket]) -> Iterator[Order]:
-    """For buckets of one order, by their largest one."""
+    """Candidate orders for buckets of one order, judged by the largest bucket."""
     route = max(members, key=lambda bucket: bucket.elements).route
     assert isinstance(route, AllReduce)  # noqa: S101  # `classes` has no others
     world = len(graph.hosts)

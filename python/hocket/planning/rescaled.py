@@ -1,9 +1,9 @@
-"""A plan for other hosts, or another number of workers: the same buckets and algorithms, with the planner's own rules asked again.
+"""A plan for other hosts, or another number of workers: the same buckets and algorithms, with the planner's rules applied again.
 
-Order, groups, owners and codec links name single ranks. The plan says by which rule each came about (`Rule`). Where it does not,
-they are recognised as the outcome of a rule on the plan's own cluster, if that is known (ranks as listed, or rack by rack; groups
-by racks or by hosts; a codec on slow links, or on all between hosts). The rule is applied to the new cluster. Whatever came about
-otherwise, or has no meaning there, is refused by name.
+Order, groups, owners and codec links name single ranks. The plan names the rule behind each (`Rule`). If not, the rule is
+recognised by its outcome on the plan's own cluster, if that is known (ranks as listed, or rack by rack; groups by racks or by
+hosts; a codec on slow links, or on all between hosts). The rule is applied to the new cluster. Choices without a rule, or with one
+that has no meaning there, are refused by name.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ HINT = "hint: make a plan for that many with `hocket plan`, and simulate it"
 
 @dataclass(frozen=True)
 class _Place:
-    """Input of the rules: how many ranks, `hosts[rank]` if they are known, and the cluster if it is."""
+    """Input of the rules: number of ranks, `hosts[rank]` and the cluster, if known."""
 
     world: int
     hosts: Sequence[str]
     cluster: Cluster | None
 
     def order(self, rule: OrderRule) -> tuple[int, ...] | None:
-        """None where the cluster is not known, or the order was searched for."""
+        """Apply a rule; None if the cluster is unknown, or the order was searched for."""
         if rule == "given":
             return given_order(self.world)
         if self.cluster is None or rule in ("solved", "searched"):
@@ -84,9 +84,9 @@ def rescaled(
 ) -> Plan:
     """The plan for the first `workers` slots of `cluster`.
 
-    `made_for` is its own cluster, `hosts[rank]` the host of each of its ranks, as far as they are known.
+    `made_for` is the plan's own cluster, `hosts[rank]` the host of each of its ranks, if known.
 
-    Raises UsageError: the cluster has too few slots, or a part of the plan is specific to its ranks.
+    Raises UsageError if the cluster has too few slots, or if a part of the plan is specific to its ranks.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> wide = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd"))
@@ -138,8 +138,8 @@ def _order(bucket: Bucket, old: _Place, new: _Place) -> tuple[int, ...]:
 
 
 def _order_rule(bucket: Bucket, old: _Place) -> OrderRule | None:
-    """The rule that the order came from: what the plan says, unless its own cluster contradicts it."""
-    # Ranks listed rack by rack stay next to those of their rack on a cluster that lists them otherwise.
+    """Rule behind the order: the plan's own, unless the plan's cluster contradicts it."""
+    # If this cluster lists ranks rack by rack, ranks of a rack also stay adjacent on one that does not.
     if old.order("rack by rack") == bucket.order:
         return "rack by rack"
     said = bucket.rule.order
@@ -149,7 +149,7 @@ def _order_rule(bucket: Bucket, old: _Place) -> OrderRule | None:
 
 
 def _solved(bucket: Bucket, new: _Place) -> tuple[int, ...]:
-    """The order that the same search finds on the new cluster; a simpler one where it finds none that is faster."""
+    """Repeat the search for an order on the new cluster; a simpler order if none faster is found."""
     cluster, route = new.cluster, bucket.route
     if cluster is None or not cluster.latency_s or not isinstance(route, AllReduce | Gathered):
         raise UsageError(
@@ -194,7 +194,7 @@ def _route(bucket: Bucket, order: tuple[int, ...], old: _Place, new: _Place) -> 
 
 
 def _owned(bucket: Bucket, route: Owned, order: tuple[int, ...], new: _Place) -> Owned:
-    """The owners by the same rule; where there is none, or it names single ranks, those at the same places of the new order."""
+    """Owners by the same rule; without a rule, or if it names single ranks, the ranks at the same places of the new order."""
     rule = bucket.rule.owners
     if rule is not None and rule != "one":
         assert new.cluster is not None  # noqa: S101  # the new cluster is known
@@ -213,7 +213,7 @@ def _too_many(owners: int, world: int) -> UsageError:
 
 
 def _with_links(bucket: Bucket, moved: Bucket, old: _Place, new: _Place) -> Bucket:
-    """`moved` with the codec of `bucket`."""
+    """Return `moved` with the codec of `bucket`."""
     codec = bucket.codec
     if codec == "none":
         return moved
@@ -227,7 +227,7 @@ def _with_links(bucket: Bucket, moved: Bucket, old: _Place, new: _Place) -> Buck
 
 
 def _links_rule(bucket: Bucket, old: _Place) -> LinksRule:
-    """Recognised by the plan's own cluster."""
+    """Recognise the rule of codec links on the plan's own cluster."""
     if old.cluster is None:
         raise UsageError(
             f"the plan has {bucket.codec} on some links, and the cluster that it was made for is not known\n{HINT}"

@@ -1,4 +1,4 @@
-"""A bucket's route as the native code takes it to count, predict and build: an all-reduce of the list, or owners."""
+"""A bucket's route in the form for native counting, prediction and building: an all-reduce of the list, or owners."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def by(bucket: Bucket, workers: Collection[int] | None = None) -> AllReduce | _n
 
 
 def members(bucket: Bucket, workers: Collection[int] | None = None) -> tuple[int, ...]:
-    """The ranks of a bucket's order: those with gradients before those that only own.
+    """Ranks of a bucket's order: those with gradients before those that only own.
 
     >>> members(Bucket(parts=(), elements=0, dtype="f32", route=AllReduce(algorithm="ring"), order=(2, 0, 1), priority=0), (0, 1))
     (0, 1, 2)
@@ -57,14 +57,14 @@ def _workers(bucket: Bucket, workers: Collection[int] | None) -> tuple[int, ...]
 
 
 def reduces_means(bucket: Bucket) -> bool:
-    """Whether every rank gets the mean of the bucket's gradients: such gradients may be summed over iterations first, and applied
-    later."""
+    """Return whether every rank gets the mean of the bucket's gradients: such gradients may be summed over iterations and applied
+    late."""
     route = bucket.route
     return isinstance(route, AllReduce) or (isinstance(route, Owned) and route.update == "replicas")
 
 
 def known(plan: Plan | None) -> bool:
-    """Whether a plan determines all traffic; policies decide at run time, rows depend on the batch, and workers of parameter
+    """Return whether a plan determines all traffic: policies decide at run time, rows depend on the batch, and workers of parameter
     servers drift apart."""
     return plan is not None and not any(
         isinstance(bucket.route, Gathered | Served | Traced) for bucket in plan.buckets

@@ -1,4 +1,4 @@
-"""Gradients that travel as rows: how many rows are worth it, what they send, and the buckets that they get."""
+"""Gradients that travel as rows: the largest worthwhile number of rows, their traffic, and their buckets."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hocket.planning.buckets import sizes_of
 from hocket.planning.routes import by
 
 NUMBER_BYTES = 8
-"""Of a row's number, which travels with it."""
+"""Size of a row's number, which travels with the row."""
 
 COUNT_BYTES = 8
-"""Of what a rank says of its rows beforehand, which are two numbers."""
+"""Size of the announcement of a rank's rows, which is two numbers."""
 
 Pair = tuple[int, int]
 """Source and destination: physical ranks."""
 
 
 def rows_max(gradient: Gradient, world: int) -> int:
-    """The most rows of each rank with which all ranks' rows are fewer bytes than the dense gradient, all-reduced.
+    """Largest number of rows per rank for which all ranks' rows are fewer bytes than an all-reduce of the dense gradient.
 
-    With `n` ranks, everyone is sent the rows of n - 1 others, or 2(n - 1)/n of the gradient.
+    With `n` ranks, each receives the rows of n - 1 others, or 2(n - 1)/n of the gradient.
 
     >>> rows_max(Gradient("w", (1000, 6), "f32", sparse=True), 4)
     375
@@ -39,7 +39,7 @@ def rows_max(gradient: Gradient, world: int) -> int:
 
 
 def most(bucket: Bucket, world: int, new_world: int) -> int:
-    """The rows of a bucket of a plan for `world` ranks, in one for `new_world`: by the same rule, or as many as somebody set."""
+    """Convert a bucket's rows from `world` to `new_world` ranks: by the same rule, or unchanged if set by hand."""
     route = bucket.route
     assert isinstance(route, Gathered)  # noqa: S101  # for the type checker: callers have looked
     shape = bucket.elements // route.row_elements, route.row_elements
@@ -48,7 +48,7 @@ def most(bucket: Bucket, world: int, new_world: int) -> int:
 
 
 def route(gradient: Gradient, world: int, algorithm: str) -> Gathered:
-    """Of one gradient."""
+    """Route of one gradient as rows."""
     return Gathered(
         rows=rows_max(gradient, world),
         row_elements=gradient.elements // gradient.rows,
@@ -64,7 +64,7 @@ def rows_bucket(
     algorithm: str = "ring",
     rule: Rule | None = None,
 ) -> Bucket:
-    """Of one gradient, in an order of ranks."""
+    """Bucket of one gradient as rows, in an order of ranks."""
     return Bucket(
         parts=(Part(variable=gradient.name, stop=gradient.elements),),
         elements=gradient.elements,
@@ -77,13 +77,13 @@ def rows_bucket(
 
 
 def travels(gradient: Gradient) -> bool:
-    """Whether it is of rows: a dense one would not fit the optimizers that sparse gradients are made for."""
+    """Return whether a gradient is sparse: optimizers for sparse gradients do not accept a dense one."""
     return gradient.sparse and gradient.elements > 0
 
 
 def with_rows(plan: Plan, gradients: Iterable[Gradient]) -> Plan:
-    """The plan with sparse gradients that it has among others in buckets of their own: as rows, after all others, in the order of
-    the bucket that they were in."""
+    """Move sparse gradients from shared buckets into their own, as rows, after all others, in the order of ranks of their former
+    bucket."""
     own = {each.name: each for each in gradients if travels(each)}
     kept: list[Bucket] = []
     orders: dict[str, tuple[int, ...]] = {}
@@ -105,8 +105,8 @@ def with_rows(plan: Plan, gradients: Iterable[Gradient]) -> Plan:
 
 
 Class = tuple[int, tuple[float, float, bool] | None]
-"""Of gradients, for the search: bytes of an element; and of one that may travel as rows, the share of rows that a rank touches, the
-bytes of one, and whether they are added to a dense gradient."""
+"""Class of gradients in the search: bytes of an element; and if they may travel as rows, the fraction of rows that a rank touches,
+bytes of a row, and whether rows are added to a dense gradient."""
 
 
 def classes(gradients: Sequence[Profiled], world: int) -> tuple[list[Class], list[int]]:
@@ -134,7 +134,7 @@ def classes(gradients: Sequence[Profiled], world: int) -> tuple[list[Class], lis
 
 
 def may(gradient: Profiled, world: int) -> bool:
-    """Whether rows are worth considering: a sparse gradient, or one of which a step leaves out enough rows."""
+    """Return whether rows are worth considering: for a sparse gradient, or if a step leaves out enough rows."""
     if not gradient.elements:
         return False
     few = gradient.touched is not None and gradient.touched <= rows_max(gradient, world)
@@ -142,7 +142,7 @@ def may(gradient: Profiled, world: int) -> bool:
 
 
 def as_touched(plan: Plan, profile: Profile) -> Plan:
-    """The plan for rows as many as a step touches, where somebody has looked: for simulations, whose messages have their greatest
+    """Limit a plan's rows to those that a step touches, if measured: for simulations, whose messages have their greatest
     lengths."""
     touched = {each.name: each.touched for each in profile.gradients}
 
@@ -157,13 +157,13 @@ def as_touched(plan: Plan, profile: Profile) -> Plan:
 
 
 Exchange = AllReduce | _native.Owned | tuple[str, float, float, bool]
-"""What the cost model knows a route by; of rows: algorithm, share of all rows that a rank touches, bytes of one, and whether they
-are added to a dense gradient."""
+"""A route for the cost model; for rows: algorithm, fraction of all rows that a rank touches, bytes of a row, and whether rows are
+added to a dense gradient."""
 
 
 def exchange(bucket: Bucket, workers: Collection[int] | None, known: Mapping[str, Profiled]) -> Exchange:
-    """`known`: gradients by name. One of which nobody has counted the rows of a step has as many as the plan lets travel; one
-    that is not known is dense. UsageError as `routes.by`."""
+    """Convert a bucket's route. `known`: gradients by name. If a gradient's rows per step were not counted, they are as many as the
+    plan allows; an unknown gradient is dense. UsageError like `routes.by`."""
     route = bucket.route
     if not isinstance(route, Gathered):
         return by(bucket, workers)
@@ -176,7 +176,7 @@ def exchange(bucket: Bucket, workers: Collection[int] | None, known: Mapping[str
 
 
 def sent(bucket: Bucket, counts: Sequence[int]) -> dict[Pair, int]:
-    """Bytes from rank to rank where rank `r` has `counts[r]` rows, as the bucket's program sends them.
+    """Bytes from rank to rank if rank `r` has `counts[r]` rows, as the bucket's program sends them.
 
     >>> route = Gathered(rows=4, row_elements=2)
     >>> sent(Bucket(parts=(), elements=20, dtype="f32", route=route, order=(0, 2, 1), priority=0), [1, 0, 4])
@@ -185,7 +185,7 @@ def sent(bucket: Bucket, counts: Sequence[int]) -> dict[Pair, int]:
     route = bucket.route
     assert isinstance(route, Gathered)  # noqa: S101  # for the type checker: callers have looked
     row_bytes = route.row_elements * ITEM_BYTES[bucket.dtype]
-    # One row of one element each: what is sent says whose block it is.
+    # One row of one element each, so that the elements sent identify the block's owner.
     blocks = _native.Program.gathered(
         name="",
         world=len(bucket.order),

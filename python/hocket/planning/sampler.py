@@ -1,7 +1,7 @@
-"""Random plans that are not silly: AutoDist's guided sampler (Zhang et al. 2020, section 2.4, and the authors' code).
+"""Random plausible plans: AutoDist's guided sampler (Zhang et al. 2020, section 2.4, and the authors' code).
 
-Small variables stay whole, the largest are always cut, those between by chance. What owners get is placed by loads. All-reduces are
-grouped into consecutive groups of similar load. Whatever else a bucket needs (order, numbers, codec, chunks) is that of a template.
+Small variables stay whole, the largest are always cut, others by chance. Owned parts are placed by loads. All-reduces are grouped
+into consecutive groups of similar load. A template gives the other properties of a bucket (order, numbers, codec, chunks).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from hocket.planning.question import Question
 from hocket.planning.rows import travels, with_rows
 
 WHOLE_BYTES = 256 << 10
-"""Up to this, a variable stays whole."""
+"""Size up to which a variable stays whole."""
 CUT_SHARE = 0.2
-"""Of the model: with more, a variable is cut."""
+"""Fraction of the model above which a variable is always cut."""
 CUT_ELEMENTS = 64
 """Variables are cut at multiples of this many elements, so that memory stays aligned."""
 GROUPS_MAX = 20
 TEMPLATES_MAX = 3
-"""Of one plan."""
+"""Limit on the templates of one plan."""
 EVENNESS = 0.5
-"""How far from even loads owners may be: of an owner's share, what makes a place e times as likely."""
+"""Distance of owners from even loads: the fraction of an owner's share that makes a place e times as likely."""
 
 
 def sampled(question: Question, templates: Sequence[Bucket], seed: int) -> Iterator[Plan]:
-    """Any number of plans, the same for the same arguments. `templates`: buckets of all-reduces, whose routes are used."""
+    """Yield random plans without end, the same for the same arguments. `templates`: all-reduce buckets, whose routes are used."""
     draw = random.Random(seed)  # noqa: S311  # of plans
     while True:
         yield _plan(question, templates, draw)
@@ -90,7 +90,7 @@ def _groups(pieces: Sequence[Piece], draw: random.Random) -> Iterator[list[Piece
 def _placed(
     pieces: Sequence[Piece], question: Question, template: Bucket, draw: random.Random
 ) -> list[tuple[list[Piece], Bucket]]:
-    """The largest first, each to a rank by how much less it has than its part, which is by its host's bandwidth."""
+    """Place the largest pieces first, on ranks drawn by distance from a target load proportional to bandwidth."""
     graph = question.graph
     world = len(graph.hosts)
     speeds = [
@@ -126,7 +126,7 @@ def _bytes(piece: Piece) -> int:
 
 
 def all_reduces(plans: Sequence[Plan]) -> list[Bucket]:
-    """The first bucket of each, once for each route, where it is an all-reduce."""
+    """The first bucket of each plan, once for each route, if it is an all-reduce."""
     found: dict[tuple[object, ...], Bucket] = {}
     for plan in plans:
         first = plan.buckets[0]

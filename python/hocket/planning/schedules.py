@@ -1,6 +1,6 @@
-"""Schedules of merged and late gradients for a plan's buckets: what may be had for which staleness, and DeFT's own.
+"""Schedules of merged and late gradients for a plan's buckets: the best for each staleness, and DeFT's own.
 
-The search is `crates/plan/src/schedules`; here are its inputs from a plan, and its results as artefacts.
+The search is in `crates/plan/src/schedules`; this module makes its inputs from a plan, and artefacts from its results.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def front(
     rate: Rule,
     deft_factor: float | None = None,
 ) -> tuple[Choice, ...]:
-    """What a promise allows, the shortest iterations first: no other choice is better in iteration, updates and delay together.
+    """Choices that a promise allows, the shortest iterations first: the Pareto front of iteration, updates and delay.
 
-    The plan's own schedule is not looked at. DeFT's is a candidate where it keeps the promise's numbers. `gates`: whether forward
-    can wait for each bucket alone. `rate`: of the schedules. `deft_factor`: DeFT's alone beside the synchronous one, with
-    windows that are so many times computation.
+    The plan's own schedule is ignored. DeFT's is a candidate if it keeps the promise's numbers. `gates`: whether forward can wait
+    for each bucket alone. `rate`: rule of the schedules. `deft_factor`: only DeFT's schedule beside the synchronous one, with
+    windows that are this multiple of computation.
 
     Raises ArtefactError for a plan that is not sound, UsageError for a gradient that the profile lacks.
     """
@@ -101,10 +101,10 @@ def deft(
 
 
 def steady(plan: Plan, graph: LinkGraph, profile: Profile) -> Choice:
-    """What the plan's own schedule comes to.
+    """Predict the plan's own schedule.
 
     Raises ArtefactError for a plan that is not sound, UsageError for a gradient that the profile lacks, and for turns that are sent
-    when backward has ended.
+    at the end of backward.
     """
     check(plan)
     places = sorted(range(len(plan.buckets)), key=lambda at: plan.buckets[at].priority)
@@ -120,14 +120,14 @@ def steady(plan: Plan, graph: LinkGraph, profile: Profile) -> Choice:
 
 
 def by_need(buckets: Sequence[Bucket], profile: Profile) -> tuple[Bucket, ...]:
-    """The same buckets, of which that goes first whose parameters forward needs first."""
+    """Reprioritise buckets by the time at which forward needs their parameters."""
     needed_s = _needed_s(buckets, profile)
     places = {at: place for place, at in enumerate(sorted(range(len(buckets)), key=needed_s.__getitem__))}
     return tuple(msgspec.structs.replace(bucket, priority=places[at]) for at, bucket in enumerate(buckets))
 
 
 def turns(schedule: Schedule, bucket: int) -> Turns:
-    """A bucket's turns as the guard reads them."""
+    """A bucket's turns in the guard's form."""
     if not schedule.turns:
         return Turns(1, ((0, 0, 0),))
     return Turns(
@@ -139,7 +139,7 @@ def turns(schedule: Schedule, bucket: int) -> Turns:
 def _deft(
     buckets: Sequence[Bucket], profile: Profile, described: Sequence[_native.Piece], factor: float
 ) -> _native.DescribedSchedule | None:
-    """None where a bucket fits no window."""
+    """Return DeFT's schedule; None if a bucket fits no window."""
     try:
         staged = _native.staged_schedule(_timed(buckets, profile, described), capacity_factor=factor)
     except UsageError:
@@ -160,7 +160,7 @@ def _starved(at: int, bucket: Bucket, busy_s: float, gap_s: float) -> str:
 def _timed(
     buckets: Sequence[Bucket], profile: Profile, described: Sequence[_native.Piece]
 ) -> list[tuple[float, float, Sequence[float]]]:
-    """Forward, backward and transfer of each bucket, the input side first: differences of when they are needed and ready."""
+    """Forward, backward and transfer of each bucket, the input side first: differences between times of need and readiness."""
     order = _input_first(buckets, profile)
     needed_s = _needed_s(buckets, profile)
     begins_s = [*(needed_s[at] for at in order), profile.forward_s]
@@ -172,7 +172,7 @@ def _timed(
 
 
 def _input_first(buckets: Sequence[Bucket], profile: Profile) -> list[int]:
-    """Backward comes to the input side last."""
+    """Buckets in the reverse order of backward, which ends at the input side."""
     ready_s = {each.name: each.ready_s for each in profile.gradients}
     return sorted(range(len(buckets)), key=lambda at: -max(ready_s[name] for name in buckets[at].variables))
 
@@ -183,7 +183,7 @@ def _needed_s(buckets: Sequence[Bucket], profile: Profile) -> list[float]:
 
 
 def _in_places(described: _native.DescribedSchedule, order: Sequence[int]) -> _native.DescribedSchedule:
-    """Turns of buckets listed in `order`, by bucket."""
+    """Reorder turns listed in `order` by bucket."""
     period, listed = described
     return period, [turns for _, turns in sorted(zip(order, listed, strict=True), key=lambda each: each[0])]
 
@@ -206,14 +206,14 @@ def _artefact(described: _native.DescribedSchedule, places: Sequence[int], rate:
         overlap=overlap,
         together=together,
         turns=turns,
-        # Where an epoch ends, late turns are merged with what follows them.
+        # At the end of an epoch, late turns are merged with the next ones.
         rate=rate if merged or late else "one",
         delay_max=late,
     )
 
 
 def _described(schedule: Schedule, places: Sequence[int]) -> _native.DescribedSchedule:
-    """Turns of buckets listed in `places`; of a schedule without turns, every gradient in its own iteration."""
+    """Turns of buckets listed in `places`; without turns, each gradient in its own iteration."""
     own = (Turn(first=0, last=0, due=Due(iteration=0, at="gate" if schedule.overlap == "gates" else "end")),)
     listed = [schedule.turns[at] if schedule.turns else own for at in places]
     return schedule.period, [[_described_turn(turn) for turn in each] for each in listed]

@@ -1,11 +1,11 @@
 """The planner: a search over whole plans, by the cost model of `crates/plan`.
 
 The search considers three kinds of routes: algorithms whose predictions were compared with runs (`proposed` in the list of
-algorithms), algorithms that a tuning of such a network measured, and owners of parts if hosts are unequal. If the promise allows
-it, each is also tried with a codec on slow links, or between all hosts if no link is slow. A path between two hosts is slow if
-its rate is below half that of the fastest path (`LinkGraph.slow_pairs`). Buckets of one plan may take different routes in
-different orders: the given one, rack by rack, fast hosts first, or one found by a search over measured latencies. A large
-variable is cut between buckets where that gains more than a fiftieth of the step.
+algorithms), algorithms that a tuning of a similar network measured, and owners of parts if hosts are unequal. If the promise allows
+it, each is also tried with a codec on slow links, or between all hosts if no link is slow. A path between two hosts is slow if its
+rate is below half that of the fastest path (`LinkGraph.slow_pairs`). Buckets of one plan may take different routes in different
+orders: the given one, rack by rack, fast hosts first, or one found by a search over measured latencies. A large variable is cut
+between buckets if that saves more than a fiftieth of the step.
 
 The search is deterministic: it is seeded, and its budget counts evaluations. Among predictions that agree to a microsecond, the
 first candidate wins; candidates are sorted simplest first.
@@ -33,13 +33,13 @@ from hocket.planning import builders, reason
 from hocket.planning.question import Alternative, Question, Solved, builder_of, question_of
 
 EQUAL_S = 1e-6
-"""Predictions that differ by less are equal."""
+"""Difference below which two predictions are equal."""
 
 WITHOUT_OWNERS = "no owners"
-"""The name and the label of the fastest plan that has none."""
+"""Name and label of the fastest plan without owners."""
 
 EVALUATIONS = 20_000
-"""Budget beyond the plans that a search starts from, and as much again where cutting variables could pay."""
+"""Budget beyond the plans that a search starts from; the same again if cutting variables could pay."""
 
 
 def plan(
@@ -51,7 +51,7 @@ def plan(
     tuning: Tuning | None = None,
 ) -> Plan:
     """The plan with the smallest predicted step time, with its rules, its bound and the digests of its inputs. Its candidates are
-    itself, all plans with one route for all buckets, and the plans of builders that it beats.
+    the plan itself, all plans with one route for all buckets, and the slower plans of builders.
 
     Args:
         cluster: the network.
@@ -59,7 +59,7 @@ def plan(
         world: number of ranks.
         promise: with `rounded`, gradients are also rounded on slow links, or between all hosts where no link is slow, if that
             is faster.
-        tuning: measured times, which correct the cost model if they come from such a network.
+        tuning: measured times, which correct the cost model if they come from a similar network.
 
     Raises:
         UsageError: the world does not fit the cluster.
@@ -83,8 +83,8 @@ def considered(
     tuning: Tuning | None = None,
     helpers: int = 0,
 ) -> Considered:
-    """All results of the search. Arguments and exceptions as for `plan`; `helpers`: how many ranks of the world, the last ones,
-    train nothing and may own."""
+    """All results of the search. Arguments and exceptions as for `plan`; `helpers`: number of ranks, the last ones, that do not
+    train and may own."""
     question = question_of(cluster, profile or neutral_profile(), world, promise, tuning, helpers=helpers)
     solved = question.solved(EVALUATIONS)
     found = solved.plan()
@@ -108,7 +108,7 @@ def considered(
 
 
 def _without_owners(question: Question, found: Plan) -> Iterator[tuple[str, Plan]]:
-    """The fastest plan without owners, where the fastest one has some: of their queues, only a simulation knows."""
+    """The fastest plan without owners, if the fastest one has some: only a simulation predicts owners' queues."""
     if not any(isinstance(bucket.route, Owned) for bucket in found.buckets):
         return
     admitted = question.admitted - {"owned"}
@@ -126,7 +126,7 @@ def candidates(
 def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
     """A profile in place of a measured one: no compute, all gradients ready at once.
 
-    Without `gradients` it has 16 of a million f32 elements each.
+    Without `gradients` there are 16 gradients of a million f32 elements each.
     """
     named = tuple(gradients) or tuple(
         Gradient(name=f"neutral.{i}", shape=(1_000_000,), dtype="f32", ready_s=0.0, needed_s=0.0)
@@ -145,7 +145,7 @@ def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """A route for a bucket: its own time with the network to itself, and the whole step, as predicted. `bucket`: its index."""
+    """A route for a bucket: its predicted time with the network to itself, and that of the whole step. `bucket`: its index."""
 
     bucket: int
     label: str
@@ -156,7 +156,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Considered:
-    """What a search found.
+    """Result of a search.
 
     `uniform`: plans with one route for all buckets, simplest first. `built`: the names of builders and their plans.
     `by`: a sentence on the tuning.
@@ -172,7 +172,7 @@ class Considered:
 
     @property
     def fastest(self) -> list[Plan]:
-        """All different plans, by prediction; those that are equally fast to a microsecond as they were found, the best first."""
+        """All different plans by predicted time; ties to a microsecond in the order of discovery, the best first."""
         plans = (self.best, *self.uniform, *(plan for _, plan in self.built))
         return sorted(
             {each.buckets: each for each in reversed(plans)}.values(),
@@ -180,7 +180,7 @@ class Considered:
         )
 
     def of_builder(self, name: str) -> Plan:
-        """The fastest plan that a builder of that name makes, or of one algorithm for all buckets. UsageError: there is none."""
+        """The fastest plan of the named builder, or of the named algorithm for all buckets. UsageError if there is none."""
         known = [*self.built, *((builder_of(plan), plan) for plan in self.uniform)]
         found = [plan for each, plan in known if each == name]
         if not found:
@@ -189,7 +189,7 @@ class Considered:
         return min(found, key=lambda plan: round(plan.predicted_step_s, 6))
 
     def explained(self, chosen: Plan) -> Plan:
-        """One of the plans, with its reason and its evidence."""
+        """Return one of the plans with its reason and its evidence."""
         beaten = [plan for _, plan in self.built if plan.predicted_step_s > chosen.predicted_step_s]
         listed = [*self.uniform, *beaten]
         if all(each.label != chosen.label for each in listed):
@@ -216,16 +216,16 @@ class Considered:
         )
 
     def rescored(self, changed: Plan) -> Plan:
-        """A plan that is none of these, with its own prediction and reason."""
+        """Return a new plan with its own prediction and reason."""
         step_s = self.question.predicted(changed).step_s
         evidence = msgspec.structs.replace(changed.evidence, predicted_step_s=step_s)
         return self.explained(msgspec.structs.replace(changed, evidence=evidence))
 
     def options(self, plan: Plan, variable: str) -> list[Option]:
-        """What each route for a bucket with a variable would cost, if nothing else of the plan changed: bucket by bucket, the
+        """Predicted cost of each route for the buckets with a variable, with the rest of the plan unchanged: bucket by bucket, the
         fastest first.
 
-        UsageError: the plan has no such variable.
+        UsageError if the plan has no such variable.
         """
         found = [
             option
@@ -260,8 +260,8 @@ class Considered:
 
 
 def _better(found: Plan, others: Sequence[Plan]) -> Plan:
-    """The fastest of others where it is predicted to be faster than what a search found; one that cuts variables must gain as much
-    as a search asks of it."""
+    """The fastest of the other plans if it is faster than the search's; a plan that cuts variables must gain as much as in a
+    search."""
     whole = [each for each in others if not _cuts(each)]
     for each, least_s in (
         (min(whole, key=_predicted_s, default=found), found.predicted_step_s - EQUAL_S),
@@ -287,5 +287,5 @@ def _near(plan: Plan, variable: str) -> list[str]:
 
 
 def digest(artefact: Cluster | Profile | Tuning) -> str:
-    """Of the artefact's file."""
+    """Digest of the artefact's file."""
     return hashlib.sha256(files.encode(artefact)).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """An order from the search of `hocket.planning.ordering`, if the network between hosts was measured.
 
-Racks and hosts explain most of a network, and the contiguous order needs no more; the rest, distances between racks and
-pairs that are slow for no visible reason, shows only in a matrix. Trunks and cards are shared as in the link graph.
+Racks and hosts explain most of a network, and suffice for the contiguous order. Only a matrix shows distances between racks and
+pairs that are slow for no visible reason. Trunks and cards are shared as in the link graph.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ SIZE_BYTES = 4 << 20
 """Buffer size by which orders are judged: a bucket of middle size."""
 
 EFFORT, RESTARTS = 0.2, 2
-"""Less than a second for some hundred ranks; all ranks search for themselves with the same result."""
+"""Effort and restarts that take less than a second for some hundred ranks; all ranks search independently, with the same result."""
 
 WORTH = 0.99
-"""An order must cost less than this share of every simpler one's, otherwise measurement noise would decide."""
+"""Fraction of every simpler order's cost below which an order is chosen; otherwise measurement noise would decide."""
 
 
 def solved_orders(
     cluster: Cluster, graph: LinkGraph, admitted: frozenset[str], simpler: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[Algorithm, tuple[int, ...]]]:
-    """Algorithms of those names, each with an order that is cheaper than the simpler ones.
+    """Admitted algorithms, each with an order that is cheaper than the simpler ones.
 
     The algorithms fit the hosts rack by rack.
     """

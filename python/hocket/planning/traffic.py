@@ -1,4 +1,4 @@
-"""What one bucket sends between ranks, as `crates/algorithms` counts it of what programs are made of."""
+"""Traffic of one bucket between ranks, counted by `crates/algorithms` from the building blocks of programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pair = tuple[int, int]
 
 
 def sent(bucket: Bucket, workers: Collection[int] | None = None) -> dict[Pair, int]:
-    """Elements from rank to rank. `workers`: as `routes.by`.
+    """Elements from rank to rank. `workers`: see `routes.by`.
 
     Raises UsageError when the route does not fit so many ranks.
 
@@ -26,7 +26,7 @@ def sent(bucket: Bucket, workers: Collection[int] | None = None) -> dict[Pair, i
 
 
 def pairs(bucket: Bucket, workers: Collection[int] | None = None) -> frozenset[Pair]:
-    """Who sends to whom, when there is enough to send.
+    """Pairs of ranks with traffic, if there are enough elements.
 
     >>> route = AllReduce(algorithm="two_level", sizes=(2, 1))
     >>> sorted(pairs(Bucket(parts=(), elements=0, dtype="f32", route=route, order=(0, 1, 2), priority=0)))
@@ -36,7 +36,7 @@ def pairs(bucket: Bucket, workers: Collection[int] | None = None) -> frozenset[P
 
 
 def wire_bytes(bucket: Bucket, source: int, destination: int) -> int:
-    """Bytes of one element between two ranks: the codec's on its links, where that is less."""
+    """Bytes of one element between two ranks: the codec's on its links, if fewer."""
     plain = ITEM_BYTES[bucket.dtype]
     if bucket.codec == "none" or (source, destination) not in bucket.codec_links:
         return plain

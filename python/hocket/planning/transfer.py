@@ -1,7 +1,7 @@
-"""What other jobs found out, for this one: their best plans, made by the same rules here, and what they taught of predictions.
+"""Experience of other jobs applied to this one: their best plans, remade by the same rules, and their corrections of predictions.
 
-A plan goes to another cluster by its rules (`rescaled.py`). To another model it goes as the route that most of its bytes took, with
-buckets of the same size. Nothing is believed of it: its prediction is this job's.
+A plan goes to another cluster by its rules (`rescaled.py`). For another model, only the route of most of its bytes and the size of
+buckets are kept. Its prediction is computed anew for this job.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from hocket.policy.selection import distance, network_shape
 from hocket.policy.topology import Topology
 
 NEAREST = 4
-"""Jobs whose best plans are considered."""
+"""Number of jobs whose best plans are considered."""
 
 ALIKE = 1.25
-"""Rates of a link that differ by less, either way, are of the same link."""
+"""Ratio up to which two rates may belong to the same link."""
 
 KINDS = ("links of hosts", "trunks", "paths", "memories")
 """Names in beliefs that mean the same on every cluster."""
@@ -48,7 +48,7 @@ KINDS = ("links of hosts", "trunks", "paths", "memories")
 
 @dataclass(frozen=True)
 class Transferred:
-    """What of experience is of use here. `refused`: sentences, of plans whose rules have no meaning here."""
+    """Experience that is of use here. `refused`: sentences on plans whose rules have no meaning here."""
 
     plans: tuple[Plan, ...]
     belief: Belief
@@ -58,8 +58,8 @@ class Transferred:
 def transferred(
     experiences: Iterable[Experience], cluster: Cluster, question: Question, promise: Promise
 ) -> Transferred:
-    """Of the jobs on the nearest clusters: the best plan of each, for the cluster and the model of `question`, with its prediction,
-    the fastest first; and what the nearest one believes."""
+    """Return the best plan of each job on the nearest clusters, remade for the cluster and the model of `question`, with its
+    prediction, the fastest first; and the nearest job's belief."""
     profile, world = question.profile, len(question.graph.hosts)
     near = nearest(experiences, cluster, world)
     found: dict[object, Plan] = {}
@@ -81,7 +81,7 @@ def transferred(
 
 
 def with_experience(plan: Plan, found: Transferred, question: Question) -> Plan:
-    """The fastest of the plan and of those of other jobs, on links as these believe them to be."""
+    """The fastest among the plan and other jobs' plans, on links with the believed slowness."""
     known = learned(question, (), found.belief)
     plans = [plan, *found.plans]
     steps_s = known.steps_s(plans, known.draws(1, SEED))[0]
@@ -89,7 +89,7 @@ def with_experience(plan: Plan, found: Transferred, question: Question) -> Plan:
 
 
 def nearest(experiences: Iterable[Experience], cluster: Cluster, world: int) -> list[Experience]:
-    """Those with trials, the most similar cluster first; of equals, the latest."""
+    """Experiences with trials, the most similar cluster first; of equals, the latest."""
     shape = _shape(cluster, world)
     tried = [each for each in experiences if each.trials]
     tried.reverse()
@@ -97,9 +97,9 @@ def nearest(experiences: Iterable[Experience], cluster: Cluster, world: int) -> 
 
 
 def brought(plan: Plan, made_for: Cluster | None, cluster: Cluster, world: int, profile: Profile) -> Plan:
-    """A plan of another job, for the first `world` slots of the cluster, and for the model.
+    """Adapt a plan of another job to the first `world` slots of the cluster, and to the model.
 
-    UsageError: one of its rules has no meaning there, by name.
+    UsageError, with the rule's name, if one of its rules has no meaning there.
     """
     hosts = None
     if made_for is not None:
@@ -117,8 +117,8 @@ def brought(plan: Plan, made_for: Cluster | None, cluster: Cluster, world: int, 
 
 
 def _of_model(plan: Plan, profile: Profile) -> Plan:
-    """All gradients of a model by the route of most of the plan's bytes, in buckets of its usual size. Which of them travel as rows
-    is the model's, not the plan's: those of a plan that has nothing else go by a ring."""
+    """Put all gradients of a model on the route of most of the plan's bytes, in buckets of its usual size. The model decides which
+    gradients travel as rows, not the plan: if the plan has only rows, its dense gradients use a ring."""
     carried: dict[bytes, float] = {}
     templates: dict[bytes, Bucket] = {}
     reduced = [each for each in plan.buckets if not isinstance(each.route, Gathered)]
@@ -140,8 +140,7 @@ def _of_model(plan: Plan, profile: Profile) -> Plan:
 
 
 def model_of(plan: Plan) -> Profile:
-    """A neutral profile of the plan's own variables, as if flat, or in the rows in which they travel: what is known where none
-    is given."""
+    """A neutral profile of the plan's own variables, flat or in the rows in which they travel, for use without a profile."""
     of = {name: each for each in plan.buckets for name in each.variables}
     return neutral_profile(_gradient(name, elements, of[name]) for name, elements in _variables(plan).items())
 
@@ -183,7 +182,7 @@ def _label(label: str) -> str:
 
 
 def _believed(near: Sequence[Experience], cluster: Cluster, world: int) -> Belief:
-    """Of the nearest job: of its links by name where it had the same cluster, else of their kinds."""
+    """Belief of the nearest job: about links by name on the same cluster, else about kinds of links."""
     if not near:
         return Belief()
     job = near[0].job
@@ -197,7 +196,7 @@ def _believed(near: Sequence[Experience], cluster: Cluster, world: int) -> Belie
 
 
 def _same_links(one: LinkGraph, other: LinkGraph) -> bool:
-    """By name, with rates that differ by no more than measurements do."""
+    """Return whether links have the same names, and rates within measurement error."""
     rates, others = ({link.name: link.bit_per_s for link in graph.links} for graph in (one, other))
     return rates.keys() == others.keys() and all(
         1 / ALIKE <= rates[name] / others[name] <= ALIKE for name in rates

@@ -1,13 +1,13 @@
-"""Which plan to try next while a job trains, and when to stop: AutoDist's search (Zhang et al. 2020, algorithm 1) without I/O.
+"""Choice of the next plan to try in a training job, or to stop: AutoDist's search (Zhang et al. 2020, algorithm 1) without I/O.
 
     trials = Trials(question, incumbent, seed=1)
     while (plan := trials.next()) is not None:
         trials.observe(plan, measured_s, spread_s)
     trials.best, trials.ended
 
-In a round, the planner is asked again with links as slow as trials say that they are, and as they may be (Thompson 1933), and the
-sampler for random plans. Those that predictions rule out are left out; of the others, a few are chosen by expected improvement
-(Jones et al. 1998) and diversity. Deterministic: the same calls give the same plans.
+In a round, the planner searches again with the likeliest slowness of links, and with sampled ones (Thompson 1933), and the sampler
+makes random plans. Plans that predictions rule out are left out; of the others, a few are chosen by expected improvement (Jones et
+al. 1998) and diversity. Deterministic: the same calls give the same plans.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from hocket.planning.sampler import all_reduces, sampled
 TRIALS_MAX = 200
 """AutoDist's budget."""
 BATCH = 3
-"""Trials of a round."""
+"""Number of trials in a round."""
 DRAWS = 32
-"""Of what links and weights may be, for expectations."""
+"""Number of samples of links and weights for expectations."""
 SEARCHES = 3
-"""Of a round, each with other links: the likeliest, and some that may be."""
+"""Searches in a round: one with the likeliest links, the others with sampled links."""
 EVALUATIONS = 2_000
-"""Of each search."""
+"""Budget of each search."""
 SAMPLES = 48
-"""Random plans of a round."""
+"""Number of random plans in a round."""
 KEPT = 64
-"""Plans that are kept for the next round, by expectation."""
+"""Number of plans kept for the next round, by expectation."""
 WORTH = 0.002
-"""Expected improvement, as a share of the best step, below which a trial is not worth its time."""
+"""Expected improvement, as a fraction of the best step, below which a trial is not worth its time."""
 ROUNDS_IN_VAIN = 2
-"""Rounds without a plan that is worth a trial, after which the search ends: what is random may differ in the next one."""
+"""Rounds without a plan worth a trial after which the search ends: another round may have better random plans."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A trial, and what was expected of it; None of a plan that was not proposed here."""
+    """A trial and its expected step time; None for a plan that was not proposed here."""
 
     plan: Plan
     expected_s: float | None
@@ -61,7 +61,7 @@ class Tried:
 
 
 class Trials:
-    """A search by trials. `best` is the plan with the shortest step so far; `ended` says why there is no next one, None before."""
+    """A search by trials. `best` is the plan with the shortest step so far; `ended` gives the reason for the end, None before."""
 
     def __init__(
         self,
@@ -72,15 +72,14 @@ class Trials:
         *,
         trials_max: int = TRIALS_MAX,
     ) -> None:
-        """Nothing is computed yet.
+        """Prepare a search; nothing is computed yet.
 
         Args:
-            question: what may be chosen from, on the cluster as it is thought to be. Owners may, too, whatever it says: which
-                hosts are slow, trials find out.
-            incumbent: the plan that trains now; it is the first that is to be measured.
-            seed: of random plans and draws.
-            prior: what other trials taught of the cluster.
-            trials_max: after so many different plans the search ends, the incumbent not counted.
+            question: the allowed choices, on the assumed cluster. Owners are always allowed: trials find out which hosts are slow.
+            incumbent: the plan that trains now; it is measured first.
+            seed: seed of random plans and draws.
+            prior: belief about the cluster from other trials.
+            trials_max: number of different plans after which the search ends, the incumbent not counted.
         """
         self.question = replace(question, admitted=question.admitted | {"owned"})
         self.ended: str | None = None
@@ -97,8 +96,8 @@ class Trials:
         self._in_vain = 0
 
     def next(self) -> Plan | None:
-        """The plan to measure next, its prediction corrected by all trials so far; None when the search has ended. Takes about a
-        second once a round."""
+        """The plan to measure next, its prediction corrected by all trials so far; None when the search has ended. Once a round,
+        this takes about a second."""
         while self.ended is None:
             if self._queue:
                 plan = self._queue.popleft()
@@ -111,9 +110,9 @@ class Trials:
         return None
 
     def observe(self, plan: Plan, measured_s: float, spread_s: float = 0.0) -> None:
-        """A plan's step as measured, and the standard error of that. A plan may be measured again, and need not come from `next`.
+        """Record a plan's measured step, and its standard error. A plan may be measured again, and need not come from `next`.
 
-        Raises UsageError for times that are none.
+        Raises UsageError for invalid times.
         """
         if not (math.isfinite(measured_s) and measured_s > 0 and math.isfinite(spread_s) and spread_s >= 0):
             raise UsageError(f"a trial took {measured_s} s, give or take {spread_s} s: that is no time")
@@ -128,16 +127,16 @@ class Trials:
 
     @property
     def best(self) -> Plan:
-        """The plan with the shortest step, by what was measured of it and what all trials say; before any trial, the incumbent."""
+        """The plan with the shortest step, by its own measurements and all trials; before any trial, the incumbent."""
         return self._best()[0]
 
     @property
     def belief(self) -> Belief:
-        """What trials taught of the cluster, for the next job's `prior`."""
+        """Belief about the cluster from the trials, for the next job's `prior`."""
         return self._known().belief
 
     def _round(self) -> None:
-        """Fills the queue, or ends the search."""
+        """Fill the queue, or end the search."""
         if len(self.question.graph.hosts) < 2:
             self.ended = "one rank sends nothing"
             return
@@ -195,7 +194,7 @@ class Trials:
         return self._learned
 
     def _trials(self) -> list[Trial]:
-        """Each plan once: of several measurements the mean, weighted by how precise they are."""
+        """One trial per plan: the mean of its measurements, weighted by precision."""
         by_plan: dict[bytes, list[Tried]] = {}
         for each in self._tried:
             by_plan.setdefault(_key(each.plan), []).append(each)
@@ -220,7 +219,7 @@ class Trials:
 
 
 def _together(tried: list[Tried]) -> Trial:
-    """Measurements of one plan as one; those without a known error count alike."""
+    """Combine measurements of one plan; those without a known error have equal weights."""
     least_s = 1e-3 * min(each.step_s for each in tried)
     weights = np.array([max(each.spread_s, least_s) ** -2 for each in tried])
     step_s = float(np.average([each.step_s for each in tried], weights=weights))
@@ -228,11 +227,11 @@ def _together(tried: list[Tried]) -> Trial:
 
 
 def _expecting(plan: Plan, step_s: float) -> Plan:
-    """The plan with that prediction."""
+    """Return the plan with this prediction."""
     evidence = Evidence(predicted_step_s=step_s)
     return msgspec.structs.replace(plan, evidence=evidence)
 
 
 def _key(plan: Plan) -> bytes:
-    """The same for plans that train alike."""
+    """Return a key that is equal for plans that train alike."""
     return msgspec.msgpack.encode(plan.buckets)

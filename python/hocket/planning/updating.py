@@ -1,4 +1,4 @@
-"""Who updates the values of what a plan reduces: all ranks, or owners alone, who send back values instead of means."""
+"""Choice of the ranks that update the values: all ranks, or owners alone, which send back values instead of means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hocket.artefacts.plan import AllReduce, Bucket, Direct, Owned, Owner, Plan,
 
 
 def by_owners(plan: Plan) -> Plan:
-    """The plan in which owners update. What is all-reduced gets owners: every rank, in equal parts, through stations where the
+    """Return the plan in which owners update. All-reduced buckets get owners: every rank, in equal parts, through stations if the
     algorithm has groups. Buckets by policies, by rows and on servers stay as they are.
 
     >>> from hocket.planning.buckets import plan_of

@@ -1,4 +1,4 @@
-"""How a loss falls when batches are merged or gradients are late: the Gaussian walk with rebound (Yin et al. 2017), as in DeFT.
+"""Fall of a loss with merged batches or late gradients: the Gaussian walk with rebound (Yin et al. 2017), as in DeFT.
 
 A step of a batch of B samples changes the loss by -η·Δ, Δ normal with mean μ and variance σ²/B, and rebounds from the floor.
 μ is the squared norm of the true gradient g, σ² = gᵀΣg with the covariance Σ of one sample's gradient.
@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 from hocket.errors import UsageError
 
 Rule = Literal["linear", "sqrt", "one"]
-"""What the learning rate is multiplied with for k merged iterations: k, its root, or 1."""
+"""Rule for the factor of the learning rate with k merged iterations: k, its root, or 1."""
 
 
 class Walk(NamedTuple):
-    """Where the loss is and how it moves; `rate` is the learning rate, `batch` in samples of one iteration on all ranks."""
+    """State and motion of the loss; `rate` is the learning rate, `batch` the samples of one iteration on all ranks."""
 
     loss: float
     floor: float
@@ -28,7 +28,7 @@ class Walk(NamedTuple):
 
 
 def rate_factor(rule: Rule, merged: int) -> float:
-    """What the learning rate of a step of `merged` iterations is multiplied with.
+    """Factor of the learning rate for a step of `merged` iterations.
 
     >>> rate_factor("linear", 4), rate_factor("sqrt", 4), rate_factor("one", 4)
     (4.0, 2.0, 1.0)
@@ -53,7 +53,7 @@ def expected(loss: float, floor: float, move: float, spread: float) -> float:
 
 
 def after(walk: Walk, merges: Sequence[int], rule: Rule) -> float:
-    """The expected loss after one step for each of `merges`, of so many iterations' samples each, at a constant drift."""
+    """The expected loss after one step for each of `merges` (numbers of merged iterations), at a constant drift."""
     loss = walk.loss
     for merged in merges:
         rate = walk.rate * rate_factor(rule, merged)
@@ -65,7 +65,7 @@ def after(walk: Walk, merges: Sequence[int], rule: Rule) -> float:
 def paper_ratio(walk: Walk, merges: Sequence[int], rule: Rule) -> float:
     """DeFT's criterion: the expected loss of synchronous training over that of merged batches, after as many iterations.
 
-    It is near 1 whatever happens where the loss hardly moves in a period; `progress` is not.
+    The ratio is always near 1 if the loss hardly moves in a period; `progress` is not.
     """
     merged = after(walk, merges, rule)
     return after(walk, [1] * sum(merges), rule) / merged if merged else math.inf
@@ -74,11 +74,11 @@ def paper_ratio(walk: Walk, merges: Sequence[int], rule: Rule) -> float:
 def progress(
     walk: Walk, merges: Sequence[int], rule: Rule, *, delay: int, iterations: int = 100
 ) -> float | None:
-    """Of what synchronous training gains in some iterations, the share that a schedule gains.
+    """Fraction of synchronous training's progress in some iterations that a schedule makes.
 
     `merges` is repeated; a step moves by the gradient of `delay` updates before, and the gradient falls with the loss above its
-    floor, as it does where the Polyak-Łojasiewicz inequality is tight. 1: nothing is lost; negative: the loss rises. None: by
-    these numbers, synchronous training itself gains nothing, so that nothing can be compared.
+    floor, as if the Polyak-Łojasiewicz inequality were tight. 1: nothing is lost; negative: the loss rises. None: synchronous
+    training itself makes no progress, so there is nothing to compare with.
     """
     periods = math.ceil(max(iterations, sum(merges)) / sum(merges))
     steps = list(merges) * periods
@@ -90,9 +90,9 @@ def progress(
 
 
 def _falling(walk: Walk, steps: Sequence[int], rule: Rule, delay: int) -> float:
-    """The expected loss at the end, where the drift is in proportion to what the loss is above its floor."""
+    """The expected loss at the end, with a drift proportional to the loss above its floor."""
     per_loss = walk.drift / max(walk.loss - walk.floor, 1e-300)
-    # The distance from the floor may change its sign in a step: the walk rebounds, what is late does not know of it.
+    # The distance from the floor may change its sign in a step: the walk rebounds, late gradients do not follow.
     known = [walk.loss] * (delay + 1)
     for merged in steps:
         rate = walk.rate * rate_factor(rule, merged)
@@ -105,7 +105,7 @@ def _falling(walk: Walk, steps: Sequence[int], rule: Rule, delay: int) -> float:
 
 
 def fitted_floor(losses: Sequence[float]) -> float | None:
-    """Where a curve of losses ends that falls geometrically (Aitken's extrapolation over means of thirds); None: it does not.
+    """Limit of a curve of losses that falls geometrically (Aitken's extrapolation over means of thirds); None if it does not.
 
     >>> round(fitted_floor([1 + 0.9**step for step in range(60)]), 3)
     1.0
@@ -121,7 +121,7 @@ def fitted_floor(losses: Sequence[float]) -> float | None:
 
 
 class Noise(NamedTuple):
-    """Of the true gradient: its squared norm, and gᵀΣg of one sample."""
+    """Squared norm of the true gradient g, and gᵀΣg for one sample."""
 
     drift: float
     noise: float
@@ -135,11 +135,11 @@ def noise_of(
     batch: float,
     world: int | None = None,
 ) -> Noise:
-    """Estimates from local gradients of W ranks: their squared norms, that of their sum, and of each its product with the mean.
+    """Estimate noise from W ranks' local gradients: squared norms, that of their sum, and the product of each with the mean.
 
     All are sums over buckets. ‖g‖² = (‖Σg_w‖² - Σ‖g_w‖²) / (W(W-1)) has no bias; it may be negative where noise outweighs the
-    gradient. `batch` is that of all ranks: a local gradient is the mean of batch / W samples, so σ² = batch / W · Var_w(ḡ·g_w).
-    `world`: W, where only some of the ranks are given, which then stand for all.
+    gradient. `batch` is over all ranks: a local gradient is the mean of batch / W samples, so σ² = batch / W · Var_w(ḡ·g_w).
+    `world`: W, if only some of the ranks are given, as a sample of all.
 
     Raises UsageError for fewer than two ranks.
     """

@@ -1,6 +1,6 @@
-"""Which cards each bucket of a plan uses, where all hosts have several: all of them, the fastest alone, or one of them each.
+"""Choice of cards for each bucket of a plan, if all hosts have several: all cards, the fastest alone, or one for each bucket.
 
-Striped over all cards, a bucket is done soonest. On a card of its own, its messages are longer, and cards need not end together.
+A bucket is done soonest if striped over all cards. On a single card its messages are longer, and cards need not end together.
 DeFT gives each link a knapsack of its own (its section III-C). Here the times of each bucket on each card are the items' weights,
 and the exact packing finds the shortest window into which all buckets fit.
 """
@@ -19,18 +19,18 @@ from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
 
 FASTER = 0.98
-"""What a step on chosen cards must take of one on all of them, to be preferred."""
+"""Ratio of step times below which chosen cards are preferred to all cards."""
 
 
 def chosen(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan:
-    """The plan with the cards that make its step shortest; as it is where hosts have one card each.
+    """Return the plan with the cards that make its step shortest; unchanged if hosts have one card each.
 
     Raises UsageError for a gradient that the profile lacks.
     """
     if not graph.cards:
         return plan
     striped, *others = candidates(plan, graph, profile)
-    # By the same model as the others: of links that never idle, card by card.
+    # Predict it by the same model as the others: links that never idle, card by card.
     named = msgspec.structs.replace(
         striped, buckets=_on(striped, [range(len(graph.cards))] * len(plan.buckets))
     )
@@ -49,7 +49,7 @@ def chosen(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan:
 
 
 def candidates(plan: Plan, graph: LinkGraph, profile: Profile) -> tuple[Plan, ...]:
-    """All buckets on all cards, on the fastest card, and each on the card that the packing gives it."""
+    """Plans with all buckets on all cards, on the fastest card, and each on the card that the packing gives it."""
     busy_s = busy_by_card(plan, graph, profile)
     totals_s = [sum(each[card] for each in busy_s) for card in range(len(graph.cards))]
     fastest = min(range(len(totals_s)), key=totals_s.__getitem__)
@@ -74,7 +74,7 @@ def _on(plan: Plan, cards: Sequence[Sequence[int]]) -> tuple[Bucket, ...]:
 
 
 def busy_by_card(plan: Plan, graph: LinkGraph, profile: Profile) -> list[list[float]]:
-    """By bucket, seconds of the busiest link of each card, if the bucket used that card alone."""
+    """Seconds of the busiest link of each card, by bucket, if the bucket used that card alone."""
     demands = [demand(plan.buckets, card, profile, workers=plan.workers) for card in graph.cards]
     links = [
         [at for at, link in enumerate(own.resources) if link < len(card.links)]
@@ -87,9 +87,9 @@ def busy_by_card(plan: Plan, graph: LinkGraph, profile: Profile) -> list[list[fl
 
 
 def assigned(busy_s: Sequence[Sequence[float]]) -> list[int]:
-    """By item its link, so that the last link is done as early as possible; from each item's seconds on each link.
+    """Assign a link to each item, so that the last link is done as early as possible, given each item's seconds on each link.
 
-    Exact to a thousandth where the packings are proven.
+    Exact to a thousandth if the packings are proven.
 
     >>> assigned([[3.0, 5.0], [3.0, 5.0], [3.0, 5.0]])
     [1, 0, 0]
@@ -97,7 +97,7 @@ def assigned(busy_s: Sequence[Sequence[float]]) -> list[int]:
     if not busy_s:
         return []
     links = range(len(busy_s[0]))
-    # All on the best link each: they would fit one after the other.
+    # Every item on its best link, one after the other.
     upper_s = sum(min(each) for each in busy_s)
     lower_s, found = 0.0, [min(links, key=each.__getitem__) for each in busy_s]
     while upper_s - lower_s > 1e-3 * upper_s:
@@ -111,7 +111,7 @@ def assigned(busy_s: Sequence[Sequence[float]]) -> list[int]:
 
 
 def _packed(busy_s: Sequence[Sequence[float]], window_s: float) -> list[int] | None:
-    """None where not all fit."""
+    """Assign a link to each item within a window; None if not all fit."""
     tick_s = window_s / _native.STEP_TICKS
     items = [(0, [min(2 * _native.STEP_TICKS, -int(-each // tick_s)) for each in own], 1) for own in busy_s]
     links, profit, _ = _native.pack(items, [_native.STEP_TICKS] * len(busy_s[0]))

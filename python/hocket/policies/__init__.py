@@ -21,7 +21,7 @@ READY_MADE: dict[str, type[Policy]] = {
     "power_sgd": PowerSGD,
     "local_sgd": LocalSGD,
 }
-"""By the name that `--policy` and HOCKET_POLICY take."""
+"""Policies by the names for `--policy` and HOCKET_POLICY."""
 
 __all__ = [
     "READY_MADE",

@@ -1,6 +1,6 @@
 """Adaptive fusion: hill climbing on bucket and chunk sizes by step time, throughout training (SDCC, case 4).
 
-Small buckets start early, large ones have less overhead; the best size depends on the network, and changes with it. All
+Small buckets start early, large ones have less overhead; the best size depends on the network and changes with the network. All
 ranks climb by the same negotiated step time, so they agree without another message.
 """
 
@@ -26,12 +26,12 @@ class AdaptiveFusion(Policy):
     timer_interval_s = 0.2
 
     def __init__(self) -> None:
-        """Without measurements."""
+        """Begin without measurements."""
         self.climb: HillClimb | None = None
         self.noted = 0
 
     def on_timer(self, cx: Control, stats: Statistics) -> None:
-        """Once enough steps have run with the setting under test, note their cost and move on."""
+        """Note the cost of the setting under test once enough steps have run with it, and move on."""
         if self.climb is None:
             self.climb = HillClimb(self.ladders, {knob: int(cx.agreed(knob)) for knob in self.ladders})
         steps, made, before = int(cx.agreed("steps")), stats.count("step_time"), self.climb.setting

@@ -14,15 +14,14 @@ GAIN = 0.05
 """Relative saving that a step must bring: medians of a dozen steps repeat within a few percent."""
 
 REST, REST_MAX = 4, 64
-"""Turns that a place rests at first, and at most; in the end, one turn in thirty is spent on neighbours that do not
-pay."""
+"""Turns that a place rests at first, and at most; in the end, one turn in thirty is spent on neighbours without a gain."""
 
 MOVED = 0.25
 """Relative change of a resting place's cost that counts as a change of the network."""
 
 
 class HillClimb:
-    """One climber. `setting` is to be measured next; `note` takes its cost.
+    """One climber. `setting` is measured next; `note` takes its cost.
 
     >>> climb = HillClimb({"bytes": (1, 2, 4, 8)}, {"bytes": 1})
     >>> for _ in range(20):
@@ -32,7 +31,7 @@ class HillClimb:
     """
 
     def __init__(self, ladders: Mapping[str, Sequence[int]], start: Mapping[str, int]) -> None:
-        """`ladders`: by knob, its possible values in order; each knob starts at the value nearest to `start`."""
+        """Begin at the values nearest to `start`. `ladders`: possible values of each knob, in order."""
         self._ladders = {knob: tuple(values) for knob, values in ladders.items()}
         self._at = {knob: _nearest(values, start[knob]) for knob, values in self._ladders.items()}
         self._directions = dict.fromkeys(self._ladders, 1)

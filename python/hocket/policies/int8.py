@@ -1,8 +1,7 @@
 """int8 with a scale per block, and error feedback: a quarter of the bytes; the next step carries the rounding error.
 
-Each rank sends its codes to all; all decode and add in the same order, and get the same bits (Seide et al. 2014;
-Karimireddy et
-al. 2019).
+Each rank sends its codes to all ranks, which decode and add in the same order, and get the same bits (Seide et al. 2014;
+Karimireddy et al. 2019).
 """
 
 from typing import ClassVar

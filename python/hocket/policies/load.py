@@ -1,4 +1,4 @@
-"""Loads a policy by the name given to `--policy` or HOCKET_POLICY: a ready-made one, or FILE.py[:CLASS]."""
+"""Loader of policies by the name given to `--policy` or HOCKET_POLICY: a ready-made one, or FILE.py[:CLASS]."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hocket.policy.policy import Policy
 
 
 def load(name: str) -> Policy:
-    """An instance. Raises UsageError when there is no such policy, PolicyError when its file fails.
+    """Make an instance. Raises UsageError if there is no such policy, PolicyError if its file fails.
 
     >>> type(load("two_level")).__name__
     'TwoLevelRing'
@@ -39,7 +39,8 @@ def load(name: str) -> Policy:
 
 
 def look(name: str) -> None:
-    """Whether there is such a policy, as far as that can be told without running its file, which may need what only ranks have.
+    """Check that a policy exists, without running its file, which may need a rank's resources. UsageError: no such policy.
+    PolicyError: not Python.
 
     UsageError: there is none. PolicyError: its file is no Python.
     """

@@ -13,7 +13,7 @@ from hocket.policy.policy import Policy, Value
 
 
 class LocalSGD(Policy):
-    """An exchange of parameters every `every` steps."""
+    """Exchange of parameters every `every` steps."""
 
     contract = "same"
     exchanges = "parameters"

@@ -1,4 +1,4 @@
-"""f16 only where the link is slow, sums in f32: a ring that converts on its slow hops alone (SDCC, case 1).
+"""f16 only on slow links, sums in f32: a ring that converts on its slow hops alone (SDCC, case 1).
 
 Casting, adding and moving are one op each after fusion: only data for a slow link is written in f16. The rank that
 completes a part rounds it once, so that all ranks end with the same bits.

@@ -12,7 +12,7 @@ from hocket.policy.policy import Policy, Value
 
 
 class TwoLevelRing(Policy):
-    """Mean over hosts, or over racks where each rank has its own host."""
+    """Mean over hosts, or over racks if each rank has its own host."""
 
     parameters: ClassVar[dict[str, Value]] = {"chunk_bytes": 128 << 10}
 

@@ -1,4 +1,4 @@
-"""The algorithm of a collective under `auto`, by its group and its size."""
+"""Choice of a collective's algorithm under `auto`, by group and size."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hocket.policy.topology import Topology
 
 
 def choose(what: str, group: Sequence[int], size_bytes: int, topology: Topology, tuning: Tuning) -> Algorithm:
-    """The fastest measured algorithm that fits the group, and its numbers, such as the group sizes of `two_level`.
+    """Choose the fastest measured algorithm that fits the group, and its numbers, such as the group sizes of `two_level`.
 
-    Where a tuning has no such collective, the tuning that comes with Hocket decides.
+    If a tuning lacks the collective, the tuning that comes with Hocket decides.
     """
     known = fitting(what, group, topology)
     if len(known) == 1 or len(group) == 1:
@@ -47,7 +47,7 @@ def numbers(
     base: int,
     servers: int | None,
 ) -> tuple[int, ...]:
-    """The numbers of an algorithm that the policy names."""
+    """Numbers of an algorithm that the policy names."""
     match algorithm:
         case "two_level":
             found = (

@@ -1,4 +1,4 @@
-"""Puts gradients into buckets by size, in the order in which backward makes them; for plans and for policies."""
+"""Buckets of gradients by size, in the order in which backward produces them; for plans and for policies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Some = TypeVar("Some", bound=gradient.Gradient)
 
 
 class Gradient(gradient.Gradient, frozen=True):
-    """A gradient with its positions in backward (`backward_order` 0 is made first) and in forward."""
+    """A gradient with its positions in backward (`backward_order` 0 is produced first) and in forward."""
 
     backward_order: int
     forward_order: int
@@ -39,13 +39,13 @@ class Bucket(Struct, frozen=True):
 def bucketed(
     gradients: Iterable[Some], size_bytes: int | None, *, first_bytes: int | None = None
 ) -> list[list[Some]]:
-    """The gradients of each bucket.
+    """Group gradients into buckets.
 
     One bucket per element type is open at a time; it closes when it has reached `size_bytes`.
 
     Args:
-        gradients: in the order in which backward makes them.
-        size_bytes: None: buckets never close; 0: each gradient has a bucket of its own.
+        gradients: in the order in which backward produces them.
+        size_bytes: None: buckets never close; 0: each gradient has its own bucket.
         first_bytes: the size at which the first bucket closes, if less than `size_bytes`.
 
     Raises:

@@ -21,7 +21,7 @@ class CollectiveOps(DataOps, MessageOps):
     `algorithm` is `ring, halving_doubling, double_binary_tree, bcube, two_level, parameter_server, direct, in_place` or `auto`;
     `sizes` are the groups of `two_level` (default: by host), `base` is the fan-out of `bcube`, `servers` the number of
     members that serve.
-    `library` (`gloo`, `nccl`, `mpi`) executes it instead of the native wire. The ranks of a group call its collectives
+    `library` (`gloo`, `nccl`, `mpi`) executes the collective instead of the native wire. The ranks of a group call its collectives
     in the same order.
     """
 

@@ -1,4 +1,4 @@
-"""`Context`: what a traced handler receives: the ops, and the facts that it may branch on."""
+"""Context of a traced handler: the ops, and the facts on which a handler may branch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Context(CollectiveOps):
 
     @property
     def rank(self) -> int:
-        """The number of this rank."""
+        """Number of this rank."""
         return self._recorder.rank
 
     @property
@@ -84,7 +84,7 @@ class Context(CollectiveOps):
         return self._recorder.draft.topology.link(self.rank if source is None else source, peer)
 
     def agreed(self, name: str) -> Value:
-        """A value on which all ranks agree: one of the policy's `parameters`, with the value last proposed for it."""
+        """Value on which all ranks agree: one of the policy's `parameters`, with the value last proposed for it."""
         agreed = self._recorder.draft.agreed
         if name not in agreed:
             raise sources.refusal(f"no value `{name}` is agreed\nhint: there are {', '.join(sorted(agreed))}")
@@ -93,7 +93,7 @@ class Context(CollectiveOps):
     def get(self, name: str, window: int = 10) -> Observed:
         """Mean of this rank's last `window` values of a statistic at the start of the epoch.
 
-        Every use of it is guarded.
+        Every use of the mean is guarded.
         """
         rank = self.rank
         return self._recorder.draft.assumptions.observe(
@@ -116,7 +116,7 @@ class Context(CollectiveOps):
         raise Pending
 
     def backward_order(self, grad: Gradient) -> int:
-        """Position in backward: 0 for the gradient that is made first."""
+        """Position in backward: 0 for the gradient that is produced first."""
         return grad.backward_order
 
     def forward_order(self, grad: Gradient) -> int:

@@ -1,6 +1,6 @@
 """Context of Python handlers (`on_timer`, `on_worker_added`, `on_worker_removed`): statistics, agreement, proposals.
 
-They run beside training, on their own thread; nothing in a step waits for them.
+These handlers run beside training, on their own thread; no step waits for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEPT = 1000
 """Number of values kept per statistic."""
 
 PUBLISHED = 50
-"""How many of these other ranks can read."""
+"""Number of these values that other ranks can read."""
 
 
 class Statistics:
@@ -31,7 +31,7 @@ class Statistics:
     """
 
     def __init__(self) -> None:
-        """Without values."""
+        """Begin without values."""
         self._lock = threading.Lock()
         self._values: dict[str, deque[float]] = {}
         self._counts: dict[str, int] = {}
@@ -44,7 +44,7 @@ class Statistics:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def get(self, name: str, window: int = 10, rank: int | None = None) -> float:
-        """Mean of the last `window` values, of this rank or as another rank last published them; 0 when there are none."""
+        """Mean of the last `window` values of this rank, or of another rank's last published ones; 0 without values."""
         if rank is not None and rank < len(self._others):
             return window_mean(self._others[rank].get(name, ()), window)
         return window_mean(self.values(name), window)
@@ -65,12 +65,12 @@ class Statistics:
             return list(self._values.get(name, ()))
 
     def published(self) -> dict[str, list[float]]:
-        """The values that other ranks may read."""
+        """Values that other ranks may read."""
         with self._lock:
             return {name: list(values)[-PUBLISHED:] for name, values in self._values.items()}
 
     def take_others(self, others: Sequence[Mapping[str, Sequence[float]]]) -> None:
-        """The values that ranks published, by rank."""
+        """Store the values that ranks published, by rank."""
         self._others = others
 
     def forget(self) -> None:
@@ -84,14 +84,14 @@ class Exchange(Protocol):
     """Communication of ranks beside training."""
 
     def gather(self, key: str, value: float) -> list[float]:
-        """Every rank's value of a key, by rank; blocks until all have given theirs."""
+        """Gather every rank's value of a key, by rank; blocks until all ranks have called this."""
 
     def propose(self, changes: Mapping[str, Value]) -> None:
         """Send changes to the coordinator."""
 
 
 class Control:
-    """One rank's view in a handler that runs in Python."""
+    """One rank's view in a Python handler."""
 
     def __init__(
         self,
@@ -118,13 +118,13 @@ class Control:
         return self.topology.world
 
     def agreed(self, name: str) -> Value:
-        """A value that all ranks agree on in this epoch; KeyError names those there are."""
+        """Value on which all ranks agree in this epoch; KeyError lists the known names."""
         if name not in self._agreed:
             raise KeyError(f"no value `{name}` is agreed; there are {', '.join(sorted(self._agreed))}")
         return self._agreed[name]
 
     def get(self, name: str, window: int = 10, rank: int | None = None) -> float:
-        """Mean of a statistic's last values, as `Statistics.get`."""
+        """Mean of a statistic's last values; see `Statistics.get`."""
         return self.statistics.get(name, window, rank)
 
     def record(self, name: str, value: float) -> None:
@@ -134,7 +134,7 @@ class Control:
     def negotiate(self, value: float, how: str = "mode") -> float:
         """Reduce a value of each rank to one for all: `mode`, `min`, `max` or `leader` (rank 0's).
 
-        Waits for the same call on all ranks.
+        Blocks until all ranks have made the same call.
         """
         self._negotiations += 1
         return agree(self._exchange.gather(f"{self._turn}/{self._negotiations}", float(value)), how)

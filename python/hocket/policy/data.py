@@ -16,13 +16,13 @@ from hocket.policy.recorder import Recorder
 class DataOps:
     """Ops on one rank's buffers: `alloc, state, copy, cast, add, sub, mul, scale, clamp, fill, reduce, apply, split, concat`.
 
-    An op that makes elements returns the buffer that holds them: a new one, or `into`, which may be an operand.
+    An op that produces elements returns their buffer: a new one, or `into`, which may be an operand.
     """
 
     _recorder: Recorder
 
     def alloc(self, elements: int, dtype: str = "f32") -> Buffer:
-        """A new buffer of `elements` elements, undefined until written."""
+        """Return a new buffer of `elements` elements, undefined until written."""
         self._known(dtype)
         return self._recorder.alloc(int(elements), dtype)
 
@@ -36,7 +36,7 @@ class DataOps:
         shared: bool = False,
         starts_as: Buffer | None = None,
     ) -> Buffer:
-        """A buffer that keeps its elements from step to step.
+        """Return a buffer that keeps its elements from step to step.
 
         Args:
             name: unique within the bucket.
@@ -162,7 +162,7 @@ class DataOps:
         return buffer[start:stop]
 
     def concat(self, buffers: Sequence[Buffer]) -> Buffer:
-        """A new buffer that concatenates all `buffers`, which have one element type."""
+        """Return a new buffer that concatenates all `buffers`, which have one element type."""
         self._recorder.check(*buffers)
         if not buffers or len({each.dtype for each in buffers}) > 1:
             raise sources.refusal("concat takes buffers of one type, at least one")

@@ -1,4 +1,4 @@
-"""Checks what a policy's class declares, before any of it is used: a misspelt handler would never be called, without a word."""
+"""Checks of a policy's declarations before their first use: a misspelt handler would silently never be called."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CONTRACTS = ("mean", "same", "none")
 EXCHANGES = ("gradients", "parameters")
 
 SIMILAR = 0.85
-"""Of two names, without `_` and capitals; `parameter` and `parameters` are."""
+"""Least similarity of two names, without `_` and capitals; `parameter` and `parameters` have it."""
 
 WHOLE_MAX = 1 << 63
 
 
 def check(policy: Policy) -> None:
-    """PolicyError names what cannot be meant."""
+    """Raise PolicyError, with the name, for an invalid declaration."""
     kind = type(policy)
     for name in _own(kind):
         _check_name(kind, name)
@@ -62,7 +62,7 @@ def check(policy: Policy) -> None:
 
 
 def is_value(value: object) -> bool:
-    """Whether ranks can agree on it: its type is one of `Value`, and it is equal to itself on each of them."""
+    """Return whether ranks can agree on a value: its type is one of `Value`, and the value equals itself on each rank."""
     if isinstance(value, float):
         return type(value) is float and math.isfinite(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -71,7 +71,7 @@ def is_value(value: object) -> bool:
 
 
 def _own(kind: type[Policy]) -> Iterator[str]:
-    """Names that the class and those between it and Policy define."""
+    """Public names defined by the class and its bases up to Policy."""
     for each in kind.__mro__:
         if each is not Policy and issubclass(each, Policy):
             yield from (name for name in vars(each) if not name.startswith("_"))
@@ -91,7 +91,7 @@ def _check_name(kind: type[Policy], name: str) -> None:
 
 
 def _refusal(kind: type[Policy], what: str, hint: str, name: str | None = None) -> PolicyError:
-    """With the place of the class's member of that name, as far as it is known."""
+    """Make the error, with the place of the class's member `name`, if known."""
     member = None if name is None else inspect.unwrap(getattr(kind, name))
     code = getattr(member, "__code__", None)
     file, line = (None, None) if code is None else (code.co_filename, code.co_firstlineno)

@@ -1,9 +1,8 @@
-"""When an epoch begins: a state machine without I/O, the same on every rank.
+"""Agreement on the beginning of epochs: a state machine without I/O, the same on every rank.
 
 A new epoch reaches ranks at different moments. In each iteration every rank votes with the newest epoch that it knows,
-and the smallest vote returns to all ranks with that iteration's gradients. If it is newer than the current epoch, all
-ranks know that all ranks know it. They begin it at the same iteration, without a message of its own and without
-waiting.
+and the smallest vote returns to all ranks with that iteration's gradients. If it is newer than the current epoch, all ranks know
+that all ranks know this epoch. They begin it at the same iteration, without an extra message and without waiting.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from hocket.policy.policy import Value
 class Epoch:
     """Agreed state from the beginning of the epoch on.
 
-    `snapshot` has the statistics that handlers see. `backward` has the gradients in the order in which backward made
-    them; it is empty if that was not observed, and then means the reverse of their registration.
+    `snapshot` has the statistics that handlers see. `backward` has the gradients in the order in which backward produced them; it
+    is empty if the order was not observed, and then means the reverse of their registration.
     """
 
     number: int
@@ -30,11 +29,11 @@ class Epoch:
     backward: tuple[str, ...] = ()
 
     def after(self, agreed: Mapping[str, Value], snapshot: Snapshot = ()) -> Epoch:
-        """The next epoch, with other agreed values; the observed order of backward stays."""
+        """Return the next epoch, with other agreed values; the observed order of backward stays."""
         return Epoch(self.number + 1, agreed, snapshot, self.backward)
 
     def seen(self, backward: tuple[str, ...]) -> Epoch:
-        """The next epoch, with the order of backward."""
+        """Return the next epoch, with the observed order of backward."""
         return Epoch(self.number + 1, self.agreed, self.snapshot, backward)
 
 
@@ -45,18 +44,18 @@ class Epochs:
     """
 
     def __init__(self, first: Epoch, *, observes: bool = False) -> None:
-        """`first` is in force; `observes`: the order of backward is still to be observed, until `observed`."""
+        """Begin in the epoch `first`; `observes`: the order of backward is still to be observed, until `observed`."""
         self.current = first
         self.observes = observes
         self._next: Epoch | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether no epoch is pending and none may still follow from the observation; only then are others learned."""
+        """True if no epoch is pending and none may still follow from the observation; only then are others learned."""
         return self._next is None and not self.observes
 
     def observed(self, backward: tuple[str, ...] | None) -> None:
-        """Note backward's order, the same on all ranks; None: it is as expected."""
+        """Note backward's order, the same on all ranks; None if it is as expected."""
         if backward is not None:
             self.learn(self.current.seen(backward))
         self.observes = False
@@ -68,11 +67,11 @@ class Epochs:
         self._next = epoch
 
     def vote(self) -> int:
-        """The newest epoch that this rank knows."""
+        """Newest epoch that this rank knows."""
         return self.current.number if self._next is None else self._next.number
 
     def decide(self, smallest_vote: int) -> Epoch | None:
-        """The epoch that begins now, if any."""
+        """Return the epoch that begins now, if any."""
         if smallest_vote == self.current.number:
             return None
         if self._next is None or smallest_vote != self._next.number:

@@ -1,4 +1,4 @@
-"""A policy as its traced handlers see it: they read its attributes, but store nothing that depends on statistics.
+"""View of a policy for its traced handlers: they read its attributes, but store nothing that depends on statistics.
 
 A stored value would survive into the next epoch, where no guard covers it.
 """
@@ -11,7 +11,7 @@ from hocket.policy.policy import Policy
 
 
 def frozen(policy: Policy, assumptions: Assumptions) -> Policy:
-    """The same attributes, under a class that refuses to set one after a statistic was used."""
+    """Return a policy with the same attributes, under a class that refuses to set one after a statistic was used."""
     kind = type(policy)
 
     def refuse(name: str) -> None:

@@ -20,7 +20,7 @@ class Buffer:
     """Elements `start..stop` of one buffer of one rank; `buffer[a:b]` is a slice of it."""
 
     def __init__(self, recorder: Recorder, number: int, start: int, stop: int, dtype: str) -> None:
-        """Made by a context, not by users."""
+        """Create a handle; only contexts do this."""
         self._recorder = recorder
         self._number = number
         self._start = start
@@ -42,12 +42,12 @@ class Buffer:
     def place(self) -> tuple[int, int, int]:
         """(buffer, start, stop), as in programs.
 
-        For tracing; handlers use `elements`, which notes that the length was used.
+        This is for tracing; handlers use `elements`, which notes that the length was used.
         """
         return self._number, self._start, self._stop
 
     def owned_by(self, recorder: Recorder) -> bool:
-        """Whether it belongs to that rank's trace."""
+        """Return whether the buffer belongs to that rank's trace."""
         return self._recorder is recorder
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class Buffer:
     __lt__ = __le__ = __gt__ = __ge__ = _comparison
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same slice; comparing with values is refused."""
+        """Return whether both are the same slice; comparing with values is refused."""
         if not isinstance(other, Buffer):
             self._comparison()
         return self._recorder is other._recorder and self.place == other.place
@@ -147,14 +147,14 @@ class Gradient(Buffer):
         backward_order: int,
         forward_order: int,
     ) -> None:
-        """Made by a trace, not by users."""
+        """Create a handle; only traces do this."""
         super().__init__(recorder, *place, dtype)
         self.name = name
         self.shape = shape
         self.backward_order = backward_order
-        """0 for the gradient that backward makes first."""
+        """Position in backward: 0 for the gradient that is produced first."""
         self.forward_order = forward_order
-        """0 for the gradient whose parameter the next forward needs first."""
+        """Position in forward: 0 for the gradient whose parameter the next forward needs first."""
 
 
 def _refuse(what: str, instead: str) -> NoReturn:

@@ -28,8 +28,8 @@ class Kernel:
     """A function of whole slices.
 
     `inputs` and `outputs` are element types. `elementwise`: element `i` of the outputs depends on element `i` of the inputs
-    alone. `updates`: outputs are read before they are written. `joins`: of several inputs, an elementwise kernel's result is
-    this reduction of them up to rounding (`sum`, `min`, `max`). `address`: of the C function; None for built-ins.
+    alone. `updates`: outputs are read before they are written. `joins`: an elementwise kernel's result is this reduction of its
+    inputs up to rounding (`sum`, `min`, `max`). `address`: address of the C function; None for built-ins.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Kernel:
     joins: str | None = None
     address: int | None = None
     keep: Any = field(default=None, compare=False, repr=False)
-    """Keeps the code behind the address alive."""
+    """Reference that keeps the code behind the address alive."""
 
     def check_call(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Raise PolicyError unless the element types are those declared."""
@@ -76,11 +76,11 @@ def _builtins() -> dict[str, Kernel]:
 
 
 BUILTINS = _builtins()
-"""By name; the code is in `crates/kernels/src/named`, the definition in `hocket.reference.kernels`."""
+"""Built-in kernels by name; the code is in `crates/kernels/src/named`, the definition in `hocket.reference.kernels`."""
 
 
 def builtin(name: str) -> Kernel:
-    """The built-in kernel of that name, `NAME.TYPE`; PolicyError lists them."""
+    """Return the built-in kernel `NAME.TYPE`; PolicyError lists all of them."""
     if name not in BUILTINS:
         raise sources.refusal(f"there is no built-in kernel `{name}`\nhint: {', '.join(sorted(BUILTINS))}")
     return BUILTINS[name]

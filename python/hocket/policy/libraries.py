@@ -1,7 +1,6 @@
-"""The libraries that a collective may name; loads none of them.
+"""Libraries that a collective may name; loads none of them.
 
-A name that is unknown, or unavailable on this machine, is refused where the policy uses it, so a verified program can
-run.
+An unknown or unavailable library is refused where the policy uses it, so a verified program can run.
 """
 
 from __future__ import annotations
@@ -34,5 +33,5 @@ def check(name: str, algorithm: str) -> None:
 
 
 def has_gpu() -> bool:
-    """Whether a GPU driver is present."""
+    """Return whether a GPU driver is present."""
     return any(Path(each).exists() for each in GPU_FILES)

@@ -18,7 +18,7 @@ from hocket.errors import PolicyError
 from hocket.policy import sources
 
 Snapshot = Sequence[Mapping[str, Sequence[float]]]
-"""By rank: the latest values of each statistic, oldest first."""
+"""Latest values of each statistic by rank, oldest first."""
 
 Source = Callable[[Snapshot], Any]
 
@@ -28,7 +28,7 @@ DEPTH_MAX = 100
 
 @dataclass(frozen=True)
 class Guard:
-    """An assumption of a trace, and the user's line that made it."""
+    """Assumption of a trace, and the user's line that made it."""
 
     where: str
     holds: Callable[[Snapshot], bool]
@@ -38,12 +38,12 @@ class Assumptions:
     """The statistics of one trace, and the guards from its handlers' uses of them."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Without guards."""
+        """Begin without guards."""
         self.snapshot = snapshot
         self.guards: list[Guard] = []
         self.closed = False
         self.looked = False
-        """Whether a handler has received a statistic."""
+        """True if a handler has received a statistic."""
 
     def check_open(self) -> None:
         """Raise PolicyError when the trace is over: a guard would come too late."""
@@ -54,7 +54,7 @@ class Assumptions:
             )
 
     def observe(self, source: Source) -> Observed:
-        """The number that `source` computes from the statistics."""
+        """Return the number that `source` computes from the statistics."""
         self.check_open()
         self.looked = True
         return _made(self, source(self.snapshot), source, 0)
@@ -73,7 +73,7 @@ class _Outcome:
 
     @property
     def exactly(self) -> tuple[type, str]:
-        """Equal only for identical results: zeros have their signs, and NaN equals itself."""
+        """Key that is equal only for identical results: zeros have their signs, and NaN equals itself."""
         return self.kind, repr(self.value)
 
     def take(self) -> Any:
@@ -90,7 +90,7 @@ def _outcome(operation: Callable[..., Any], *operands: Any) -> _Outcome:
 
 
 def _derived(name: str, *, reflected: bool = False, may_raise: bool = False) -> Callable[..., Any]:
-    """A method that does arithmetic with the function of that name in `operator` or `builtins`."""
+    """Make a method that does arithmetic with the function of that name in `operator` or `builtins`."""
     operation = _OPERATIONS[name]
 
     def method(self: Observed, *others: object) -> Any:
@@ -128,8 +128,8 @@ class Observed:
     """A statistic in a handler, made by `cx.get` and by arithmetic with it. It behaves as its current float.
 
     Arithmetic is recorded. Everything else is a guard: comparisons, `int`, `round` and `str` guard their result;
-    `float`, and with it `math`, NumPy and ops with constants (`cx.scale`), guard the value itself, which seldom stays
-    the same: round it first.
+    `float`, and with it `math`, NumPy and ops with constants (`cx.scale`), guard the value itself, which seldom stays the same:
+    round the statistic first.
     """
 
     __slots__ = ("_assumptions", "_depth", "_source", "_value")
@@ -208,35 +208,35 @@ class Observed:
     hex = _converted(lambda value: float(value).hex())
 
     def __round__(self, digits: int | None = None) -> Any:
-        """Guarded by the rounded value."""
+        """Round the current value; guards the rounded value."""
         return self._guarded(lambda value: round(value, digits))
 
     def __format__(self, spec: str) -> str:
-        """Guarded by the text."""
+        """Format the current value; guards the text."""
         return str(self._guarded(lambda value: format(value, spec)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """For NumPy; guarded by its value."""
+        """Convert for NumPy; guards the value."""
         import numpy as np  # noqa: PLC0415  # `import hocket` loads no NumPy
 
         return np.array(float(self), dtype=dtype)
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[type[float], tuple[float]]:
-        """Guarded by its value, which is all that is pickled."""
+        """Pickle the value alone; guards the value."""
         return float, (float(self),)
 
     __reduce__ = __getstate__ = _converted(float)
 
     def __copy__(self) -> Observed:
-        """Itself: numbers are immutable."""
+        """Return the statistic itself: numbers are immutable."""
         return self
 
     def __deepcopy__(self, _memo: object) -> Observed:
-        """Itself."""
+        """Return the statistic itself."""
         return self
 
     def conjugate(self) -> Observed:
-        """Itself: a real number."""
+        """Return the statistic itself, which is a real number."""
         return self
 
     real = property(conjugate)
@@ -264,7 +264,7 @@ def window_mean(values: Sequence[float], window: int) -> float:
 
 
 def agree(values: Sequence[float], how: str) -> float:
-    """One value for all ranks, by rank: the most frequent (`mode`, the smaller of equals), `min`, `max`, or rank 0's (`leader`)."""
+    """Reduce the ranks' values to one: the most frequent (`mode`, the smaller of equals), `min`, `max`, or rank 0's (`leader`)."""
     match how:
         case "mode":
             return max(sorted(set(values)), key=values.count)

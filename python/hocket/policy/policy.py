@@ -44,14 +44,14 @@ class Policy:
     every rank (lossy codecs). `none`: nothing."""
 
     parameters: ClassVar[dict[str, Value]] = {}
-    """Initial values of what all ranks agree on; `cx.agreed(name)` reads them, `cx.propose(name=…)` changes them."""
+    """Initial values on which all ranks agree; `cx.agreed(name)` reads them, `cx.propose(name=…)` changes them."""
 
     gates: ClassVar[bool] = False
-    """Whether backward ends without waiting. Each layer's next forward then waits for its own parameters, and the optimizer steps
+    """True if backward ends without waiting. Each layer's next forward then waits for its own parameters, and the optimizer steps
     per bucket. Code that reads gradients after backward, such as clipping, needs `False` or `hocket.torch.clip_grad_norm_`."""
 
     exchanges: ClassVar[Literal["gradients", "parameters"]] = "gradients"
-    """The contents of buckets. Parameters are exchanged after the optimizer's step, every `every` steps (local SGD)."""
+    """Contents of buckets. Parameters are exchanged after the optimizer's step, every `every` steps (local SGD)."""
 
     every: ClassVar[int] = 1
     """Number of steps from one exchange of parameters to the next."""
@@ -60,20 +60,20 @@ class Policy:
     """Seconds between calls of `on_timer`; the variable HOCKET_TIMER_INTERVAL_S overrides it."""
 
     def on_tensor_ready(self, cx: Context, grad: Gradient) -> None:
-        """Traced, once per gradient. It must end with `cx.enqueue`, or the gradient stays on its rank."""
+        """Enqueue a gradient. Traced once per gradient; without `cx.enqueue`, the gradient stays on its rank."""
         cx.enqueue(grad)
 
     def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
-        """Traced, once per fused bucket."""
+        """Reduce a fused bucket. Traced once per bucket."""
         cx.all_reduce(buffer, op="mean")
 
     def on_timer(self, cx: Control, stats: Statistics) -> None:
-        """Runs in Python beside training every `timer_interval_s`, to inspect statistics, negotiate and propose."""
+        """Inspect statistics, negotiate and propose. Runs in Python beside training every `timer_interval_s`."""
 
     def on_worker_added(self, cx: Control, worker: int) -> None:
-        """Runs in Python when a rank joins: once for each rank at the start of the job. In an elastic job also for those that join
-        later, by their ranks among all."""
+        """React to a rank that joins. Runs in Python once for each rank at the start of the job. In an elastic job it also runs for
+        ranks that join later, by their ranks among all."""
 
     def on_worker_removed(self, cx: Control, worker: int) -> None:
-        """Runs in Python when a rank was lost, before the error that reports it is raised. In an elastic job, the others then trace
-        this policy anew and go on; `worker` and `cx` are still of the world with it."""
+        """React to the loss of a rank. Runs in Python before the error that reports the loss is raised. In an elastic job, the
+        others then trace this policy anew and continue; `worker` and `cx` still refer to the world with that rank."""

@@ -1,4 +1,4 @@
-"""Records the ops of all ranks' handlers on one bucket, each with the user's file and line."""
+"""Recorder of the ops of all ranks' handlers on one bucket, each with the user's file and line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Pending(Exception):  # noqa: N818  # a signal, not an error: the trace goes on once all ranks have said their value
-    """A rank called for a value that depends on all ranks' handlers."""
+    """Raised when a rank calls for a value that depends on all ranks' handlers."""
 
 
 class Draft:
@@ -36,9 +36,9 @@ class Draft:
         negotiated: Sequence[float | Source],
         tuning: Tuning,
     ) -> None:
-        """`negotiated`: results of earlier attempts, in the order of the calls.
+        """Begin a draft. `negotiated`: results of earlier attempts, in the order of the calls.
 
-        `tuning`: decides the algorithm under `auto`.
+        `tuning` decides the algorithm under `auto`.
         """
         self.builder = Builder(name, topology.world)
         self.topology = topology
@@ -48,11 +48,11 @@ class Draft:
         self._tuning = tuning
         self._chosen: dict[tuple[str, tuple[int, ...], int], Algorithm] = {}
         self.knows_lengths = False
-        """Whether a handler read the length of a buffer. If none did, all do the same for buckets of other lengths."""
+        """True if a handler read the length of a buffer. If none did, all do the same for buckets of other lengths."""
         self.requests: dict[int, tuple[object, str, str]] = {}
-        """By rank: value, way and place of the first negotiation without a result."""
+        """Value, way and place of the first negotiation without a result, by rank."""
         self.kernels: dict[str, Kernel] = {}
-        """The user's kernels, by name."""
+        """User's kernels by name."""
         self.libraries: set[str] = set()
         """Libraries that execute collectives."""
         self.starts: dict[str, tuple[int, int]] = {}
@@ -61,7 +61,7 @@ class Draft:
         self._receives: dict[tuple[int, int], int] = {}
 
     def choose(self, what: str, group: Sequence[int], buffer: Buffer) -> Algorithm:
-        """The algorithm of a collective under `auto`: chosen once for all ranks."""
+        """Choose the algorithm of a collective under `auto`, once for all ranks."""
         _, start, stop = buffer.place
         key = (what, tuple(group), (stop - start) * ITEM_BYTES[buffer.dtype])
         if key not in self._chosen:
@@ -69,7 +69,7 @@ class Draft:
         return self._chosen[key]
 
     def would_choose(self, before_bytes: int, size_bytes: int) -> bool:
-        """Whether all choices stay the same when buffers of `before_bytes` have `size_bytes` instead."""
+        """Return whether all choices stay the same when buffers of `before_bytes` have `size_bytes` instead."""
         return all(
             algorithms.choose(what, group, size_bytes, self.topology, self._tuning) == chosen
             for (what, group, held_bytes), chosen in self._chosen.items()
@@ -77,13 +77,13 @@ class Draft:
         )
 
     def next_send(self, source: int, destination: int) -> int:
-        """The sender's tag of the next message from one rank to another."""
+        """Return the sender's tag of the next message from one rank to another."""
         tag = self._sends.get((source, destination), 0)
         self._sends[source, destination] = tag + 1
         return tag
 
     def next_receive(self, source: int, destination: int) -> int:
-        """The receiver's tag: the k-th receive meets the k-th send."""
+        """Return the receiver's tag: the k-th receive meets the k-th send."""
         tag = self._receives.get((source, destination), 0)
         self._receives[source, destination] = tag + 1
         return tag
@@ -93,7 +93,7 @@ class Recorder:
     """One rank's part of a draft."""
 
     def __init__(self, draft: Draft, rank: int) -> None:
-        """Without ops."""
+        """Begin without ops."""
         self.draft = draft
         self.rank = rank
         self.negotiations = 0
@@ -101,16 +101,16 @@ class Recorder:
         self._states: dict[str, Buffer] = {}
 
     def bound(self, name: str, elements: int, dtype: str) -> Buffer:
-        """A buffer that exists when the program is loaded."""
+        """Declare a buffer that exists when the program is loaded."""
         return self._declare(name, elements, dtype, "bound")
 
     def alloc(self, elements: int, dtype: str) -> Buffer:
-        """A scratch buffer with undefined elements."""
+        """Declare a scratch buffer with undefined elements."""
         self._scratch += 1
         return self._declare(f"t{self._scratch}", elements, dtype, "scratch")
 
     def state(self, name: str, elements: int, dtype: str, shared: bool, starts_as: Buffer | None) -> Buffer:
-        """A buffer that persists from step to step: initially zero, or a slice of the bucket."""
+        """Declare a buffer that persists from step to step: initially zero, or a slice of the bucket."""
         kind = "shared_state" if shared else "state"
         known = self._states.get(name)
         if known is None:

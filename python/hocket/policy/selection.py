@@ -1,7 +1,7 @@
-"""Chooses the fastest algorithm for a group of ranks and a size from a tuning: a pure function of measurements.
+"""Choice of the fastest algorithm for a group of ranks and a size from a tuning: a pure function of measurements.
 
-The ladder whose shape is nearest to the group's decides. Times are interpolated between sizes: a collective takes
-latency plus bytes over bandwidth, which is nearly linear between two neighbouring sizes.
+The ladder with the shape nearest to the group's decides. Times are interpolated between sizes: a collective takes latency plus
+bytes over bandwidth, which is nearly linear between two neighbouring sizes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from hocket.artefacts.tuning import Ladder, NetworkShape, Point, Runner, Tuning
 from hocket.policy.topology import Topology
 
 LATENCY_S_MIN = 2e-5
-"""A lower latency comes from the processors, not from the network."""
+"""Least latency of a network: a lower one comes from the processors."""
 
 TIE = 0.02
-"""Smaller relative differences of times are noise, as between two runs of one algorithm. The algorithm named first
-wins."""
+"""Relative difference below which times are equal: smaller ones are noise, as between two runs of one algorithm. The algorithm
+named first wins."""
 
 
 def fastest(ladder: Ladder, size_bytes: int, among: Sequence[str]) -> str | None:
-    """The algorithm `among` those given with the smallest time, the first of equals; None if none was measured.
+    """The algorithm in `among` with the smallest time, the first of equals; None if none was measured.
 
     >>> from hocket.artefacts.tuning import Point, Timing
     >>> timing = lambda name, time_s: Timing(algorithm=name, median_s=time_s, p10_s=time_s, p90_s=time_s, rounds=1)
@@ -41,8 +41,8 @@ def fastest(ladder: Ladder, size_bytes: int, among: Sequence[str]) -> str | None
 def seconds(ladder: Ladder, size_bytes: int) -> dict[str, float]:
     """Time of each algorithm at that size, by name.
 
-    Interpolates linearly between the sizes around it; below the smallest size the smallest's time holds, above the
-    largest the time is proportional to the size.
+    Interpolates linearly between neighbouring sizes; below the smallest size its time holds, above the largest the time is
+    proportional to the size.
     """
     points = sorted(ladder.points, key=lambda point: point.size_bytes)
     first, last = points[0], points[-1]
@@ -91,9 +91,9 @@ def network_shape(group: Sequence[int], topology: Topology) -> NetworkShape:
 
 
 def flat_bytes(tuning: Tuning, ranks: int) -> tuple[int, int]:
-    """Up to how many bytes a flat all-reduce by calling threads is faster, in registered memory and in other memory.
+    """Bytes up to which a flat all-reduce by calling threads is faster, in registered memory and in other memory.
 
-    It is the largest measured size for which it and all smaller ones are faster flat; 0 means none.
+    It is the largest measured size such that this and all smaller sizes are faster flat; 0 if there is none.
     """
     shape = NetworkShape(ranks=ranks)
     return _flat_bytes(nearest(tuning, "all_reduce", shape, "thread_registered")), _flat_bytes(

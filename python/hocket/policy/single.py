@@ -20,7 +20,7 @@ def collective_program(
     numbers: Sequence[int],
     chunk_bytes: int,
 ) -> Program:
-    """Compiled like a policy's program, and verified.
+    """Make the program, compiled like a policy's program, and verified.
 
     `group`: all ranks in the order of their parts; reduces with sum; the root is rank `ROOT`.
 
@@ -54,5 +54,5 @@ def collective_program(
 
 
 def by_place(hosts: Sequence[str], racks: Sequence[str]) -> list[int]:
-    """All ranks, with those of a rack and of a host next to one another, whatever order they come in."""
+    """All ranks, sorted so that ranks of a rack and of a host are adjacent."""
     return sorted(range(len(hosts)), key=lambda rank: (racks[rank], hosts[rank]))

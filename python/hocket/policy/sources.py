@@ -25,6 +25,6 @@ def where() -> str:
 
 
 def refusal(what: str) -> PolicyError:
-    """The error for the user's line, ready to raise."""
+    """Make the error for the user's line, ready to raise."""
     file, number = line() or (None, None)
     return PolicyError(f"{where()}: {what}", file=file, line=number)

@@ -1,4 +1,4 @@
-"""Host and rack of each rank, and the network between them: what handlers may branch on."""
+"""Host and rack of each rank, and the network between ranks: the facts on which handlers may branch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hocket.errors import UsageError
 
 @dataclass(frozen=True)
 class Link:
-    """From one rank to another: bandwidth of payload in bit/s, one-way latency in seconds."""
+    """Link from one rank to another: bandwidth of payload in bit/s, one-way latency in seconds."""
 
     bandwidth: float
     latency: float
@@ -37,7 +37,7 @@ class Topology:
     hosts: tuple[str, ...]
     racks: tuple[str, ...]
     links: tuple[tuple[Link, ...], ...]
-    """Between ranks; row: source."""
+    """Links between ranks; row: source."""
 
     @property
     def world(self) -> int:
@@ -45,11 +45,11 @@ class Topology:
         return len(self.hosts)
 
     def link(self, source: int, destination: int) -> Link:
-        """From one rank to another."""
+        """Link from one rank to another."""
         return self.links[source][destination]
 
     def local_ranks(self, rank: int) -> tuple[int, ...]:
-        """Ranks on the host of `rank`, itself among them."""
+        """Ranks on the host of `rank`, including `rank`."""
         return self._by_host[self.hosts[rank]]
 
     def rack_ranks(self, rank: int) -> tuple[int, ...]:
@@ -113,7 +113,7 @@ class Topology:
         link_bit_per_s: float = BIT_PER_S,
         trunk_bit_per_s: float | None = None,
     ) -> Topology:
-        """`world` ranks over `racks` in blocks; without `hosts_per_rack` each rank has its own host."""
+        """Make a topology of `world` ranks over `racks` in blocks; without `hosts_per_rack` each rank has its own host."""
         if not 1 <= racks <= world:
             raise UsageError(f"{world} ranks in {racks} racks")
         rack = [rank * racks // world for rank in range(world)]
@@ -149,7 +149,7 @@ class Topology:
 
 
 def _members(names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """The ranks that have each name, by name, in the order of first appearance."""
+    """Ranks with each name, by name, in the order of first appearance."""
     found: dict[str, list[int]] = {}
     for rank, name in enumerate(names):
         found.setdefault(name, []).append(rank)

@@ -1,4 +1,4 @@
-"""Runs a policy's handlers for every rank and produces what a job needs: buckets, and a verified program for each.
+"""Tracing: runs a policy's handlers for every rank, and makes buckets and a verified program for each.
 
 There are two steps: `layout` runs `on_tensor_ready` to learn which gradients are enqueued, and puts them into buckets;
 `Programs` traces both handlers for each bucket. The results are the same on every rank, since each rank runs the
@@ -27,7 +27,7 @@ from hocket.policy.recorder import Draft, Pending, Recorder
 from hocket.policy.topology import Topology
 
 CHUNK_BYTES_MIN = 64
-"""Smaller chunks make programs with too many ops to run."""
+"""Least size of a chunk: smaller chunks make programs with too many ops to run."""
 
 BUCKET = 0
 """Number of the bucket's own buffer on each rank."""
@@ -44,7 +44,7 @@ class TraceContext:
     agreed: Mapping[str, Value] = field(default_factory=dict)
     snapshot: Snapshot = ()
     tuning: Tuning = field(default_factory=shipped.tuning)
-    """Decides the algorithm under `auto`."""
+    """Tuning that decides the algorithm under `auto`."""
 
     @classmethod
     def of(
@@ -55,9 +55,9 @@ class TraceContext:
         snapshot: Snapshot = (),
         tuning: Tuning | None = None,
     ) -> TraceContext:
-        """A context; the defaults are the policy's own parameters and the tuning that comes with Hocket.
+        """Make a context; the defaults are the policy's own parameters and the tuning that comes with Hocket.
 
-        PolicyError: the policy declares what cannot be meant.
+        PolicyError if one of the policy's declarations is invalid.
         """
         declared.check(policy)
         values = {**DEFAULTS, **policy.parameters, **(agreed or {})}
@@ -82,7 +82,7 @@ class Trace:
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """Its assumptions."""
+        """Assumptions of the trace."""
         return tuple(self.draft.assumptions.guards)
 
 
@@ -136,7 +136,7 @@ def layout(policy: Policy, gradients: Sequence[Gradient], context: TraceContext)
 
 
 def is_plain(policy: Policy) -> bool:
-    """Whether `on_tensor_ready` is the default, which enqueues and records nothing."""
+    """Return whether `on_tensor_ready` is the default, which enqueues and records nothing."""
     return type(policy).on_tensor_ready is Policy.on_tensor_ready
 
 
@@ -148,13 +148,13 @@ class Programs:
     """
 
     def __init__(self, policy: Policy, context: TraceContext) -> None:
-        """Without programs."""
+        """Begin without programs."""
         self._policy, self._context = policy, context
         self._proofs = Proofs()
         self._known: dict[tuple[str, int], Trace] = {}
-        """By element type and elements."""
+        """Traces by element type and number of elements."""
         self._general: dict[str, tuple[int, Trace]] = {}
-        """By element type: elements and trace of a bucket whose length no handler read."""
+        """Elements and trace of a bucket whose length no handler read, by element type."""
 
     def program(self, bucket: Bucket, *, name: str = "bucket") -> Traced:
         """Trace, compile and verify the program of one bucket.
@@ -165,7 +165,7 @@ class Programs:
         return self.compiled(self.trace(bucket, name=name))
 
     def trace(self, bucket: Bucket, *, name: str = "bucket") -> Trace:
-        """The trace of one bucket; the same object for buckets that do not differ."""
+        """Trace one bucket; the same object for buckets that do not differ."""
         # A handler of gradients may use names and orders; a handler of buckets knows only type and length.
         if not is_plain(self._policy):
             return _trace(self._policy, bucket, self._context, name)
@@ -190,7 +190,7 @@ class Programs:
         return None if program is None else Trace(trace.draft, program)
 
     def compiled(self, trace: Trace) -> Traced:
-        """The verified program of a trace."""
+        """Compile and verify the program of a trace."""
         draft = trace.draft
         try:
             program = trace.program.compiled(pass_options(self._context))
@@ -206,7 +206,7 @@ class Programs:
 
 
 def bucket_program(policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket") -> Traced:
-    """The program of one bucket, as by `Programs.program`."""
+    """Make the program of one bucket; see `Programs.program`."""
     return Programs(policy, context).program(bucket, name=name)
 
 
@@ -221,7 +221,7 @@ def stages(
 def pass_options(context: TraceContext) -> PassOptions:
     """Options of the passes.
 
-    Handlers name physical ranks and convert for themselves, so there is no order and no codec.
+    Handlers name physical ranks and convert explicitly, so there is no order and no codec.
     """
     return PassOptions(chunk_bytes=max(CHUNK_BYTES_MIN, context.number("chunk_bytes")))
 
@@ -229,7 +229,7 @@ def pass_options(context: TraceContext) -> PassOptions:
 def _enqueued(
     policy: Policy, gradient: Gradient, context: TraceContext
 ) -> tuple[list[list[int]], list[Guard]]:
-    """By rank, the priorities with which its handler enqueues a gradient, and the guards; discards the ops."""
+    """Priorities by rank with which its handler enqueues a gradient, and the guards; discards the ops."""
     found: dict[int, list[int]] = {}
 
     def run(handlers: Policy, draft: Draft, rank: int) -> None:

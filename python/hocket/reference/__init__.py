@@ -1,6 +1,6 @@
-"""The living definition of programs: one NumPy function per op, and the executor made of them.
+"""The executable definition of programs: one NumPy function per op, and an executor of these functions.
 
-Slow, in one process, deterministic; the executors that move real data are tested against it.
+It is slow, deterministic and in one process; the executors that move real data are tested against it.
 """
 
 from hocket.reference.executor import run

@@ -1,4 +1,4 @@
-"""Runs all ranks of a program in one process, an op at a time, with the rendezvous of the real wire and no buffering."""
+"""Executor of all ranks of a program in one process, op by op, with the rendezvous of the real wire and no buffering."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(
     state: State | None = None,
     kernels: Mapping[str, Kernel] | None = None,
 ) -> list[tuple[int, int]]:
-    """Run `program`; `inputs[rank]` are its bound buffers in order, modified in place.
+    """Run `program`; `inputs[rank]` are the rank's bound buffers in order, modified in place.
 
     Arrays are one-dimensional, of the buffer's length and stored type (`ops.STORED`). `state` is changed in place too;
     `kernels` are the user's, by name. Returns (rank, element) of each non-finite record. Raises ProgramError when ranks wait for
@@ -90,7 +90,7 @@ def _rank(
 
 
 def _try(ranks: list[_Rank], index: int, op: int, found: list[tuple[int, int]]) -> bool:
-    """Execute an op whose dependencies are met; False when it waits for a peer."""
+    """Execute an op with finished dependencies; False if it waits for a peer."""
     rank = ranks[index]
     fields = rank.ops[op]
     match fields["op"]:

@@ -1,4 +1,4 @@
-"""Each built-in kernel of whole slices in NumPy: the definition of `crates/kernels/src/named`.
+"""Built-in kernels of whole slices in NumPy: the definition of `crates/kernels/src/named`.
 
 A kernel gets its inputs, its outputs (which it writes, or updates) and its constants.
 """
@@ -83,7 +83,7 @@ def dequantise_add(inputs: Sequence[Array], outputs: Sequence[Array], constants:
 
 
 def matmul(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
-    """(left, right) → out; constants rows, inner, cols, then 1 where left, right is stored transposed."""
+    """(left, right) → out; constants rows, inner, cols, then 1 if left or right is stored transposed."""
     rows, inner, cols, left_t, right_t = (int(each) for each in constants)
     left = inputs[0].reshape(inner, rows).T if left_t else inputs[0].reshape(rows, inner)
     right = inputs[1].reshape(cols, inner).T if right_t else inputs[1].reshape(inner, cols)
@@ -91,7 +91,7 @@ def matmul(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequenc
 
 
 def orthogonalise(_inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
-    """Columns become orthonormal, by modified Gram-Schmidt; dependent ones become zero."""
+    """Make columns orthonormal, by modified Gram-Schmidt; dependent ones become zero."""
     rows, cols = (int(each) for each in constants)
     matrix = outputs[0].reshape(rows, cols)
     for col in range(cols):
@@ -103,7 +103,7 @@ def orthogonalise(_inputs: Sequence[Array], outputs: Sequence[Array], constants:
 
 
 def seed(_inputs: Sequence[Array], outputs: Sequence[Array], _constants: Sequence[float]) -> None:
-    """Zeros become the same numbers between -1 and 1 on every rank (Knuth's MMIX generator)."""
+    """Replace zeros by the same numbers between -1 and 1 on every rank (Knuth's MMIX generator)."""
     if outputs[0].any():
         return
     state = 0x9E3779B97F4A7C15
@@ -152,4 +152,4 @@ KERNELS: Mapping[str, Kernel] = {
     **{f"fill.{dtype}": fill_as(dtype) for dtype in ("f16", "bf16")},
     **{f"{each.__name__}.int8": each for each in (quantise, dequantise, dequantise_add)},
 }
-"""By the name in a program."""
+"""Kernels by the name in a program."""

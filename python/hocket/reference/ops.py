@@ -1,4 +1,4 @@
-"""Each op on arrays. Buffers are one-dimensional; bf16 is stored as the upper half of an f32, in uint16."""
+"""Ops on arrays. Buffers are one-dimensional; bf16 is stored as the upper half of an f32, in uint16."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def scale(values: Array, factor: float, dtype: str) -> Array:
 
 
 def round_to(values: Array, dtype: str, target: str) -> Array:
-    """The nearest values that `target` holds, still of `dtype`."""
+    """Nearest values that `target` holds, still of `dtype`."""
     return cast(cast(values, dtype, target), target, dtype)
 
 
@@ -89,7 +89,7 @@ def collective(  # noqa: PLR0912, PLR0917  # a case per collective
     root: int | None,
     dtype: str,
 ) -> None:
-    """A collective on the slices of its members, in their order; `targets` are the outputs of an all-to-all."""
+    """Execute a collective on the slices of its members, in their order; `targets` are the outputs of an all-to-all."""
     n = len(slices)
     part = [slice(len(slices[0]) * i // n, len(slices[0]) * (i + 1) // n) for i in range(n)]
     before = [each.copy() for each in slices]
@@ -121,7 +121,7 @@ def collective(  # noqa: PLR0912, PLR0917  # a case per collective
 
 
 def _to_bf16(values: Array) -> Array:
-    """Round to nearest even on the bits: add half of the last place kept, less one when that is even."""
+    """Round to nearest even on the bits: add half of the last kept place, less one if that place is even."""
     bits = values.view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
     quiet = (bits >> 16) | 0x40

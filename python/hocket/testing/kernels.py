@@ -1,4 +1,4 @@
-"""Checks a kernel against its NumPy form: equal results, no writes beyond its outputs, and its declaration."""
+"""Checks of a kernel against its NumPy form: equal results, no writes beyond its outputs, and its declaration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hocket.reference.ops import Array
 
 
 def python_form(kernel: Kernel) -> PythonForm:
-    """A user's kernel for the reference executor: called through its own address."""
+    """Wrap a user's kernel for the reference executor, called through its own address."""
 
     def call(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
         run(kernel, inputs, outputs, constants)
@@ -47,8 +47,7 @@ def check_kernel(
 ) -> None:
     """Compare a kernel with `expected(*inputs, *outputs, constants)`, which writes its outputs, over several sizes.
 
-    `lengths(n)` returns the lengths of inputs and outputs; by default all are `n`. Raises AssertionError with the size,
-    the first
+    `lengths(n)` returns the lengths of inputs and outputs; by default all are `n`. Raises AssertionError with the size, the first
     element that differs and both values, and also when an element of an elementwise kernel depends on another one.
 
     >>> def halve(x, out, constants): out[:] = np.clip(x, *constants)

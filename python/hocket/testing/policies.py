@@ -1,4 +1,4 @@
-"""Runs a policy step by step on the reference executor: all ranks in one process, plain NumPy, deterministic."""
+"""Runs of a policy on the reference executor, step by step: all ranks in one process, plain NumPy, deterministic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHAPES = ((64, 32), (32,), (7, 5), (1,))
 
 @dataclass
 class Result:
-    """The result of a run: `gradients[step][rank]` by name after each step, `inputs` before it, a program per bucket."""
+    """Result of a run: `gradients[step][rank]` by name after each step, `inputs` before it, a program per bucket."""
 
     inputs: list[list[dict[str, Array]]] = field(default_factory=list)
     gradients: list[list[dict[str, Array]]] = field(default_factory=list)
@@ -59,11 +59,11 @@ def run(
     Args:
         policy: the policy under test.
         world: number of ranks, each on its own host unless `topology` says otherwise.
-        shapes: of the gradients, named `g0`, `g1`, … in the order of forward.
+        shapes: shapes of the gradients, named `g0`, `g1`, … in the order of forward.
         steps: number of steps; state buffers persist from step to step.
         topology: hosts, racks and links of the ranks.
         dtype: element type of the gradients: f64, f32, f16 or bf16.
-        seed: of the gradients, normally distributed.
+        seed: seed of the gradients, which are normally distributed.
         gradients: `gradients[step][rank][name]`, instead of random ones.
         agreed: values instead of the policy's parameters.
 
@@ -98,7 +98,7 @@ def run(
 def trace(
     policy: Policy, context: TraceContext, *, shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: str = "f32"
 ) -> list[tuple[Bucket, Traced]]:
-    """The policy's buckets for gradients of the given shapes, each with its verified program."""
+    """Trace the policy's buckets for gradients of the given shapes, each with its verified program."""
     count = len(shapes)
     gradients = [
         Gradient(f"g{at}", tuple(shape), dtype, count - 1 - at, at) for at, shape in enumerate(shapes)
@@ -147,6 +147,6 @@ def _flat(arrays: Mapping[str, Any]) -> Array:
 
 
 def stages_of(policy: Policy, topology: Topology, elements: int) -> dict[str, Program]:
-    """The program of one f32 gradient after each pass, by the pass's name."""
+    """Programs of one f32 gradient after each pass, by the pass's name."""
     bucket = Bucket((Gradient("g0", (elements,), "f32", 0, 0),), 0)
     return stages(policy, bucket, TraceContext.of(policy, topology))

@@ -29,7 +29,7 @@ def classes(plan: Plan) -> dict[Order, list[Bucket]]:
 
 
 def reordered(plan: Plan, orders: Sequence[Order]) -> Plan:
-    """The plan with these orders in place of those of its classes."""
+    """The plan with these orders in place of its classes' orders."""
     now = dict(zip(classes(plan), orders, strict=True))
     return msgspec.structs.replace(
         plan,

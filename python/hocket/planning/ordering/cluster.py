@@ -62,7 +62,7 @@ def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
 
 
 def _rates(cluster: Cluster, between: Network) -> Numbers:
-    """Measured rates, otherwise those of the narrowest link of each path."""
+    """Measured rates, otherwise the rate of the narrowest link of each path."""
     if cluster.bandwidth_bit_per_s:
         return np.array(cluster.bandwidth_bit_per_s, dtype=np.float64)
     hosts = range(len(cluster.hosts))

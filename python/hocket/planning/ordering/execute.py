@@ -1,7 +1,7 @@
-"""Runs a launcher with an order: writes its files into one folder, and passes them to the command.
+"""Runs of a launcher with an order: its files are written into one folder, and passed to the command.
 
 `{openmpi-rankfile}` and so on in an argument stand for files. Known launchers without a named file get their option:
-Open MPI, MPICH and its kin, srun, `hocket run`.
+Open MPI, MPICH and its derivatives, srun, `hocket run`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MPI = (
 
 
 def run(layout: Layout, argv: Sequence[str]) -> int:
-    """The command's exit code, 128 and the signal's number when it was killed; leaves nothing behind.
+    """Run the command and return its exit code, or 128 plus the number of the signal that killed it; leaves no files behind.
 
     Raises UsageError when the command is missing, or is a launcher that takes no order and names no file.
     """

@@ -31,7 +31,7 @@ SHORTEST_S = 1e-9
 """Replaces a latency of zero, from rounding: a matrix of zeros was not measured."""
 
 MISSING = ("", "-", "nan", "none", "null", "inf", "infinity")
-"""Stands for a pair that was not measured, or cannot reach each other."""
+"""Cells for a pair that was not measured, or whose hosts cannot reach each other."""
 
 ASYMMETRY_SAID = 0.01
 """Relative difference of the two directions above which it is reported."""
@@ -41,9 +41,9 @@ ASYMMETRY_SAID = 0.01
 class Matrix:
     """Hosts in the given order, and symmetric matrices over them; the diagonals are 0.
 
-    `latency_s` is one way. `s_per_byte` is the inverse of the bandwidth of a pair alone; None if unknown. `links` are
-    those that pairs share; None if unknown. `slots` is the number of ranks of each host, `left_out` are unreachable
-    hosts, `notes` lists corrections.
+    `latency_s` is one way. `s_per_byte` is the inverse of the bandwidth of a pair alone; None if unknown. `links` are the links
+    that pairs share; None if unknown. `slots` is the number of ranks of each host, `left_out` are unreachable hosts, `notes` lists
+    corrections.
     """
 
     hosts: tuple[str, ...]
@@ -102,7 +102,7 @@ def build(
     slots: Sequence[int] | None = None,
     skip_unreachable: bool = False,
 ) -> Matrix:
-    """A checked matrix; entries that are not finite are missing ones. `what` names latency and bandwidth in messages."""
+    """Build a checked matrix; entries that are not finite count as missing. `what` names latency and bandwidth in messages."""
     names = tuple(hosts)
     check_hosts(names, what[0])
     for index, name in enumerate(names):
@@ -200,7 +200,7 @@ def _named(names: list[str] | None, hosts: Sequence[str] | None, count: int, pat
 
 
 def _table(path: Path) -> tuple[list[str] | None, Numbers]:
-    """Names, if it has any, and a square of numbers; missing ones are NaN."""
+    """Names, if the file has any, and a square of numbers; missing numbers are NaN."""
     try:
         text = text_of(path)
     except (OSError, ValueError) as error:
@@ -242,7 +242,7 @@ def _table(path: Path) -> tuple[list[str] | None, Numbers]:
 
 
 def _is_names(row: Sequence[str]) -> bool:
-    """Whether a first row has column names: a row with numbers that begins with one has numbers, one of which is wrong."""
+    """Return whether a first row has column names: a row of numbers that begins with a number has one wrong number instead."""
     numbers = [_is_number(cell) for cell in row[1:]]
     return not all(numbers) and not (any(numbers) and bool(row[0]) and _is_number(row[0]))
 

@@ -18,8 +18,8 @@ BITS = 8
 class SharedLinks:
     """Rates of links, and for each ordered pair of hosts (or ranks), row by row, the links on its path.
 
-    `rates`: bytes/s of a link, and of each flow's other path. `crossed[starts[a · n + b]:starts[a · n + b + 1]]` are
-    the links from `a` to `b`. `groups`: hosts behind one switch; a single group if all are, or if unknown.
+    `rates`: bytes/s of a link, and of each flow's alternative path. `crossed[starts[a · n + b]:starts[a · n + b + 1]]` are the
+    links from `a` to `b`. `groups`: hosts behind one switch; a single group if all are, or if unknown.
     """
 
     rates: tuple[tuple[float, float], ...]
@@ -34,7 +34,7 @@ def shared_links(
     count: int,
     groups: Sequence[Sequence[int]] = (),
 ) -> SharedLinks:
-    """For `count` hosts or ranks. `paths`: of each ordered pair; links of a single pair are left out.
+    """Find the links that pairs of `count` hosts or ranks share. `paths`: of each ordered pair; links of one pair are left out.
 
     >>> found = shared_links([Link("a out", 8e6), Link("b in", 8e6)], {(0, 1): (0, 1), (1, 0): (), (0, 2): (0,)}, 3)
     >>> found.rates, found.crossed.tolist()

@@ -1,7 +1,7 @@
-"""Searches the order of hosts in which a collective costs least, and with `auto` also the algorithm and the groups.
+"""Search for the order of hosts in which a collective costs least, and with `auto` also for the algorithm and the groups.
 
-The cost of an order is that of `crates/order`: sums and maxima, over the algorithm's pairs, of latency and of bytes
-over bandwidth, or the time of the busiest link that pairs share. If these links are unknown, that is reported.
+The cost of an order comes from `crates/order`: sums and maxima, over the algorithm's pairs, of latency and of bytes over bandwidth,
+or the time of the busiest link that pairs share. If these links are unknown, that is reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AUTO = "auto"
 ALGORITHMS: tuple[str, ...] = (*ORDERED, AUTO)
 
 GAP_RATIO = 1.5
-"""Factor by which links between groups of hosts are slower than those within: more than jitter."""
+"""Factor by which links between groups of hosts are slower than links within: more than jitter."""
 
 Progress = Callable[[int, int, str], None]
 """Called a few times a second with steps done, steps in all, and the subject of the search."""
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `size_bytes` is each rank's buffer; 0: latency alone. `groups` are the sizes of `two_level`; empty: searched.
     `far_first`: the rounds of halving-doubling and BCube begin between ranks far apart, as in Hocket; Gloo's and MPI's
-    begin with neighbours. None: as in the likely library, MPI and Gloo for halving-doubling, Hocket for BCube.
+    begin with neighbours. None: like the likely library, MPI or Gloo for halving-doubling, Hocket for BCube.
     The same seed, restarts and effort give the same order, unless `time_limit_s` ends the search.
     """
 
@@ -57,7 +57,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own(algorithm: Listed, size_bytes: float, *, effort: float = 1.0, restarts: int = 4) -> Request:
-    """For Hocket's own all-reduce by an algorithm with its numbers."""
+    """Request for Hocket's own all-reduce by an algorithm with its numbers."""
     takes = BY_NAME[algorithm.name].takes
     request = Request(
         algorithm=algorithm.name,
@@ -158,7 +158,7 @@ def solve_sizes(
 ) -> tuple[Ordering, ...]:
     """An order for each size of a message, smallest first; with `auto` also the algorithm for each.
 
-    Raises UsageError as `solve` does, and when bytes cannot count because bandwidth is unknown.
+    Raises UsageError like `solve`, and when bytes cannot count because bandwidth is unknown.
     """
     if matrix.s_per_byte is None:
         raise UsageError("order: the network's bandwidth is not known, so that all sizes are alike")
@@ -174,7 +174,7 @@ def cost_s(matrix: Matrix, request: Request, order: Sequence[int]) -> float:
 
 
 def costs_s(matrix: Matrix, request: Request, orders: Sequence[Sequence[int]]) -> list[float]:
-    """The same for many orders."""
+    """Seconds of the collective in each of several orders."""
     problem = _problem(matrix, request, request.algorithm, request.groups)
     return [problem.cost_s(order) for order in orders]
 
@@ -183,7 +183,7 @@ def find_groups(matrix: Matrix, size_bytes: float = 0.0) -> tuple[tuple[int, ...
     """Groups of near hosts.
 
     These are hosts behind one switch, if known; otherwise the groups come from the widest gap between the links that
-    join hosts. One group when there is none.
+    join hosts. Without a gap there is one group.
 
 
     >>> find_groups(Matrix(hosts=("a", "b", "c"), latency_s=np.array([[0, 9, 1], [9, 0, 9], [1, 9, 0]]) * 1e-4))
@@ -249,7 +249,7 @@ def _candidates(matrix: Matrix, request: Request) -> list[tuple[str, tuple[int, 
 
 
 def _groupings(matrix: Matrix, size_bytes: float) -> list[tuple[int, ...]]:
-    """Sizes of two-level groups worth trying: those of near hosts, and equal ones around the root of the number of hosts."""
+    """Sizes of two-level groups worth trying: groups of near hosts, and equal sizes around the root of the number of hosts."""
     count = len(matrix.hosts)
     found = [tuple(sorted((len(group) for group in find_groups(matrix, size_bytes)), reverse=True))]
     near_root = sorted(
@@ -319,7 +319,7 @@ def _watched(
     algorithm: str,
     progress: Progress | None,
 ) -> tuple[list[int], float, float, float, bool, bool]:
-    """Run the search in a thread of its own, so that Ctrl-C and progress are served in the meantime."""
+    """Run the search in its own thread, so that Ctrl-C and progress are served in the meantime."""
     result: list[tuple[list[int], float, float, float, bool, bool]] = []
     failure: list[BaseException] = []
 

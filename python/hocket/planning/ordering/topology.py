@@ -1,4 +1,4 @@
-"""A cloud's own tree of switches in place of measurements: hosts are nearer, the lower the switch that they share.
+"""A cloud's own tree of switches in place of measurements: the lower their common switch, the nearer are two hosts.
 
 Two forms are supported: the answer of AWS' `aws ec2 describe-instance-topology` (`Instances`, each with `InstanceId`
 and
@@ -25,10 +25,10 @@ LEAF_S = 20e-6
 """One-way latency through one switch: an ordinary data centre."""
 
 LEVEL_FACTOR = 2.5
-"""Factor per level; only the order of levels determines who is near, so its value hardly matters."""
+"""Factor of latency per level; its value hardly matters, as only the order of levels determines the nearest hosts."""
 
 HOSTS_MAX = 1 << 12
-"""A matrix of more takes minutes and gigabytes."""
+"""Limit on hosts: a matrix of more takes minutes and gigabytes."""
 
 
 def read(path: Path, hosts: Sequence[str] | None = None) -> Matrix:
@@ -113,7 +113,7 @@ def _slurm(path: Path, text: str) -> dict[str, tuple[str, ...]]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with something in them, and the number of each; those that a backslash continues are one."""
+    """Non-empty lines with their numbers; lines continued by a backslash are one."""
     begun, first = "", 0
     for number, line in enumerate(text.splitlines(), start=1):
         first = first if begun else number

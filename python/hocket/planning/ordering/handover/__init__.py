@@ -26,4 +26,4 @@ FORMATS: dict[str, Callable[[Layout], str]] = {
     "kubernetes": kubernetes.text,
     "nccl": nccl.text,
 }
-"""By name on the command line. JSON is the ordering itself."""
+"""Formats by their names on the command line. JSON is the ordering itself."""

@@ -1,4 +1,4 @@
-"""A plain host list, as `hocket run --hosts` and many others read it: a host a line, its slots where it has several."""
+"""A plain host list, the input of `hocket run --hosts` and many others: one host a line, with its slots if there are several."""
 
 from __future__ import annotations
 

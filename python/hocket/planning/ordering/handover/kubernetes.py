@@ -1,9 +1,9 @@
 """Kubernetes and Kubeflow: a ConfigMap with the rank of each node, which a pod looks up by its node.
 
-Controllers that create pods (an indexed Job, a StatefulSet, Kubeflow's PyTorchJob) number them before they are placed,
-so the number says nothing about the network; the node's name does, and a pod can have it: `fieldRef: {fieldPath:
+Controllers that create pods (an indexed Job, a StatefulSet, Kubeflow's PyTorchJob) number pods before placement, so the number is
+independent of the network. The node's name does, and a pod can get its node's name from `fieldRef: {fieldPath:
 spec.nodeName}`,
-https://kubernetes.io/docs/concepts/workloads/pods/downward-api/. Keys of a ConfigMap are names of nodes as they are,
+https://kubernetes.io/docs/concepts/workloads/pods/downward-api/. Names of nodes are valid keys of a ConfigMap,
 https://kubernetes.io/docs/concepts/configuration/configmap/.
 """
 

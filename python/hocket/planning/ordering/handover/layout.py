@@ -12,17 +12,17 @@ from hocket.planning.ordering.solve import Ordering
 class Layout:
     """Hosts with their slots; ranks fill the slots of the first host, then of the second.
 
-    It goes into shells: raises ArtefactError for an invalid name of a host.
+    Names end up in shells: raises ArtefactError for an invalid name of a host.
     """
 
     hosts: tuple[tuple[str, int], ...]
 
     def __post_init__(self) -> None:
-        """Checks the names."""
+        """Check the names."""
         check_hosts((host for host, _ in self.hosts), "order")
 
     def ranks(self) -> list[tuple[str, int]]:
-        """By rank: its host, and its place among the ranks of that host.
+        """Host of each rank, and the rank's position among the ranks of this host.
 
         >>> Layout((("b", 2), ("a", 1))).ranks()
         [('b', 0), ('b', 1), ('a', 0)]

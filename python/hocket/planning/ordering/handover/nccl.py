@@ -1,8 +1,8 @@
 """NCCL: the rank with which each process calls `ncclCommInitRank`, one line per rank: rank, host, place on the host.
 
 NCCL searches rings and trees within a host by itself, and joins hosts in the order of their ranks
-(https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html), so ranks are all it takes, whatever graph
-it finds; `NCCL_GRAPH_FILE` is not needed.
+(https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html), so ranks suffice for any graph that NCCL
+finds; `NCCL_GRAPH_FILE` is not needed.
 """
 
 from __future__ import annotations

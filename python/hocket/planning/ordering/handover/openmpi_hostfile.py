@@ -1,7 +1,7 @@
 """Open MPI's hostfile: `mpirun --hostfile FILE --map-by slot`.
 
 Format: "Hostfiles" in mpirun(1), https://docs.open-mpi.org/en/v5.0.x/man-openmpi/man1/mpirun.1.html. Hosts are filled in the
-file's order; a launcher that runs on one of them may still put this one first, which a rankfile forbids.
+file's order; a launcher that runs on a listed host may still put this host first, which a rankfile forbids.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """torchrun's node ranks: its options on each host.
 
-Options: https://docs.pytorch.org/docs/stable/elastic/run.html. A node rank is kept by the static rendezvous, which torchrun uses
-unless it is told otherwise; with `--rdzv-backend=c10d` nodes get ranks as they come.
+Options: https://docs.pytorch.org/docs/stable/elastic/run.html. The static rendezvous, torchrun's default, keeps node ranks; with
+`--rdzv-backend=c10d` nodes get ranks in the order of arrival.
 """
 
 from __future__ import annotations
