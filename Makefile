@@ -56,7 +56,7 @@ quick: base ## what needs no job and no network: programs, protocol, plans, form
 	RUST_TEST_CRATES="$(PURE_CRATES)" $(CARGO_TEST) --workspace
 	$(PARALLEL) -m "not timing" $(PURE_TESTS:%=tests/%)
 
-replay: base ## whether plans, programs, predictions, orders and all that users rely on are as on commit BASE; REPLAY="--quick": seconds
+replay: base $(STAMPS)/docs ## whether plans, programs, predictions, orders and all that users rely on are as on commit BASE; REPLAY="--quick": seconds
 	$(BIN)/python -m tests.unchanged replay "$(BASE)" $(REPLAY)
 
 test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo
