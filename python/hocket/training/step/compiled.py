@@ -91,7 +91,7 @@ class CompiledSession:
 
     def saved(self) -> SavedSession:
         """Return what this rank needs beside parameters and optimizer state to resume with equal bits. All ranks call it between
-        two turns.
+        turns.
 
         PeerError: the job has failed.
         """

@@ -150,15 +150,13 @@ class DelayedSession(ReducingSession):
         return slots_for((plan.schedule, *plan.safer), launches)
 
     def _arrange(self, placed: Sequence[LoadedBucket], means: Sequence[Sequence[LoadedBucket]]) -> None:
-        """Place buckets. `means`: by arena and slot, gradients while they are due, in other arrays than those that backward adds
-        to."""
+        """Place buckets. `means`: by arena and slot, gradients while they are due, in other arrays than backward adds to."""
         self._means = Means(self.framework, means)
         self._arena_of = {launch.number: at for at, bucket in enumerate(placed) for launch in bucket.launches}
         self._begin_turns(placed)
 
     def _begin_turns(self, placed: Sequence[LoadedBucket], schedule: Schedule | None = None) -> None:
-        """Begin the turns of a schedule; None: of the one that is to be used now. Turns that were due before lie in the first slots
-        now."""
+        """Begin the turns of a schedule; None: of the one to be used now. Turns that were due before lie in the first slots now."""
         if self.buckets:
             self._made, self._applied = self.counts
         self._schedule = self._next_schedule() if schedule is None else schedule
@@ -218,8 +216,7 @@ class DelayedSession(ReducingSession):
         name, view = self.hooks.gradient(launch, index)
         if self.readiness.enabled or not self.turns.open[self._arena_of[launch]].iterations:
             self._move(name, view, launch)
-        # A gradient accumulated without communication stays elsewhere meanwhile: the script may discard it,
-        # without the sum.
+        # A gradient accumulated without communication stays elsewhere: the script may discard it, without the sum.
 
     def _move(self, name: str, view: Any, launch: int) -> None:
         if self._means.is_due(name):
@@ -281,8 +278,7 @@ class DelayedSession(ReducingSession):
         now = [turn for turn in due if turn not in later]
         if self.companion.meets or any(turn.due == turn.last for turn in now):
             self._count()
-        # Without gates, turns due at them are applied now; they may be sent as late as when the next
-        # iteration begins.
+        # Without gates, turns due at them are applied now; they may be sent as late as the next iteration's begin.
         begun = any(turn.at == "gate" for turn in now)
         if begun:
             self._begin_next()
@@ -424,8 +420,7 @@ class DelayedSession(ReducingSession):
         return self.sentinel is not None and self.sentinel.looks and not self._retreats
 
     def _watch_norm(self, sentinel: Oversight) -> None:
-        """Show the sentinel the norm of all gradients as they were applied last: buckets that are not due now keep their old
-        norm."""
+        """Show the sentinel the norm of all gradients as applied last: buckets that are not due now keep their old norm."""
         learned = sentinel.learns
         if len(self._norms2) == len(self.buckets):
             sentinel.see(math.sqrt(sum(self._norms2.values())))
@@ -433,8 +428,7 @@ class DelayedSession(ReducingSession):
         self._reschedules = self._reschedules or (learned and not sentinel.learns)
 
     def saved(self) -> SavedSession:
-        """Return the state, with the gradients that were made and not applied. UsageError: a step is missing, or another plan
-        begins."""
+        """Return the state with gradients made and not applied. UsageError: a step is missing, or another plan begins."""
         self._check_applied("state_dict")
         self.finish_step()
         if self.turns.counts:

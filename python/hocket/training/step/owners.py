@@ -1,5 +1,5 @@
-"""Buckets whose owners alone update them (as in ZeRO): gradients go to the owners, the optimizer steps there, and values come back
-to all ranks.
+"""Buckets that their owners alone update (as in ZeRO): owners receive gradients, the optimizer steps there, all ranks receive
+values.
 
 Parameters of such buckets lie in memory beside their gradients, in the same order, so that nothing is copied. Their optimizer state
 exists at their owners alone; `whole` brings it together for checkpoints and for other plans. All methods but `reduced` are called

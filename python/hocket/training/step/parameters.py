@@ -157,8 +157,7 @@ class ParameterSession:
             self.engine.wait(program, timeout_s)
         begins = self.source.decide(self._votes.count(timeout_s))
         self._together.counted(self._votes)
-        # Between two exchanges ranks may differ: the digest of what they hold now travels with the next
-        # exchange.
+        # Between two exchanges ranks may differ: this digest of what they hold now travels with the next one.
         self._look = self._together.vote(self._steps // self._every)
         self._companion.arrive()
         if self._votes.meet:

@@ -68,8 +68,7 @@ class Session(Protocol):
         """
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
-        """Resume from a saved state, before the first backward. All ranks call it. `strict`: no state is missing, none is left
-        over.
+        """Resume from a saved state, before the first backward. All ranks call it. `strict`: no state is missing or left over.
 
         UsageError: the state belongs to something else.
         """

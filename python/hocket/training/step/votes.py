@@ -94,8 +94,7 @@ class OutOfStep:
         members: int = 0,
         look: Sequence[float] = (),
     ) -> None:
-        """Keep the votes of this rank; no rank is asked. UsageError: the votes ask for something that all would have to do
-        together."""
+        """Keep this rank's votes; no rank is asked. UsageError: the votes ask for something that all would have to do together."""
         if meet or retreat or members or look:
             raise UsageError(
                 "ranks that do not wait for one another cannot meet, retreat, go on with other members or compare replicas"
