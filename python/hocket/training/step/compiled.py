@@ -90,8 +90,7 @@ class CompiledSession:
         return self.source.agreed()
 
     def saved(self) -> SavedSession:
-        """Return what this rank needs beside parameters and optimizer state to resume with equal bits. All ranks call it between
-        turns.
+        """Return what this rank needs beside parameters and optimizer state to resume with equal bits. All call it between turns.
 
         PeerError: the job has failed.
         """

@@ -24,8 +24,7 @@ class Together:
         steps_alone: bool = False,
         begins: int = 1,
     ) -> None:
-        """Start the checks. `steps_alone`: ranks step on their own between exchanges; `begins`: first step that compares
-        replicas."""
+        """Start the checks. `steps_alone`: ranks step alone between exchanges; `begins`: first step that compares replicas."""
         self.idles = False
         """True if the step is the other ranks' alone, and this rank does not step its model."""
         self._in_step = source.in_step
