@@ -89,8 +89,7 @@ class Changes:
 
     def go_on(self, workers: Sequence[Worker], step: int, *, left: bool = False) -> None:
         """Note that these workers alone train from this step on: others were lost, or have `left` in order, or have joined. Errors
-        of callbacks are the caller's. Nothing is called if no worker has changed: ranks also meet for one that then is not
-        there."""
+        of callbacks are the caller's. Nothing is called if no worker has changed: ranks also meet for one that does not come."""
         if tuple(workers) == self.workers:
             return
         gone, new = _without(self.workers, workers), _without(workers, self.workers)
