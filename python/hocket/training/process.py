@@ -113,7 +113,7 @@ class Process:
         self.is_member = True
 
     def meet(self, order: Regroup) -> None:
-        """Leave the ranks with whom this one has trained, and meet those of the next generation: with most of them, once more.
+        """Leave the ranks with which this one has trained, and meet those of the next generation: with most of them, once more.
 
         RendezvousError: some do not come.
         """

@@ -248,7 +248,7 @@ def _driven(
 def _driven_among(
     gradients: Mapping[str, Gradient], process: Process, promise: Promise, begin: Begin | None
 ) -> ProgramSource:
-    """Return the same for an elastic job, of all ranks that have just met. If it trains already, others wait, and nobody looks."""
+    """Return the source of an elastic job with an autopilot, of all that have met. If it trains, others wait: nobody measures."""
     job = process.job
     if promise.allows("merged"):
         promise = Promise("rounded", codec=promise.codec)

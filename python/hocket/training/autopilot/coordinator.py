@@ -83,7 +83,7 @@ class Coordinator:
         return Order(what=what, key=key, profile=profile, interval_s=self._interval_s())
 
     def meet(self, everyone: Sequence[Report], now: Plan) -> None:
-        """Decide what is done next, after all ranks have reported while `now` was in force on this rank."""
+        """Decide on the next action, after all ranks have reported while `now` was in force on this rank."""
         self._now = now
         for rank, each in enumerate(everyone):
             if each.times is not None:

@@ -157,7 +157,7 @@ class Knowledge:
         return best, job.predicted_s(current, profile)
 
     def _kept(self, profile: Profile) -> Promise:
-        """Return the promise, but without merged or late gradients while DeFT's own guard lacks what its ratio is made of."""
+        """Return the promise, but without merged or late gradients while DeFT's own guard lacks the terms of its ratio."""
         if self.guard == "paper" and self.delays and walk_of(profile.learning) is None:
             return Promise("rounded", codec=self.promise.codec)
         return self.promise

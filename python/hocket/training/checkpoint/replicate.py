@@ -28,7 +28,7 @@ log = logging.getLogger("hocket.training")
 def replicate(framework: Model, job: Job, engine: _native.Engine, holders: Sequence[int] = (0,)) -> None:
     """Copy the state of the first of the ranks `holders` to all ranks that are not holders, bit for bit.
 
-    The other holders keep what they have, and share the work as far as their state is the same.
+    The other holders keep their state, and share the work as far as their state is the same.
     """
     targets = [each for each in range(job.world) if each not in holders]
     if not targets:

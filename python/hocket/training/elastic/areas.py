@@ -31,7 +31,7 @@ def areas_of(
     array: MakeArray,
     slots: Sequence[int] | None = None,
 ) -> list[Area]:
-    """Allocate memory for these buckets, the same whatever the members are. `slots`: see `hocket.training.memory.buckets.load`."""
+    """Allocate memory for these buckets, independent of the members. `slots`: see `hocket.training.memory.buckets.load`."""
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
     made = []
     for arena in arenas_of([parts_of(bucket) for bucket in buckets], gradients):

@@ -1,4 +1,4 @@
-"""Refusals, before ranks train, of what jobs with gradients out of compiled functions cannot do; each error names the cause.
+"""Refusals, before ranks train, of features that jobs with gradients of compiled functions lack; each error names its feature.
 
 Settings are checked before ranks meet, a given plan once all ranks have it, and decisions of policies as soon as they are known:
 each is the same on all ranks, so all ranks refuse it.
@@ -23,7 +23,7 @@ HELPERS = (
 
 
 def check_asked(settings: Settings) -> None:
-    """Raise a UsageError that names what the settings ask for and such a job cannot do."""
+    """Raise a UsageError that names the requested feature that such a job lacks."""
     if settings.coordinator is not None:
         raise refusal("gradients of compiled functions")
     unset = "hint: leave it unset: a job without a plan finds one for its network as it starts"

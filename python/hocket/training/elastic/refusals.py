@@ -1,4 +1,4 @@
-"""Refusals, before ranks train, of what elastic jobs cannot do yet; each error names the cause."""
+"""Refusals, before ranks train, of features that elastic jobs do not have yet; each error names its feature."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HINT = "\nhint: leave one of them out; docs/elastic.md says what an elastic job 
 def check_asked(
     settings: Settings, *, search: str | None = None, parameter_server: ParameterServer | None = None
 ) -> None:
-    """Raise a UsageError that names what a script or its settings ask for and an elastic job cannot do."""
+    """Raise a UsageError that names the feature, requested by a script or its settings, that an elastic job lacks."""
     asked = {
         "a search for a plan": search is not None or settings.search is not None,
         "HOCKET_REORDER": settings.reorder,

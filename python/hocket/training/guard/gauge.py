@@ -37,7 +37,7 @@ class Norms(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """Report of one rank. `optimizer`: numbers of its optimizer, without what was measured; None: unknown."""
+    """Report of one rank. `optimizer`: facts about its optimizer, without measurements; None: unknown."""
 
     norms: tuple[Norms, ...] = ()
     losses: tuple[float, ...] = ()
@@ -93,7 +93,7 @@ class Gauge:
         self._losses.extend(report.losses)
 
     def report(self, optimizer: Learning | None) -> Report:
-        """Return what was seen so far."""
+        """Return the observations so far."""
         return Report(
             norms=tuple(self._norms),
             losses=tuple(self._losses),
@@ -103,7 +103,7 @@ class Gauge:
 
 
 def learning_of(reports: Sequence[Report], world: int) -> Learning | None:
-    """Return what some of `world` ranks have seen together; None if nobody knows the optimizer.
+    """Return the combined observations of some of `world` ranks; None if the optimizer is unknown.
 
     The largest curvature of all ranks counts: that of their mean loss is no larger.
     """

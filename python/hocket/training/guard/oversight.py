@@ -78,7 +78,7 @@ class Oversight:
         return bool(self._ended)
 
     def saved(self) -> SavedOversight:
-        """Return what was seen and decided."""
+        """Return the observations and decisions."""
         return SavedOversight(
             norm=self._norm.saved(),
             loss=self._loss.saved(),

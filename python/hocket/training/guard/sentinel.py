@@ -92,7 +92,7 @@ class Watch:
             self._sentinel.again()
 
     def saved(self) -> SavedWatch:
-        """Return what was learned and seen."""
+        """Return the synchronous values, the band and the alarm so far."""
         band = None if self._sentinel is None else self._sentinel.band
         seen = self.alarm
         alarm = None if seen is None else (seen.name, seen.value, seen.centre, seen.updates)

@@ -1,4 +1,4 @@
-"""Check that a rank's iteration computes what its plan's merged or late gradients were made for."""
+"""Check that a rank's iteration has the workload for which its plan's merged or late gradients were made."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ def arranged(plan: Plan, gradients: Mapping[str, Gradient]) -> Plan:
 def _arena(
     numbers: Sequence[int], buckets: Sequence[Sequence[Part]], gradients: Mapping[str, Gradient]
 ) -> Arena:
-    """Return an arena in the order of the first buckets, of the last ones, or of buckets that continue one another's gradients,
-    whichever leaves the fewest buckets to be packed.
+    """Return an arena in the order of the first buckets, of the last ones, or of buckets that continue one another's gradients: the
+    order that leaves the fewest buckets to be packed.
 
     With several buckets the order depends on which parts they have, not on the order of their parts, which follows from the arena.
     """

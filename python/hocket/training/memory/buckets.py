@@ -240,7 +240,7 @@ def _halved(at: int, plan: Plan, runs: Sequence[int]) -> CompiledBucket:
 
 
 def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
-    """Raise ArtefactError: the plan is for another model, or not sound. UsageError names what sessions do not run."""
+    """Raise ArtefactError if the plan is for another model or not sound, UsageError if it has parts that sessions do not run."""
     check(plan, tuple(gradients.values()))
     hint = "\nhint: `hocket plan` makes plans that jobs run"
     check_roles(plan, gradients)

@@ -57,7 +57,7 @@ class Values(Protocol):
         """Return whether owners update some of the bucket and its gradients are reduced: stepping it now sends its values early."""
 
     def send(self, bucket: int) -> None:
-        """Send what this rank owns of the bucket: a step that was put off has been applied to it."""
+        """Send this rank's part of the bucket's values: a step that was put off has been applied to the bucket."""
 
     def receive(self, bucket: int) -> None:
         """Wait until the values that were sent of the bucket are here: its layers may use it."""
@@ -211,7 +211,7 @@ class Framework(Model, HasRows, Protocol):
         """Run the optimizer's step, as a script calls it."""
 
     def learning(self) -> Learning | None:
-        """Return what the optimizer multiplies gradients and its last move by, as far as measured; None: not known."""
+        """Return the optimizer's factors of gradients and of its last move, as far as measured; None: not known."""
 
     def workload(self) -> Workload:
         """Begin to look at the work of an iteration."""

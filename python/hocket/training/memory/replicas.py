@@ -265,7 +265,7 @@ def difference(
     odd: Sequence[int],
     hosts: Sequence[str],
 ) -> ReplicaError:
-    """Return the error for ranks that differ. `shown`: what some ranks have seen, one of the `same` ranks first."""
+    """Return the error for ranks that differ. `shown`: results of some ranks, one of the `same` ranks first."""
     (first, options), *others = shown.values()
     names: dict[str, None] = {}
     said: list[str] = []

@@ -56,7 +56,7 @@ def ranges(buckets: Iterable[LoadedBucket], rank: int) -> dict[str, tuple[Range,
 
 
 def agreed(told: Iterable[Mapping[str, tuple[list[str], dict[str, Any]]]]) -> dict[str, State]:
-    """Return by parameter, from what all ranks tell of their shards, the names of arrays, without any array yet, and the scalars.
+    """Return by parameter, from all ranks' descriptions of their shards, the names of arrays (without arrays) and the scalars.
 
     Scalars are alike on all ranks that have some of a parameter; those of the lowest rank count.
 

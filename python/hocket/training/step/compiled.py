@@ -90,7 +90,8 @@ class CompiledSession:
         return self.source.agreed()
 
     def saved(self) -> SavedSession:
-        """Return what this rank needs beside parameters and optimizer state to resume with equal bits. All call it between turns.
+        """Return the state that this rank needs beside parameters and optimizer state to resume bit for bit. All call it between
+        turns.
 
         PeerError: the job has failed.
         """

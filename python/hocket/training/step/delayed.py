@@ -117,7 +117,7 @@ class DelayedSession(ReducingSession):
         )
 
     def close(self) -> None:
-        """Wait for launches in flight, as other ranks need this rank's part of them; report what is not applied."""
+        """Wait for launches in flight, as other ranks need this rank's part of them; report gradients that are not applied."""
         # A job that has failed was reported already.
         with contextlib.suppress(PeerError):
             self.finish_step()
@@ -211,7 +211,7 @@ class DelayedSession(ReducingSession):
         return self.buckets[at].slots[self.turns.open[at].slot]
 
     def _adopt(self, launch: int, index: int, parameter: Any) -> None:
-        """Move a gradient that lies elsewhere into its turn's slot, or add it to what is there."""
+        """Move a gradient that lies elsewhere into its turn's slot, or add it to the sum there."""
         del parameter
         name, view = self.hooks.gradient(launch, index)
         if self.readiness.enabled or not self.turns.open[self._arena_of[launch]].iterations:
@@ -416,7 +416,7 @@ class DelayedSession(ReducingSession):
 
     @property
     def _looks(self) -> bool:
-        """True if a sentinel wants to see what is applied."""
+        """True if a sentinel wants to see applied gradients."""
         return self.sentinel is not None and self.sentinel.looks and not self._retreats
 
     def _watch_norm(self, sentinel: Oversight) -> None:

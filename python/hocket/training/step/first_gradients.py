@@ -118,7 +118,7 @@ def _combined(made: dict[str, int]) -> int:
 
 
 def twins(steps: Sequence[int]) -> set[tuple[int, ...]]:
-    """Groups of ranks whose gradients are the same.
+    """Return groups of ranks whose gradients are the same.
 
     >>> twins([7, 8, 7, ZERO, ZERO, UNKNOWN, UNKNOWN])
     {(0, 2)}

@@ -26,7 +26,7 @@ class Means:
         }
 
     def is_due(self, name: str) -> bool:
-        """Return whether the gradient is such a mean, perhaps with what backward has added to it."""
+        """Return whether the gradient is such a mean, perhaps plus an addition of backward's."""
         gradient = self._framework.gradient(name)
         at, index = self._places[name]
         return gradient is not None and any(gradient is mean.views[index] for mean in self.of[at])

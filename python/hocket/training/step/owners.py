@@ -79,7 +79,7 @@ class Owners:
             self._framework.divided(bucket)
 
     def stepped(self) -> None:
-        """Exchange values after the optimizer has stepped what this rank owns: return when all ranks have each other's."""
+        """Exchange values after the optimizer has stepped this rank's part: return when all ranks have each other's."""
         for bucket in range(len(self._all)):
             self.send(bucket)
         for bucket in range(len(self._all)):
@@ -152,7 +152,7 @@ class Owners:
         return flat
 
     def _spread(self, bucket: LoadedBucket, memory: _native.Memory) -> None:
-        """Send what owners have, in memory laid out like the bucket's, to all ranks."""
+        """Send the owners' parts, in memory laid out like the bucket's, to all ranks."""
         programs = [
             self._engine.load(
                 launch.compiled.values.program, launch.bound(memory), priority=0, label="what owners have"
@@ -173,7 +173,7 @@ def _programs(bucket: LoadedBucket) -> list[int]:
 
 
 def check_joins(owners: Owners) -> None:
-    """Raise UsageError if a finished rank would not step what it owns."""
+    """Raise UsageError if a finished rank would not step its own part."""
     if owners:
         raise UsageError(
             "join: the plan's owners update values, and a rank that has finished would not step what it owns\n"

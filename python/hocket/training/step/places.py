@@ -63,7 +63,7 @@ class InPlace:
     """Forwards outside of `no_sync` since a backward last communicated."""
 
     def drop_gradients(self) -> None:
-        """Set all gradients to None, whatever is in buckets."""
+        """Set all gradients to None; the buckets' contents stay."""
         for bucket in self.buckets:
             for name in bucket.names:
                 self.framework.drop(name)

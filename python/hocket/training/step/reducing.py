@@ -413,7 +413,7 @@ class ReducingSession(InPlace):
             self._warn_of_non_finite()
 
     def _stepped(self) -> None:
-        """Let owners send what the optimizer has updated, unless gates have put the step off."""
+        """Let owners send the values that the optimizer has updated, unless gates have put the step off."""
         if self.owners and not (self.gates is not None and self.gates.closed):
             self.owners.stepped()
 

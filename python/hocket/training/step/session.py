@@ -47,7 +47,7 @@ class Session(Protocol):
         """Record a statistic of this rank, for a policy."""
 
     def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
-        """Note what the script knows of how its model learns, for the guards of merged and late gradients."""
+        """Note a loss or curvature that the script knows, for the guards of merged and late gradients."""
 
     def agreed(self) -> Mapping[str, Value]:
         """Return the values on which all ranks agree in the current epoch, and its number as `epoch`."""
@@ -62,7 +62,7 @@ class Session(Protocol):
         """Apply gradients that were made and not applied yet, with one optimizer step for each update; all ranks call it."""
 
     def saved(self) -> SavedSession:
-        """Return what this rank needs beside model and optimizer state to resume with equal bits. All ranks call it, after a step.
+        """Return the state that this rank needs beside model and optimizer to resume bit for bit. All ranks call it, after a step.
 
         UsageError: there is no such state now.
         """
