@@ -91,10 +91,8 @@ class Samples:
         self._open = False
 
     def upcoming(self) -> Iterator[list[int]]:
-        """Yield this rank's samples in each batch that follows, as long as ranks stay the same.
-
-        All ranks have equally many batches: where fewer samples are left than there are ranks, some get one that another has.
-        """
+        """Yield this rank's samples in each batch that follows, as long as ranks stay the same. All ranks have equally many
+        batches: where fewer samples are left than there are ranks, some get one that another has."""
         self.stale = False
         self._planned.clear()
         ahead = self._ahead()

@@ -90,8 +90,7 @@ class CompiledSession:
         return self.source.agreed()
 
     def saved(self) -> SavedSession:
-        """Return the state that this rank needs beside parameters and optimizer state to resume bit for bit. All call it between
-        turns.
+        """Return this rank's state beside parameters and optimizer state, to resume bit for bit. All call it between turns.
 
         PeerError: the job has failed.
         """
