@@ -1,7 +1,7 @@
-"""This process's place in the job: it joins once, has one engine, and leaves when Python ends; models come and go.
+"""Place of this process in the job: it joins once, has one engine, and leaves when Python ends; models come and go.
 
-It leaves in order or with a reason: an uncaught exception is sent to the peers, whose waits would otherwise only report
-a closed connection. A forked child (a data loader's worker) leaves its parent's job alone.
+The process leaves in order or with a reason: an uncaught exception is sent to the peers, whose waits would otherwise only report a
+closed connection. A forked child (a data loader's worker) leaves its parent's job alone.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from hocket.settings import Settings
 log = logging.getLogger("hocket.training")
 
 AGAIN_S = 30.0
-"""How long a member that could not meet the others waits to hear that they meet once more."""
+"""Time that a member that could not meet the others waits to hear that they meet once more."""
 
 
 class Process:
-    """A joined job and, once a model needs it, the engine."""
+    """Joined job and, once a model needs it, the engine."""
 
     def __init__(self, settings: Settings, publish: Publish | None) -> None:
         """Join; every rank must call this, and so must a process that is to join a job that trains."""
         self._settings = settings
         self._membership: Membership | None = None
         self.generation = 0
-        """How often the ranks of an elastic job have met anew."""
+        """Number of times that the ranks of an elastic job have met anew."""
         self.is_member = False
-        """Whether a model of this process takes part in an elastic job."""
+        """True if a model of this process takes part in an elastic job."""
         self.everyone: Job = self._newcomer() if settings.joins else join(settings, publish=publish)
-        """The whole job, with parameter servers if there are any."""
+        """Whole job, with parameter servers if there are any."""
         self.job = self.everyone
-        """As ranks that train see it."""
+        """Job as ranks that train see it."""
         self._engine: _native.Engine | None = None
         self._tuning: Tuning | None = None
         self._cluster: Cluster | None = None
@@ -63,11 +63,11 @@ class Process:
         self._looked = False
         self._libraries: Service | None = None
         self.traced = False
-        """Whether a model's trace is written: it is of one model."""
+        """True if a model's trace is written: only one model has a trace."""
         self.gave_up: str | None = None
-        """Why this rank has told the others that it ends; None: it has not."""
+        """Reason that this rank gave the others for its end; None: it has given none."""
         self.serves = False
-        """Whether a model of this process has its parameters on servers, which serve one model."""
+        """True if a model of this process has its parameters on servers, which serve one model."""
         if self.everyone.server is not None:
             self.everyone.server.on_failure(self._end_without_store)
         self._owner = os.getpid()
@@ -78,7 +78,7 @@ class Process:
 
     @property
     def engine(self) -> _native.Engine:
-        """Connected to all ranks; the first use connects, on every rank."""
+        """Engine, connected to all ranks; the first use connects, on every rank."""
         if self._engine is None:
             # Ranks that train wait for a newcomer that hangs no longer than for one that hangs later.
             connect_s = self._settings.silence_max_s(elastic=True) if self.generation else None
@@ -91,29 +91,29 @@ class Process:
 
     @property
     def elastic(self) -> bool:
-        """Whether the job goes on without ranks that it loses."""
+        """True if the job goes on without ranks that it loses."""
         return self.everyone.elastic
 
     @property
     def is_newcomer(self) -> bool:
-        """Whether it has come to a job that trained already."""
+        """True if the process has come to a job that trained already."""
         return self._settings.joins and not self.is_member
 
     @property
     def membership(self) -> Membership:
-        """This process's part in an elastic job, which `begin` begins. RendezvousError: its coordinator cannot be reached."""
+        """Part of this process in an elastic job, which `begin` begins. RendezvousError: the coordinator cannot be reached."""
         if self._membership is None:
             job = self.everyone
             self._membership = Membership(job.settings, job.secret, f"rank {job.rank} on {job.host}")
         return self._membership
 
     def begin(self, *, steps: int = 0) -> None:
-        """Take part in an elastic job from step number `steps` on. All ranks that have met call it when they are ready for that."""
+        """Take part in an elastic job from step number `steps` on. All ranks that have met call this when they are ready."""
         self.membership.begin(self.everyone, self.engine, generation=self.generation, steps=steps)
         self.is_member = True
 
     def meet(self, order: Regroup) -> None:
-        """Leave the ranks with whom this one has trained, and meet those of the next generation: with most of them, once more.
+        """Leave the ranks with which this one has trained, and meet those of the next generation: with most of them, once more.
 
         RendezvousError: some do not come.
         """
@@ -127,7 +127,7 @@ class Process:
         self.everyone = self.job = self._met(order)
 
     def next_meeting(self, after: int, error: Error) -> Regroup:
-        """The ranks of generation `after` could not meet, this one because of `error`. It is raised unless they meet once more."""
+        """Wait until generation `after`, which could not meet, meets once more. If it does not, raise `error`, this rank's."""
         if isinstance(error, RendezvousError | PeerError) and error.missing:
             self.membership.could_not_meet(after, error.missing)
         try:
@@ -153,7 +153,7 @@ class Process:
         return dataclasses.replace(join(here, environment={}), members=order.members)
 
     def _newcomer(self) -> Job:
-        """UsageError: nothing says which job. RendezvousError: it does not take this process."""
+        """Join a job that trains. UsageError: no setting says which job. RendezvousError: it does not take this process."""
         settings = self._settings
         if settings.coordinator is None or settings.secret is None:
             raise UsageError(
@@ -170,7 +170,7 @@ class Process:
                     return self._met(order)
                 except RendezvousError as error:
                     if error.rank == order.members.index(self._membership.number) and not error.missing:
-                        # The others have no fault: they meet again without this one.
+                        # The other ranks have no fault: they meet again without this one.
                         raise
                     order = self.next_meeting(order.generation, error)
         except BaseException:
@@ -179,31 +179,31 @@ class Process:
 
     @property
     def _trace(self) -> Path | None:
-        """Each generation's is a directory of its own."""
+        """Directory of the trace: each generation after the first has its own."""
         if self._settings.trace is None or self.generation == 0:
             return None
         return Path(self._settings.trace) / f"generation-{self.generation}"
 
     def _log_clock(self) -> None:
-        """If a trace is written and ranks have several clocks, the lowest rank of each clock reads it."""
+        """Log the clock: if a trace is written and ranks have several clocks, the lowest rank of each clock reads it."""
         job = self.everyone
         if job.settings.trace is not None and len(set(job.clocks)) > 1 and job.clocks[job.rank] == job.rank:
             self.also_close(ClockLog(job.store, Path(job.settings.trace), job.rank).close)
 
     def train_among(self, workers: int) -> None:
-        """This rank trains, and ranks from `workers` on serve parameters."""
+        """Train on this rank, with ranks from `workers` on as parameter servers."""
         self.job, self.serves = among_workers(self.everyone, workers), True
 
     @property
     def tuning(self) -> Tuning:
-        """The tuning for choosing algorithms; the first use fetches rank 0's, on every rank."""
+        """Tuning for choosing algorithms; the first use fetches rank 0's, on every rank."""
         if self._tuning is None:
             self._tuning = tuning.agreed(self.job)
         return self._tuning
 
     @property
     def cluster(self) -> Cluster | None:
-        """The known hosts and network; the first use fetches rank 0's, on every rank."""
+        """Known hosts and network; the first use fetches rank 0's, on every rank."""
         if not self._knows_cluster:
             self._cluster = of_rank_0(self.job, "cluster", self.job.settings.cluster, Cluster)
             self._knows_cluster = True
@@ -211,31 +211,31 @@ class Process:
 
     @property
     def network(self) -> Cluster | None:
-        """The same, or if rank 0 has no file, the result of a quick look at the network, on first use, on every rank."""
+        """Known cluster, or if rank 0 has no file, the result of a quick look at the network, on first use, on every rank."""
         if not self._looked:
             self._cluster = known_cluster(self.job, self.engine, self.cluster)
             self._looked = True
         return self._cluster
 
     def recall(self, cluster: Cluster) -> None:
-        """What the last job found out about the hosts counts as known, where rank 0 has no file: nobody looks at the start."""
+        """Take the last job's findings about the hosts as known, if rank 0 has no file: no rank looks at the start."""
         if self.cluster is None and not self._looked:
             self._cluster, self._looked = cluster, True
 
     @property
     def libraries(self) -> Service:
-        """Runs the library collectives of all models' policies."""
+        """Runner of the library collectives of all models' policies."""
         if self._libraries is None:
             self._libraries = Service(self.job, self.engine, self.abort)
         return self._libraries
 
     @property
     def mine(self) -> bool:
-        """Whether this is not a forked child of the process that joined."""
+        """True if this is not a forked child of the process that joined."""
         return os.getpid() == self._owner
 
     def abort(self, reason: str, error: BaseException | None = None) -> None:
-        """Tell all ranks why this one gives up, and because of which other rank if `error`, or what led to it, names one."""
+        """Tell all ranks why this one gives up, and because of which other rank if `error`, or its cause, names one."""
         self.gave_up = self.gave_up or reason
         cause = None if error is None else cause_of(error, self.everyone.rank)
         if self._membership is not None:
@@ -245,7 +245,7 @@ class Process:
         self.everyone.close(reason, cause)
 
     def _end_without_store(self, why: str) -> None:
-        """In the thread that served it: nobody is answered there any more, and those who train may never ask."""
+        """End, in the thread that served the store: it answers nobody any more, and ranks that train may never ask."""
         if self._engine is not None:
             self._engine.abort(why)
 
@@ -254,7 +254,7 @@ class Process:
         self._closers.append(closer)
 
     def no_longer_close(self, closer: Callable[[], None]) -> None:
-        """What was registered has ended before."""
+        """Unregister a function whose object has ended before."""
         self._closers.remove(closer)
 
     def close(self) -> None:
@@ -285,7 +285,7 @@ class Process:
         except PeerError as error:
             if error.rank != self.everyone.rank:
                 raise
-            # A callback that failed at the end, say: nothing that others still wait for.
+            # For example a callback that failed at the end: nothing that others still wait for.
             log.warning("%s; what was trained is complete", error)
         finally:
             # A script may end in order because of an error that it has caught.
@@ -293,7 +293,7 @@ class Process:
             self.everyone.close(cause=cause, linger_s=ending.LINGER_S if at_exit else LINGER_S)
 
     def _end(self) -> None:
-        """Python ends. What is raised now would not change its exit code."""
+        """Close as Python ends. An error raised now would not change its exit code."""
         # A member of an elastic job is not to be waited for, and its launcher knows how it ends.
         at_exit = ending.process_ends() and self.gave_up is None and not self.elastic
         try:
@@ -309,7 +309,7 @@ class Process:
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> Any:
-        # First what happened, as those of an elastic job who hear that this rank ends do not leave it the time to say so.
+        # The error first: in an elastic job, others that hear that this rank ends do not leave it the time to say so.
         try:
             return self._excepthook(kind, error, trace)
         finally:
@@ -321,10 +321,10 @@ _joined: Process | None = None
 
 
 def joined(settings: Settings, publish: Publish | None = None) -> Process:
-    """The process's place; joins on first use, and again in a forked child, or after it gave up a job that it was alone in.
-    `publish` as in `launch.rendezvous.join`.
+    """Return the process's place; join on first use, and again in a forked child, or after it gave up a job in which it was alone.
+    `publish`: see `launch.rendezvous.join`.
 
-    UsageError: it gave up a job with others.
+    UsageError: the process gave up a job with others.
     """
     global _joined  # noqa: PLW0603  # a process has one place in one job, whatever models it trains
     if _joined is not None and _joined.mine and _joined.gave_up is not None:

@@ -1,6 +1,5 @@
-"""What a script asks for as it distributes its model: compared before ranks do anything about it together, since a rank that was
-asked for something else would wait for what the others never do.
-"""
+"""Comparison of the arguments with which ranks distribute their model, before ranks act on them together: a rank with other
+arguments would wait for what the others never do."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ from hocket.training.process import Process
 
 
 def agree_on_call(process: Process, asked: Mapping[str, object]) -> None:
-    """All ranks of the job that know its model call it with the arguments of their `distribute`. Newcomers are asked later.
+    """Compare the arguments of `distribute`; called by all ranks of the job that know its model. Newcomers compare theirs later.
 
-    RendezvousError: they differ; on all ranks it names arguments, values and ranks.
+    RendezvousError: the arguments differ; on all ranks it names arguments, values and ranks.
     """
     job = process.everyone
     mine = {name: _named(value) for name, value in asked.items() if value is not None}

@@ -1,4 +1,4 @@
-"""How a model's ranks train together: what a script and its settings ask for, and the source of programs that follows from it."""
+"""Choice of the way in which a model's ranks train together, as script and settings ask, and the source of programs for it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DECIDES = "a policy decides for itself"
 
 
 def policy_of(plan: Plan | None, policy: Policy | None, settings: Settings) -> Policy | None:
-    """The policy that was given, or that the settings name where no plan is given. UsageError: one of them is something else."""
+    """Return the given policy, or without a plan the one that the settings name. UsageError: one of them has another type."""
     for what, given, kind, hint in (
         ("plan", plan, Plan, "hocket.artefacts.files.read(FILE, Plan), or HOCKET_PLAN=FILE without one here"),
         ("policy", policy, Policy, "an instance of its class, or HOCKET_POLICY=NAME without one here"),
@@ -70,7 +70,7 @@ def check_settings(
     search: str | None = None,
     parameter_server: ParameterServer | None = None,
 ) -> None:
-    """UsageError: one of them would do nothing beside the others, or cannot be in an elastic job."""
+    """Raise UsageError if a setting would have no effect beside the others, or cannot be in an elastic job."""
     if settings.coordinator is not None:
         check_asked(settings, search=search, parameter_server=parameter_server)
     if settings.reorder and policy is not None:
@@ -84,9 +84,9 @@ def check_settings(
 def search_asked(
     search: str | None, settings: Settings, *, plan: Plan | None, policy: Policy | None
 ) -> float | None:
-    """Seconds that a search in training may take, given or as the settings say; None: there is none.
+    """Return the seconds that a search in training may take, given or by the settings; None: there is no search.
 
-    UsageError: it is no time, or nothing may be searched for.
+    UsageError: the text is no time, or nothing may be searched for.
     """
     text = settings.search if search is None else search
     if text is None:
@@ -103,13 +103,13 @@ def search_asked(
 
 
 def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise | None:
-    """The promise that was given, or that the settings name; None: nobody asks. UsageError: it cannot be kept."""
+    """Return the given promise, or the one that the settings name; None: none is asked for. UsageError: it cannot be kept."""
     given = settings.promise if promise is None else promise
     return None if given is None else promise_of(given)
 
 
 def check_promise(asked: Promise | None, level: Level, what: str) -> None:
-    """UsageError: `what` gives results of a level that does not keep what was asked for."""
+    """Raise UsageError if `what` gives results of a level that does not keep the promise asked for."""
     if asked is not None and not asked.allows(level):
         raise UsageError(
             f"{what} promises `{level}`, which is less than the `{asked.level}` that was asked for\n"
@@ -130,9 +130,9 @@ def source_of(
     keeps_plan: bool = False,
     begin: Begin | None = None,
 ) -> ProgramSource:
-    """Where the programs of these gradients come from; the same on all ranks. `remote`: as `Framework.remote`; `search`: how long
-    the job tries plans, as in the settings; `keeps_plan`: it looks at its network as it starts, and changes its plan no more;
-    `begin`: where an elastic job is already.
+    """Return the source of these gradients' programs; the same on all ranks. `remote`: see `Framework.remote`; `search`: how long
+    the job tries plans, as in the settings; `keeps_plan`: the job looks at its network as it starts, and keeps its plan; `begin`:
+    epoch that an elastic job is in.
 
     Raises UsageError when the plan is for another job, plan or policy promise less than `promise`, or there is nothing to search.
     """
@@ -143,7 +143,7 @@ def source_of(
     if plan is not None:
         check_promise(promise, plan.promise, f"plan `{plan.label}`")
     elif policy is not None:
-        # Nobody knows what a policy's code rounds, merges or leaves out.
+        # A policy's code may round, merge or leave out anything.
         check_promise(promise, "lossy", f"policy {type(policy).__name__}")
     scopes = _scopes(plan, policy)
     served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, settings, remote)
@@ -178,7 +178,7 @@ def _besides(
     settings: Settings,
     remote: Callable[[Sequence[str]], Remote],
 ) -> tuple[ServedBuckets | None, Helpers | None]:
-    """What ranks that do not train have of a plan: as parameter servers, or as helpers."""
+    """Return the worker's half of parameter servers, or of helpers, if ranks that do not train have a part in the plan."""
     if not serves(plan) and not helps(plan):
         return None, None
     if settings.reorder:
@@ -194,7 +194,7 @@ def _besides(
 
 
 def check_world(plan: Plan, process: Process) -> None:
-    """UsageError: the plan is for another number of ranks."""
+    """Raise UsageError if the plan is for another number of ranks."""
     job = process.everyone
     if plan.world != job.world:
         raise UsageError(
@@ -208,7 +208,7 @@ def check_world(plan: Plan, process: Process) -> None:
 
 
 def _reordered(plan: Plan, gradients: Mapping[str, Gradient], process: Process) -> ProgramSource:
-    """Of a job that may change nothing of its plan but orders of ranks."""
+    """Return the source of a job that may change only the orders of ranks in its plan."""
     bucket_memory.check_runs(plan, gradients)
     planned = functools.partial(_same, plan)
     job = process.job
@@ -219,7 +219,7 @@ def _reordered(plan: Plan, gradients: Mapping[str, Gradient], process: Process) 
 def _driven(
     gradients: Mapping[str, Gradient], process: Process, promise: Promise, search_s: float | None
 ) -> ProgramSource:
-    """Of a job that drives itself. It begins with what the last one on the same hosts and model ended with, if there was one."""
+    """Return the source of a job with an autopilot, which begins with the last job's plan on these hosts and model, if any."""
     job = process.job
     memory = Memory(job)
     last = _recalled(memory, gradients, process, promise)
@@ -248,7 +248,7 @@ def _driven(
 def _driven_among(
     gradients: Mapping[str, Gradient], process: Process, promise: Promise, begin: Begin | None
 ) -> ProgramSource:
-    """The same in an elastic job, of all that have just met. Where it trains already, others wait, and nobody looks."""
+    """Return the source of an elastic job with an autopilot, of all that have met. If it trains, others wait: nobody measures."""
     job = process.job
     if promise.allows("merged"):
         promise = Promise("rounded", codec=promise.codec)
@@ -272,7 +272,7 @@ def _driven_among(
 def _recalled(
     memory: Memory, gradients: Mapping[str, Gradient], process: Process, promise: Promise
 ) -> Plan | None:
-    """The plan with which the last job on the same hosts and model ended, if there was one; its network counts as known."""
+    """Return the last plan of an earlier job on the same hosts and model, if any; that job's network counts as known."""
     known = memory.recall(tuple(gradients.values()), promise)
     if known.cluster is None or process.cluster is not None:
         # A cluster file of the user's may say something else.
@@ -294,7 +294,7 @@ def _scopes(plan: Plan | None, policy: Policy | None) -> list[Scope]:
 def _of_policies(
     scopes: Sequence[Scope], gradients: Mapping[str, Gradient], process: Process
 ) -> tuple[TracedBuckets, Callable[[Epochs], Timer]]:
-    """What traces the buckets, and what makes the thread beside training."""
+    """Return the tracer of the buckets, and a function that makes the thread beside training."""
     job = process.job
     topology = Topology.of(job.hosts, process.cluster)
     traced = TracedBuckets(scopes, gradients, job=job, topology=topology, tuning=process.tuning)
@@ -308,7 +308,7 @@ def _of_policies(
 
 
 def spans_of(process: Process, settings: Settings) -> Spans | None:
-    """Of the first model that the process distributes, where a trace is written."""
+    """Return the spans of the first model that the process distributes, if a trace is written."""
     if settings.trace is None or process.traced:
         return None
     process.traced = True
@@ -318,10 +318,10 @@ def spans_of(process: Process, settings: Settings) -> Spans | None:
 def _default_plan(
     gradients: Mapping[str, Gradient], job: Job, cluster: Cluster | None, promise: Promise
 ) -> Planned:
-    """The plan of a job that was given none, from the order in which backward makes gradients."""
+    """Return the plan of a job that was given none, from the order in which backward makes gradients."""
     choice = by_hosts(job.hosts)
     if cluster is not None:
-        # Rank 0's, since another machine may round a prediction another way.
+        # The choice is rank 0's, since another machine may round a prediction another way.
         chosen = None
         if job.rank == 0:
             chosen = by_cluster(list(gradients.values())[::-1], job.hosts, cluster, promise)

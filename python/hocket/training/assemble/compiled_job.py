@@ -1,4 +1,4 @@
-"""The model that a process trains by compiled functions, and how its ranks meet: what the adapters of such frameworks share."""
+"""Job of a process that trains a model by compiled functions: the part that the adapters of such frameworks share."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True)
 class Distributed(Generic[M]):
-    """A model in training."""
+    """Model in training."""
 
     model: M
     session: CompiledSession
 
 
 class CompiledJob(Generic[M]):
-    """At most one model: what such frameworks train has no identity by which a script could name one of several."""
+    """Job with at most one model: models of such frameworks have no identity by which a script could name one of several."""
 
     def __init__(self, hint: str) -> None:
-        """`hint`: what to do when nothing is distributed."""
+        """Begin without a model. `hint`: advice in errors when nothing is distributed."""
         self._hint = hint
         self._last: Distributed[M] | None = None
 
@@ -48,9 +48,9 @@ class CompiledJob(Generic[M]):
         promise: Promise | str | None,
         settings: Settings | None,
     ) -> Distributed[M]:
-        """Train `model` together with the other ranks, in place of the one before; it has rank 0's values then.
+        """Train `model` together with the other ranks, in place of an earlier one; it then has rank 0's values.
 
-        Raises as the `distribute` of the frameworks says.
+        Raises the errors of the frameworks' `distribute`.
         """
         settings = settings or Settings.from_environment()
         check_asked(settings)
@@ -85,7 +85,7 @@ class CompiledJob(Generic[M]):
         return self._last
 
     def distributed(self) -> Distributed[M]:
-        """What the process trains. UsageError: nothing."""
+        """Return the model that the process trains. UsageError: there is none."""
         if self._last is None:
             raise UsageError(f"nothing is distributed\nhint: {self._hint}")
         return self._last
@@ -102,13 +102,13 @@ class CompiledJob(Generic[M]):
             self.distributed().session.record(name, value)
 
     def agreed(self) -> Mapping[str, Value]:
-        """The values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
+        """Return the values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
         return dict(self.distributed().session.agreed())
 
     def rank(self) -> int:
-        """This process's rank in the job."""
+        """Return this process's rank in the job."""
         return self.distributed().session.job.rank
 
     def world(self) -> int:
-        """Number of ranks in the job."""
+        """Return the number of ranks in the job."""
         return self.distributed().session.job.world

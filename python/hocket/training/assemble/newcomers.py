@@ -1,8 +1,8 @@
-"""How ranks join a job that trains: between two steps, all of its ranks meet anew, as at the start of a job, and with them those
-that have come. These get their state from those that were there before.
+"""Joining of ranks to a job that trains: between two steps, all of its ranks and the joining ones meet anew, as at the start of a
+job. The newcomers get their state from ranks that were there before.
 
-What a script does between the optimizer's step and its next forward, such as a step of its schedulers, comes after that. So the
-script's own state, and the numbers of the optimizer that schedulers change, go to the newcomers at the next forward.
+A script's work between the optimizer's step and its next forward, such as a step of its schedulers, comes after that. So the
+script's own state, and the optimizer's numbers that schedulers change, go to the newcomers at the next forward.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from hocket.training.programs.source import ProgramSource
 from hocket.training.step.companion import MembersCompanion
 
 STATE_BYTES_MAX = FRAME_BYTES_MAX // 2
-"""A frame has it as text, which is a third longer."""
+"""Largest state in bytes: a frame has it as text, which is a third longer."""
 
 MakeCompanion = Callable[[Process], MembersCompanion]
 
 
 class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a job is when others join: so many steps, and the place in its data; the plan and the policy that were given to it, and
-    what its policies agree on."""
+    """State of a job when others join: its number of steps, and place in its data; the plan and the policy that were given to it,
+    and the agreed values of its policies."""
 
     steps: int
     loop: SavedLoop
@@ -50,7 +50,7 @@ class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Asked(NamedTuple):
-    """What a script asked for as it distributed its model."""
+    """Arguments with which a script distributed its model."""
 
     plan: Plan | None
     policy: Policy | None
@@ -58,12 +58,12 @@ class Asked(NamedTuple):
 
     @property
     def policy_name(self) -> str | None:
-        """None: no policy was given."""
+        """Name of the policy's class; None: no policy was given."""
         return None if self.policy is None else type(self.policy).__name__
 
 
 class Met(NamedTuple):
-    """All have met: where programs come from, where the job is, and the ranks that have its state."""
+    """Result of a meeting: the source of programs, the state of the job, and the ranks that have its state."""
 
     source: ProgramSource
     standing: Standing
@@ -71,22 +71,21 @@ class Met(NamedTuple):
 
 
 class Late:
-    """What newcomers get at the first forward: bytes that `get` makes on ranks that were there before, and `put` takes."""
+    """State that newcomers get at the first forward: bytes that `get` makes on ranks that were there before, and `put` takes."""
 
     def __init__(self, get: Callable[[], bytes], put: Callable[[bytes], None]) -> None:
-        """Nobody has come yet."""
         self._get, self._put = get, put
         self._process: Process | None = None
         self._holders: Sequence[int] = ()
 
     def awaited(self, process: Process, holders: Sequence[int]) -> None:
-        """The ranks of this job have just met, of which `holders` were there before."""
+        """Note that the ranks of this job have just met, of which `holders` were there before."""
         self._process, self._holders = process, holders
 
     def exchange(self) -> None:
-        """The first forward since then; all ranks call it.
+        """Exchange the state at the first forward after a meeting; all ranks call it.
 
-        RendezvousError: none of those that were there before come to theirs in time. UsageError: the state is too large.
+        RendezvousError: no rank that was there before comes to its forward in time. UsageError: the state is too large.
         """
         process, self._process = self._process, None
         if process is None:
@@ -116,7 +115,7 @@ def met(
     asked: Asked,
     standing: Standing | None,
 ) -> Met:
-    """All that have met call it. `standing`: as ranks that were there before know it.
+    """Prepare training among all ranks that have met; all of them call it. `standing`: as ranks that were there before know it.
 
     RendezvousError: a newcomer's model or policy is another one, or some do not come.
     """
@@ -150,7 +149,7 @@ def _named(policy: str | None) -> str:
 
 
 def share_states(session: ElasticSession, holders: Sequence[int]) -> None:
-    """All that have met call it: newcomers get what policies keep alike on all ranks; what is a rank's own begins at zero there.
+    """Give newcomers the state that policies keep alike on all ranks; a rank's own begins at zero. All that have met call it.
 
     RendezvousError: some do not come.
     """
@@ -182,7 +181,7 @@ def meeting(
     late: Late,
     companion: MakeCompanion,
 ) -> Callable[[Regroup], None]:
-    """How a rank that trains meets those that join. If one of them is lost meanwhile, the others meet once more."""
+    """Return the callback by which a training rank meets joining ones. If one is lost meanwhile, the others meet once more."""
 
     def once(order: Regroup) -> None:
         process.meet(order)

@@ -1,5 +1,4 @@
-"""Turns a framework's model into a session, in two steps: `prepare`, then `session_of`, `elastic_session_of` or
-`compiled_session_of`."""
+"""Steps from a framework's model to a session: `prepare`, then `session_of`, `elastic_session_of` or `compiled_session_of`."""
 
 from __future__ import annotations
 
@@ -48,19 +47,19 @@ def prepare(
     holders: Sequence[int] = (0,),
     begin: Begin | None = None,
 ) -> ProgramSource:
-    """The source of programs. Meets all ranks, and gives them the holders' state; every rank must call it.
+    """Meet all ranks, give them the holders' state, and return the source of programs; every rank must call it.
 
     Args:
         framework: the model and its optimizer.
-        plan: how gradients travel, as `workers_of` gives it; None: one for the network.
+        plan: how gradients travel, from `workers_of`; None: one for the network.
         policy: instead of a plan.
         promise: allowed distance of results from DDP's; default: exact, or the promise of a given plan.
         process: joined.
         settings: of this rank.
-        search: how long the job tries plans while it trains; default: as the settings say.
+        search: how long the job tries plans while it trains; default: by the settings.
         compiled: gradients come out of compiled functions, and the job keeps the plan with which it begins.
         holders: ranks that have the state of the job; others get it from them.
-        begin: where an elastic job is already; default: at its start.
+        begin: epoch that an elastic job is in; default: at its start.
 
     Raises:
         RendezvousError: the models differ. ReplicaError: options of their optimizers do.
@@ -92,7 +91,7 @@ def prepare(
 
 
 class Common(TypedDict):
-    """What every session has."""
+    """Arguments that every session has."""
 
     source: ProgramSource
     job: Job
@@ -110,7 +109,7 @@ def session_of(
     companion: Companion,
     spans: Spans | None,
 ) -> ReducingSession | ParameterSession:
-    """A session with loaded programs and hooks. Call its `start` before the script trains."""
+    """Return a session with loaded programs and hooks. Call its `start` before the script trains."""
     exchanged = {policy.exchanges for policy in source.policies}
     kind: type[ParameterSession | ReducingSession]
     if "parameters" in exchanged:
@@ -132,9 +131,9 @@ def elastic_session_of(
     loop: Loop,
     steps: int = 0,
 ) -> ElasticSession:
-    """The same in a job whose ranks may be lost, of which the script's `loop` hears. `steps`: that the job has made until now.
+    """Return a session in a job whose ranks may be lost, which tells the script's `loop`. `steps`: made by the job until now.
 
-    The process begins to take part in it afterwards.
+    The process begins to take part in the job afterwards.
     """
     if process.is_member:
         raise refusal("a second model")
@@ -150,7 +149,7 @@ def elastic_session_of(
 def go_on_in(
     session: ElasticSession, source: ProgramSource, *, process: Process, companion: MembersCompanion
 ) -> None:
-    """A session that was there before is to go on among those who have just met."""
+    """Let an existing session go on among the ranks that have just met."""
     if session.spans is not None:
         session.spans.go_on_in(process.engine)
     session.go_on_in(companion=companion, **_common(source, process, session.spans))
@@ -159,7 +158,7 @@ def go_on_in(
 def compiled_session_of(
     model: Model, source: ProgramSource, *, process: Process, spans: Spans | None
 ) -> CompiledSession:
-    """The same for a model whose gradients come out of compiled functions."""
+    """Return a session for a model whose gradients come out of compiled functions."""
     if process.elastic:
         raise refusal("gradients of compiled functions")
     return CompiledSession(gradients_of(model.parameters()), **_common(source, process, spans))

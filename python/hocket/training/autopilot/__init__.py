@@ -1,5 +1,5 @@
-"""The job that drives itself: it looks at its network, profiles its model, plans again and changes its plan while it trains.
+"""Autopilot of a job: it looks at the network, profiles the model, plans again and changes the plan while the job trains.
 
-`pilot` decides, `beside` is the thread in which that happens, `coordinator` is rank 0's part of it. `stopwatch` measures steps,
-`connections` and `traffic` what they send, `knowledge` asks the planner, `plans` keeps what can be in force.
+`pilot` decides, `beside` is the thread that carries decisions out, `coordinator` is rank 0's part of it. `stopwatch` times steps,
+`connections` and `traffic` watch the traffic, `knowledge` asks the planner, `plans` keeps plans that can be in force.
 """

@@ -1,7 +1,7 @@
-"""The thread beside training in which a job drives itself: all ranks meet at the store, look, prepare programs and learn epochs.
+"""Autopilot thread beside training: all ranks meet at the store, look, prepare programs and learn epochs.
 
 A meeting is one gather: every rank reports, and rank 0 gives the order that follows from the meeting before. Nothing in a step
-waits for this thread; what it computes is short, or native without the GIL.
+waits for this thread; its computations are short, or native without the GIL.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.memory.buckets import CompiledBucket
 
 PLAN = "plan"
-"""The agreed value's name: the key of the plan in force. Without it, the default plan is."""
+"""Name of the agreed value that is the key of the plan in force. Without this value, the default plan is in force."""
 
 PATIENCE_S = 3600.0
-"""How long a meeting waits for the slowest rank: as long as it likes, since no step waits for it."""
+"""Time that a meeting waits for the slowest rank: long, since no step waits for a meeting."""
 
 STEP_PATIENCE_S = 2.0
-"""How long a look waits for the end of a step: in a pause of training the network is free anyway."""
+"""Time that a look waits for the end of a step: in a pause of training the network is free anyway."""
 
 SETTLES_S = 1.0
-"""How long after the members of an elastic job have changed this waits with its own work: losses come in groups, and the step in
-which one is made up for is to end first."""
+"""Time before this thread works on, after the members of an elastic job have changed: losses come in groups, and the step in which
+a loss is made up for is to end first."""
 
 PROFILED_RANKS = 16
-"""Ranks that bring their part of the profile: more would say the same."""
+"""Number of ranks that bring their part of the profile: more would say the same."""
 
 _numbers = itertools.count()
-"""Of those of this process: the same on all ranks, which distribute their models in one order."""
+"""Numbers of this process's autopilots: the same on all ranks, which distribute their models in one order."""
 
 
 def useful(job: Job) -> bool:
-    """Whether a job can gain anything by another plan: it has a network, and not too many hosts to look at it."""
+    """Return whether a job can gain anything by another plan: it has a network, and not too many hosts to look at it."""
     return job.settings.autopilot and 1 < len(set(job.hosts)) <= HOSTS_MAX
 
 
 class Autopilot:
-    """Of one model, and in an elastic job of one epoch of members. Runs until `stop`. `delays`: plans that it proposes may merge
-    gradients, or apply them late."""
+    """Autopilot of one model, and in an elastic job of one epoch of members. Runs until `stop`. `delays`: plans that it proposes
+    may merge gradients, or apply them late."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class Autopilot:
         among: Among | None = None,
         watch: Stopwatch | None = None,
     ) -> None:
-        """Nothing runs yet. `default`: the plan of an epoch that names no other. `first`: of policies, in force; None: the job's
-        first. `watch`: of the session, where it was there before."""
+        """Prepare without running anything. `default`: plan of an epoch that names no other. `first`: epoch of policies in force;
+        None: the job's first. `watch`: that of the session, if it had one before."""
         self.watch = Stopwatch() if watch is None else watch
         self.delays = knowledge.delays
         # A plan that was given does not depend on the order in which backward makes gradients; in elastic jobs nobody asks for it.
@@ -94,7 +94,7 @@ class Autopilot:
         self._reports_times = job.rank < PROFILED_RANKS
         self._coordinator: Coordinator | None = None
         if job.rank == 0:
-            # A trace is of the first model of a process, and of elastic jobs where rank 0 has begun it.
+            # Traces cover the first model of a process, and elastic jobs that rank 0 has begun.
             traced = number == 0 if among is None else among.generation == among.everyone.rank == 0
             self._coordinator = Coordinator(
                 self.watch,
@@ -106,22 +106,22 @@ class Autopilot:
         self._thread = threading.Thread(target=self._run, name="hocket-autopilot", daemon=True)
 
     def plan(self, epoch: Epoch) -> Plan:
-        """That of an epoch."""
+        """Return the plan of an epoch."""
         key = epoch.agreed.get(PLAN)
         return self._default(epoch) if key is None else self._plans.plan(str(key))
 
     def programs(self, epoch: Epoch) -> list[CompiledBucket] | None:
-        """Those of an epoch that names a plan: they were made before it began."""
+        """Return the programs of an epoch that names a plan: they were made before it began."""
         key = epoch.agreed.get(PLAN)
         return None if key is None else self._plans.programs(str(key))
 
     def step_ended(self) -> None:
-        """The thread that trains has ended a step: the network is free for a moment."""
+        """Note that the thread that trains has ended a step: the network is free for a moment."""
         self.watch.ended(self.epochs.current.number)
         self._stepped.set()
 
     def start(self) -> None:
-        """Connect and begin; in an elastic job, later."""
+        """Connect and begin; in an elastic job, connect later."""
         if self._among is None:
             self._store = self._connected()
         self._thread.start()
@@ -130,8 +130,8 @@ class Autopilot:
         return store_beside(self._job, "autopilot", self._among)
 
     def stop(self) -> None:
-        """End. A round of a look comes to its end before, since another rank takes part in it; in an elastic job that one may be
-        lost, and the wire ends what is under way with the epoch of members."""
+        """End. A round of a look finishes first, since another rank takes part in it; in an elastic job that rank may be lost, and
+        the wire ends the round with the epoch of members."""
         self._stopped.set()
         self._stepped.set()
         if self._among is not None:
@@ -141,7 +141,7 @@ class Autopilot:
             self._thread.join(self._job.settings.timeout_s)
 
     def hang_up(self) -> None:
-        """After `stop`, where the job goes on without this: nobody comes to its meetings any more."""
+        """Hang up after `stop`, if the job goes on without this: no rank comes to its meetings any more."""
         if self._store is not None:
             self._store.hang_up()
 
@@ -161,7 +161,7 @@ class Autopilot:
                 warn_that_it_is_gone(self._job, "the plan in force stays", self._among)
             self._stopped.set()
         except (RendezvousError, PeerError, EpochError, GivenUpError):
-            # A rank has left: in order, at the end of training, or dead, which the wire says with its name.
+            # A rank has left: in order, at the end of training, or dead, in which case the wire's error names it.
             self._stopped.set()
         except Exception as error:  # whatever it is, the others would wait for this thread
             # Once it has ended, the engine may be of other members, or closed.
@@ -169,13 +169,13 @@ class Autopilot:
                 self._engine.abort(f"{type(error).__name__}: {error}", cause_of(error, self._job.rank))
         finally:
             self._looking.clear()
-            # It refers back to this, and both would keep the engine's memory and descriptors.
+            # The look refers back to this object, and both would keep the engine's memory and descriptors.
             self._look = None
             if self._store is not None:
                 self._store.leave()
 
     def _meet(self, store: Store) -> float:
-        """One meeting of all ranks; seconds to the next."""
+        """Hold one meeting of all ranks; return the seconds to the next."""
         job, coordinator = self._job, self._coordinator
         times = self.watch.times() if self._reports_times else None
         if times is not None:
@@ -229,7 +229,7 @@ class Autopilot:
         return found
 
     def _next_step(self) -> bool:
-        """Waits until more may be sent, and a step has ended: until the first gradients of the next one, nothing else is."""
+        """Wait until more may be sent and a step has ended: nothing else is sent until the first gradients of the next step."""
         self._stopped.wait(self._budget.wait_s(time.monotonic()))
         self._stepped.clear()
         if not self._stopped.is_set():
@@ -237,7 +237,7 @@ class Autopilot:
         return not self._stopped.is_set()
 
     def _prepare(self, key: str, now: Plan, store: Store) -> None:
-        """The programs of a plan, and of the one in force, to which the job may return."""
+        """Prepare the programs of a plan, and of the one in force, to which the job may return."""
         given = store.get(f"{self._prefix}/{key}", self._job.settings.start_timeout_s)
         try:
             kept = self._plans.hold(now)

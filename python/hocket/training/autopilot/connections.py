@@ -1,4 +1,4 @@
-"""Samples of this rank's connections: what each has sent since it was sampled before."""
+"""Samples of this rank's connections: bytes sent on each since its last sample."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ US = 1e-6
 
 
 class Connections:
-    """Of one engine."""
+    """Connections of one engine."""
 
     def __init__(self, engine: _native.Engine) -> None:
-        """Not sampled yet."""
         self._engine = engine
         self._before: dict[int, tuple[int, int]] = {}
 
     def sample(self) -> tuple[Sample, ...]:
-        """Of each connection that has sent enough to tell something."""
+        """Return a sample of each connection that has sent enough to tell something."""
         found = (self._of(rank, numbers) for rank, numbers in enumerate(self._engine.connections()))
         return tuple(each for each in found if each is not None and each.tells)
 
     def _of(self, rank: int, numbers: tuple[int, int, int, int, int, int] | None) -> Sample | None:
-        """None where nothing is known: within a host, and at first."""
+        """Return the sample of one connection; None if nothing is known: within a host, and at first."""
         if numbers is None:
             return None
         _, _, _, sent_bytes, busy_us, _ = numbers

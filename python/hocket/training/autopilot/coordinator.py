@@ -1,4 +1,4 @@
-"""What rank 0 does for all: asks the pilot at each meeting, and the planner for it, and takes down what has changed."""
+"""Work of rank 0 for all ranks: it asks the pilot at each meeting, and the planner for it, and records changes."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from hocket.training.autopilot.traffic import Traffic
 log = logging.getLogger("hocket.autopilot")
 
 FIRST_S = 0.1
-"""Between meetings before a step was measured."""
+"""Seconds between meetings before a step was measured."""
 BUSY_S, QUIET_S = (0.05, 1.0), (1.0, 10.0)
-"""Between meetings while something is under way, a step within these; else QUIET_STEPS, within these."""
+"""Seconds between meetings: one step while something is under way, else QUIET_STEPS; each within these limits."""
 QUIET_STEPS = 3
 
 LISTEN = 3
-"""Meetings for which connections are listened to before the network is looked at: what they show costs nothing."""
+"""Meetings for which connections are listened to before the network is looked at: listening costs nothing."""
 
 
 class Coordinator:
-    """Of one job. `profiled_ranks`: how many ranks bring their part of a profile."""
+    """Coordinator of one job. `profiled_ranks`: how many ranks bring their part of a profile."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Coordinator:
         prefix: str,
         trace: str | None,
     ) -> None:
-        """`prefix`: of keys in the store. `trace`: the directory of the trace, if one is written."""
+        """Make the coordinator. `prefix`: that of keys in the store. `trace`: the directory of the trace, if one is written."""
         self._watch, self._knowledge = watch, knowledge
         self._profiled_ranks, self._prefix = profiled_ranks, prefix
         self._trace = None if trace is None else Path(trace)
@@ -67,7 +67,7 @@ class Coordinator:
         self._search: Searching | None = None
 
     def order(self, store: Store) -> Order:
-        """What follows from the last meeting, and from a look since."""
+        """Return the order that follows from the last meeting, and from a look since."""
         what: What = "wait"
         key, profile = "", False
         if self._pilot is not None and self._action not in (None, Action.PLAN, Action.PROPOSE):
@@ -83,7 +83,7 @@ class Coordinator:
         return Order(what=what, key=key, profile=profile, interval_s=self._interval_s())
 
     def meet(self, everyone: Sequence[Report], now: Plan) -> None:
-        """All have reported, while `now` was in force on this rank: what is done next."""
+        """Decide on the next action, after all ranks have reported while `now` was in force on this rank."""
         self._now = now
         for rank, each in enumerate(everyone):
             if each.times is not None:
@@ -133,14 +133,14 @@ class Coordinator:
             self._propose(self._pilot, now)
 
     def looked(self, found: Cluster) -> None:
-        """The network was measured: the planner is asked when the profile is there, too."""
+        """Take the measured network: the planner is asked when the profile is there, too."""
         assert self._pilot is not None  # noqa: S101  # it asked for this
         before, self._knowledge.cluster = self._knowledge.cluster, found
         changed = before is None or differs(before, found)
         self._action = self._pilot.looked(changed=changed, found=described(found))
 
     def _listen(self, pilot: Pilot) -> None:
-        """One meeting more of it; then the network is what connections show, or it is looked at."""
+        """Listen for one meeting more; then take the network as connections show it, or look at it."""
         self._listens -= 1
         if self._listens:
             return
@@ -154,7 +154,7 @@ class Coordinator:
         self._action = pilot.looked(changed=True, found=found, sure=False)
 
     def _watch_traffic(self, everyone: Sequence[Report], epoch: int | None) -> None:
-        """`epoch`: in force on all ranks; None: one is on its way, and what was sent is of two plans."""
+        """Learn from sent bytes. `epoch`: in force on all ranks; None: one is on its way, and the bytes belong to two plans."""
         order = everyone[0].order
         if epoch is None or epoch != self._epoch or (order is not None and order.what == "look"):
             self._traffic.begin()
@@ -170,7 +170,7 @@ class Coordinator:
         self._action = pilot.planned(_candidate(self._offered), now_s)
 
     def _propose(self, pilot: Pilot, now: Plan) -> None:
-        """The next candidate of the search, which is another plan than the one in force."""
+        """Ask for the next candidate of the search, which is another plan than the one in force."""
         if self._search is None:
             self._search = self._knowledge.searching(now)
         offered = self._search.next()
@@ -198,7 +198,7 @@ class Coordinator:
         return min(max(steps * step_s, least), most)
 
     def _say(self, change: Change) -> None:
-        """A line in the log for each change of the plan, and one in the trace for everything."""
+        """Write a line in the log for each change of the plan, and one in the trace for everything."""
         if change.what in ("adopted", "left"):
             back = "back to " if change.what == "left" else ""
             log.warning(
@@ -215,12 +215,12 @@ class Coordinator:
             self._writes(functools.partial(append_change, self._trace, change))
 
     def _take_down(self, ended: Change) -> None:
-        """What a trial has shown: it ended as `kept` or `left`, with its times."""
+        """Record the result of a trial, which ended as `kept` or `left`, with its times."""
         before_s, after_s = ended.before_s, ended.after_s
         if self._offered is None or before_s is None or after_s is None:
             return
         if self._offered.schedule.turns:
-            # What other jobs learn from trials is about links, and is of steps in which each gradient travels once.
+            # Other jobs learn from trials about links, in steps in which each gradient travels once.
             return
         if self._search is None:
             trial = self._knowledge.trial(self._offered, after_s, ended.error_s or 0.0)

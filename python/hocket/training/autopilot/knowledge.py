@@ -1,4 +1,4 @@
-"""What rank 0 knows of network and model, and what the planner makes of it."""
+"""Knowledge of rank 0 about network and model, and the planner's answers from it."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from hocket.training.autopilot.stopwatch import Times, profile_of
 log = logging.getLogger("hocket.autopilot")
 
 TRIALS_MAX = 64
-"""That are kept of a job."""
+"""Number of trials that are kept of a job."""
 
 CHANGED = 1.25
-"""A path whose rate differs by more, either way, is another path: looks differ by less by themselves."""
+"""Ratio of rates beyond which a path, either way, is another path: without a change, looks differ by less."""
 
 
 def trials(question: Question, incumbent: Plan, prior: Belief) -> Proposer:
-    """What proposes candidates by default."""
+    """Return the default proposer of candidates."""
     return Trials(question, incumbent, prior=prior)
 
 
 @dataclass
 class Knowledge:
-    """Of a job. `cluster` is None where nobody measured; `given` is the user's plan, of which only orders of ranks may change;
-    `memory` keeps what is known for the next job; `times` are ranks' parts of the model's profile; `guard`: what merged and late
-    gradients must pass."""
+    """Knowledge about a job. `cluster` is None if nobody measured; `given` is the user's plan, of which only orders of ranks may
+    change; `memory` keeps this knowledge for the next job; `times` are ranks' parts of the model's profile; `guard`: the check that
+    merged and late gradients must pass."""
 
     hosts: Sequence[str]
     gradients: Sequence[Gradient]
@@ -61,19 +61,19 @@ class Knowledge:
     memory: Memory | None = None
     times: dict[int, Times] = field(default_factory=dict)
     search_s: float | None = None
-    """Seconds that a search may take; None: there is none."""
+    """Seconds that a search may take; None: there is no search."""
     proposer: Callable[[Question, Plan, Belief], Proposer] = trials
     tried: list[Trial] = field(default_factory=list)
-    """What this job's trials have shown."""
+    """Results of this job's trials."""
     guard: Guard = "full"
     check: Callable[[Plan], None] | None = None
-    """Raises UsageError for plans that this job cannot have."""
+    """Check that raises UsageError for plans that this job cannot have."""
     _profile: Profile | None = None
     _retreated: bool = False
     _writes: TraceWrites = field(default_factory=lambda: TraceWrites("what trials have shown"))
 
     def among(self, job: rendezvous.Job) -> Knowledge:
-        """What is still true for those that are left of an elastic job. Each rank has its own part of the profile."""
+        """Return the part that still holds for the remaining ranks of an elastic job. Each has its own part of the profile."""
         return Knowledge(
             hosts=job.hosts,
             gradients=self.gradients,
@@ -86,19 +86,19 @@ class Knowledge:
 
     @property
     def delays(self) -> bool:
-        """Whether gradients may be merged or late: the promise allows it, and none travels as rows."""
+        """True if gradients may be merged or late: the promise allows it, and none travels as rows."""
         sparse = any(each.sparse for each in self.gradients)
         return self.given is None and self.promise.allows("merged") and not sparse
 
     def retreat(self) -> None:
-        """Merged or late gradients went wrong: from now on none are proposed."""
+        """Propose no more merged or late gradients, since they went wrong."""
         if self.delays:
             self.promise = Promise("rounded", codec=self.promise.codec)
             self._retreated = True
 
     def searching(self, current: Plan) -> Searching:
-        """A search that begins with the plan in force, on the network as it is known, and with what other jobs found out. The
-        planner was asked before."""
+        """Return a search that begins with the plan in force, on the network as known, and with results of other jobs. The planner
+        was asked before."""
         assert self.search_s is not None  # noqa: S101  # who asks knows that there is a search
         job, profile = self._known()
         question = question_of(job.cluster, profile, len(self.hosts), self.promise, None)
@@ -110,12 +110,12 @@ class Knowledge:
         return Searching(job, proposer, self.search_s, first=found.plans)
 
     def trial(self, plan: Plan, measured_s: float, error_s: float) -> Trial:
-        """A plan for the job's ranks was on trial."""
+        """Return the trial of a plan for the job's ranks."""
         job, _ = self._known()
         return trial_of(job.placed(plan), measured_s, error_s)
 
     def take_down(self, trial: Trial, trace: Path | None) -> None:
-        """For other jobs: in the user's cache, and in the directory of the trace."""
+        """Record a trial for other jobs: in the user's cache, and in the directory of the trace."""
         job, profile = self._known()
         header = Job(cluster=job.cluster, profile=profile, promise=self.promise.level)
         if trace is not None:
@@ -135,17 +135,17 @@ class Knowledge:
     def proposal(
         self, current: Plan, step_s: float, least_bit_per_s: Mapping[tuple[int, int], float]
     ) -> tuple[Plan, float]:
-        """The planner's best, and what it predicts for `current`, with which a step took `step_s` of late, and paths between ranks
-        carried at least `least_bit_per_s`.
+        """Return the planner's best plan, and its prediction for `current`, with which a step took `step_s` of late, while paths
+        between ranks carried at least `least_bit_per_s`.
 
-        A look beside training shares links with it, and finds them slower than they are; what training itself carried corrects
-        that. UsageError: the cluster is of other hosts.
+        A look beside training shares links with it, and finds them slower than they are; traffic of training itself corrects that.
+        UsageError: the cluster has other hosts.
         """
         assert self.cluster is not None  # noqa: S101  # the pilot looks before it asks
         profile = profile_of(list(self.times.values()), self.gradients, "in training", len(self.hosts))
         self._profile = profile
         if self._retreated:
-            # Its session goes on with its buckets, but not with its turns.
+            # The session goes on with this plan's buckets, but not with its turns.
             current = msgspec.structs.replace(current, schedule=Schedule(), safer=())
         job = ForJob.of(self.cluster, self.hosts).carrying(least_bit_per_s).at_least(current, profile, step_s)
         self.cluster = job.cluster
@@ -157,17 +157,17 @@ class Knowledge:
         return best, job.predicted_s(current, profile)
 
     def _kept(self, profile: Profile) -> Promise:
-        """The promise, of which nothing is merged or late while DeFT's own guard lacks what its ratio is made of."""
+        """Return the promise, but without merged or late gradients while DeFT's own guard lacks the terms of its ratio."""
         if self.guard == "paper" and self.delays and walk_of(profile.learning) is None:
             return Promise("rounded", codec=self.promise.codec)
         return self.promise
 
     def shown_by(self, ratios: Mapping[tuple[int, int], float]) -> Cluster | None:
-        """The cluster as changed rates of the job's own flows explain it; None where nobody has looked, or they do not."""
+        """Return the cluster as changed rates of the job's own flows explain it; None: nobody has looked, or they do not."""
         return None if self.cluster is None else rescaled(self.cluster, self.hosts, ratios)
 
     def keep(self, plan: Plan) -> None:
-        """For the next job on these hosts: what is known, and a plan that has proved itself."""
+        """Keep this knowledge, and a plan that has proved itself, for the next job on these hosts."""
         if self.memory is None or self.cluster is None or self._profile is None:
             return
         parts: dict[Kind, Cluster | Profile | Tuning | Plan] = {
@@ -179,7 +179,7 @@ class Knowledge:
 
 
 def differs(before: Cluster, after: Cluster) -> bool:
-    """Whether a path between two hosts is faster or slower than it was.
+    """Return whether a path between two hosts is faster or slower than it was.
 
     >>> from hocket.artefacts.cluster import Host
     >>> clusters = [Cluster(hosts=tuple(Host(name=n, bandwidth_bit_per_s=r) for n in "ab")) for r in (1e9, 9e8, 5e8)]
@@ -193,7 +193,7 @@ def differs(before: Cluster, after: Cluster) -> bool:
 
 
 def among(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
-    """The cluster of these ranks' hosts, which are in it.
+    """Return the cluster of these ranks' hosts, which are in it.
 
     >>> from hocket.artefacts.cluster import Host
     >>> cluster = Cluster(hosts=tuple(Host(name=name, slots=2, bandwidth_bit_per_s=1e9) for name in "abc"))
@@ -208,7 +208,7 @@ def among(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
 
 
 def described(cluster: Cluster) -> str:
-    """A few words for people.
+    """Return a short description of the cluster for people.
 
     >>> from hocket.artefacts.cluster import Host, Rack
     >>> hosts = tuple(Host(name=f"h{i}", rack="ab"[i % 2], bandwidth_bit_per_s=1e9) for i in range(4))

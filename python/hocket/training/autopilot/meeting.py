@@ -1,4 +1,4 @@
-"""What ranks tell one another at a meeting of their autopilots."""
+"""Messages of ranks at a meeting of their autopilots."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ What = Literal["wait", "look", "prepare", "begin"]
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """What all ranks do now, and when they meet again.
+    """Order to all ranks: an action now, and the time until the next meeting.
 
-    `key`: of the plan to prepare or to begin; `profile`: times are taken anew.
+    `key`: that of the plan to prepare or to begin; `profile`: times are taken anew.
     """
 
     what: What
@@ -25,16 +25,16 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """One rank's.
+    """Report of one rank.
 
     Attributes:
-        epoch: in force in its last step.
-        settled: it still is, and no other is on its way.
+        epoch: epoch in force in its last step.
+        settled: this epoch still is in force, and no other is on its way.
         prepared: key of the plan whose programs are there.
-        refused: key of one whose programs cannot be made, and why.
+        refused: key of a plan whose programs cannot be made, and the reason.
         times: once per profile.
-        sent: since the meeting before, where it tells something.
-        retreated: its training went wrong with merged or late gradients, and goes on without.
+        sent: samples since the meeting before that tell something.
+        retreated: training went wrong with merged or late gradients, and goes on without them.
         order: rank 0's, after the meeting before.
     """
 

@@ -1,4 +1,4 @@
-"""Whether two series of step times differ, or only fluctuate."""
+"""Test if two series of step times differ, or only fluctuate."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from statistics import median
 
 SCALE = 1.4826
-"""Standard deviation over the median of deviations, of a normal distribution."""
+"""Standard deviation over the median of deviations, for a normal distribution."""
 
 MEDIAN = 1.2533
-"""Standard error of a median over that of a mean, of a normal distribution."""
+"""Standard error of a median over that of a mean, for a normal distribution."""
 
 
 def spread(values: Sequence[float]) -> float:
-    """Standard deviation as the median of deviations tells it: a step now and then that takes much longer does not count.
+    """Return the standard deviation, estimated by the median of deviations: a rare step that takes much longer does not count.
 
     >>> spread([1.0, 1.0, 1.0, 9.0])
     0.0
@@ -24,7 +24,7 @@ def spread(values: Sequence[float]) -> float:
 
 
 def own_error(values: Sequence[float]) -> float:
-    """Standard error of their median.
+    """Return the standard error of the values' median.
 
     >>> round(own_error([0.9, 1.0, 1.1] * 3), 3)
     0.062
@@ -33,7 +33,7 @@ def own_error(values: Sequence[float]) -> float:
 
 
 def error(a: Sequence[float], b: Sequence[float]) -> float:
-    """Standard error of the difference of their medians.
+    """Return the standard error of the difference of two series' medians.
 
     >>> round(error([0.9, 1.0, 1.1] * 4, [1.9, 2.0, 2.1] * 4), 3)
     0.076

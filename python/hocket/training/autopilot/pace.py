@@ -1,8 +1,8 @@
-"""How long a plan's iterations take where they differ from one another: with merged gradients, only those with an update wait.
+"""Times of a plan's iterations if these differ from one another: with merged gradients, only iterations with an update wait.
 
-So an iteration counts as the mean of a period that ends with it; of a longer one than SPAN_MAX, as the mean of so many, as turns
-are spread evenly. When an epoch begins, links are idle: its iterations until the first update is due, and as many more, do not
-count.
+So an iteration counts as the mean of a period that ends with it; if the period is longer than SPAN_MAX, as the mean of SPAN_MAX
+iterations, as turns are spread evenly. When an epoch begins, links are idle: its iterations until the first update is due, and as
+many more, do not count.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ SPAN_MAX = 12
 
 
 class Pace:
-    """Of one job. Iterations of plans without turns are left as they are."""
+    """Pace of one job. Iterations of plans without turns are left as they are."""
 
     def __init__(self) -> None:
-        """Nothing was seen."""
         self._epoch: int | None = None
         self._schedule = Schedule()
         self._idle = 0
         self._latest: deque[float] = deque()
 
     def of(self, epoch: int, schedule: Schedule, times_s: Iterable[float]) -> tuple[float, ...]:
-        """Of iterations of an epoch, which follow on those of the call before. `schedule`: of its plan.
+        """Return the times of an epoch's iterations, which follow on those of the call before. `schedule`: that of its plan.
 
         >>> from hocket.artefacts.plan import Due, Turn
         >>> turns = (Turn(first=0, last=1, due=Due(iteration=1)),)

@@ -1,13 +1,13 @@
-"""When a job in training measures, plans, changes its plan and goes back: a state machine without clock and without I/O.
+"""Decisions when a job in training measures, plans, changes its plan and goes back: a state machine without clock and without I/O.
 
-Rank 0's decides; `beside` brings it what all ranks saw, and does what it asks for. A plan in force is *watched*: its steps are
-compared with what they were when it proved itself. When these differ, the job looks at its network and asks the planner. A plan
-that promises less time is prepared on all ranks, begins as an epoch, and is then *on trial*: it stays only if its steps are
-shorter than those of the plan before. Of steps that are as long, more updates are better. A plan that does not prove itself is
+Rank 0's pilot decides; `beside` brings it the reports of all ranks, and does what it asks for. A plan in force is *watched*: its
+steps are compared with those at the time when it proved itself. When they differ, the job looks at its network and asks the
+planner. A plan that promises less time is prepared on all ranks, begins as an epoch, and is then *on trial*: it stays only if its
+steps are shorter than those of the plan before. If steps are as long, more updates are better. A plan that does not prove itself is
 refused for a while, twice as long each time; and the planner is asked less and less often while it finds nothing.
 
 In a *search*, there is always a next candidate: each is on trial for a few steps, in turn with the plan before, so that a drift of
-the machine is in both; the better one stays, and the next is proposed. What trials measure is what the proposer learns from.
+the machine is in both; the better plan stays, and the next is proposed. The proposer learns from the times of trials.
 
 All times are medians, because a step now and then takes much longer for reasons of its own.
 """
@@ -25,10 +25,10 @@ from hocket.planning.reason import seconds
 from hocket.training.autopilot.noise import error, own_error
 
 LATEST = 3
-"""Steps that tell what a step takes just now."""
+"""Number of latest steps whose median is the present step time."""
 
 CLEARLY = 3
-"""Steps that show that a plan is clearly slower."""
+"""Number of steps that show that a plan is clearly slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +43,17 @@ class Caution:
     """Steps after which a trial may end, and `trial_max` after which it must."""
     trial_max: int = 9
     gain: float = 0.03
-    """What a plan must promise to save of the step, to be tried."""
+    """Share of the step that a plan must promise to save, to be tried."""
     clear: float = 0.05
-    """Steps that differ by more are told apart after `trial` of them."""
+    """Relative difference beyond which steps are told apart after `trial` of them."""
     drift: float = 1.1
-    """Steps this much longer or shorter than they were have drifted, if noise does not explain it:"""
+    """Ratio of step times, either way, beyond which a plan counts as drifted, unless noise explains it."""
     errors: float = 5.0
-    """the difference is that many standard errors."""
+    """Standard errors that the difference must exceed, so that noise does not explain it."""
     doubt: float = 1.3
-    """Steps this much longer than predicted cast doubt on what was measured of the network."""
+    """Ratio of step time to prediction beyond which the measurements of the network are in doubt."""
     hopeless: float = 1.5
-    """A trial ends after three steps that all take this much longer than those before."""
+    """Ratio to the steps before beyond which a trial ends, after three steps that all take this much longer."""
     rest: int = 8
     """Steps without a question to the planner after it found nothing; twice as many each time, up to `rest_max`."""
     rest_max: int = 4096
@@ -62,15 +62,15 @@ class Caution:
     search_trial: int = 4
     search_trial_max: int = 12
     search_doubt: float = 2.0
-    """A search's trial ends when its steps are this many standard errors longer than those before."""
+    """Standard errors by which steps must be longer than those before to end a search's trial."""
     search_gain: float = 0.01
-    """What a plan must save of the step in a search's trial, to stay."""
+    """Share of the step that a plan must save in a search's trial, to stay."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan, as far as this machine knows it. `key` tells it from others; None: nobody predicted its step. `updates`: per step,
-    less than one where gradients are merged."""
+    """Plan, as far as this machine knows it. `key` tells it from others; None: nobody predicted its step. `updates`: per step, less
+    than one if gradients are merged."""
 
     key: str
     label: str
@@ -80,14 +80,14 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What all ranks reported at a meeting.
+    """Reports of all ranks at a meeting, combined.
 
     Args:
-        step: steps that have ended.
-        epoch: in force on all ranks.
-        began: the step before which it began.
+        step: number of steps that have ended.
+        epoch: epoch in force on all ranks.
+        began: the step before which the epoch began.
         settled: no epoch is on its way on any rank.
-        step_s: of steps that ended since the last meeting, without those of other epochs and the first of this one.
+        step_s: times of steps that ended since the last meeting, without those of other epochs and the first of this one.
         profiled: the model's profile is there.
         prepared: all ranks can begin the plan that is being prepared.
         moved: the job's own traffic shows other rates than after the last look.
@@ -104,18 +104,18 @@ class Seen:
 
 
 class Action(Enum):
-    """What the pilot asks for."""
+    """Requests of the pilot."""
 
     LOOK = auto()
-    """All ranks measure the network; then `looked`."""
+    """Let all ranks measure the network; then `looked`."""
     PLAN = auto()
-    """Rank 0 asks the planner; then `planned`."""
+    """Let rank 0 ask the planner; then `planned`."""
     PROPOSE = auto()
-    """Rank 0 asks the search for its next candidate; then `proposed`, or `searched`."""
+    """Let rank 0 ask the search for its next candidate; then `proposed`, or `searched`."""
     PREPARE = auto()
-    """All ranks make the programs of `candidate`."""
+    """Let all ranks make the programs of `candidate`."""
     BEGIN = auto()
-    """All ranks learn an epoch of `candidate`."""
+    """Let all ranks learn an epoch of `candidate`."""
 
 
 class _Phase(Enum):
@@ -129,7 +129,7 @@ class _Phase(Enum):
 
 
 class Pilot:
-    """One job's. `current` is the plan in force, `candidate` the one that the last action is about."""
+    """Pilot of one job. `current` is the plan in force, `candidate` the plan of the last action."""
 
     def __init__(
         self,
@@ -140,8 +140,8 @@ class Pilot:
         caution: Caution | None = None,
         searches: bool = False,
     ) -> None:
-        """`knows_network`: the plan in force was made for a network that was measured. `say`: takes down each change. `searches`:
-        a search follows the planner's first answer."""
+        """Begin to watch. `knows_network`: the plan in force was made for a network that was measured. `say`: records each change.
+        `searches`: a search follows the planner's first answer."""
         self.current = current
         self.candidate = current
         self._before = current
@@ -163,31 +163,31 @@ class Pilot:
         self._refused: dict[str, tuple[int, int]] = {}
         self._searches = searches
         self._first_s: float | None = None
-        """A step when the search began; None: it has not."""
+        """Step time when the search began; None: no search has begun."""
 
     @property
     def busy(self) -> bool:
-        """Whether the next meeting should come soon."""
+        """True if the next meeting should come soon."""
         return not self._asked or self._searches or self._phase is not _Phase.WATCHING
 
     @property
     def step_s(self) -> float | None:
-        """Of the plan in force, as far as it was seen; else of the last step."""
+        """Step time of the plan in force, as far as it was seen; else time of the last step."""
         return self._median() if self._steps_s else self._last_s
 
     @property
     def turn(self) -> tuple[float, float]:
-        """A step of the plan in force, and the standard error of that."""
+        """Step time of the plan in force, and its standard error."""
         window = self._window()
         return median(window), own_error(window)
 
     @property
     def latest_s(self) -> float:
-        """Of the last steps that were seen."""
+        """Median time of the last steps that were seen."""
         return median(list(self._steps_s)[-LATEST:])
 
     def observe(self, seen: Seen) -> Action | None:
-        """One meeting; what is to be done now, if anything."""
+        """Take the reports of one meeting; return the action to be done now, if any."""
         self._seen = seen
         if not seen.settled:
             return None
@@ -216,12 +216,12 @@ class Pilot:
         return None
 
     def looked(self, *, changed: bool, found: str, sure: bool = True) -> Action:
-        """The network was measured. `changed`: it is another one than was known; `found`: what it is, in a few words; not `sure`:
-        only the job's own traffic says so, and steps that take longer than is predicted then cast doubt on it."""
+        """Take the measured network. `changed`: it is another than was known; `found`: its description in a few words; not `sure`:
+        only the job's own traffic says so, and steps that take longer than predicted then cast doubt on it."""
         self._looked, self._fresh = True, sure
         self._changed = changed
         if changed:
-            # What was refused was refused on another network.
+            # Earlier refusals were made on another network.
             self._refused.clear()
             self._rest = self._caution.rest
         self._note("looked", self.current, found)
@@ -229,7 +229,7 @@ class Pilot:
         return Action.PLAN
 
     def planned(self, best: Candidate, current_s: float) -> Action | None:
-        """The planner's best, and what it predicts for the plan in force."""
+        """Take the planner's best plan, and its prediction for the plan in force."""
         self._asked = True
         self.current = replace(self.current, predicted_s=current_s)
         measured_s = self._median()
@@ -256,19 +256,19 @@ class Pilot:
         return Action.PREPARE
 
     def _merges_less(self, best: Candidate, current_s: float) -> bool:
-        """Whether it makes more updates in steps that are as long."""
+        """Return whether the plan makes more updates in steps that are as long."""
         gain = self._caution.gain
         as_long = best.predicted_s is not None and best.predicted_s <= current_s * (1 + gain)
         return as_long and best.updates > self.current.updates * (1 + gain)
 
     def proposed(self, plan: Candidate) -> Action:
-        """The search's next candidate."""
+        """Prepare the search's next candidate."""
         self.candidate = plan
         self._phase = _Phase.PREPARING
         return Action.PREPARE
 
     def searched(self, why: str) -> None:
-        """The search has no other candidate: the best stays, and is watched from now on."""
+        """End the search, which has no other candidate: the best plan stays, and is watched from now on."""
         self._searches, self._first_s, first_s = False, None, self._first_s
         self._note("searched", self.current, why, first_s, self.step_s)
         self._reference = []
@@ -277,7 +277,7 @@ class Pilot:
         self._phase = _Phase.WATCHING
 
     def refused(self, why: str) -> bool:
-        """A rank could not prepare the candidate: it is not tried again soon. Whether this is heard for the first time."""
+        """Note that a rank could not prepare the candidate, not to be tried again soon; return whether this is news."""
         if self._phase is not _Phase.PREPARING:
             return False
         refused = f"{self.candidate.label} was refused: {why}"
@@ -306,7 +306,7 @@ class Pilot:
 
     @property
     def _in_turn(self) -> bool:
-        """Whether the plan in force had its turn, before a candidate has."""
+        """True if the plan in force had its turn before a candidate's."""
         return not self._searching or len(self._steps_s) >= self._caution.search_trial
 
     def _propose(self) -> Action | None:
@@ -340,7 +340,7 @@ class Pilot:
         return self._doubt(f"a step takes {seconds(now_s)}, it took {seconds(before_s)}", before_s, now_s)
 
     def _resting(self, ratio: float) -> bool:
-        """Whether it is too soon for another question; of a change that nobody would overlook, an eighth as long."""
+        """Return whether it is too soon for another question; after a change that nobody would overlook, an eighth as long."""
         waited = self._seen.step - self._rests_since
         if 1 / self._caution.doubt <= ratio <= self._caution.doubt:
             return waited < self._rests
@@ -383,14 +383,14 @@ class Pilot:
 
     def _try_in_search(self, *, hopeless: bool) -> Action | None:
         caution, before_s = self._caution, self._before_s
-        # The first step of an epoch was not told.
+        # The first step of an epoch was not reported.
         steps_s = list(self._steps_s)[0 if hopeless else caution.search_warm_up - 1 :]
         if len(steps_s) < CLEARLY:
             return None
         now_s = median(steps_s)
         saved_s, noise_s = before_s - now_s, error(self._before_window, steps_s)
         clear = abs(saved_s) > max(caution.clear * before_s, caution.errors * noise_s)
-        # To leave too early one that is hardly better costs less than to go on with one that is not.
+        # To leave a plan too early that is hardly better costs less than to go on with one that is not better.
         doubtful = -saved_s > caution.search_doubt * noise_s
         count = len(steps_s)
         ends = (
@@ -440,8 +440,8 @@ class Pilot:
 
     def _stay(self, why: str) -> None:
         self._note("planned", self.current, why, self.step_s)
-        # What steps took when the planner was asked is what they are compared with: the network may have changed since. If the
-        # last look found another one, some of them are of the one before, and the next steps are compared with.
+        # Later steps are compared with those when the planner answered: the network may have changed since. If the last look found
+        # another one, some of these are from the one before, so the next steps become the reference.
         now = self._window()
         self._reference = now if len(now) == self._caution.window and not self._changed else []
         self._changed = False

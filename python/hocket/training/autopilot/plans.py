@@ -1,4 +1,4 @@
-"""The plans that can be in force on this rank, with their programs, compiled and verified before any of them begins."""
+"""Plans that can be in force on this rank, with their programs, compiled and verified before any of them begins."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hocket.training.memory.buckets import CompiledBucket
 
 
 def key_of(plan: Plan) -> str:
-    """What tells it from plans that do something else, the same on all ranks: how they came about is left out."""
+    """Return a key for what the plan does, the same on all ranks: how the plan came about is left out."""
     buckets = [msgspec.structs.replace(bucket, rule=Rule()) for bucket in plan.buckets]
     done = msgspec.json.encode((plan.world, plan.workers, buckets, plan.schedule))
     return hashlib.sha256(done).hexdigest()[:16]
 
 
 class Plans:
-    """By key."""
+    """Plans by key."""
 
     def __init__(
         self, gradients: Mapping[str, Gradient], job: Job, check: Callable[[Plan], None] | None = None
     ) -> None:
-        """None yet; all are for these gradients. `check` raises UsageError for plans that this job cannot have."""
+        """Begin without plans; all are for these gradients. `check` raises UsageError for plans that this job cannot have."""
         self._gradients, self._job, self._check = gradients, job, check
         self._held: dict[str, tuple[Plan, list[CompiledBucket]]] = {}
 
     def hold(self, plan: Plan) -> str:
-        """Compile and verify it, unless it is there already; its key. ArtefactError, UsageError, ProgramError: it
+        """Compile and verify a plan, unless it is there already; return its key. ArtefactError, UsageError, ProgramError: the plan
         is refused."""
         key = key_of(plan)
         if key not in self._held:
@@ -43,13 +43,12 @@ class Plans:
         return key
 
     def plan(self, key: str) -> Plan:
-        """The plan itself."""
         return self._held[key][0]
 
     def programs(self, key: str) -> list[CompiledBucket]:
-        """Its buckets."""
+        """Return the buckets of a plan."""
         return self._held[key][1]
 
     def forget_all_but(self, keys: Collection[str]) -> None:
-        """Free the others."""
+        """Free the other plans."""
         self._held = {key: held for key, held in self._held.items() if key in keys}

@@ -1,8 +1,8 @@
-"""A search in training, on rank 0: which plan is on trial next, and what trials have shown.
+"""Search in training, on rank 0: the next plan on trial, and the results of trials.
 
-A trial is an epoch of the job itself, in turn with the plan in force, which the pilot times. What counts of a candidate is the
-ratio to what the plan in force took just before, times what that plan is known to take: so a machine that gets slower meanwhile
-makes no candidate look worse than those before it.
+A trial is an epoch of the job itself, in turn with the plan in force, which the pilot times. A candidate's result is its ratio to
+the time of the plan in force just before, times the known time of that plan: so a machine that gets slower meanwhile makes no
+candidate look worse than those before it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from hocket.artefacts.plan import Evidence, Plan
 from hocket.planning.for_job import ForJob
 
 REFUSED_MAX = 20
-"""Plans that ranks cannot prepare, after which a search ends."""
+"""Number of plans that ranks cannot prepare, after which a search ends."""
 
 
 class Proposer(Protocol):
-    """What proposes candidates, and learns from trials."""
+    """Source of candidates, which learns from trials."""
 
     @property
     def ended(self) -> str | None:
-        """Why there is no other candidate; None: there is."""
+        """Reason why there is no other candidate; None: there is one."""
 
     def next(self) -> Plan | None:
-        """The next candidate; None: it has ended."""
+        """Return the next candidate; None: the search has ended."""
 
     def observe(self, plan: Plan, measured_s: float, spread_s: float = 0.0) -> None:
-        """The median step with a plan, and the standard error of that."""
+        """Learn the median step time with a plan, and its standard error."""
 
 
 @dataclass
 class Searching:
-    """Of one job. The proposer numbers ranks by the cluster's slots, others see the job's ranks.
+    """Search of one job. The proposer numbers ranks by the cluster's slots, callers see the job's ranks.
 
     Args:
-        job: where its ranks are.
+        job: places of its ranks.
         proposer: asked until it has ended.
-        first: tried before anything else, as the planner numbers ranks.
+        first: plans tried before anything else, with ranks numbered as the planner does.
         budget_s: seconds from now on, after which no other trial begins.
         clock: seconds of any origin.
     """
@@ -59,16 +59,16 @@ class Searching:
     _asked: Plan | None = field(init=False, default=None)
     _refused: list[Plan] = field(init=False, default_factory=list)
     _known_s: float | None = field(init=False, default=None)
-    """What the plan in force takes, by the trials so far."""
+    """Step time of the plan in force, by the trials so far."""
 
     def __post_init__(self) -> None:
-        """The time runs."""
+        """Start the clock."""
         self._until_s = self.clock() + self.budget_s
         self._waiting = deque(self.first)
 
     @property
     def ended(self) -> str:
-        """Why there is no other candidate."""
+        """Reason why there is no other candidate."""
         if self.clock() >= self._until_s:
             return f"its {minutes(self.budget_s)} are over"
         if len(self._refused) >= REFUSED_MAX:
@@ -76,7 +76,7 @@ class Searching:
         return self.proposer.ended or "nothing is left to try"
 
     def next(self) -> Plan | None:
-        """The next candidate, for the job's ranks; None: the search has ended."""
+        """Return the next candidate, for the job's ranks; None: the search has ended."""
         self._asked = None
         while self.clock() < self._until_s and len(self._refused) < REFUSED_MAX:
             self._asked = self._waiting.popleft() if self._waiting else self.proposer.next()
@@ -88,13 +88,13 @@ class Searching:
         return None
 
     def refused(self) -> None:
-        """The last candidate could not be prepared."""
+        """Note that the last candidate could not be prepared."""
         assert self._asked is not None  # noqa: S101  # it was to be
         self._refused.append(self._asked)
 
     def tried(self, before_s: float, after_s: float, error_s: float, *, kept: bool) -> Trial:
-        """The last candidate took `after_s` give or take `error_s`, and the plan in force `before_s` just before; what counts of
-        that."""
+        """Take the result of a trial: the last candidate took `after_s` give or take `error_s`, and the plan in force `before_s`
+        just before. Return the trial with the time that counts."""
         assert self._asked is not None  # noqa: S101  # it was on trial
         known_s = before_s if self._known_s is None else self._known_s
         ratio = known_s / before_s
@@ -105,7 +105,7 @@ class Searching:
 
 
 def trial_of(plan: Plan, measured_s: float, error_s: float) -> Trial:
-    """What was measured of a plan, as planners number ranks."""
+    """Return the trial of a plan with its measured time, with ranks numbered as planners do."""
     bare = msgspec.structs.replace(plan, evidence=Evidence(), reason="")
     return Trial(
         plan=bare,
@@ -116,7 +116,7 @@ def trial_of(plan: Plan, measured_s: float, error_s: float) -> Trial:
 
 
 def minutes(time_s: float) -> str:
-    """For people.
+    """Return the time in words for people.
 
     >>> minutes(1200), minutes(90)
     ('20 minutes', '90 seconds')

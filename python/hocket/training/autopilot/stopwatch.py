@@ -1,6 +1,6 @@
-"""What steps take, taken by the session as it trains: a look at the clock four times a step, and per gradient in the first steps.
+"""Times of steps, taken by the session as it trains: a look at the clock four times a step, and per gradient in the first steps.
 
-The thread that trains writes, the pilot's thread takes.
+The thread that trains writes them, the pilot's thread takes them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from hocket.artefacts.profile import Profile
 from hocket.training.guard.gauge import Report, learning_of
 
 WARM_UP_STEPS, STEPS = 2, 5
-"""The first steps allocate and connect; the profile is made of those after them."""
+"""Numbers of steps: the first ones allocate and connect; the profile is made of those after them."""
 
 KEPT = 256
-"""Steps that are kept until the pilot takes them."""
+"""Number of steps that are kept until the pilot takes them."""
 
 NS = 1e-9
 
 
 class Times(Struct, frozen=True):
-    """One rank's part of a profile, medians in seconds. By name of a gradient, `ready_s` since the optimizer's step ended, and of
-    those that travel as rows how many `touched`; what the rank has `seen` of how the model learns.
-    """
+    """Part of a profile by one rank, medians in seconds. By name of a gradient, `ready_s` since the optimizer's step ended, and for
+    gradients that travel as rows the number of rows `touched`; `seen`: the rank's report of how the model learns."""
 
     optimizer_s: float
     forward_s: float
@@ -44,9 +43,8 @@ class Times(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _Step:
-    """Clock readings in ns: the step before had ended, the optimizer had, backward began, had computed; by gradient its arrival;
-    and rows.
-    """
+    """Clock readings in ns: end of the step before, end of the optimizer's step, begin and end of backward, arrival of each
+    gradient; and rows."""
 
     before: int
     stepped: int
@@ -57,12 +55,11 @@ class _Step:
 
 
 class Stopwatch:
-    """Of one session. `step` counts the steps that have ended, `epoch` is in force since `epoch_began` of them had;
-    `profiles`: times of the gradients of the backward that runs are wanted; `schedule` is in force; `retreated`: the session's
-    sentinel has ended merged and late updates."""
+    """Stopwatch of one session. `step` counts the steps that have ended, `epoch` is in force since `epoch_began` of them had;
+    `profiles`: times of the running backward's gradients are wanted; `schedule` is in force; `retreated`: the session's sentinel
+    has ended merged and late updates."""
 
     def __init__(self) -> None:
-        """Nothing has begun."""
         self.step = 0
         self.epoch = 0
         self.epoch_began = 0
@@ -78,37 +75,36 @@ class Stopwatch:
         self._touched: Mapping[str, int] = {}
 
     def again(self) -> None:
-        """Profile anew."""
         self._profiled = []
 
     def members_changed(self) -> None:
-        """Others train from now on: the steps until now are no measure, nor is the one that runs."""
+        """Discard the steps until now and the running one, which are no measure for the members that train from now on."""
         self._steps = deque(maxlen=KEPT)
         self.epoch_began = self.step
 
     def scheduled(self, schedule: Schedule, *, counts: bool, retreated: bool) -> None:
-        """A schedule begins. Not `counts`: it is not the plan's, but one by which its session learns what it must know first."""
+        """Begin a schedule. Not `counts`: it is not the plan's, but one by which its session learns what it must know first."""
         self._steps = deque(maxlen=KEPT)
         self.schedule, self._counts, self.retreated = schedule, counts, retreated
 
     def stepped(self) -> None:
-        """The optimizer has."""
+        """Note that the optimizer has stepped."""
         self._stepped_ns = _native.now_ns()
 
     def began(self) -> bool:
-        """Backward has, by its first gradient. Whether its gradients' times are wanted."""
+        """Note the first gradient of a backward. Return whether times of its gradients are wanted."""
         self._began_ns = _native.now_ns()
         self.profiles = len(self._profiled) < STEPS
         return self.profiles
 
     def computed(self, gradients: Mapping[str, int], touched: Mapping[str, int]) -> None:
-        """Backward has ended on this rank, and others may be waited for. `gradients`: when each arrived, where that was wanted;
-        `touched`: rows of those that travel as rows."""
+        """Note that backward has ended on this rank, which may wait for others now. `gradients`: when each arrived, if that was
+        wanted; `touched`: rows of those that travel as rows."""
         self._computed_ns = _native.now_ns()
         self._ready, self._touched = gradients, touched
 
     def ended(self, epoch: int) -> None:
-        """All gradients are reduced; `epoch` is in force from now on."""
+        """Note that all gradients are reduced; `epoch` is in force from now on."""
         now_ns = _native.now_ns()
         if self._ended_ns:
             # The first step of an epoch loads its programs at the end of the one before: both are no measure.
@@ -129,12 +125,12 @@ class Stopwatch:
         )
 
     def take(self) -> list[tuple[int, float]]:
-        """(epoch, seconds) of the steps that have ended since the last call."""
+        """Return (epoch, seconds) of the steps that have ended since the last call."""
         steps = self._steps
         return [steps.popleft() for _ in range(len(steps))]
 
     def times(self) -> Times | None:
-        """This rank's part of the profile, once it is there."""
+        """Return this rank's part of the profile, once it is there."""
         steps = self._profiled[:STEPS]
         if len(steps) < STEPS:
             return None
@@ -151,8 +147,8 @@ class Stopwatch:
 
 
 def profile_of(ranks: Sequence[Times], gradients: Iterable[Gradient], model: str, world: int) -> Profile:
-    """Means over ranks. What no step made counts as ready when backward ends, which is when it is sent; `needed_s` is 0, since
-    nothing looks at forward's layers."""
+    """Return means over ranks. A gradient that no step made counts as ready when backward ends, which is when it is sent;
+    `needed_s` is 0, since nothing looks at forward's layers."""
     optimizer_s = fmean(rank.optimizer_s for rank in ranks)
     forward_s = fmean(rank.forward_s for rank in ranks)
     backward_s = fmean(rank.backward_s for rank in ranks)

@@ -1,8 +1,8 @@
-"""What the job's own traffic shows of its network, from the kernel's statistics of connections. Pure.
+"""Conclusions about the network from the job's own traffic, by the kernel's statistics of connections. Pure.
 
-A connection in use shares links with others and fills queues, so its rate is no measurement of its path. Two things follow from
-it all the same: a connection whose rate is no longer what it was, while the same plan is in force, crosses a link that has
-changed; and links carry at least what was seen on them.
+A connection in use shares links with others and fills queues, so its rate is no measurement of its path. Two things follow from the
+rate all the same: a connection whose rate has changed, while the same plan is in force, crosses a link that has changed; and links
+carry at least the rates seen on them.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from statistics import median
 from msgspec import Struct
 
 REFERENCE, LATEST = 5, 3
-"""Samples that tell what a connection carried, and how many of it tell what it carries now."""
+"""Numbers of samples: for the rate that a connection carried, and of its latest ones for the rate that it carries now."""
 
 MOVED = 1.5
-"""A rate that differs by more, either way, in all of the latest samples, is another rate."""
+"""Ratio by which all of the latest samples must differ, either way, to show another rate."""
 
 TELLING_BYTES, TELLING_S = 256 << 10, 0.05
-"""A sample with less is mostly round trips and bursts, and the kernel counts busy time in ticks of some milliseconds: flows of 20
-to 40 ms a sample differed by a factor of 4 on a network that had not changed."""
+"""Least bytes and seconds of a sample: with less, it is mostly round trips and bursts, and the kernel counts busy time in ticks of
+some milliseconds: flows of 20 to 40 ms a sample differed by a factor of 4 on a network that had not changed."""
 
 Pair = tuple[int, int]
 """Sending and receiving rank."""
 
 
 class Sample(Struct, frozen=True, array_like=True):
-    """What one rank has sent to rank `to` since its last sample: bytes acknowledged, and seconds in which some were on the way."""
+    """Traffic from one rank to rank `to` since its last sample: bytes acknowledged, and seconds in which some were on the way."""
 
     to: int
     sent_bytes: int
@@ -37,7 +37,7 @@ class Sample(Struct, frozen=True, array_like=True):
 
     @property
     def tells(self) -> bool:
-        """Whether it says something of a rate."""
+        """True if the sample says something about a rate."""
         return self.sent_bytes >= TELLING_BYTES and self.busy_s >= TELLING_S
 
 
@@ -65,40 +65,39 @@ class _Seen:
 
 
 class Traffic:
-    """Of one plan in one network, until `begin`."""
+    """Traffic of one plan in one network, until `begin`."""
 
     def __init__(self) -> None:
-        """Nothing was seen."""
         self._seen: dict[Pair, _Seen] = {}
 
     def begin(self) -> None:
-        """Another plan is in force, or the network was measured: connections are compared with what they carry from now on."""
+        """Begin anew, as another plan is in force, or the network was measured: rates from now on are the reference."""
         self._seen.clear()
 
     def listen(self) -> None:
-        """Something is no longer what it was: what connections carry from now on is compared with what they carried before."""
+        """Compare rates from now on with those before, since something has changed."""
         for seen in self._seen.values():
             seen.now.clear()
 
     def learn(self, everyone: Sequence[Sequence[Sample]]) -> None:
-        """Samples that tell something, by sending rank."""
+        """Add samples that tell something, by sending rank."""
         for source, samples in enumerate(everyone):
             for sample in samples:
                 self._seen.setdefault((source, sample.to), _Seen()).add(sample)
 
     @property
     def knows(self) -> bool:
-        """Whether there is something to compare with."""
+        """True if there is a reference to compare with."""
         return any(len(each.before) == REFERENCE for each in self._seen.values())
 
     @property
     def moved(self) -> bool:
-        """Whether a connection carries another rate than it did."""
+        """True if a connection carries another rate than it did."""
         return any(each.moved for each in self._seen.values())
 
     @property
     def ratios(self) -> dict[Pair, float]:
-        """What connections carry now over what they did, where both were seen."""
+        """Present rates of connections over earlier ones, where both were seen."""
         return {
             pair: _pooled(seen.now) / (8 * median(map(_rate, seen.before)))
             for pair, seen in self._seen.items()
@@ -107,12 +106,12 @@ class Traffic:
 
     @property
     def least_bit_per_s(self) -> dict[Pair, float]:
-        """What paths between ranks carry at least: what the latest samples did, all together."""
+        """Least rates of paths between ranks: those of the latest samples, taken together."""
         return {pair: _pooled(seen.latest) for pair, seen in self._seen.items()}
 
 
 def _pooled(samples: Collection[Sample]) -> float:
-    """Bit/s."""
+    """Return the mean rate of samples in bit/s."""
     return 8 * sum(each.sent_bytes for each in samples) / sum(each.busy_s for each in samples)
 
 

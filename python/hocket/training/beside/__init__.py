@@ -1,1 +1,1 @@
-"""What runs beside training: timers of policies, and the spans of a trace."""
+"""Threads beside training: timers of policies, and the spans of a trace."""

@@ -1,4 +1,4 @@
-"""The parts of a training step in the trace, and the script's metrics; used only when a trace is written."""
+"""Parts of a training step in the trace, and the script's metrics; used only when a trace is written."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hocket.job.trace_writes import TraceWrites
 
 
 class Spans:
-    """Marks forward, backward, wait, optimizer, updates and step of each iteration; a framework reports when they begin and end."""
+    """Marks of forward, backward, wait, optimizer, updates and step of each iteration; a framework reports their begin and end."""
 
     def __init__(self, engine: _native.Engine, directory: Path, rank: int) -> None:
-        """With nothing begun."""
+        """Begin with no part under way."""
         self.directory = directory
         self._engine = engine
         self._iteration = 0
@@ -26,45 +26,45 @@ class Spans:
         self._writes = TraceWrites("the script's metrics")
 
     def go_on_from(self, iteration: int) -> None:
-        """The job has made so many before this rank came."""
+        """Count from the iterations that the job has made before this rank came."""
         self._iteration = iteration
 
     def go_on_in(self, engine: _native.Engine) -> None:
-        """The ranks have met anew."""
+        """Mark on another engine: the ranks have met anew."""
         self._engine = engine
 
     def forward_began(self) -> None:
-        """Forward begins; so does a step."""
+        """Note that forward begins, and with it a step."""
         self._forward_ns = _native.now_ns()
         if self._step_ns == 0:
             self._step_ns = self._forward_ns
 
     def forward_ended(self, *, trains: bool) -> None:
-        """Forward ends; `trains`: backward follows, as this was no evaluation."""
+        """Note that forward ends; `trains`: backward follows, as this was no evaluation."""
         self._backward_ns = _native.now_ns()
         if trains:
             self._engine.mark("forward", self._iteration, self._forward_ns, self._backward_ns)
 
     def waited(self, iteration: int, began_ns: int, ended_ns: int) -> None:
-        """Backward is over: it computed until `began_ns`, then waited."""
+        """Note that backward is over: it computed until `began_ns`, then waited."""
         self._engine.mark("backward", iteration, self._backward_ns, began_ns)
         self._engine.mark("wait", iteration, began_ns, ended_ns)
 
     def updated(self) -> None:
-        """The optimizer has applied merged or late gradients in this step."""
+        """Note that the optimizer has applied merged or late gradients in this step."""
         now_ns = _native.now_ns()
         self._engine.mark("update", self._iteration, now_ns, now_ns)
 
     def optimizer_began(self) -> None:
-        """The optimizer steps."""
+        """Note that the optimizer's step begins."""
         self._optimizer_ns = _native.now_ns()
 
     def optimizer_ended(self) -> None:
-        """The step is over, and the iteration."""
+        """Note that the optimizer's step is over, and the iteration."""
         ended_ns = _native.now_ns()
         self._engine.mark("optimizer", self._iteration, self._optimizer_ns, ended_ns)
         if self._step_ns == 0:
-            # The step of a flush is of no iteration.
+            # The step of a flush belongs to no iteration.
             return
         self._engine.mark("step", self._iteration, self._step_ns, ended_ns)
         self._step_ns = 0
@@ -76,6 +76,6 @@ class Spans:
         self._writes(lambda: self._write(line.encode()))
 
     def _write(self, line: bytes) -> None:
-        """What a full disk does not take is not kept for later."""
+        """Write a line; the part that a full disk does not take is not kept for later."""
         while line:
             line = line[self._metrics.write(line) :]

@@ -1,7 +1,7 @@
-"""The thread beside training: calls policies' `on_timer`, shares statistics and proposals with all ranks, and begins epochs.
+"""Thread beside training that calls policies' `on_timer`, shares statistics and proposals with all ranks, and begins epochs.
 
-The timers of all ranks meet at the store once per tick, over their own connections; no step waits for this thread. An exception
-in a handler ends the job on every rank, with the traceback.
+The timers of all ranks meet at the store once per tick, over their own connections; no step waits for this thread. An exception in
+a handler ends the job on every rank, with the traceback.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 
 class Timer:
-    """Runs until `stop`."""
+    """Timer of a job's policies, which runs until `stop`."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class Timer:
         among: Among | None = None,
         before: Timer | None = None,
     ) -> None:
-        """`scopes`: the policies. `guards` returns those of the current epoch; `fail` ends the job. `before`: whose place this one
-        takes, since the members of the job have changed; what was proposed there is proposed here."""
+        """Prepare. `scopes`: the policies. `guards` returns those of the current epoch; `fail` ends the job. `before`: the timer
+        that this one replaces, since the members of the job have changed; proposals made there are made here."""
         self.statistics = Statistics()
         self._scopes, self._job, self._topology, self._epochs = tuple(scopes), job, topology, epochs
         self._guards, self._fail = guards, fail
@@ -69,7 +69,7 @@ class Timer:
 
     @property
     def needed(self) -> bool:
-        """Whether a policy has handlers beside training, or decided by statistics."""
+        """True if a policy has handlers beside training, or made decisions by statistics."""
         handlers = ("on_timer", "on_worker_added", "on_worker_removed")
         kinds = [type(scope.policy) for scope in self._scopes]
         return bool(self._guards()) or any(
@@ -88,18 +88,18 @@ class Timer:
         self._store = store_beside(self._job, "timer", self._among)
 
     def stop(self) -> None:
-        """End, without waiting for a handler that hangs. In an elastic job, others may never come to this one's turn."""
+        """End, without waiting for a handler that hangs. In an elastic job, others may never come to this timer's turn."""
         self._stopped.set()
         if self._among is not None and self._store is not None:
             self._store.hang_up()
 
     def hang_up(self) -> None:
-        """After `stop`, where the job goes on without this: nobody comes to its turn any more."""
+        """Hang up after `stop`, if the job goes on without this timer: no rank comes to its turn any more."""
         if self._store is not None:
             self._store.hang_up()
 
     def wants_norm(self) -> bool:
-        """Whether the norm of gradients is due: it is recorded once per tick, since it costs a pass over them."""
+        """Return whether the norm of gradients is due: it is recorded once per tick, since it costs a pass over them."""
         wanted, self._norm_wanted = self._norm_wanted, False
         return wanted
 
@@ -108,7 +108,6 @@ class Timer:
         self._call_all("on_worker_removed", worker)
 
     def gather(self, key: str, value: float) -> list[float]:
-        """As `Exchange`: the values of all ranks in this turn."""
         given = self._meet("negotiate", {"key": key, "value": value})
         keys = {each["key"] for each in given}
         if len(keys) > 1:
@@ -116,13 +115,13 @@ class Timer:
         return [each["value"] for each in given]
 
     def propose(self, changes: Mapping[str, Value]) -> None:
-        """As `Exchange`: changes wait for the end of this tick."""
+        """Keep changes for the end of this tick."""
         self._changes.update(self._calling.of_job(changes))
 
     def _run(self) -> None:
         try:
             if self._among is not None:
-                # Not in the way of the step that an epoch of members begins with.
+                # This thread connects late, so as not to delay the step that an epoch of members begins with.
                 self._connect()
             while not self._stopped.wait(self._interval_s):
                 self._tick += 1
@@ -177,7 +176,7 @@ class Timer:
         return all(len(each.get("step_time", ())) > 1 for each in snapshot)
 
     def _meet(self, what: str, value: Any) -> list[Any]:
-        """RendezvousError: a rank is lost."""
+        """Gather a value of all ranks. RendezvousError: a rank is lost."""
         job = self._job
         if self._store is None:
             raise PolicyError(

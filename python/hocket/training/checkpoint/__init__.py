@@ -1,1 +1,1 @@
-"""State that outlives a process: checkpoints, and what a rank that comes gets from the others."""
+"""State that outlives a process: checkpoints, and the state that a joining rank gets from the others."""

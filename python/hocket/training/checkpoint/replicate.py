@@ -1,4 +1,4 @@
-"""Makes all ranks continue from one state: parameters, buffers, and the optimizer's state if it has any."""
+"""Copies of one state on all ranks: parameters, buffers, and the optimizer state if there is any."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hocket.training.memory.framework import Model, StateBytes
 BLOCK_BYTES = 1 << 20
 WORD_BYTES = 8
 WINDOW_BYTES = 16 << 20
-"""That travel at once, and have their own memory."""
+"""Bytes that travel at once, and have their own memory."""
 WINDOWS = 2
-"""One is written or read while another one travels."""
+"""Number of windows: one is written or read while another one travels."""
 
 log = logging.getLogger("hocket.training")
 
@@ -28,7 +28,7 @@ log = logging.getLogger("hocket.training")
 def replicate(framework: Model, job: Job, engine: _native.Engine, holders: Sequence[int] = (0,)) -> None:
     """Copy the state of the first of the ranks `holders` to all ranks that are not holders, bit for bit.
 
-    The other holders keep what they have, and share the work as far as it is the same.
+    The other holders keep their state, and share the work as far as their state is the same.
     """
     targets = [each for each in range(job.world) if each not in holders]
     if not targets:
@@ -46,7 +46,7 @@ def replicate(framework: Model, job: Job, engine: _native.Engine, holders: Seque
     sizes = job.store.gather("optimizer", job.rank, job.world, len(saved), job.settings.start_timeout_s)
     size_bytes = sizes[sources[0]]
     if size_bytes:
-        # Equal states may be other bytes: those of another length are no source of parts.
+        # Equal states may have different bytes: those of another length are no source of parts.
         alike = tuple(each for each in sources if sizes[each] == size_bytes)
         own = np.frombuffer(saved, np.uint8) if job.rank in alike else np.empty(size_bytes, np.uint8)
         equal = _equal([own], "optimizer's", job, alike)
@@ -56,7 +56,7 @@ def replicate(framework: Model, job: Job, engine: _native.Engine, holders: Seque
 
 
 def near(holders: Sequence[int], hosts: Sequence[str]) -> tuple[int, ...]:
-    """Those that others should get the state from: the holders on the others' host, if all others are on one; else all holders.
+    """Return the best sources for the other ranks: holders on their host, if all others are on one; else all holders.
 
     >>> near([0, 1, 2], ["a", "a", "b", "b"])
     (2,)
@@ -68,7 +68,7 @@ def near(holders: Sequence[int], hosts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _equal(state: Sequence[StateBytes], what: str, job: Job, sources: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of the sources that have the same bytes as the first one."""
+    """Return the sources that have the same bytes as the first one."""
     if len(sources) == 1:
         return sources
     own = digest(state) if job.rank in sources else None
@@ -77,8 +77,8 @@ def _equal(state: Sequence[StateBytes], what: str, job: Job, sources: tuple[int,
 
 
 def digest(state: Sequence[StateBytes]) -> str:
-    """Of the sums of all blocks' 64-bit words, which memory gives faster than any hash takes them. It finds ranks that went apart
-    by mistake; it is no protection against anybody."""
+    """Return a digest of the sums of all blocks' 64-bit words, which memory delivers faster than any hash consumes them. The digest
+    finds ranks that went apart by mistake; it is no protection against anybody."""
     found = hashlib.sha256()
     for each in state:
         whole = len(each) // WORD_BYTES * WORD_BYTES
@@ -98,8 +98,8 @@ def copy(
     sources: Sequence[int],
     targets: Sequence[int],
 ) -> None:
-    """All ranks call it. From the sources' `state` into the targets': a window after the other, so that memory is filled while the
-    network works."""
+    """Copy from the sources' `state` into the targets', one window after the other, so that memory is filled while the network
+    works. All ranks call it."""
     size_bytes = sum(map(len, state))
     if not size_bytes:
         return
@@ -135,7 +135,7 @@ def copy(
 def _parts(
     state: Sequence[StateBytes], start: int, memory: _native.Memory
 ) -> Iterator[tuple[StateBytes, StateBytes]]:
-    """Of the state from byte `start` on, and of the memory, as far as that goes: what belongs together."""
+    """Yield matching parts of the state from byte `start` on, and of the memory, as far as that goes."""
     window = np.frombuffer(memoryview(memory), np.uint8)
     at = 0
     for each in state:

@@ -1,4 +1,4 @@
-"""A session's programs go on from the state that another job saved."""
+"""Restoring programs of a session from the state that another job saved."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.memory.buckets import LoadedBucket
 
 NAMED_MAX = 4
-"""How many a message names."""
+"""Number of items that a message names."""
 
 
 def resume(
     saved: SavedSession, buckets: Sequence[LoadedBucket], engine: _native.Engine, job: Job, *, strict: bool
 ) -> None:
-    """All ranks call it. What only a bucket of the same elements can use starts anew elsewhere, with a warning.
+    """Restore saved state; all ranks call it. State of buckets with other elements starts anew, with a warning.
 
-    UsageError: ranks give states of different moments; `strict`: state of parameters lacks, or nobody uses it.
+    UsageError: ranks give states of different moments; `strict`: state of parameters is missing, or nobody uses it.
     """
     held = saved.held(job.rank)
     told = [held.digest(), None if saved.delays is None else saved.delays.turns.made]

@@ -1,7 +1,7 @@
-"""What a session leaves behind for the next job: state of buckets' programs, and gradients that were made and are not applied.
+"""State that a session leaves for the next job: that of buckets' programs, and gradients that were made and are not applied.
 
-The form is plain data with arrays of bytes, for a framework's own files. What comes back from a file is checked here as data;
-whether it is of this job, sessions check.
+The form is plain data with arrays of bytes, for a framework's own files. Data that comes back from a file is checked here for its
+form; sessions check that it belongs to this job.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ VERSION = 1
 
 
 class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a session with merged or late gradients.
+    """State of a session with merged or late gradients.
 
     Attributes:
-        layout: digest of the plan's schedules, buckets and ranks: open turns go on in the same alone.
-        turns: which are open and on their way.
+        layout: digest of the plan's schedules, buckets and ranks: open turns go on only under the same layout.
+        turns: turns that are open and in flight.
         reduced: by launch, turns that were reduced and not applied.
         slots: by gradient, the bytes in each of its slots; None: nothing of a turn.
-        schedule: in force.
-        retreats: ranks have agreed that it ends.
+        schedule: schedule in force.
+        retreats: ranks have agreed that the schedule ends.
         reschedules: another schedule of the same programs follows when turns are drained.
         oversight: guard and sentinel, if there are any.
-        norms2: by arena, the squared norm of what was applied last.
+        norms2: by arena, the squared norm of gradients that were applied last.
     """
 
     layout: str
@@ -51,12 +51,12 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def open(self) -> int:
-        """Iterations whose gradients are not applied yet, of any parameter."""
+        """Number of iterations with gradients of any parameter that are not applied yet."""
         return self.turns.made - min(self.turns.applied, default=self.turns.made)
 
 
 class SavedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one rank. `steps`: of local SGD, since the model was distributed."""
+    """State of one rank. `steps`: of local SGD, since the model was distributed."""
 
     version: int = VERSION
     rank: int
@@ -68,7 +68,7 @@ class SavedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @classmethod
     def of(cls, held: Held, job: Job, *, steps: int = 0) -> SavedSession:
-        """Of a session without turns."""
+        """Return the state of a session without turns."""
         return cls(
             rank=job.rank,
             world=job.world,
@@ -78,13 +78,13 @@ class SavedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         )
 
     def held(self, rank: int) -> Held:
-        """State for that rank: another one's is what all ranks have in common."""
+        """Return state for a rank: another rank gets the state that all ranks have in common."""
         held = Held(list(self.parameters), list(self.buckets))
         return held if rank == self.rank else held.shared_only()
 
 
 def plain(value: Any, leaf: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
-    """Dictionaries, lists, numbers and words; `leaf` makes something of each array, which changes no more."""
+    """Return dictionaries, lists, numbers and words; `leaf` converts each array, which changes no more."""
     if isinstance(value, Struct):
         config = value.__struct_config__
         tag = {} if config.tag is None else {str(config.tag_field): config.tag}
@@ -99,8 +99,8 @@ def plain(value: Any, leaf: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
 
 
 def read_back(given: Any, array: Callable[[Any], Any]) -> SavedSession:
-    """What `plain` made; `array` makes NumPy arrays of leaves again, and leaves all else alone. UsageError: it is something
-    else."""
+    """Return the session that `plain` converted; `array` makes leaves NumPy arrays again, and leaves all else alone. UsageError: it
+    is something else."""
     try:
         saved = typed.of_builtins(_with_arrays(given, array), SavedSession)
     except msgspec.ValidationError as error:

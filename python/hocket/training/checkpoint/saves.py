@@ -1,4 +1,4 @@
-"""Notices that a script saves a model while gradients are made and not applied, and says so once, unless it saves these, too."""
+"""Warning, given once, that a script saves a model while gradients are made and not applied, and does not save these."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hocket.training.memory.framework import Framework
 
 
 class Saves:
-    """Of one session.
+    """Saves of one session's model.
 
     Attributes:
-        open: by save of the model without them, the iterations whose gradients were made and not applied.
+        open: by save without open gradients, the number of iterations whose gradients were made and not applied.
     """
 
     def __init__(self, framework: Framework, counts: Callable[[], tuple[int, int]]) -> None:
-        """`counts`: iterations whose gradients were made, and of how many all were applied."""
+        """Watch. `counts`: iterations whose gradients were made, and number of those of which all were applied."""
         self.open: list[int] = []
         self._counts = counts
         self._left = 0
@@ -28,11 +28,11 @@ class Saves:
         framework.on_save(self._saving)
 
     def settled(self) -> None:
-        """What was left is applied, or saved beside the model."""
+        """Note that open gradients are applied, or saved beside the model."""
         self._left = 0
 
     def training(self) -> None:
-        """Training goes on, or ends: whatever was to be saved with the model is."""
+        """Note that training goes on, or ends: anything to be saved with the model is saved by now."""
         if not self._left:
             return
         self.open.append(self._left)
@@ -48,7 +48,7 @@ class Saves:
             )
 
     def ended(self, rank: int) -> None:
-        """Training has. Rank 0 says what is made and not applied."""
+        """Note that training has ended. Rank 0 warns of gradients that are made and not applied."""
         self.training()
         made, applied = self._counts()
         if applied < made and rank == 0:
@@ -60,7 +60,7 @@ class Saves:
             )
 
     def write(self, directory: Path, rank: int, buckets: Sequence[LoadedBucket]) -> None:
-        """What was made and applied, for the trace."""
+        """Write the numbers of made and applied iterations, for the trace."""
         made, applied = self._counts()
         extra = sum(len(slot.memory) for bucket in buckets for slot in bucket.others)
         left = tuple(self.open)

@@ -1,4 +1,4 @@
-"""What lies in the slots of buckets with turns: read for a checkpoint, and written again where training goes on."""
+"""Contents of the slots of buckets with turns: read for a checkpoint, and written again when training resumes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Bytes = np.ndarray[Any, Any]
 
 
 def layout_of(plan: Plan, launches: Sequence[Launch], job: Job, *, watched: bool) -> str:
-    """A digest of what open turns go on under: schedules, buckets, ranks, and whether a sentinel may change the schedule."""
+    """Return a digest of the layout of open turns: schedules, buckets, ranks, and if a sentinel may change the schedule."""
     ranges = [launch.compiled.ranges for launch in launches]
     held = msgspec.json.encode((plan.schedule, plan.safer, ranges, job.world, watched))
     return hashlib.blake2b(held, digest_size=16).hexdigest()
 
 
 def going_on(saved: SavedSession, layout: str, job: Job, launches: int) -> SavedDelays | None:
-    """Turns that a rank of this job goes on with, under its `layout`; None: there are none. UsageError: they are open and of
-    another plan or job, or damaged."""
+    """Return turns with which a rank of this job goes on, under its `layout`; None: there are none. UsageError: turns are open and
+    of another plan or job, or damaged."""
     delays = saved.delays
     if delays is None:
         return None
@@ -49,13 +49,13 @@ def going_on(saved: SavedSession, layout: str, job: Job, launches: int) -> Saved
 def slots_of(
     buckets: Sequence[LoadedBucket], turns: Saved, shown: Mapping[int, int]
 ) -> dict[str, tuple[Bytes | None, ...]]:
-    """By gradient, its bytes in each slot that has something of a turn. `shown`: by arena, the slot of what was applied and not
+    """Return by gradient its bytes in each slot that has part of a turn. `shown`: by arena, the slot that was applied and not
     zeroed yet."""
     found: dict[str, tuple[Bytes | None, ...]] = {}
     for at, (bucket, own) in enumerate(zip(buckets, turns.turns, strict=True)):
         used = {turn.slot for turn in own[:-1]}
         opened = own[-1].slot
-        # Gradients that were accumulated without communication are of no iteration yet.
+        # Gradients accumulated without communication belong to no iteration yet.
         if shown.get(at) != opened:
             used.add(opened)
         for name, span in _spans(bucket).items():
@@ -66,7 +66,7 @@ def slots_of(
 
 
 def fill(buckets: Sequence[LoadedBucket], slots: Mapping[str, Sequence[Bytes | None]]) -> None:
-    """The slots have this again, and zeros elsewhere. UsageError: it is of other gradients."""
+    """Fill the slots with saved bytes, and with zeros elsewhere. UsageError: the bytes belong to other gradients."""
     for bucket in buckets:
         for name, span in _spans(bucket).items():
             saved = slots.get(name, ())
@@ -84,7 +84,7 @@ def fill(buckets: Sequence[LoadedBucket], slots: Mapping[str, Sequence[Bytes | N
 
 
 def places_of(launches: Sequence[Launch], arena_of: Mapping[int, int], delays: SavedDelays) -> list[Place]:
-    """How far the turns of each launch are. UsageError: of another number of launches."""
+    """Return the progress of each launch's turns. UsageError: another number of launches was saved."""
     if len(delays.reduced) != len(launches):
         raise UsageError(
             f"load_state_dict: turns of {len(delays.reduced)} buckets, and there are {len(launches)}"
@@ -98,7 +98,7 @@ def places_of(launches: Sequence[Launch], arena_of: Mapping[int, int], delays: S
 
 
 def _spans(bucket: LoadedBucket) -> dict[str, tuple[int, int]]:
-    """By gradient: its bytes in the bucket's memory."""
+    """Return each gradient's span of bytes in the bucket's memory."""
     spans, start = {}, 0
     for each in bucket.gradients:
         spans[each.name] = start, start + each.bytes

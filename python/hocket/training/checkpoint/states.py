@@ -1,7 +1,7 @@
 """State of buckets' programs, which goes on from launch to launch: the residual of an error feedback, a factor of PowerSGD.
 
-What has an element per element of its bucket is of parameters, wherever they lie: it goes on in other buckets, and in another job.
-Other state is of a bucket with just these elements, and starts anew in any other.
+State with one element per element of its bucket belongs to parameters, wherever they lie: it goes on in other buckets, and in
+another job. Other state belongs to a bucket with just these elements, and starts anew in any other.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.training.memory.buckets import Launch, LoadedBucket, launches_of
 
 Rows = np.ndarray[Any, Any]
-"""A row of bytes for each element."""
+"""One row of bytes for each element."""
 
 Ranges = tuple[tuple[str, int, int], ...]
-"""Parameters, and from which of their elements to which."""
+"""Parameters, each with its first element and its end."""
 
 
 class OfParameter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,19 +64,19 @@ class _State(NamedTuple):
 
 @dataclass
 class Held:
-    """State of some buckets, by what it is of."""
+    """State of some buckets, by parameter or by bucket."""
 
     parameters: list[OfParameter] = field(default_factory=list)
     buckets: list[OfBucket] = field(default_factory=list)
 
     def shared_only(self) -> Held:
-        """Without what is this rank's own."""
+        """Return the state without this rank's own part."""
         return Held(
             [each for each in self.parameters if each.shared], [each for each in self.buckets if each.shared]
         )
 
     def digest(self) -> str:
-        """Of what all ranks have in common."""
+        """Return a digest of the state that all ranks have in common."""
         found = hashlib.blake2b(digest_size=16)
         for parameter in self.shared_only().parameters:
             of = (parameter.name, parameter.parameter, parameter.start, parameter.stop)
@@ -88,7 +88,7 @@ class Held:
 
 
 def held(buckets: Sequence[LoadedBucket], engine: _native.Engine, rank: int) -> Held:
-    """Their state as it is in memory, without a copy: none of their programs may run."""
+    """Return the buckets' state as it is in memory, without a copy: none of their programs may run."""
     found = Held()
     for each in _states(buckets, engine, rank):
         if each.by_parameter:
@@ -105,7 +105,7 @@ def held(buckets: Sequence[LoadedBucket], engine: _native.Engine, rank: int) -> 
 
 
 def put(before: Held, buckets: Sequence[LoadedBucket], engine: _native.Engine, rank: int) -> list[str]:
-    """These buckets go on from what was held; what of their state starts anew, in words."""
+    """Restore held state into these buckets; return the state that starts anew, in words."""
     of_parameters: dict[tuple[str, str], list[OfParameter]] = {}
     for each in before.parameters:
         of_parameters.setdefault((each.name, each.parameter), []).append(each)

@@ -1,1 +1,1 @@
-"""Training that goes on without lost ranks: what a session does when the members of its job change."""
+"""Training that goes on without lost ranks: sessions whose job may change its members."""

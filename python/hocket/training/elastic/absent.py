@@ -1,4 +1,4 @@
-"""Ranks of an elastic job that do not come: they hang, are late, or have ended their scripts before the others have."""
+"""Ranks of an elastic job that do not come: they hang, are late, or have ended their scripts before the other ranks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hocket.members.membership import Membership
 
 @contextlib.contextmanager
 def without_the_absent(membership: Membership) -> Iterator[None]:
-    """A wait that is over, or that another rank's end makes vain, is a report against those that do not come.
+    """Report ranks that do not come when a wait runs out of time, or another rank's end makes it pointless.
 
-    EpochError: the coordinator has it, and decides who goes on, as when a rank dies.
+    EpochError: the coordinator has the report, and decides which ranks go on, as when a rank dies.
     """
     try:
         yield
@@ -30,9 +30,9 @@ def without_the_absent(membership: Membership) -> Iterator[None]:
 
 
 def gathered_without_the_absent(membership: Membership, gather: Callable[[], list[Any]]) -> list[Any]:
-    """What `gather` gives, which waits for all ranks at the store but for lost ones. Those that do not come are.
+    """Return what `gather` gives, which waits for all ranks at the store but lost ones. Ranks that do not come count as lost.
 
-    RendezvousError: as `gather`, or they cannot be ended.
+    RendezvousError: `gather` raises it, or the missing ranks cannot be ended.
     """
     membership.waits = True
     try:
@@ -50,8 +50,8 @@ def gathered_without_the_absent(membership: Membership, gather: Callable[[], lis
 
 
 def check_finished(finished: Mapping[int, int], members: Collection[int], everyone: Job, step: int) -> None:
-    """PeerError: one of the `members` takes part in that step no more. `finished`: ranks whose scripts have ended, after how many
-    steps; `everyone`: that have met."""
+    """Raise PeerError if one of the `members` no longer takes part in that step. `finished`: by rank whose script has ended, its
+    number of steps; `everyone`: the job of all ranks that have met."""
     for rank, steps in tuple(finished.items()):
         if rank in members and steps <= step:
             raise PeerError(

@@ -1,4 +1,4 @@
-"""Gradients and their sums, in memory of their own: an aborted step leaves the gradients as they are, to be reduced again.
+"""Gradients and their sums, each in memory of its own: an aborted step leaves the gradients as they are, to be reduced again.
 
 Programs are `retained`: they copy gradients to where they are summed up. When a step stands, optimizers are shown the sums, and the
 next backward adds to the gradients. This costs the gradients' memory once more, and reads and writes them once in a step.
@@ -18,7 +18,7 @@ from hocket.training.memory.gathered import MakeArray
 
 @dataclass(frozen=True, eq=False)
 class Area:
-    """A bucket's gradients in its slots, as `bucket` has them, the numbers of its launches, and where each slot is summed up."""
+    """Gradients of a bucket in its slots (`bucket`), the numbers of its launches, and where each slot is summed up."""
 
     bucket: LoadedBucket
     numbers: tuple[int, ...]
@@ -31,7 +31,7 @@ def areas_of(
     array: MakeArray,
     slots: Sequence[int] | None = None,
 ) -> list[Area]:
-    """Memory for these buckets; it is the same whatever the members are. `slots`: as for `hocket.training.memory.buckets.load`."""
+    """Allocate memory for these buckets, independent of the members. `slots`: see `hocket.training.memory.buckets.load`."""
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
     made = []
     for arena in arenas_of([parts_of(bucket) for bucket in buckets], gradients):
@@ -46,7 +46,7 @@ def areas_of(
 def loaded(
     areas: Sequence[Area], buckets: Sequence[CompiledBucket], engine: _native.Engine, label: str
 ) -> list[LoadedBucket]:
-    """Programs of these buckets in the engine's epoch; in the same order on all ranks."""
+    """Load the programs of these buckets in the engine's epoch, in the same order on all ranks."""
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
     arenas = {each.numbers: each for each in arenas_of([parts_of(bucket) for bucket in buckets], gradients)}
     found = []

@@ -1,4 +1,4 @@
-"""The barrier at the end of each step of an elastic job."""
+"""Barrier at the end of each step of an elastic job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hocket.training.step.votes import ITEM_BYTES
 
 
 class Barrier:
-    """The end of a step: complete on a rank when all have entered it."""
+    """End of a step, complete on a rank when all ranks have entered it."""
 
     def __init__(self, engine: _native.Engine, hosts: Sequence[str]) -> None:
         """Load the program, at the same position on all ranks."""
@@ -22,11 +22,11 @@ class Barrier:
         self.load(hosts)
 
     def load(self, hosts: Sequence[str]) -> None:
-        """For an epoch of ranks on these hosts."""
+        """Load the program for an epoch of ranks on these hosts."""
         program = votes_program(hosts, 1)
         self._program = self._engine.load(program, {0: (self._memory, 0)}, priority=0, label="done")
 
     def enter(self) -> int:
-        """Without waiting; the program to wait for."""
+        """Enter without waiting; return the program to wait for."""
         self._engine.launch(self._program)
         return self._program

@@ -1,7 +1,7 @@
-"""What jobs do not do whose gradients come out of compiled functions, refused by name before ranks train.
+"""Refusals, before ranks train, of features that jobs with gradients of compiled functions lack; each error names its feature.
 
-Settings are checked before ranks meet, a given plan once all ranks have it, and what policies decide as soon as it is known: each
-is the same on all ranks, so all refuse it.
+Settings are checked before ranks meet, a given plan once all ranks have it, and decisions of policies as soon as they are known:
+each is the same on all ranks, so all ranks refuse it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HELPERS = (
 
 
 def check_asked(settings: Settings) -> None:
-    """UsageError names what the settings ask for, and such a job does not do."""
+    """Raise a UsageError that names the requested feature that such a job lacks."""
     if settings.coordinator is not None:
         raise refusal("gradients of compiled functions")
     unset = "hint: leave it unset: a job without a plan finds one for its network as it starts"
@@ -51,7 +51,7 @@ def check_asked(settings: Settings) -> None:
 
 
 def check_plan(plan: Plan) -> None:
-    """UsageError names what of a given plan needs Python within a step, or ranks that do not train."""
+    """Raise a UsageError that names the part of a given plan that needs Python within a step, or ranks that do not train."""
     if any(isinstance(bucket.route, Served) for bucket in plan.buckets):
         raise UsageError(SERVERS)
     if len(plan.workers) < plan.world:
@@ -75,7 +75,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def check_source(source: ProgramSource) -> None:
-    """UsageError names what of a plan or policy such a session cannot do."""
+    """Raise a UsageError that names the part of a plan or policy that such a session cannot run."""
     if any(each.exchanges == "parameters" for each in source.policies):
         raise UsageError(
             "the policy exchanges parameters, which compiled functions hand on as values\nhint: a policy of gradients"

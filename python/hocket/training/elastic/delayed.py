@@ -1,14 +1,14 @@
 """Merged or late gradients in a job whose ranks may be lost.
 
-A rank's own gradients stay in their slots until their turn is applied; sums are made in other memory. So when ranks are lost, those
-that are left launch all turns again that have ended and are not applied, the oldest first, and these become means over themselves.
-What was open goes on. Some may be an iteration ahead of others: they have the same turns before that, in the same order.
+A rank's own gradients stay in their slots until their turn is applied; sums are made in other memory. So when ranks are lost, the
+remaining ranks launch all turns again that have ended and are not applied, the oldest first: they become means over those ranks.
+Open turns go on. Some ranks may be an iteration ahead of others: they have the same turns before that, in the same order.
 
-Before others join or leave, all that was made is applied. The ranks agree on it by votes. From the iteration in which they do, no
-turn ends; what is on its way becomes due, and then what is open ends early, in an iteration in which nothing else is due. The epoch
-of members begins after that one.
+Before ranks join or leave, all gradients that were made are applied. The ranks agree on it by votes. From the iteration of that
+agreement no turn ends; turns in flight become due, and then the open ones end early, in an iteration in which nothing else is due.
+The epoch of members begins after that iteration.
 
-Votes are counted in their own iteration, since all wait for one another at its end anyway.
+Votes are counted in their own iteration, since all ranks wait for one another at its end anyway.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ log = logging.getLogger("hocket.elastic")
 
 
 class ElasticDelayedSession(ElasticSession, DelayedSession):
-    """Turns of buckets whose sums stand for all ranks, or for none."""
+    """Session with turns of buckets whose sums stand for all ranks, or for none."""
 
     def __init__(self, framework: Framework, **given: Any) -> None:
-        """As `ElasticSession`."""
         self._due: list[Turn] = []
-        """What the iteration under way applies, until it stands; of an arena, the oldest first."""
+        """Turns that the iteration under way applies, until it stands; of each arena, the oldest first."""
         self._standing: list[Turn] = []
-        """What it applies, since it stands."""
+        """Turns that the iteration applies, since it stands."""
         self._planned = False
-        """Whether other members wait for all that was made to be applied."""
+        """True if other members wait until all gradients that were made are applied."""
         self._flushing = False
         super().__init__(framework, **given)
         if self.job.settings.sentinel and self.job.rank == 0 and not is_synchronous(self.schedule):
@@ -50,10 +49,10 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
             )
 
     def flush(self) -> None:
-        """As `DelayedSession`. It is a step of the job without a backward: applied by all that go on, or by none."""
+        """Apply all turns, in a step of the job without a backward: applied by all ranks that go on, or by none."""
         self._check_applied("flush")
         self.saves.settled()
-        # What the last step applied may still be there.
+        # Gradients that the last step applied may still be there.
         self.drop_gradients()
         rounds = self.turns.flush()
         if not rounds:
@@ -74,12 +73,12 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
         self._flushing = False
 
     def saved(self) -> SavedSession:
-        """As both. Slots have what this rank has made: it is reduced again where training goes on."""
+        """Return both base classes' state. Slots have this rank's own gradients, which are reduced again after resuming."""
         self._check_applied("state_dict")
         return self._with_turns(super().saved(), [0] * len(self.launches))
 
     def go_on_in(self, **given: Any) -> None:
-        """As `ElasticSession`: nothing is open or on its way."""
+        """Go on among the ranks that met, when no turn is open or in flight."""
         self._made, self._applied = self.counts
         super().go_on_in(**given)
 
@@ -91,15 +90,15 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
         return placed
 
     def _next_schedule(self) -> Schedule:
-        """The plan's, whatever a sentinel would say: its statistics are of the ranks that it began with."""
+        """Return the plan's schedule without asking a sentinel: its statistics would cover only the ranks that it began with."""
         return self.source.plan(self.source.epochs.current).schedule
 
     def _layout(self) -> str:
-        """Turns that are on their way are saved another way than in other jobs."""
+        """Return a layout that differs from other jobs', since turns in flight are saved in another way."""
         return f"elastic {super()._layout()}"
 
     def _count_gradients(self, _places: Places | None = None, *, moves: bool = True) -> None:
-        """Whatever was on its way is so again."""
+        """Launch again the turns that were in flight, then count gradients."""
         unapplied = self.turns.unapplied(self._due)
         with self._noting_what_is_missed():
             for turn in unapplied:
@@ -117,13 +116,13 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
     def _ended(self) -> None:
         self._first.check()
         self._due = self.turns.ended()
-        # One update per step: what is open waits for a backward with which nothing else is due.
+        # One update per step: the open turn waits for a backward with which nothing else is due.
         if self.turns.held and not self._due and self.turns.drained:
             self._due = [turn for due in self.turns.flush() for turn in due]
             self.readiness.flush()
 
     def _wait_for_sums(self) -> None:
-        """Of what is due. When all votes are here, all ranks have launched it."""
+        """Wait for the sums of turns that are due. When all votes are here, all ranks have launched those turns."""
         self._votes.count(self.job.settings.timeout_s, self._check_finished)
         for turn in self._due:
             for launch in self.buckets[turn.arena].launches:
@@ -133,7 +132,7 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
                     self._wait(launch.program)
 
     def _agreed(self) -> int:
-        """Another epoch only where nothing is open or on its way then, and not between two steps of the script."""
+        """Return another epoch only where no turn is open or in flight then, and not between two steps of the script."""
         agreed = super()._agreed()
         self._planned = self._awaited or agreed != self._in_force
         clean = self.turns.made == self.turns.applied
@@ -153,10 +152,10 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
             self.readiness.hold()
 
     def _note_applied(self) -> None:
-        """As it is taken."""
+        """No-op: `_take` marks turns as applied."""
 
     def _launch_again(self) -> None:
-        """As gradients are counted."""
+        """No-op: `_count_gradients` launches turns again."""
 
     def _hand_out(self) -> None:
         due, self._standing = self._standing, []
@@ -165,7 +164,7 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
             self._begin_next()
 
     def _take_turn(self, turn: Turn) -> None:
-        """It was, with the step."""
+        """No-op: the turn was taken with the step."""
 
     def _stepped(self) -> None:
         if self._flushing:
@@ -178,4 +177,4 @@ class ElasticDelayedSession(ElasticSession, DelayedSession):
             super()._meet_newcomers()
 
     def _await_all(self) -> None:
-        """All scripts have ended: nobody waits for anything."""
+        """No-op: all scripts have ended, so no rank waits for anything."""

@@ -1,6 +1,6 @@
-"""Where programs come from in an elastic job that drives itself: each epoch of members has an autopilot of its own.
+"""Source of programs in an elastic job with an autopilot: each epoch of members has an autopilot of its own.
 
-Those that are left go on at once with the buckets that they have, by default routes. Their autopilot knows the network and the
+Remaining members go on at once with the buckets that they have, by default routes. Their autopilot knows the network and the
 model's times from before, and so asks the planner without another look.
 """
 
@@ -33,9 +33,9 @@ def driven_source(
     process: Process,
     begin: Begin | None,
 ) -> ProgramSource:
-    """Of all that have just met, who are on several hosts. `plan`: with which they begin; `begin`: where the job is already.
+    """Return the source of all ranks that have just met, on several hosts. `plan`: their first; `begin`: the job's epoch, if any.
 
-    ArtefactError: the plan is not sound. UsageError: it has what sessions do not run.
+    ArtefactError: the plan is not sound. UsageError: the plan has parts that sessions do not run.
     """
     bucket_memory.check_runs(plan, gradients)
     number = 0 if begin is None else begin[0]
@@ -45,7 +45,7 @@ def driven_source(
 
 
 class _Driven:
-    """What stays the same while members come and go."""
+    """State that stays the same while members come and go."""
 
     def __init__(self, gradients: Mapping[str, Gradient], process: Process) -> None:
         self._gradients, self._process = gradients, process
@@ -54,9 +54,9 @@ class _Driven:
     def of(
         self, plan: Plan, job: Job, first: Epoch, knowledge: Knowledge, *, members: int, watch: Stopwatch
     ) -> ProgramSource:
-        """The source of an epoch of members, which begins with this plan; 0: of all that have met."""
+        """Return the source of an epoch of members, which begins with this plan; 0: the epoch of all that have met."""
         if not useful(job):
-            # Nor will it be, until others come and all meet.
+            # Nor will it be useful until other ranks come and all meet.
             return Sources(False, (), self._gradients, self._process).of(
                 plan, job, first, members=members, before=None
             )
@@ -73,7 +73,7 @@ class _Driven:
 
         def following(kept: Plan, others: Job, number: int) -> ProgramSource:
             watch.members_changed()
-            # It names no plan: that in force was of other ranks, and `kept` has its buckets.
+            # This epoch names no plan: the plan in force was for other ranks, and `kept` has its buckets.
             left = Epoch(autopilot.epochs.current.number)
             known = autopilot.knowledge.among(others)
             return self.of(kept, others, left, known, members=number, watch=watch)

@@ -1,4 +1,4 @@
-"""Where programs come from when others are gone, with a policy or without it."""
+"""Source of programs for the remaining ranks after a loss, with a policy or without one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger("hocket.elastic")
 def followed(
     before: ProgramSource, plan: Plan, job: Job, epoch: int
 ) -> tuple[ProgramSource, list[CompiledBucket]]:
-    """The source of those that are left, which are the ranks of `job`, and its programs: of means, where a policy refuses them
-    and the job may go on so.
+    """Return the source of the remaining ranks, which are those of `job`, and its programs: plain means, where a policy refuses
+    these ranks and the job may go on with means.
 
-    `plan`: of all that have met; `epoch`: of members.
+    `plan`: that of all ranks that have met; `epoch`: number of the epoch of members.
     """
     assert before.following is not None  # noqa: S101  # of an elastic job
     plan = following(plan, job.hosts)

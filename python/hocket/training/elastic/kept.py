@@ -1,4 +1,4 @@
-"""What policies keep from step to step, as it was after the last step that stands.
+"""Copies of the state that policies keep from step to step, as it was after the last step that stands.
 
 A step that a loss interrupts may have changed residuals and factors already, on some ranks. It is reduced again from these copies,
 which take the state's memory once more, and a pass over it in each step.
@@ -24,23 +24,22 @@ class Kept:
     """Copies of a rank's state of programs."""
 
     def __init__(self) -> None:
-        """Of none."""
         self._held = Held()
 
     def take(self, buckets: Sequence[LoadedBucket], engine: _native.Engine, rank: int) -> None:
-        """A step stands: the state of these programs, none of which runs."""
+        """Copy the state of these programs after a step that stands; none of them runs."""
         live = states.held(buckets, engine, rank)
         self._held = Held(
             _copies(live.parameters, self._held.parameters), _copies(live.buckets, self._held.buckets)
         )
 
     def put(self, buckets: Sequence[LoadedBucket], engine: _native.Engine, rank: int) -> None:
-        """These programs, which have just been loaded, go on from it."""
+        """Restore the copies into these programs, which have just been loaded."""
         states.put(self._held, buckets, engine, rank)
 
 
 def _copies(live: Sequence[State], before: Sequence[State]) -> list[State]:
-    """In the memory of the copies before, where they have the same shapes."""
+    """Return copies, in the memory of the copies before where those have the same shapes."""
     alike = len(live) == len(before) and all(
         new.rows.shape == old.rows.shape for new, old in zip(live, before, strict=True)
     )

@@ -1,4 +1,4 @@
-"""SIGTERM as a notice: cloud providers and batch systems send it some time before they take back a machine."""
+"""SIGTERM as a preemption notice: cloud providers and batch systems send it some time before they take back a machine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from types import FrameType
 
 
 class Notice:
-    """Until `end`, the first SIGTERM to this process calls `leave` in its main thread, and the second one ends the process.
+    """Handler by which, until `end`, the first SIGTERM to this process calls `leave` in its main thread, and the second ends it.
 
-    A script that has a handler of its own keeps it. So does a session that is made in another thread, where Python allows none.
+    A handler of the script's own stays in force. None is installed for a session made in another thread, where Python allows none.
     """
 
     def __init__(self, leave: Callable[[], None]) -> None:
-        """From now on."""
+        """Install the handler."""
         self._leave = leave
         self._process = os.getpid()
         self._heeds = (
@@ -27,7 +27,7 @@ class Notice:
             signal.signal(signal.SIGTERM, self._heard)
 
     def end(self) -> None:
-        """SIGTERM ends the process again; idempotent."""
+        """Remove the handler, so that SIGTERM ends the process again; idempotent."""
         if self._heeds and threading.current_thread() is threading.main_thread():
             self._heeds = False
             # The script may have set a handler since.
@@ -39,5 +39,5 @@ class Notice:
         if os.getpid() == self._process:
             self._leave()
         else:
-            # A fork, such as a worker that loads data: it has this handler by inheritance, and no part in the job.
+            # A fork, such as a data loader's worker: it inherits this handler, and has no part in the job.
             os.kill(os.getpid(), number)

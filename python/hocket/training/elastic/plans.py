@@ -1,6 +1,6 @@
-"""The plan of the members that are left: the same buckets, by routes that fit their hosts.
+"""Plan of the remaining members after a loss: the same buckets, by routes that fit their hosts.
 
-Whoever is left has to go on at once, so nothing is searched for.
+The members have to go on at once, so nothing is searched for.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from hocket.planning.default import Choice, by_hosts
 
 
 def following(plan: Plan, hosts: Sequence[str]) -> Plan:
-    """A plan for ranks on these hosts. Buckets have the same parts, so their memory stays; what a policy decides is for it to say
-    again. Means travel by the route that fits the hosts, and where they were rounded, they are between hosts.
+    """Return a plan for ranks on these hosts. Buckets have the same parts, so their memory stays; policies decide anew about
+    theirs. Means travel by the route that fits the hosts; where they were rounded, they are rounded between hosts.
 
     >>> from hocket.artefacts.gradient import Gradient
     >>> from hocket.planning.default import default_plan
@@ -48,7 +48,7 @@ def following(plan: Plan, hosts: Sequence[str]) -> Plan:
 
 
 def means(plan: Plan, hosts: Sequence[str]) -> Plan:
-    """The same plan, with a mean of all ranks in place of each policy."""
+    """Return the plan with a mean of all ranks in place of each policy."""
     choice = by_hosts(hosts)
     return replace(
         plan,

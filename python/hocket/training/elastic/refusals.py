@@ -1,4 +1,4 @@
-"""What elastic jobs do not do yet, refused by name before ranks train."""
+"""Refusals, before ranks train, of features that elastic jobs do not have yet; each error names its feature."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HINT = "\nhint: leave one of them out; docs/elastic.md says what an elastic job 
 def check_asked(
     settings: Settings, *, search: str | None = None, parameter_server: ParameterServer | None = None
 ) -> None:
-    """UsageError names what a script or its settings ask for, and an elastic job does not do."""
+    """Raise a UsageError that names the feature, requested by a script or its settings, that an elastic job lacks."""
     asked = {
         "a search for a plan": search is not None or settings.search is not None,
         "HOCKET_REORDER": settings.reorder,
@@ -32,7 +32,7 @@ def check_asked(
 
 
 def check_source(source: ProgramSource) -> None:
-    """UsageError names what of a plan, or of a policy, cannot go on with other members."""
+    """Raise a UsageError that names the part of a plan or policy that cannot go on with other members."""
     for policy in source.policies:
         if policy.exchanges == "parameters":
             raise refusal(f"policy {type(policy).__name__}, which exchanges parameters")
@@ -40,7 +40,7 @@ def check_source(source: ProgramSource) -> None:
 
 
 def check_plan(plan: Plan) -> None:
-    """The same, of a plan."""
+    """Raise a UsageError that names the part of a plan that cannot go on with other members."""
     if plan.schedule.overlap == "gates":
         raise refusal("a plan or a policy whose layers wait at gates")
     for index, bucket in enumerate(plan.buckets):
@@ -62,7 +62,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def runs_elastic(plan: Plan) -> bool:
-    """Whether `check_plan` has nothing against it."""
+    """Return whether `check_plan` accepts the plan."""
     try:
         check_plan(plan)
     except UsageError:
@@ -71,7 +71,7 @@ def runs_elastic(plan: Plan) -> bool:
 
 
 def check_libraries(buckets: Sequence[CompiledBucket]) -> None:
-    """UsageError: a policy calls a library, whose communicators a lost rank would break."""
+    """Raise UsageError if a policy calls a library, whose communicators a lost rank would break."""
     for bucket in buckets:
         program = bucket.program
         for op in itertools.chain.from_iterable(map(program.ops, range(program.world))):
@@ -80,5 +80,5 @@ def check_libraries(buckets: Sequence[CompiledBucket]) -> None:
 
 
 def refusal(what: str) -> UsageError:
-    """Of something that only other jobs can have."""
+    """Return the error for a feature that only other jobs can have."""
     return UsageError(f"an elastic job cannot have {what} yet: its state would be lost with a rank{HINT}")

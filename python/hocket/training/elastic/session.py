@@ -1,9 +1,9 @@
-"""Gradients that are reduced in a job whose ranks may be lost: a step that a loss interrupts is reduced again by the others.
+"""Session that reduces gradients in a job whose ranks may be lost: the other ranks reduce again a step that a loss interrupts.
 
-Each step ends with a barrier, which a rank enters when all sums are there. So whoever leaves it knows that all ranks have the sums.
-If a rank has left it before a loss, the step stands for all, otherwise all repeat it without the lost ones: it is the mean over
-exactly the members of the epoch in which it stands (`crates/protocol/src/membership`). What policies keep goes on from the step
-that stood last, and they are traced anew for those that are left.
+Each step ends with a barrier, which a rank enters when all sums are there. So a rank that leaves it knows that all ranks have the
+sums. If a rank has left it before a loss, the step stands for all, otherwise all repeat it without the lost ranks: it is the mean
+over exactly the members of the epoch in which it stands (`crates/protocol/src/membership`). State that policies keep goes on from
+the step that stood last, and policies are traced anew for the remaining ranks.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from hocket.training.step.votes import Votes
 
 
 class ElasticSession(ReducingSession):
-    """The buckets, hooks and epochs of members of one distributed model.
+    """Buckets, hooks and epochs of members of one distributed model.
 
     Ranks notice a loss in different steps: some when the one before it stands already. The script hears of it in the first step
-    that is the mean of those that are left, which is the same on all: there `job` and its loop become theirs.
+    that is the mean of the remaining ranks, the same step on all: there `job` and its loop become those of the remaining ranks.
 
     Ranks that leave in order do so after a step on which all agree by votes. The script hears of it when that step is applied. A
-    SIGTERM makes its rank leave so. Ranks join after such a step, too: then all meet anew (`newcomers`), and ranks are other ones.
+    SIGTERM makes its rank leave so. Ranks join after such a step, too: then all meet anew (`newcomers`), with new rank numbers.
     """
 
     companion: MembersCompanion
@@ -71,44 +71,44 @@ class ElasticSession(ReducingSession):
         loop: Loop,
         steps: int,
     ) -> None:
-        """As `ReducingSession`. `steps`: that the job has made until now. UsageError: the plan has what cannot go on with other
-        members."""
+        """Make the session. `steps`: number that the job has made until now. UsageError: the plan has parts that cannot go on with
+        other members."""
         check_source(source)
         self._areas: list[Area] = []
         self._plan: Plan
-        """That of all that have met, in the epoch of policies in force: those that are left go on with its buckets."""
+        """Plan of all that have met, in the epoch of policies in force: the remaining ranks go on with its buckets."""
         self._kept = Kept()
         self._whole = False
-        """Whether all sums of the step are here, and not taken yet."""
+        """True if all sums of the step are here and not taken yet."""
         self._voted = 0
-        """The smallest epoch of policies that all knew in that step."""
+        """Smallest epoch of policies that all ranks knew in that step."""
         self._missed = False
-        """Whether something of this step was not launched, because the epoch of members had ended."""
+        """True if a part of this step was not launched, because the epoch of members had ended."""
         self._in_force = 0
-        """The epoch of members in which the step's votes were cast."""
+        """Epoch of members in which the step's votes were cast."""
         self._awaited = False
-        """Whether newcomers were in it."""
+        """True if newcomers were waiting in that epoch."""
         self._meets = False
-        """Whether all meet newcomers when the last step that stands is applied, if there still are any."""
+        """True if all meet newcomers when the last step that stands is applied, provided there still are any."""
         self._membership = membership
         self._loop = loop
         loop.gather = partial(gathered_without_the_absent, membership)
         self._parted: tuple[int, ...] | None = None
-        """Those that train on when the step that was reduced last is applied, if others leave then."""
+        """Members that train on when the step that was reduced last is applied, if others leave then."""
         self._leaves = False
         self.counted = tuple(range(job.world))
-        """The members whose gradients the last step is the mean of, each by its rank when the generation met."""
+        """Members whose gradients are in the last step, by their ranks when the generation met."""
         self._members = self.counted
-        """Those of the engine's epoch."""
+        """Members of the engine's epoch."""
         self.in_force = job
-        """The job as they see it, since programs were made for them."""
+        """Job as these members see it, since programs were made for them."""
         self._settled = 0
-        """Steps that stand for good, whoever is lost."""
+        """Number of steps that stand for good, whichever rank is lost."""
         self._everyone = job
         self.meet: Callable[[Regroup], None] | None = None
-        """How all ranks meet those that join: called when a step is applied, it ends with `go_on_in`."""
+        """Callback by which all ranks meet joining ones: called when a step is applied, it ends with `go_on_in`."""
         self.before_forward: Callable[[], None] | None = None
-        """What is still to be done then before the next forward, or before this rank ends."""
+        """Callback for work still to be done after a meeting before the next forward, or before this rank ends."""
         super().__init__(
             framework,
             source=source,
@@ -125,35 +125,34 @@ class ElasticSession(ReducingSession):
         self._notice = Notice(self.leave)
 
     def joinable(self) -> ReducingSession:
-        """UsageError: which ranks take part in a step is for the coordinator to say."""
+        """Raise UsageError: the coordinator decides which ranks take part in a step."""
         raise refusal("`join`")
 
     def saved(self) -> SavedSession:
-        """As `Session`. Waits until the last step stands for good: if this rank is shut out before that, the others may repeat the
-        step without it, and nobody goes on from its state."""
+        """Wait until the last step stands for good, then return the state: if this rank is shut out before that, the others may
+        repeat the step without it, and its state is of no use to them."""
         if self._settled < self.iteration:
             try:
                 self._meet_once_more()
             except EpochError:
-                # The step stands for those that are left, as one of them has it: this one.
+                # The step stands for the remaining ranks, as this one, which is among them, has it.
                 self._go_on(self.iteration - 1)
             self._settled = self.iteration
         return SavedSession.of(states.held(self.buckets, self.engine, self.in_force.rank), self.job)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
-        """As `Session`."""
         super().restore(saved, strict=strict)
         self.keep()
 
     def retire(self) -> None:
-        """UsageError: those who join would not know of it."""
+        """Raise UsageError: joining ranks would not know of it."""
         raise refusal("a second model, or a model that is distributed again")
 
     def close(self) -> None:
-        """The others may still ask what this rank knows."""
+        """Finish: the other ranks may still ask for what this rank knows."""
         self._notice.end()
         if not self._leaves and self.before_forward is not None:
-            # Newcomers wait for it, and hear afterwards that there are no more steps.
+            # Newcomers wait for this call, and hear afterwards that there are no more steps.
             with contextlib.suppress(RendezvousError):
                 self.before_forward()
         self._membership.finish(self.job.settings.timeout_s)
@@ -169,10 +168,10 @@ class ElasticSession(ReducingSession):
         return loaded(self._areas, buckets, self.engine, f" of epoch {epoch}" if epoch else "")
 
     def _learn(self) -> None:
-        """None: `check_libraries`."""
+        """No-op: there are no calls of libraries (`check_libraries`)."""
 
     def _on_refused(self, error: Exception) -> bool:
-        """Launches of an epoch that has ended are made again in the next one, after backward."""
+        """Note launches of an epoch that has ended, to make them again in the next one, after backward."""
         if isinstance(error, EpochError):
             self._missed = True
             return True
@@ -213,10 +212,10 @@ class ElasticSession(ReducingSession):
         return [sums for area in self._areas for sums in area.sums]
 
     def _ended(self) -> None:
-        """Backward has, and what is to be reduced therefore is on its way."""
+        """Note that backward has ended, and launches to be reduced for it are in flight."""
 
     def _hand_out(self) -> None:
-        """The step stands: its gradients are for the optimizer."""
+        """Give the optimizer the gradients of a step that stands."""
         for name in self._unmade:
             if not self._votes.made(name):
                 self.framework.drop(name)
@@ -224,16 +223,16 @@ class ElasticSession(ReducingSession):
             self._warn_of_non_finite()
 
     def _cast(self, unmade: Sequence[str]) -> None:
-        """EpochError: the epoch of members has ended."""
+        """Cast this rank's votes. EpochError: the epoch of members has ended."""
         self._unmade = set(unmade)
-        # If these are of a later epoch already, nothing can be launched in the engine's.
+        # If newer values are of a later epoch already, nothing can be launched in the engine's.
         self._in_force, self._awaited = self._membership.in_force, bool(self._membership.newcomers)
         meet, members = self.companion.end(), self._membership.vote
         look = self._together.vote(self.iteration)
         self._votes.cast(self.source.epochs.vote(), unmade, meet=meet, members=members, look=look)
 
     def _begin_epoch(self) -> None:
-        """Of the policies, after the step that has just been reduced: all ranks know it, and the gradients move to its buckets."""
+        """Begin an epoch of policies after the step just reduced: all ranks know it, and gradients move to its buckets."""
         self._begins = False
         try:
             self._load()
@@ -242,15 +241,15 @@ class ElasticSession(ReducingSession):
             self._go_on(self.iteration)
 
     def _tell(self, members: Sequence[int], step: int, *, left: bool = False) -> None:
-        """The script hears of a change."""
+        """Tell the script of a change of members."""
         self.job = self._everyone.among(members)
         self._loop.changes.go_on(workers_of(self.job), step, left=left)
 
     def _part(self) -> None:
-        """Begins the epoch without those that leave, if all ranks have agreed on it with the step that has just been reduced.
+        """Begin the epoch without leaving ranks, if all ranks have agreed on it with the step that has just been reduced.
 
-        All wait for one another once more. Whoever has done so knows that all have the step: nobody needs connections of the
-        old epoch any more, and the first who closes those to a leaver does no harm.
+        All ranks wait for one another once more. A rank that has done so knows that all have the step: nobody needs connections of
+        the old epoch any more, and the first rank that closes those to a leaver does no harm.
         """
         members = self._membership.without_leavers()
         if members is None or self._leaves:
@@ -266,7 +265,7 @@ class ElasticSession(ReducingSession):
         self._parted = members
 
     def _let_go(self, steps: int) -> None:
-        """The others have gone on without this rank after so many steps. Whatever its script still does, nobody waits for it."""
+        """End this rank's part: the others have gone on without it after so many steps, and no longer wait for it."""
         self._leaves, self._settled, self._begins = True, steps, False
         self.source.stop()
         self.engine.close()
@@ -284,17 +283,17 @@ class ElasticSession(ReducingSession):
         self._meet_newcomers()
 
     def _meet_newcomers(self) -> None:
-        """All ranks are here or on their way: no gradients are under way, and the next step's samples are not drawn yet.
+        """Meet newcomers. All ranks are here or on their way: no gradients are in flight, no samples of the next step are drawn.
 
-        Whether they are follows from the step alone. An epoch with newcomers may have begun since, with a loss that some ranks have
-        noticed in the next step already.
+        Whether they meet follows from the step alone. An epoch with newcomers may have begun since, with a loss that some ranks
+        have noticed in the next step already.
         """
         while self._meets and self._membership.newcomers and self.meet is not None:
             order = None
             with contextlib.suppress(EpochError), without_the_absent(self._membership):
                 order = self._membership.at_edge(self.job.settings.timeout_s, self._check_finished)
             if order is None:
-                # Somebody was lost. Whether others still want to join, the next epoch says.
+                # A rank was lost. The next epoch says if others still want to join.
                 self._go_on(self.iteration - 1)
                 continue
             self._loop.count_all()
@@ -312,7 +311,7 @@ class ElasticSession(ReducingSession):
         companion: MembersCompanion,
         loaded: Loaded,
     ) -> None:
-        """Be ready to train among those that are about to meet, in what they have made together; `met` follows."""
+        """Prepare to train among the ranks that are about to meet, with their new engine and source; `met` follows."""
         self.source, self.engine, self._libraries, self.spans = source, engine, libraries, spans
         self.companion, self._loaded = companion, loaded
         self.job = self._everyone = self.in_force = job
@@ -328,14 +327,14 @@ class ElasticSession(ReducingSession):
         self._barrier = Barrier(engine, job.hosts)
 
     def met(self, holders: Sequence[int]) -> None:
-        """All have: the script hears of it, and so do policies. `holders`: those that were there before."""
+        """Tell the script and the policies that all ranks have met. `holders`: ranks that were there before."""
         self._membership.met()
         self._loop.met(self._everyone)
         self._tell(self.counted, self.iteration)
         self.source.start_timer(rank for rank in range(self._everyone.world) if rank not in holders)
 
     def _begin(self) -> None:
-        # Of a step that was not applied, such as one with gradients that are not finite.
+        # A parting may be left from a step that was not applied, such as one with non-finite gradients.
         self._tell_of_parting()
         super()._begin()
 
@@ -347,7 +346,7 @@ class ElasticSession(ReducingSession):
             self._tell(parted, self.iteration, left=True)
 
     def _reduce(self, unmade: Sequence[str]) -> None:
-        """Until the step stands. What was launched in this epoch is on its way."""
+        """Repeat the step until it stands. Launches of this epoch are in flight."""
         step = self.iteration
         if self._stands(step):
             self.counted = self._members
@@ -362,26 +361,25 @@ class ElasticSession(ReducingSession):
                 return
 
     def _note_applied(self) -> None:
-        """The step stands in the epoch in which backward launched it: its memory may fill again."""
+        """Let the step's memory fill again: the step stands in the epoch in which backward launched it."""
         for launch in self.launches:
             self.readiness.applied(launch.number)
 
     def _launch_again(self) -> None:
-        """All of the step, in a new epoch."""
+        """Launch the whole step in a new epoch."""
         for launch in self.launches:
             self.engine.launch(launch.program)
 
     def _wait_for_sums(self) -> None:
-        """Of the step."""
         for launch in self.launches:
             self._wait(launch.program)
 
     def _agreed(self) -> int:
-        """The epoch of members that is in force when this step stands: another one than before, where all are ready for it."""
+        """Return the epoch of members in force when this step stands: another than before, if all are ready for it."""
         return self._votes.members
 
     def _stands(self, step: int) -> bool:
-        """Waits for the step's sums, and that all have them; False: the epoch of members has ended before that."""
+        """Wait for the step's sums, and until all ranks have them; return False if the epoch of members ends before that."""
         if self._missed:
             return False
         try:
@@ -404,12 +402,12 @@ class ElasticSession(ReducingSession):
         return True
 
     def keep(self) -> None:
-        """What policies keep is as it is now after the last step that stands."""
+        """Copy the state that policies keep, which is now as after the last step that stands."""
         if self.source.policies:
             self._kept.take(self.buckets, self.engine, self.in_force.rank)
 
     def _take(self) -> None:
-        """The sums of a step that stands are its gradients, and its votes count."""
+        """Take the sums of a step that stands as its gradients, and count its votes."""
         self._whole = False
         for sums in self._given():
             self.framework.show(sums)
@@ -427,18 +425,18 @@ class ElasticSession(ReducingSession):
         self.engine.wait(program, self.job.settings.timeout_s, self._check_finished)
 
     def _meet_once_more(self) -> None:
-        """All wait for one another between two steps. Whoever has met all others may have finished before this rank has."""
+        """Wait for all ranks between two steps. A rank that has met all others may finish before this rank does."""
         finished = partial(self._check_finished, self.iteration - 1)
         with without_the_absent(self._membership):
             self.engine.wait(self._barrier.enter(), self.job.settings.timeout_s, finished)
 
     def _check_finished(self, step: int | None = None) -> None:
-        """PeerError: another rank takes part in that step no more. None: in the one under way."""
+        """Raise PeerError if another rank no longer takes part in that step; None: the step under way."""
         step = self.iteration if step is None else step
         check_finished(self._membership.finished, self._members, self._everyone, step)
 
     def _go_on(self, step: int) -> bool:
-        """Begins the epoch of those that are left. Whether the step stands: a rank had seen that all have its sums."""
+        """Begin the epoch of the remaining ranks. Return whether the step stands: a rank had seen that all have its sums."""
         self.counted = self._members
         kept = self._kept
         if self._whole and self.source.policies:
@@ -470,14 +468,14 @@ class ElasticSession(ReducingSession):
             return stands
 
     def _lay_out(self) -> None:
-        """The buckets of an epoch of policies that begins after the last step. Others may have loaded it before the loss."""
+        """Lay out the buckets of an epoch of policies that begins after the last step. Others may have loaded it already."""
         self._begins = False
         current = self.source.epochs.current
         self._plan = self.source.plan(current)
         self._areas = areas_of(self.source.buckets(), self.engine, self.framework.array)
 
     def _load_members(self, epoch: int) -> None:
-        """Programs of an epoch of members; EpochError: it has ended already."""
+        """Load programs of an epoch of members; EpochError: the epoch has ended already."""
         job = self._everyone.among(self._members)
         before = self.source
         if before.timer is not None:

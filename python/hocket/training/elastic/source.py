@@ -1,7 +1,7 @@
-"""Where programs come from in an elastic job: the buckets of a plan, and what its policies make of them for the ranks there are.
+"""Source of programs in an elastic job: the buckets of a plan, and programs that its policies make of them for the present ranks.
 
 Members that go on after a loss keep the buckets, since these hold the gradients that are reduced again. Policies are traced for
-them, and hear of who is gone. Each rank does so by itself: nobody waits for a rank that may be the next one to be lost.
+them, and are told which ranks are gone. Each rank does so by itself: nobody waits for a rank that may be the next one to be lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hocket.training.programs.source import ProgramSource
 from hocket.training.programs.traced import TracedBuckets
 
 Begin = tuple[int, Mapping[str, Value]]
-"""The number of the epoch in force, and its agreed values."""
+"""Number of the epoch in force, and its agreed values."""
 
 
 def members_source(
@@ -37,11 +37,11 @@ def members_source(
     process: Process,
     begin: Begin | None,
 ) -> ProgramSource:
-    """Of all that have just met. `plan`: None where the one policy of `scopes` decides what travels together. `begin`: where the
-    job is already; None: at its start.
+    """Return the source of all ranks that have just met. `plan`: None where the one policy of `scopes` decides what travels
+    together. `begin`: epoch that the job is in; None: at its start.
 
     Raises ArtefactError: the plan is not sound, or for another model. PolicyError: a policy is refused. UsageError: the plan has
-    what sessions do not run.
+    parts that sessions do not run.
     """
     if plan is not None:
         bucket_memory.check_runs(plan, gradients)
@@ -52,18 +52,18 @@ def members_source(
 
 
 class Sources:
-    """What stays the same while members come and go."""
+    """State that stays the same while members come and go."""
 
     def __init__(
         self, whole: bool, scopes: Sequence[Scope], gradients: Mapping[str, Gradient], process: Process
     ) -> None:
-        """`whole`: the policy makes the plan, too."""
+        """Keep the state. `whole`: the policy makes the plan, too."""
         self._whole, self._scopes, self._gradients, self._process = whole, scopes, gradients, process
 
     def of(
         self, plan: Plan | None, job: Job, first: Epoch, *, members: int, before: Timer | None
     ) -> ProgramSource:
-        """The source of an epoch of members; 0: of all that have met."""
+        """Return the source of an epoch of members; 0: the epoch of all that have met."""
         process, scopes, gradients = self._process, self._scopes, self._gradients
         epochs = Epochs(first)
         whole = self._whole and (plan is None or any(isinstance(each.route, Traced) for each in plan.buckets))
@@ -114,7 +114,7 @@ class Sources:
 
 
 def _known(cluster: Cluster | None, hosts: Sequence[str]) -> Cluster | None:
-    """The cluster, unless one of the hosts has come to it."""
+    """Return the cluster, unless one of the hosts joined later and is not in it."""
     if cluster is None or not set(hosts) <= {each.name for each in cluster.hosts}:
         return None
     return cluster

@@ -1,1 +1,1 @@
-"""What watches training: divergence, workload, and whether a delayed schedule still converges."""
+"""Guards of training: divergence, workload, and convergence under a delayed schedule."""

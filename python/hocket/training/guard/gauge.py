@@ -1,7 +1,7 @@
-"""What a rank sees of how its model learns: norms and products of its first gradients, losses that its script logs, a curvature.
+"""Gauge of how a rank's model learns: norms and products of its first gradients, losses that its script logs, a curvature.
 
 All ranks' reports together are a `Learning`, by which the guard judges merged and late updates. In the first synchronous iterations
-of a session that may use these, gradients are copied when they are complete and before they leave.
+of a session that may use such updates, gradients are copied when they are complete and before they leave.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.values import elements
 
 GAUGED = 4
-"""Iterations whose local gradients are copied."""
+"""Number of iterations whose local gradients are copied."""
 
 LOSSES_MAX = 32
-"""Of those that were logged, the last ones are kept."""
+"""Number of logged losses that are kept, the last ones."""
 
 
 class Norms(Struct, frozen=True):
-    """Of one iteration: the squared norm of this rank's gradient, its product with the mean of all ranks', and the mean's own."""
+    """Numbers of one iteration: squared norm of this rank's gradient, its product with the mean of all ranks', the mean's own
+    norm."""
 
     own: float
     product: float
@@ -36,7 +37,7 @@ class Norms(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """One rank's. `optimizer`: what it steps with, without what was measured; None: unknown."""
+    """Report of one rank. `optimizer`: facts about its optimizer, without measurements; None: unknown."""
 
     norms: tuple[Norms, ...] = ()
     losses: tuple[float, ...] = ()
@@ -45,10 +46,9 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 class Gauge:
-    """Of one session."""
+    """Gauge of one session."""
 
     def __init__(self) -> None:
-        """Nothing was seen."""
         self._own: list[np.ndarray] = []
         self._norms: list[Norms] = []
         self._losses: deque[float] = deque(maxlen=LOSSES_MAX)
@@ -56,22 +56,22 @@ class Gauge:
 
     @property
     def wants(self) -> bool:
-        """Whether gradients of another iteration are to be copied."""
+        """True if gradients of another iteration are to be copied."""
         return len(self._norms) < GAUGED
 
     def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
-        """What the script says."""
+        """Keep a loss or curvature that the script reports."""
         if loss is not None and math.isfinite(loss):
             self._losses.append(loss)
         if curvature is not None:
             self._curvature = curvature
 
     def made(self, buckets: Sequence[LoadedBucket]) -> None:
-        """Copies this rank's gradients, all of which are there and none of which has left."""
+        """Copy this rank's gradients, all of which are there and none of which has left."""
         self._own = [elements(bucket).copy() for bucket in buckets]
 
     def reduced(self, buckets: Sequence[LoadedBucket]) -> None:
-        """The means of what was copied; other numbers than finite ones are left out, as they are on all ranks."""
+        """Take the means of the copied gradients; non-finite numbers are left out, as they are on all ranks."""
         pairs = [(own, elements(bucket)) for own, bucket in zip(self._own, buckets, strict=True)]
         self._own = []
         norms = Norms(
@@ -83,17 +83,17 @@ class Gauge:
             self._norms.append(norms)
 
     def forget(self) -> None:
-        """What was copied, as its iteration was no plain one."""
+        """Discard the copies, as their iteration was no plain one."""
         self._own = []
 
     def resume(self, report: Report) -> None:
-        """Go on from what was seen before a restart."""
+        """Go on from a report of before a restart."""
         self._norms, self._curvature = list(report.norms), report.curvature
         self._losses.clear()
         self._losses.extend(report.losses)
 
     def report(self, optimizer: Learning | None) -> Report:
-        """What was seen so far."""
+        """Return the observations so far."""
         return Report(
             norms=tuple(self._norms),
             losses=tuple(self._losses),
@@ -103,7 +103,7 @@ class Gauge:
 
 
 def learning_of(reports: Sequence[Report], world: int) -> Learning | None:
-    """What some ranks of so many have seen together; None where nobody knows the optimizer.
+    """Return the combined observations of some of `world` ranks; None if the optimizer is unknown.
 
     The largest curvature of all ranks counts: that of their mean loss is no larger.
     """
@@ -126,13 +126,13 @@ def learning_of(reports: Sequence[Report], world: int) -> Learning | None:
 
 
 def _noise(norms: Sequence[Sequence[Norms]], world: int) -> Noise | None:
-    """Mean over iterations, of ranks that stand for all."""
+    """Return the mean over iterations, of ranks that stand for all."""
     found = [
         noise_of(
             norm2_by_rank=[each.own for each in of_ranks],
             norm2_of_sum=world**2 * of_ranks[0].mean,
             dots=[each.product for each in of_ranks],
-            # In contributions of a rank, as `Learning.ranks` counts them.
+            # The unit is a rank's contribution, as `Learning.ranks` counts them.
             batch=world,
             world=world,
         )

@@ -1,8 +1,8 @@
-"""What guards a session's convergence: the guard before a schedule is used, and the sentinel while it is.
+"""Oversight of a session's convergence: the guard before a schedule is used, and the sentinel while it is in force.
 
 A session begins with synchronous updates. They show how large updates are, and how noisy gradients. Then the guard judges the
-plan's schedule by what the live optimizer is; one that fails gives way to the next safer one of the plan, at last to synchronous
-updates. From then on the sentinel watches the norm of what is applied, and the loss where the script logs it. Its alarm ends the
+plan's schedule by the live optimizer; a schedule that fails gives way to the next safer one of the plan, at last to synchronous
+updates. From then on the sentinel watches the norm of applied gradients, and the loss where the script logs it. Its alarm ends the
 schedule in force, and every one that is as risky. All ranks decide the same at the same iteration, and each decision is logged and
 written into the trace.
 """
@@ -35,7 +35,7 @@ log = logging.getLogger("hocket.delays")
 
 
 class SavedOversight(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An `Oversight` between two iterations; `seen`: by the gauge of its rank."""
+    """State of an `Oversight` between two iterations; `seen`: report of its rank's gauge."""
 
     norm: SavedWatch
     loss: SavedWatch
@@ -46,10 +46,10 @@ class SavedOversight(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Oversight:
-    """Of one session, whose schedules are not all synchronous."""
+    """Oversight of one session whose schedules are not all synchronous."""
 
     def __init__(self, framework: Framework, job: Job, gauge: Gauge, trace: Path | None) -> None:
-        """`trace`: the directory of the trace, if this model's is written."""
+        """Begin. `trace`: the directory of the trace, if this model's is written."""
         self._framework, self._job, self._gauge = framework, job, gauge
         self._trace = trace if job.rank == 0 else None
         self._writes = TraceWrites("changes of the plan")
@@ -59,26 +59,26 @@ class Oversight:
 
     @property
     def learns(self) -> bool:
-        """Whether synchronous updates are still to be seen: the same on all ranks."""
+        """True if synchronous updates are still to be seen: the same on all ranks."""
         return self._norm.learns
 
     @property
     def alarm(self) -> Alarm | None:
-        """What this rank has seen."""
+        """Alarm that this rank has seen."""
         return self._norm.alarm or self._loss.alarm
 
     @property
     def looks(self) -> bool:
-        """Whether it wants to see what is applied."""
+        """True if applied gradients are to be seen."""
         return self._measures or self._watches
 
     @property
     def retreated(self) -> bool:
-        """Whether an alarm has ended a schedule."""
+        """True if an alarm has ended a schedule."""
         return bool(self._ended)
 
     def saved(self) -> SavedOversight:
-        """What it has seen and decided."""
+        """Return the observations and decisions."""
         return SavedOversight(
             norm=self._norm.saved(),
             loss=self._loss.saved(),
@@ -89,7 +89,7 @@ class Oversight:
         )
 
     def restore(self, saved: SavedOversight) -> None:
-        """Go on from there."""
+        """Restore a saved state."""
         self._norm.restore(saved.norm)
         self._loss.restore(saved.loss)
         self._ended = list(saved.ended)
@@ -97,17 +97,17 @@ class Oversight:
         self._gauge.resume(saved.seen)
 
     def see(self, norm: float) -> None:
-        """Of what was applied: the same on all ranks."""
+        """Take the norm of applied gradients: the same on all ranks."""
         if self.looks:
             self._norm.see(norm)
 
     def logged(self, loss: float) -> None:
-        """By this rank's script."""
+        """Take a loss that this rank's script has logged."""
         if self.looks:
             self._loss.see(loss)
 
     def schedule(self, plan: Plan, iteration: int, epoch: int) -> Schedule:
-        """What a plan's iterations do from now on. All ranks call it at the same iteration, and get the same."""
+        """Return the schedule of a plan's iterations from now on. All ranks call it at the same iteration, and get the same."""
         self._measures = self._watches = False
         if is_synchronous(plan.schedule):
             return plan.schedule
@@ -115,18 +115,18 @@ class Oversight:
             self._measures = True
             return measuring(plan)
         if self.alarm is not None:
-            # It came while the schedule before was being ended.
+            # The alarm came while the schedule before was being ended.
             self._forgive()
         found = self._admitted(plan, iteration, epoch)
         self._watches = not is_synchronous(found)
         return found
 
     def gauges(self, iteration: int) -> bool:
-        """Whether gradients of an iteration of `measuring` are complete before any of them leaves, and are to be copied."""
+        """Return whether an iteration of `measuring` has complete gradients before any of them leaves, which are to be copied."""
         return self._measures and self._gauge.wants and iteration % WINDOW_MIN < GAUGED
 
     def retreat(self, schedule: Schedule, plan: Plan, iteration: int, epoch: int) -> None:
-        """The ranks have agreed that a schedule ends."""
+        """End a schedule, as the ranks have agreed."""
         seen = self.alarm or "another rank's updates"
         self._ended.append(risk_of(schedule))
         self._forgive()
@@ -143,7 +143,7 @@ class Oversight:
             watch.again()
 
     def _admitted(self, plan: Plan, iteration: int, epoch: int) -> Schedule:
-        """The first of the plan's schedules that is safer than those that ended, and that rank 0's guard lets pass."""
+        """Return the first of the plan's schedules that is safer than those that ended, and that rank 0's guard lets pass."""
         job = self._job
         mine = msgspec.to_builtins(self._gauge.report(self._framework.learning()))
         given = job.store.gather("guard/seen", job.rank, job.world, mine, job.settings.timeout_s)
@@ -158,7 +158,7 @@ class Oversight:
         return Schedule() if chosen == len(schedules) else schedules[chosen]
 
     def _choice(self, schedules: Sequence[Schedule], learning: Learning | None) -> tuple[int, list[str]]:
-        """Its place, their number where there is none; and why those before it are refused."""
+        """Return the index of the schedule, or their number if none passes; and the reasons why those before it are refused."""
         refused: list[str] = []
         for at, schedule in enumerate(schedules):
             if any(risk_of(schedule) >= ended for ended in self._ended):
@@ -181,7 +181,7 @@ class Oversight:
 
 
 def measuring(plan: Plan) -> Schedule:
-    """Synchronous iterations, of which the first ones send nothing before backward has ended, so that gradients can be copied."""
+    """Return synchronous iterations of which the first send nothing before backward has ended, so that gradients can be copied."""
     turns = [
         [
             Turn(

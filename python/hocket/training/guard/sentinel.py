@@ -1,8 +1,8 @@
-"""Whether training still goes as it did while it was synchronous: a band around a value, and a sum of what is above it.
+"""Test that training still goes as it did while it was synchronous: a band around a value, and a sum of what is above the band.
 
 A cumulative sum (Page 1954) of how far the logarithm of a value lies above its band, in deviations of the synchronous window. One
 odd value does not count for much, many in a row do, and a value that is not finite ends it at once. The band's centre follows the
-value, since losses fall and norms grow in training that goes well; what grows faster than it follows adds up. No clock, no I/O.
+value, since losses fall and norms grow in training that goes well; growth that is faster than the centre adds up. No clock, no I/O.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from msgspec import Struct
 from hocket.errors import UsageError
 
 SLACK = 1.0
-"""Deviations above the centre that are usual."""
+"""Number of deviations above the centre that are usual."""
 
 ALARM = 12.0
-"""The sum of deviations above the slack at which it alarms. Normal noise of a known deviation comes there once in e^24 values."""
+"""Sum of deviations above the slack at which it alarms. Normal noise of a known deviation reaches it once in e^24 values."""
 
 CLIPPED = 4.0
-"""What one value can add at most, so that a single outlier never alarms."""
+"""Largest contribution of one value, so that a single outlier never alarms."""
 
 SPREAD_MIN = 0.05
-"""Of the logarithm: what seems steadier is taken to vary so much."""
+"""Least spread of the logarithm, also assumed for values that seem steadier."""
 
 FOLLOWED = 0.05
-"""Share of the difference by which the centre follows: something that grows by a few deviations in 20 values is not followed."""
+"""Share of the difference by which the centre follows: a growth by a few deviations in 20 values is not followed."""
 
 WINDOW_MIN = 10
-"""Values of the synchronous window at least."""
+"""Least number of values of the synchronous window."""
 
 
 SETTLING = 10
@@ -40,7 +40,7 @@ SETTLING = 10
 
 
 class Alarm(NamedTuple):
-    """The value that set it off, the centre of the band then, and how often it was updated since the synchronous window."""
+    """Value that set the alarm off, centre of the band then, and number of updates since the synchronous window."""
 
     name: str
     value: float
@@ -48,18 +48,18 @@ class Alarm(NamedTuple):
     updates: int
 
     def __str__(self) -> str:
-        """A sentence with the numbers."""
+        """Return a sentence with the numbers."""
         return (
             f"{self.name} of {self.value:.4g} after {self.updates} updates, against {self.centre:.4g} before"
         )
 
 
 Band = tuple[float, float, float, int, int]
-"""A sentinel's centre and spread, of logarithms, the sum of what was above, how many values it has seen and how many it follows."""
+"""Centre and spread of a sentinel, of logarithms, the sum above, the number of values it has seen and of those it still follows."""
 
 
 class SavedWatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A `Watch` between two updates; `band`: of its sentinel, once it has one."""
+    """State of a `Watch` between two updates; `band`: that of its sentinel, once it has one."""
 
     synchronous: tuple[float, ...]
     band: Band | None = None
@@ -67,15 +67,15 @@ class SavedWatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Watch:
-    """The sentinel of one training: it learns a band from synchronous updates, and looks at those that are merged or late.
+    """Sentinel of one training: it learns a band from synchronous updates, and looks at those that are merged or late.
 
     Attributes:
         learns: synchronous updates are still to be seen.
-        alarm: what was seen; nothing is watched after it.
+        alarm: the alarm, after which nothing is watched.
     """
 
     def __init__(self, name: str) -> None:
-        """`name`: what is watched, for people."""
+        """Begin to learn. `name`: that of the watched value, for people."""
         self.alarm: Alarm | None = None
         self._name = name
         self._synchronous: list[float] = []
@@ -83,24 +83,23 @@ class Watch:
 
     @property
     def learns(self) -> bool:
-        """As above."""
         return self._sentinel is None
 
     def again(self) -> None:
-        """Updates are others from now on: what grows further alarms again."""
+        """Watch on when updates change: a value that grows further alarms again."""
         self.alarm = None
         if self._sentinel is not None:
             self._sentinel.again()
 
     def saved(self) -> SavedWatch:
-        """What it has learned and seen."""
+        """Return the synchronous values, the band and the alarm so far."""
         band = None if self._sentinel is None else self._sentinel.band
         seen = self.alarm
         alarm = None if seen is None else (seen.name, seen.value, seen.centre, seen.updates)
         return SavedWatch(synchronous=tuple(self._synchronous), band=band, alarm=alarm)
 
     def restore(self, saved: SavedWatch) -> None:
-        """Go on from what was saved."""
+        """Restore a saved state."""
         self._synchronous = list(saved.synchronous)
         self.alarm = None if saved.alarm is None else Alarm(*saved.alarm)
         self._sentinel = None
@@ -109,7 +108,7 @@ class Watch:
             self._sentinel.band = saved.band
 
     def see(self, value: float) -> None:
-        """The next update's value. One that is not positive says nothing."""
+        """Take the next update's value. A value that is not positive says nothing."""
         if self.alarm is not None:
             return
         if value <= 0:
@@ -117,24 +116,24 @@ class Watch:
         if self._sentinel is not None:
             self.alarm = self._sentinel.see(value)
         elif value < math.inf:
-            # An update by no number says nothing about the band.
+            # An infinite or NaN update says nothing about the band.
             self._synchronous.append(value)
             if len(self._synchronous) == WINDOW_MIN:
                 self._sentinel = Sentinel(self._name, self._synchronous)
 
 
 class Sentinel:
-    """Watches one positive value, such as the norm of applied gradients, or the loss.
+    """Sentinel of one positive value, such as the norm of applied gradients, or the loss.
 
     Args:
-        name: what is watched, for people.
+        name: that of the watched value, for people.
         synchronous: its values from the synchronous window, at least 10, finite.
 
     Raises UsageError for fewer values, or for some that are not positive and finite.
     """
 
     def __init__(self, name: str, synchronous: Sequence[float]) -> None:
-        """Learns the band."""
+        """Learn the band."""
         if len(synchronous) < WINDOW_MIN or not all(0 < value < math.inf for value in synchronous):
             raise UsageError(
                 f"sentinel: {name} has {len(synchronous)} values: at least {WINDOW_MIN}, positive and finite"
@@ -150,12 +149,11 @@ class Sentinel:
         self._settles = 0
 
     def again(self) -> None:
-        """The band follows the next values, then it is around the last of them."""
+        """Let the band follow the next values, and then stay around the last of them."""
         self._sum, self._updates, self._settles = 0.0, 0, SETTLING
 
     @property
     def band(self) -> Band:
-        """As above."""
         return self._centre, self._spread, self._sum, self._updates, self._settles
 
     @band.setter
@@ -163,7 +161,7 @@ class Sentinel:
         self._centre, self._spread, self._sum, self._updates, self._settles = band
 
     def see(self, value: float) -> Alarm | None:
-        """The next value; an alarm when training no longer goes as before."""
+        """Take the next value; return an alarm when training no longer goes as before."""
         self._updates += 1
         centre = math.exp(self._centre)
         if not math.isfinite(value):

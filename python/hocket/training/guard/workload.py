@@ -1,4 +1,4 @@
-"""Whether a rank computes in an iteration what its plan's merged or late gradients were made for."""
+"""Check that a rank's iteration has the workload for which its plan's merged or late gradients were made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hocket.training.memory.framework import Framework, Workload
 
 
 class FirstIteration:
-    """Looks at the first iteration of a session, where its plan says what for."""
+    """Check of a session's first iteration, if its plan says for which workload it was made."""
 
     def __init__(self, framework: Framework, plan: Plan, rank: int) -> None:
         """Begin to look."""
@@ -17,7 +17,7 @@ class FirstIteration:
         self._plan, self._rank = plan, rank
 
     def check(self) -> None:
-        """Its backward has ended, and nothing is applied yet. ArtefactError: the plan was made for another iteration."""
+        """Check after the first backward, when nothing is applied yet. ArtefactError: the plan was made for another iteration."""
         seen, self._seen = self._seen, None
         if seen is not None:
             seen.stop()

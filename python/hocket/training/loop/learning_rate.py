@@ -12,13 +12,13 @@ from hocket import typed
 from hocket.errors import UsageError
 
 Rule = Literal["linear", "sqrt"]
-"""`linear`: Goyal et al., "Accurate, Large Minibatch SGD", 2017. `sqrt`: Krizhevsky, "One weird trick for parallelizing
-convolutional neural networks", 2014; for Adam and AdamW, Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient
-Algorithms", 2022."""
+"""Scaling rules. `linear`: Goyal et al., "Accurate, Large Minibatch SGD", 2017. `sqrt`: Krizhevsky, "One weird trick for
+parallelizing convolutional neural networks", 2014; for Adam and AdamW, Malladi et al., "On the SDEs and Scaling Rules for Adaptive
+Gradient Algorithms", 2022."""
 
 
 class Ramp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From one factor to another in so many steps, of which some are done."""
+    """Ramp from one factor to another in `steps` steps, of which `done` are done."""
 
     first: float
     last: float
@@ -26,21 +26,21 @@ class Ramp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     done: int = 0
 
     def after(self, done: int) -> float:
-        """The factor of step number `done`, from 1."""
+        """Return the factor of step number `done`, from 1."""
         if done >= self.steps:
             return self.last
         return self.first + (self.last - self.first) * done / self.steps
 
 
 class SavedScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """For a checkpoint. `world`: for how many ranks the script chose its learning rate."""
+    """State for a checkpoint. `world`: number of ranks for which the script chose its learning rate."""
 
     world: int
     ramp: Ramp
 
 
 class Scale:
-    """The factor of a learning rate that a script chose for `world` ranks; None: for as many as the job starts with.
+    """Factor of a learning rate that a script chose for `world` ranks; None: for as many as the job starts with.
 
     >>> scale = Scale("linear", world=1, warmup=2)
     >>> scale.change(4)
@@ -49,7 +49,7 @@ class Scale:
     """
 
     def __init__(self, rule: str, *, world: int | None, warmup: int) -> None:
-        """`warmup`: steps of the optimizer from one factor to the next. UsageError: there is no such rule."""
+        """Begin with factor 1. `warmup`: steps of the optimizer from one factor to the next. UsageError: there is no such rule."""
         if rule not in get_args(Rule):
             raise UsageError(f"scale_lr: rule={rule!r}: known are {', '.join(map(repr, get_args(Rule)))}")
         if warmup < 0:
@@ -61,7 +61,7 @@ class Scale:
         self._ramp = Ramp(first=1.0, last=1.0)
 
     def change(self, world: int) -> None:
-        """So many ranks train from now on."""
+        """Set the number of ranks that train from now on."""
         self._now = world
         self._chosen_for = self._chosen_for or world
         share = world / self._chosen_for
@@ -70,7 +70,7 @@ class Scale:
             self._ramp = Ramp(first=self._ramp.after(self._ramp.done), last=last, steps=self._warmup)
 
     def step(self) -> float:
-        """The factor of the step that begins now."""
+        """Return the factor of the step that begins now."""
         ramp = self._ramp
         self._ramp = Ramp(
             first=ramp.first, last=ramp.last, steps=ramp.steps, done=min(ramp.done + 1, ramp.steps)
@@ -78,12 +78,12 @@ class Scale:
         return ramp.after(ramp.done + 1)
 
     def saved(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         saved = SavedScale(world=self._chosen_for or self._now, ramp=self._ramp)
         return cast("dict[str, Any]", msgspec.to_builtins(saved))
 
     def resume(self, saved: object) -> None:
-        """Go on from where another job was, which may have had another number of ranks. UsageError: `saved` is nothing of this."""
+        """Go on from the state of another job, which may have had another number of ranks. UsageError: `saved` is no such state."""
         try:
             found = typed.of_builtins(saved, SavedScale)
         except msgspec.ValidationError as error:

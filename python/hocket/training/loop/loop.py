@@ -1,7 +1,7 @@
-"""What a script's training loop asks of its job: epochs, batches of data, who trains, and what else goes into a checkpoint.
+"""Requests of a training loop to its job: epochs, batches of data, present workers, and the script's state for a checkpoint.
 
-Its place is the same on all ranks and goes with the checkpoint (`Loop.saved`), so that a script that is started again goes on where
-the job was. Knows no framework; data sets are counted, never read.
+The loop's place is the same on all ranks and goes with the checkpoint (`Loop.saved`), so that a restarted script goes on where the
+job was. The loop knows no framework; data sets are counted, never read.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ log = logging.getLogger("hocket.training")
 
 
 class SavedLoop(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a loop goes on: the number of its next epoch, and the place in each data set by its name."""
+    """Place where a loop goes on: the number of its next epoch, and the place in each data set by its name."""
 
     epoch: int = 0
     data: dict[str, Place] = {}
 
 
 Extra = tuple[Callable[[], Any], Callable[[Any], object]]
-"""How to get a value for a checkpoint, and what to do with one from a checkpoint."""
+"""Functions that get a value for a checkpoint, and take one from a checkpoint."""
 
 
 class Loop:
-    """Of one distributed model on this rank.
+    """Loop of one distributed model on this rank.
 
     Attributes:
-        changes: of the job's ranks.
+        changes: those of the job's ranks.
         accumulating: gradients of batches until now wait for those of others, and are in no step yet.
     """
 
     def __init__(self, job: Job) -> None:
-        """All ranks of the job have just begun."""
+        """Begin, as all ranks of the job have just done."""
         self._job = job
         self.gather: Callable[[Callable[[], list[Any]]], list[Any]] = lambda gather: gather()
-        """Calls what waits for all ranks at the store."""
+        """Wrapper of each call that waits for all ranks at the store."""
         self._me = job.members[job.rank]
         self.changes = Changes(workers_of(job))
         self.accumulating = False
         self._epoch = 0
         self._in_epoch = False
         self._began: set[str] = set()
-        """Data of which a loop has begun in this epoch."""
+        """Data sets of which a loop has begun in this epoch."""
         self._data: dict[str, Samples] = {}
         self._places: dict[str, Place] = {}
-        """From a checkpoint, until the script asks for data of that name."""
+        """Places from a checkpoint, until the script asks for data of that name."""
         self._known: set[str] = set()
-        """Data of which this rank has its place from ranks that were there before, and that they have not to compare."""
+        """Data sets whose place this rank has from ranks that were there before, which need no comparison."""
         self._extras: dict[str, Extra] = {}
         self._values: dict[str, Any] = {}
-        """From a checkpoint, until the script registers that name."""
+        """Values from a checkpoint, until the script registers that name."""
         self.changes.call(lambda change: self._changed([each.member for each in change.new]))
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The numbers of epochs up to `count`, from the one where the job is. UsageError: in another such loop."""
+        """Yield the numbers of epochs up to `count`, from the job's present one. UsageError: inside another such loop."""
         if self._in_epoch:
             raise UsageError(
                 "epochs: a loop over epochs is under way\nhint: one loop over hk.epochs at a time"
@@ -82,7 +82,7 @@ class Loop:
             self._in_epoch = False
 
     def data(self, name: str, *, samples: int, seed: int | None) -> Samples:
-        """This rank's part of a data set, at its place. The first call of a name is one of all ranks.
+        """Return this rank's part of a data set, at its place. All ranks make the first call for a name together.
 
         RendezvousError: ranks are missing. UsageError: ranks, the checkpoint or an earlier loop have another data set of this name.
         """
@@ -108,41 +108,41 @@ class Loop:
         return known
 
     def met(self, job: Job) -> None:
-        """Others have joined. What is agreed on from here on is so among these."""
+        """Agree from now on among the ranks of this job, which others have joined."""
         self._job = job
 
     def come(self, place: SavedLoop, steps: int, holders: Sequence[int]) -> None:
-        """This rank has joined a job that is there in its data, after so many steps. `holders`: ranks that were there before."""
+        """Note that this rank has joined a job, at its place in the data, after so many steps. `holders`: the earlier ranks."""
         everyone = self.changes.workers
         self.changes.come([everyone[rank] for rank in holders], steps)
         self._epoch, self._places, self._known = place.epoch, dict(place.data), set(place.data)
 
     def extras(self) -> dict[str, Any]:
-        """The script's own state by name."""
+        """Return the script's own state by name."""
         return {name: get() for name, (get, _) in self._extras.items()}
 
     def take(self, values: Mapping[str, Any]) -> None:
-        """The script's own state of a rank that was there before."""
+        """Take the script's own state from a rank that was there before."""
         self._values |= values
         for name, (_, put) in self._extras.items():
             if name in self._values:
                 put(self._values.pop(name))
 
     def stepped(self) -> None:
-        """The optimizer has."""
+        """Note that the optimizer has stepped."""
         self.accumulating = False
 
     def count_all(self) -> None:
-        """What all ranks have got of their data until now is in steps that stand."""
+        """Count all data that ranks have got until now: it is in steps that stand."""
         for each in self._data.values():
             each.count_all()
 
     def begins(self, name: str) -> None:
-        """A loop over this data begins."""
+        """Note that a loop over this data begins."""
         self._began.add(name)
 
     def register(self, name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
-        """`get()` is saved under this name, and `put` gets it back: at once, if a checkpoint with it was loaded before.
+        """Save the result of `get()` under this name, and restore it by `put`: at once, if a checkpoint with it was loaded before.
 
         UsageError: there is such a name.
         """
@@ -153,7 +153,7 @@ class Loop:
             put(self._values.pop(name))
 
     def saved(self) -> tuple[SavedLoop, dict[str, Any]]:
-        """Its place, and the script's own state by name, after a step."""
+        """Return the loop's place, and the script's own state by name, after a step."""
         is_over = self._epoch_is_over()
         data = self._places | {name: each.place() for name, each in self._data.items()}
         if self._in_epoch and not is_over:
@@ -166,13 +166,13 @@ class Loop:
         return SavedLoop(epoch=self._epoch + is_over, data=data), values
 
     def restore(self, saved: object, values: object) -> None:
-        """Go on from there, before the first loop; all ranks call it. UsageError: it is nothing that `saved` returned, ranks give
+        """Restore a saved place, before the first loop; all ranks call it. UsageError: `saved` did not return it, ranks give
         different ones, or a loop has begun."""
         try:
             place = typed.of_builtins(saved, SavedLoop)
             if not isinstance(values, Mapping):
                 raise msgspec.ValidationError("the script's own state is no mapping")
-            # Numbers that no sampler could have left would be found in the middle of training.
+            # Impossible numbers, which no sampler could have left, would only show in the middle of training.
             for each in place.data.values():
                 Samples(each, members=[0], me=0)
         except (msgspec.ValidationError, UsageError) as error:
@@ -197,7 +197,7 @@ class Loop:
         self.take(values)
 
     def _epoch_is_over(self) -> bool:
-        """Whether the script's epoch has nothing to do any more: no batches are left in it, or it asks for none here at all."""
+        """Return whether the script's epoch has nothing left to do: no batches are left in it, or it asks for none here at all."""
         data = self._data.values()
         return self._in_epoch and (bool(self._began) or not data) and not any(each.open for each in data)
 
@@ -223,7 +223,7 @@ class Loop:
             )
 
     def _gathered(self, name: str, told: object) -> dict[int, Any]:
-        """What all ranks tell, by their ranks at the start; lost ones tell nothing."""
+        """Return the values that all ranks give, by their ranks at the start; lost ones give none."""
         job = self._job
         everyone = self.gather(
             lambda: job.store.gather(
@@ -238,13 +238,13 @@ class Loop:
 
 
 def workers_of(job: Job) -> tuple[Worker, ...]:
-    """All of a job, by rank."""
+    """Return all workers of a job, by rank."""
     known = zip(job.members, job.hosts, strict=False)
     return tuple(Worker(member=member, rank=rank, host=host) for rank, (member, host) in enumerate(known))
 
 
 def _differing(everyone: Mapping[int, Any]) -> tuple[int, int | None]:
-    """The first rank, and the first one that tells something else, if any does."""
+    """Return the first rank, and the first one with another value, if there is any."""
     first = min(everyone)
     return first, next((rank for rank, each in everyone.items() if each != everyone[first]), None)
 

@@ -1,11 +1,11 @@
-"""Which samples of a data set this rank draws, so that each is drawn once in a pass over the data, whoever is lost or joins.
+"""Samples of a data set that this rank draws, so that each is drawn once in a pass over the data, whoever is lost or joins.
 
 The order is that of `crates/protocol/src/sampler.rs`, which the simulation of elastic training runs, too. All ranks compute all
-ranks' draws from the same numbers and exchange nothing. What a rank drew counts when the next batch is asked for, or, where
-gradients of several batches are one step's, after the last of these. If somebody was lost until then, what he drew goes back,
-and is drawn again at the end of the same pass.
+ranks' draws from the same numbers and exchange nothing. A rank's draw counts when the next batch is asked for, or, where gradients
+of several batches make one step, after the last of these. If a rank was lost until then, its draw goes back, and is drawn again at
+the end of the same pass.
 
-Batches may be prepared before they are asked for. `upcoming` says what they are of, as long as nobody is lost or joins; then it
+Batches may be prepared before they are asked for. `upcoming` yields their samples, as long as no rank is lost or joins; then it
 begins again, from what was asked for. So prepared batches are thrown away, and no samples are lost with them.
 """
 
@@ -20,12 +20,12 @@ from hocket import _native
 
 
 class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a job is in its data. It is the same on all ranks, and does not depend on how many there are.
+    """Place of a job in its data. It is the same on all ranks, and does not depend on their number.
 
     Attributes:
-        seed: of the order; None: the order of the data set.
-        samples: of the data set.
-        data_epoch: which pass, from zero.
+        seed: seed of the order; None: the order of the data set.
+        samples: size of the data set.
+        data_epoch: number of the pass, from zero.
         at: positions of the order before it were drawn.
         returned: positions that were drawn by ranks that were lost.
         open: a loop is in the middle of the pass.
@@ -40,17 +40,17 @@ class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Samples:
-    """One rank's part of one data set, pass after pass.
+    """Part of one data set that one rank draws, pass after pass.
 
     Attributes:
-        seed, count: of the order, and of the data set.
+        seed, count: seed of the order, and size of the data set.
         me: this rank's member.
         data_epoch: the pass of the loop that is under way, or was last.
-        stale: ranks have changed since what is upcoming was asked for.
+        stale: ranks have changed since upcoming samples were asked for.
     """
 
     def __init__(self, place: Place, *, members: Sequence[int], me: int) -> None:
-        """`members`: of the job, by rank; `me`: this one. UsageError: there is no such place."""
+        """Begin at a place. `members`: of the job, by rank; `me`: this one. UsageError: there is no such place."""
         self._counted = _native.Sampler(
             place.seed or 0,
             place.samples,
@@ -69,11 +69,11 @@ class Samples:
 
     @property
     def open(self) -> bool:
-        """Whether a loop is under way, or was when the place was saved and is to go on."""
+        """True if a loop is under way, or was when the place was saved and is to go on."""
         return self._open or self._resumes
 
     def begin(self, batch: int, *, drop_last: bool) -> None:
-        """A loop begins: another pass, or the rest of the one in which the job was when its place was saved.
+        """Begin a loop: another pass, or the rest of the pass that the job was in when its place was saved.
 
         `batch`: samples of each rank in a step. `drop_last`: a step in which not all ranks had as many is left out.
         """
@@ -86,14 +86,13 @@ class Samples:
         self._batch, self._drop_last = batch, drop_last
 
     def end(self) -> None:
-        """The loop has ended, at the end of the pass or before."""
+        """End the loop, at the end of the pass or before."""
         self.count_all()
         self._open = False
 
     def upcoming(self) -> Iterator[list[int]]:
-        """This rank's samples in each batch that follows, as things are.
-
-        All ranks have equally many batches: where fewer samples are left than there are ranks, some get one that another has."""
+        """Yield this rank's samples in each batch that follows, as long as ranks stay the same. All ranks have equally many
+        batches: where fewer samples are left than there are ranks, some get one that another has."""
         self.stale = False
         self._planned.clear()
         ahead = self._ahead()
@@ -106,33 +105,33 @@ class Samples:
             yield samples
 
     def hand_out(self, *, held: bool = False) -> None:
-        """The loop gets the oldest batch that is upcoming. What it got before counts, unless it is `held`: its gradients are not
-        in a step yet."""
+        """Give the loop the oldest upcoming batch. Earlier batches count, unless they are `held`: their gradients are not in a step
+        yet."""
         if not held:
             self.count_all()
         self._pending.append(self._planned.popleft())
 
     def count_all(self) -> None:
-        """What all present members have got is in steps that stand."""
+        """Count the draws of all present members: they are in steps that stand."""
         for draw in self._pending:
             self._counted.commit(draw, self._members)
         self._pending.clear()
 
     def change(self, members: Sequence[int]) -> None:
-        """From now on these train. What others have got and does not count yet is drawn again."""
+        """Set the members that train from now on. Draws of others that do not count yet are drawn again."""
         self._members = list(members)
         self.stale = True
 
     def steps_left(self, batch: int, *, drop_last: bool) -> int:
-        """How many batches each rank gets in the loop that is under way or is to go on, or else in the next one."""
+        """Return the number of batches of each rank in the loop that is under way or is to go on, or else in the next one."""
         whole = batch * len(self._members)
         left = self._left(self._ahead()) if self.open else self.count
         return left // whole if drop_last else -(-left // whole)
 
     def place(self) -> Place:
-        """Where this rank is once what the loop has got counts."""
+        """Return the place at which this rank is once the loop's batches count."""
         ahead = self._ahead()
-        # The native sampler is at the beginning of the next pass then.
+        # In this case the native sampler is at the beginning of the next pass.
         done = ahead.data_epoch != self.data_epoch
         return Place(
             seed=self.seed,

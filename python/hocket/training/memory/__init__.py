@@ -1,1 +1,1 @@
-"""Gradients in memory: what a framework gives, buckets and arenas of them, rows, shards, and replicas that are compared."""
+"""Gradients in memory: a framework's gradients, their buckets and arenas, rows, shards, and replicas that are compared."""

@@ -1,7 +1,7 @@
-"""Where gradients lie whose parts travel in different buckets: which share a piece of memory, and in which order.
+"""Layout of gradients whose parts travel in different buckets: which gradients share a piece of memory, and in which order.
 
-A gradient lies in one piece, so buckets that have parts of the same one share memory: an arena. A bucket whose elements are not
-next to one another there is packed by its program.
+A gradient lies in one piece, so buckets that have parts of the same gradient share memory: an arena. A bucket whose elements are
+not next to one another there is packed by its program.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Part, Plan
 
 Run = tuple[int, int]
-"""Elements of an arena, from which to which."""
+"""Range of an arena's elements: start, stop."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Arena:
     numbers: tuple[int, ...]
 
     def runs(self, parts: Sequence[Part]) -> tuple[Run, ...]:
-        """What these parts are of the arena, in its order; neighbours are one.
+        """Return the runs of the arena that these parts fill, in its order; neighbouring parts are one run.
 
         >>> arena = Arena((Gradient("a", (4,), "f32"), Gradient("b", (6,), "f32")), (0,))
         >>> arena.runs([Part(variable="b", start=0, stop=2), Part(variable="a", start=0, stop=4)])
@@ -45,7 +45,7 @@ class Arena:
         return tuple(found)
 
     def sorted(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """The parts in the order in which they lie."""
+        """Return the parts in the order in which they lie."""
         starts = self._starts()
         return tuple(sorted(parts, key=lambda part: (starts[part.variable] + part.start, part.stop)))
 
@@ -55,7 +55,7 @@ class Arena:
 
 
 def arenas_of(buckets: Sequence[Sequence[Part]], gradients: Mapping[str, Gradient]) -> list[Arena]:
-    """The arenas of buckets' parts, in the order of their first buckets; a pure function, so that all ranks have the same.
+    """Return the arenas of buckets' parts, in the order of their first buckets; a pure function, so that all ranks have the same.
 
     >>> gradients = {name: Gradient(name, (4,), "f32") for name in "abc"}
     >>> parts = [[Part(variable="a"), Part(variable="b", stop=1)], [Part(variable="b", start=1)], [Part(variable="c")]]
@@ -79,7 +79,7 @@ def arenas_of(buckets: Sequence[Sequence[Part]], gradients: Mapping[str, Gradien
 
 
 def arranged(plan: Plan, gradients: Mapping[str, Gradient]) -> Plan:
-    """The plan with each bucket's parts in the order in which they lie, and with their ends."""
+    """Return the plan with each bucket's parts in the order in which they lie, and with their ends."""
     ended = [_ended(bucket.parts, gradients) for bucket in plan.buckets]
     buckets = list(plan.buckets)
     for arena in arenas_of(ended, gradients):
@@ -91,14 +91,14 @@ def arranged(plan: Plan, gradients: Mapping[str, Gradient]) -> Plan:
 def _arena(
     numbers: Sequence[int], buckets: Sequence[Sequence[Part]], gradients: Mapping[str, Gradient]
 ) -> Arena:
-    """In the order of the first buckets, of the last ones, or of those that go on with one another's gradients, whichever leaves
-    the fewest of them to be packed.
+    """Return an arena in the order of the first buckets, of the last ones, or of buckets that continue one another's gradients: the
+    order that leaves the fewest buckets to be packed.
 
-    Of several buckets it depends on what they have, not on the order of their parts, which follows from it.
+    With several buckets the order depends on which parts they have, not on the order of their parts, which follows from the arena.
     """
 
     def side(part: Part) -> tuple[int, str]:
-        """What began in an earlier bucket first, what goes on in a later one last."""
+        """Sort key: parts that began in an earlier bucket come first, parts that go on in a later one last."""
         whole = part.start == 0 and part.stop in (None, gradients[part.variable].elements)
         return (1 if whole else 0 if part.start else 2), part.variable
 
@@ -117,7 +117,7 @@ def _arena(
 
 
 def _following(numbers: Sequence[int], buckets: Sequence[Sequence[Part]]) -> list[int]:
-    """Each bucket before one that goes on with a gradient of it, as far as there is such an order."""
+    """Return an order with each bucket before one that continues its gradient, as far as there is such an order."""
     goes_on = {
         (part.variable, part.start): at
         for at in numbers

@@ -30,8 +30,8 @@ from hocket.training.memory.gathered import CompiledRows, MakeArray, Rows, compi
 
 @dataclass(frozen=True)
 class Values:
-    """What comes after the step of a bucket whose owners alone update it: the program that brings their values to all ranks, and by
-    rank, which elements of the bucket it owns."""
+    """Second half of a bucket whose owners alone update it: the program that brings their values to all ranks after the step, and
+    by rank, which elements of the bucket it owns."""
 
     program: _native.Program
     owned: tuple[tuple[int, int, int], ...]
@@ -39,53 +39,51 @@ class Values:
 
 @dataclass(frozen=True)
 class CompiledBucket:
-    """Gradients in the order in which they lie, and the program that they go through. Lower `priority` goes first."""
+    """Gradients in the order in which they lie, and the program that reduces them. Lower `priority` goes first."""
 
     gradients: tuple[Gradient, ...]
     priority: int
     program: _native.Program
     kernels: Mapping[str, int] = field(default_factory=dict)
-    """By name: the address of a kernel of the user's."""
+    """Address of each kernel of the user's, by name."""
     starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """State that starts as a slice of the bucket: from which element to which."""
+    """State that starts as a slice of the bucket, by name: its first element and its end."""
     parts: tuple[Part, ...] = ()
-    """What travels of each gradient; empty: all of all."""
+    """Parts of gradients that travel; empty: all gradients as a whole."""
     values: Values | None = None
-    """Where owners update; else all ranks do."""
+    """Second half if owners update the bucket; None: all ranks do."""
     number: int | None = None
-    """Of the program, where not all ranks that train load it: parameter servers hold the bucket."""
+    """Number of the program if not all ranks that train load it, since parameter servers hold the bucket."""
     helped: bool = False
-    """Whether ranks that do not train own some of it: they load the program, too."""
+    """True if ranks that do not train own some of the bucket and load the program, too."""
     rows: CompiledRows | None = None
-    """Of a gradient that travels as rows."""
+    """Programs of a gradient that travels as rows."""
     cards: tuple[int, ...] | None = None
-    """Of the hosts: those that its messages may use; None: all."""
+    """Cards of the hosts that its messages may use; None: all."""
 
     @classmethod
     def traced(cls, bucket: bucketing.Bucket, traced: Traced) -> CompiledBucket:
-        """Of what a policy's handlers make."""
+        """Return the bucket that a policy's handlers make."""
         kernels = {name: each.address for name, each in traced.kernels.items() if each.address is not None}
         return cls(bucket.gradients, bucket.priority, traced.program, kernels, traced.starts)
 
     @property
     def dtype(self) -> str:
-        """Element type."""
         return self.gradients[0].dtype
 
     @property
     def ranges(self) -> tuple[tuple[str, int, int], ...]:
-        """Parameter, and from which of its elements to which, in the order in which they lie."""
+        """Parameters with their first element and their end, in the order in which they lie."""
         if self.parts:
             return tuple((part.variable, part.start, part.stop or 0) for part in self.parts)
         return tuple((each.name, 0, each.elements) for each in self.gradients)
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return sum(stop - start for _, start, stop in self.ranges)
 
     def name_of(self, element: int) -> str:
-        """The parameter that an element of the bucket belongs to."""
+        """Return the parameter that an element of the bucket belongs to."""
         end = 0
         for name, start, stop in self.ranges:
             end += stop - start
@@ -96,30 +94,30 @@ class CompiledBucket:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A bucket's program in the engine: the memory of the gradients that it reduces is that of a `LoadedBucket`."""
+    """Program of a bucket in the engine, which reduces gradients in the memory of a `LoadedBucket`."""
 
     compiled: CompiledBucket
     program: int
-    """Its number in the engine."""
+    """Number of the program in the engine."""
     number: int = 0
-    """Of the bucket, among its plan's."""
+    """Number of the bucket in its plan."""
     runs: tuple[Run, ...] = ()
-    """Where its elements lie in that memory."""
+    """Runs of that memory in which its elements lie."""
     values: int | None = None
-    """The number of the program that brings owners' values."""
+    """Number of the program that brings owners' values."""
     rows: Rows | None = None
-    """What of the gradient travels, where that is rows."""
+    """Rows of the gradient, if it travels as rows."""
 
     def bound(self, memory: _native.Memory) -> dict[int, tuple[_native.Memory, int]]:
-        """What its programs bind of memory in which its elements lie as in that of the gradients."""
+        """Return the buffers that its programs bind in memory that is laid out like that of the gradients."""
         item = ITEM_BYTES[self.compiled.dtype]
         return {at: (memory, start * item) for at, (start, _) in enumerate(self.runs)}
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedBucket:
-    """Gradients in memory. `elements` is the framework's array of all of it, `views` are those of each gradient. One launch
-    reduces all of them, or several do where parts of a gradient travel in different buckets."""
+    """Gradients in memory. `elements` is the framework's array of all of it, `views` are those of each gradient. One launch reduces
+    all of them, or several do where parts of a gradient travel in different buckets."""
 
     gradients: tuple[Gradient, ...]
     memory: _native.Memory
@@ -127,38 +125,37 @@ class LoadedBucket:
     views: tuple[Any, ...]
     launches: tuple[Launch, ...]
     values: LoadedBucket | None = None
-    """Where owners update some of it: the parameters themselves in memory, in the same way."""
+    """Parameters themselves in memory, laid out in the same way, if owners update some of them."""
     others: tuple[LoadedBucket, ...] = ()
-    """The same in the slots after the first, where turns of the bucket overlap."""
+    """Gradients in the slots after the first, where turns of the bucket overlap."""
 
     @property
     def slots(self) -> tuple[LoadedBucket, ...]:
-        """In each of its slots."""
+        """Bucket in each of its slots."""
         return (self, *self.others)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the gradients."""
+        """Names of the gradients."""
         return tuple(each.name for each in self.gradients)
 
     @property
     def dtype(self) -> str:
-        """Element type."""
         return self.gradients[0].dtype
 
     @property
     def served(self) -> bool:
-        """Whether parameter servers hold it."""
+        """True if parameter servers hold the bucket."""
         return any(launch.compiled.number is not None for launch in self.launches)
 
     @property
     def sparse(self) -> bool:
-        """Whether its gradient is made and left as a sparse one: the views are for where it turns out dense."""
+        """True if the gradient is made and left as a sparse one: the views are used if it turns out dense."""
         return any(launch.rows is not None and launch.rows.sparse for launch in self.launches)
 
     @property
     def program(self) -> int:
-        """The number of its program in the engine, where there is one alone."""
+        """Number of its program in the engine, if there is only one."""
         (launch,) = self.launches
         return launch.program
 
@@ -170,8 +167,8 @@ def of_plan(
     *,
     job: Job | None = None,
 ) -> list[CompiledBucket]:
-    """The buckets of a plan; `ready`: those that go by policies or that servers hold, by number, of the plan as `arranged`. Ranks
-    of a host share what the others' programs cost, if it is for a `job`. ProgramError: a program may not run."""
+    """Return the buckets of a plan; `ready`: buckets that policies or servers make, by number, of the plan as `arranged`. With a
+    `job`, ranks of a host share the cost of compiling the other programs. ProgramError: a program may not run."""
     whole = arranged(plan, gradients)
     plan = among_workers(whole)
     made: dict[int, CompiledBucket] = {}
@@ -211,7 +208,7 @@ def of_plan(
 
 
 def _programs(plan: Plan, lengths: Mapping[int, Sequence[int]], job: Job | None) -> Sequence[_native.Program]:
-    """Those of the buckets with these numbers, in that order; `lengths`: of the pieces of memory in which each lies."""
+    """Return the programs of the buckets with these numbers, in order; `lengths`: of the pieces of memory in which each lies."""
 
     def make() -> list[_native.Program]:
         proofs = _native.Proofs()
@@ -243,7 +240,7 @@ def _halved(at: int, plan: Plan, runs: Sequence[int]) -> CompiledBucket:
 
 
 def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
-    """ArtefactError: the plan is for another model, or not sound. UsageError names what sessions do not run."""
+    """Raise ArtefactError if the plan is for another model or not sound, UsageError if it has parts that sessions do not run."""
     check(plan, tuple(gradients.values()))
     hint = "\nhint: `hocket plan` makes plans that jobs run"
     check_roles(plan, gradients)
@@ -257,7 +254,7 @@ def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
 
 
 def check_roles(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
-    """UsageError names ranks that neither train nor help nor serve, and a variable of which servers hold a part alone."""
+    """Raise a UsageError that names ranks which neither train nor help nor serve, or a variable that servers hold only in part."""
     workers = len(plan.workers)
     if plan.workers != tuple(range(workers)):
         raise UsageError("plan: ranks that do not compute come after all that do")
@@ -273,7 +270,7 @@ def check_roles(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
 
 
 def _check_turns(plan: Plan, hint: str) -> None:
-    """UsageError names what of a schedule sessions do not run."""
+    """Raise a UsageError that names the part of a schedule that sessions do not run."""
     schedule = plan.schedule
     if not schedule.turns:
         return
@@ -291,12 +288,12 @@ def _check_turns(plan: Plan, hint: str) -> None:
 
 
 def assumed_backward(names: Iterable[str]) -> tuple[str, ...]:
-    """The order in which backward makes gradients as far as their registration tells: the last first."""
+    """Return the order in which backward probably makes gradients: the last registered first."""
     return tuple(reversed(list(names)))
 
 
 def ordered(gradients: Mapping[str, Gradient], backward: Sequence[str] = ()) -> list[bucketing.Gradient]:
-    """Gradients as tracing knows them. `backward`: the order in which it makes them; forward uses them the other way round."""
+    """Return gradients as tracing knows them. `backward`: order in which it makes them; forward uses the reverse order."""
     count = len(gradients)
     order = {name: at for at, name in enumerate(backward or assumed_backward(gradients))}
     return [
@@ -315,10 +312,9 @@ def load(
     slots: Sequence[int] = (),
     before: Sequence[LoadedBucket] = (),
 ) -> list[LoadedBucket]:
-    """Allocate memory for the gradients and load programs, in order: the same on all ranks. What servers hold stays as it was
-    `before`.
+    """Allocate memory for the gradients and load programs, in the same order on all ranks. Buckets on servers stay as `before`.
 
-    `slots`: by bucket, how many copies of its memory there are; default: one. Of buckets that share memory, the same.
+    `slots`: copies of its memory by bucket; default: one. Buckets that share memory have the same number.
     """
     parts = [parts_of(bucket) for bucket in buckets]
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
@@ -339,12 +335,12 @@ def load(
 
 
 def again(bucket: LoadedBucket, array: MakeArray) -> LoadedBucket:
-    """Other arrays over the same memory, by which one can tell who looks at it."""
+    """Return other arrays over the same memory, to tell by which array a gradient was set."""
     return replace(over(bucket.gradients, bucket.memory, array), launches=bucket.launches)
 
 
 def parts_of(bucket: CompiledBucket) -> list[Part]:
-    """What travels of each gradient, with its ends."""
+    """Return the parts of gradients that travel, with their ends."""
     return [Part(variable=name, start=start, stop=stop) for name, start, stop in bucket.ranges]
 
 
@@ -399,7 +395,7 @@ def _loaded(
 
 
 def over(gradients: tuple[Gradient, ...], memory: _native.Memory, array: MakeArray) -> LoadedBucket:
-    """The arrays of an arena's gradients over this memory."""
+    """Return the arrays of an arena's gradients over this memory."""
     starts = itertools.accumulate((each.bytes for each in gradients), initial=0)
     return LoadedBucket(
         gradients=gradients,
@@ -413,7 +409,7 @@ def over(gradients: tuple[Gradient, ...], memory: _native.Memory, array: MakeArr
 
 
 def unload(launches: Iterable[Launch], engine: _native.Engine) -> None:
-    """Free their programs, which nobody waits for any more."""
+    """Free the programs of launches for which no rank waits any more."""
     for each in launches:
         engine.unload(each.program)
         if each.values is not None:
@@ -423,12 +419,12 @@ def unload(launches: Iterable[Launch], engine: _native.Engine) -> None:
 
 
 def launches_of(buckets: Iterable[LoadedBucket]) -> list[Launch]:
-    """All, by the numbers of their buckets."""
+    """Return all launches, sorted by the numbers of their buckets."""
     return sorted((launch for bucket in buckets for launch in bucket.launches), key=lambda each: each.number)
 
 
 def start_states(buckets: Sequence[LoadedBucket], engine: _native.Engine) -> None:
-    """State that starts as a slice of its bucket gets it, now that the bucket is filled."""
+    """Copy slices of filled buckets into the state that starts as such a slice."""
     for each in buckets:
         item = ITEM_BYTES[each.dtype]
         for launch in each.launches:

@@ -27,98 +27,94 @@ from hocket.training.memory.replicas import Options, Piece
 from hocket.training.memory.shards import Range, Shard, State
 
 Array = Any
-"""The framework's own array over a bucket's memory, or over a part of it."""
+"""Array of the framework's own over a bucket's memory, or over a part of it."""
 
 StateBytes = npt.NDArray[np.uint8]
-"""Shape (size in bytes,)."""
+"""Array of shape (size in bytes,)."""
 
 
 class Gates(Protocol):
-    """Gates let each layer's forward wait for its own parameters; without them, the end of backward waits for all."""
+    """Gates, which let each layer's forward wait for its own parameters; without gates, the end of backward waits for all."""
 
     @property
     def closed(self) -> Collection[int]:
-        """The buckets whose gates are closed."""
+        """Buckets whose gates are closed."""
 
     def backward_began(self) -> None:
-        """The first gradient of a backward has been made. UsageError: a gate is still closed."""
+        """Note that the first gradient of a backward has been made. UsageError: a gate is still closed."""
 
     def backward_ended(self) -> None:
-        """All buckets of a backward have been launched: closes all gates."""
+        """Close all gates: all buckets of a backward have been launched."""
 
     def open_all(self) -> None:
         """Wait for all buckets and apply them."""
 
 
 class Values(Protocol):
-    """What gates do about values of buckets that their owners update (`hocket.training.step.owners`); of others, nothing."""
+    """Calls of gates for values of buckets that owners update (`hocket.training.step.owners`); without effect for other buckets."""
 
     def ready(self, bucket: int) -> bool:
-        """Whether owners update some of the bucket, and its gradients are reduced: stepping it now lets its values leave early."""
+        """Return whether owners update some of the bucket and its gradients are reduced: stepping it now sends its values early."""
 
     def send(self, bucket: int) -> None:
-        """A step that was put off has been applied to the bucket: what this rank owns of it leaves."""
+        """Send this rank's part of the bucket's values: a step that was put off has been applied to the bucket."""
 
     def receive(self, bucket: int) -> None:
-        """Returns when what was sent of the bucket is here: its layers may use it."""
+        """Wait until the values that were sent of the bucket are here: its layers may use it."""
 
 
 class Hooks(Protocol):
-    """Counts gradients (`hocket.training.step.places`)."""
+    """Counter of gradients (`hocket.training.step.places`)."""
 
     def hook(self, bucket: int, index: int, view: Array) -> Callable[[Any], None]:
-        """The callable to call after each accumulation of gradient `index` of a bucket, with an object whose `grad` it is."""
+        """Return the callable to call after each accumulation of gradient `index` of a bucket, with an object that has it as
+        `grad`."""
 
 
 class Remote(Protocol):
-    """An optimizer that parameter servers run, for the parameters that they hold.
+    """Optimizer that parameter servers run, for the parameters that they hold.
 
     Attributes:
-        kind: what `hocket.training.servers.serve.MakeShard` knows it as.
+        kind: its name for `hocket.training.servers.serve.MakeShard`.
         groups: options of its groups of parameters when the model was distributed.
         group_of: by parameter, its group.
     """
 
     @property
-    def kind(self) -> str:
-        """As above."""
+    def kind(self) -> str: ...
 
     @property
-    def groups(self) -> tuple[Group, ...]:
-        """As above."""
+    def groups(self) -> tuple[Group, ...]: ...
 
     @property
-    def group_of(self) -> Mapping[str, int]:
-        """As above."""
+    def group_of(self) -> Mapping[str, int]: ...
 
     def numbers(self) -> list[float]:
-        """Current numbers of all groups, as `Group.flat` orders them. UsageError: another option was changed."""
+        """Return the current numbers of all groups, as `Group.flat` orders them. UsageError: another option was changed."""
 
     def give(self, name: str, into: Array) -> None:
         """Write the parameter's value."""
 
     def take(self, name: str, value: Array) -> None:
-        """The parameter gets this value, and has no gradient."""
+        """Set the parameter to this value, and its gradient to None."""
 
 
 class Workload(Protocol):
-    """What an iteration computes on this rank.
+    """Work of an iteration on this rank.
 
     Attributes:
         batch: samples of the last training forward; None: not known.
-        backwards: since the framework was asked to look.
+        backwards: number of backwards since the framework was asked to look.
     """
 
     @property
-    def batch(self) -> int | None:
-        """As above."""
+    def batch(self) -> int | None: ...
 
     @property
-    def backwards(self) -> int:
-        """As above."""
+    def backwards(self) -> int: ...
 
     def stop(self) -> None:
-        """Look no longer."""
+        """Stop looking."""
 
 
 @dataclass(frozen=True)
@@ -132,35 +128,36 @@ class Hints:
 
 
 class Model(Protocol):
-    """What every framework supplies, also one whose gradients come out of compiled functions: parameters, and the state that
-    all ranks start from."""
+    """Parameters, and the state that all ranks start from: supplied by every framework, also one whose gradients come out of
+    compiled functions."""
 
     def parameters(self) -> Sequence[Parameter]:
-        """Parameters in the order of registration, then buffers; the same on all ranks."""
+        """Return parameters in the order of registration, then buffers; the same on all ranks."""
 
     def remote(self, names: Sequence[str]) -> Remote:
-        """The optimizer of these parameters, which servers hold from now on: the optimizer's step passes them over. UsageError:
-        servers cannot run it."""
+        """Return the optimizer of these parameters, which servers hold from now on: the optimizer's step passes them over.
+        UsageError: servers cannot run it."""
 
     def optimizer_state(self) -> bytes:
-        """The optimizer's state, serialised; empty if there is none."""
+        """Return the serialised optimizer state; empty if there is none."""
 
     def load_optimizer_state(self, saved: bytes) -> None:
-        """Load what `optimizer_state` returned on another rank."""
+        """Load optimizer state that `optimizer_state` returned on another rank."""
 
     def options(self) -> Options:
-        """The optimizer's options, group by group, without the parameters: what is a number, a word or a list of such. None for an
-        optimizer that is the script's own."""
+        """Return the optimizer's options by group, without the parameters: numbers, words and lists of them. None for an optimizer
+        that is the script's own."""
 
     def state(self) -> Sequence[StateBytes]:
-        """The bytes of all parameters and buffers, an array for each. They may be views."""
+        """Return the bytes of all parameters and buffers, one array each. The arrays may be views."""
 
     def filling(self) -> AbstractContextManager[Sequence[StateBytes]]:
-        """Arrays like those of `state`, to be filled with another rank's. At its end the model has what they hold."""
+        """Yield arrays like those of `state`, to be filled with another rank's; the model takes their values when the context
+        ends."""
 
 
 class Framework(Model, HasRows, Protocol):
-    """A model and its optimizer."""
+    """Model and optimizer of a framework."""
 
     hints: Hints
 
@@ -170,8 +167,9 @@ class Framework(Model, HasRows, Protocol):
         """Count these buckets' gradients from now on, instead of those of an earlier call.
 
         After each accumulation of gradient `i` of bucket `b`, on any thread, the framework calls `readiness.hook(b, i, views[i])`
-        with an object whose attribute `grad` is the gradient. Existing gradients move into the buckets, as by `adopt`, other than
-        those of sparse buckets; without `moves`, they stay where they are."""
+        with an object whose attribute `grad` is the gradient. Existing gradients, but those of sparse buckets, move into the
+        buckets as by `adopt`; without `moves`, they stay where they are.
+        """
 
     def when_backward_ends(self, call: Callable[[], None]) -> None:
         """Call `call()` once, when the running backward has made all of its gradients. Used within a hook."""
@@ -184,58 +182,57 @@ class Framework(Model, HasRows, Protocol):
         wait: Callable[[int], None],
         values: Values | None = None,
     ) -> Gates:
-        """Gates for the parameters of each bucket, all open. A further call opens and replaces the earlier gates.
+        """Return gates for the parameters of each bucket, all open. A further call opens and replaces the earlier gates.
 
         `wait(b)` returns when the gradients of bucket b are reduced. Where a step that was put off has been applied to bucket b,
-        `values.send(b)` comes after it, and `values.receive(b)` before its layers; None: nothing has owners. Raises UsageError
-        if the framework has no gates.
+        `values.send(b)` comes after it, and `values.receive(b)` before its layers; None: nothing has owners. Raises UsageError if
+        the framework has no gates.
         """
 
     # Step.
 
     def on_zero_grad(self, call: Callable[[Sequence[str]], None]) -> None:
-        """Call `call(names)` after the optimizer has filled these gradients with zeros, where scripts can have it do that instead
-        of removing them."""
+        """Call `call(names)` after the optimizer has filled these gradients with zeros, if scripts can choose that over removing
+        them."""
 
     def on_step(self, call: Callable[[], None]) -> None:
-        """Call `call()` after each step of the optimizer; of a step that gates put off, as it is put off."""
+        """Call `call()` after each optimizer step, or when gates put a step off."""
 
     def on_save(self, call: Callable[[], None]) -> None:
         """Call `call()` when a script is about to take the model's state, for a file."""
 
     def rates(self, factors: Mapping[str, float]) -> None:
-        """The optimizer's next step, and it alone, multiplies its learning rate by a factor for each of these parameters.
+        """Multiply the learning rate by a factor for each of these parameters, in the next optimizer step alone.
 
         From the first call on, UsageError for steps that need more than one backward, or whose gradients have another scale.
         """
 
     def step(self) -> None:
-        """The optimizer's step, as a script calls it."""
+        """Run the optimizer's step, as a script calls it."""
 
     def learning(self) -> Learning | None:
-        """What the optimizer multiplies gradients and its last move with; None: not known. Without what nobody has measured yet."""
+        """Return the optimizer's factors of gradients and of its last move, as far as measured; None: not known."""
 
     def workload(self) -> Workload:
-        """Begin to look at what an iteration computes."""
+        """Begin to look at the work of an iteration."""
 
     # Steps of parts.
 
     def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
-        """From now on the optimizer steps these ranges alone of these parameters, flattened, with their gradients in the buckets,
-        and keeps state of them alone, which begins as that of the whole parameter. Steps without gradients that were
-        `divided` raise UsageError. UsageError: the optimizer is not known to update each element by itself, or lacks one of
-        the parameters."""
+        """Step only these ranges of these parameters, flattened, with their gradients in the buckets, and keep optimizer state of
+        these ranges alone, which begins as that of the whole parameter. Steps without gradients that were `divided` raise
+        UsageError. UsageError: the optimizer is not known to update each element by itself, or lacks one of the parameters."""
 
     def divided(self, bucket: LoadedBucket) -> None:
-        """Of the bucket's parameters that are divided, this rank has means in its ranges alone, until they are zeroed: no script
-        should take what is in the views for gradients."""
+        """Note that this rank has means only in its ranges of the bucket's divided parameters, until they are zeroed: scripts
+        should not take the contents of the views for gradients."""
 
     def shards(self) -> Sequence[Shard]:
-        """The optimizer's state of each range, where there is any."""
+        """Return the optimizer state of each range that has any."""
 
     def undivide(self, state: Mapping[str, State]) -> None:
-        """The optimizer steps whole parameters again, with this state of those that were divided; gradients that were `divided` are
-        whole in their views."""
+        """Step whole parameters again, with this state of those that were divided; gradients that were `divided` are whole in their
+        views."""
 
     # Replicas.
 
@@ -244,39 +241,39 @@ class Framework(Model, HasRows, Protocol):
         callable that is returned is called. The digest is `ZERO` or `UNKNOWN` (`first_gradients`) if the gradient is."""
 
     def held(self) -> Mapping[str, int]:
-        """By name, the bytes of each parameter, trained or not, that `digests` can look at."""
+        """Return the bytes of each parameter, trained or not, that `digests` can look at, by name."""
 
     def digests(self, pieces: Sequence[Piece]) -> list[int]:
-        """The CRC32C of these pieces of parameters, whose bytes are in the order of the elements."""
+        """Return the CRC32C of these pieces of parameters, whose bytes are in the order of the elements."""
 
     # Arrays and memory.
 
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> Array:
-        """An array over `memory` from byte `start` on, without a copy. The memory is zero at first."""
+        """Return an array over `memory` from byte `start` on, without a copy. The memory is zero at first."""
 
     def adopt(self, name: str, view: Array) -> None:
-        """Move the gradient of `name` into `view`, which is the gradient from now on. A missing gradient becomes zero.
-        UsageError: shape or type differ."""
+        """Move the gradient of `name` into `view`, which is the gradient from now on. A missing gradient becomes zero. UsageError:
+        shape or type differ."""
 
     def gradient(self, name: str) -> Array | None:
-        """The gradient of `name`, be it of zeros; None: there is none, and the optimizer skips the parameter."""
+        """Return the gradient of `name`, even if all zeros; None: there is none, and the optimizer skips the parameter."""
 
     def add(self, name: str, view: Array) -> None:
-        """The gradient of `name` is added to what is in `view`, if it is elsewhere, and is that array from now on.
-        UsageError: shape or type is another."""
+        """Add the gradient of `name` to `view`, if it lies elsewhere; `view` is the gradient from now on. UsageError: shape or type
+        differ."""
 
     def show(self, bucket: LoadedBucket, names: Collection[str] | None = None) -> None:
-        """Gradients of a bucket, all or those of these names, are its views, as they are."""
+        """Set the bucket's gradients, all or those of these names, to its views, as they are."""
 
     def drop(self, name: str) -> None:
         """Remove the gradient of `name`, which no rank made, so that the optimizer skips the parameter."""
 
     def check_announced(self) -> None:
-        """When backward has ended. UsageError names the first gradient that the script has changed in it after the gradient's hook
-        was called, if scripts can do that."""
+        """Check gradients when backward has ended. UsageError names the first gradient that the script changed in this backward
+        after the gradient's hook was called, if scripts can do that."""
 
     def check_in_place(self, buckets: Sequence[LoadedBucket]) -> None:
-        """Before the first launch of a backward: gradients that the user's script has moved out of their buckets are back there.
+        """Move gradients that the user's script has moved out of their buckets back, before the first launch of a backward.
         UsageError names one of another type."""
 
     def hold_parameters(self, buckets: Sequence[LoadedBucket]) -> None:

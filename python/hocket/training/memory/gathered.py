@@ -1,10 +1,10 @@
-"""Sparse gradients that travel as rows: what a rank fills in, and what becomes of the rows of all ranks.
+"""Sparse gradients that travel as rows: each rank's own rows, and the sums of the rows of all ranks.
 
-A rank puts its part of the mean into its block of the bucket's memory: the rows of its gradient, divided by the number of ranks.
-A sparse gradient ends as the sparse one of all ranks' rows, each once; of a dense one the program adds the rows up in place.
+A rank puts its part of the mean into its block of the bucket's memory: the rows of its gradient, divided by the number of ranks. A
+sparse gradient ends as the sparse one of all ranks' rows, each once; for a dense one the program adds the rows up in place.
 
-More rows than the plan's bound do not fit. Such a rank sends none, and votes (`votes.py`). When votes are counted, every rank
-launches the bucket's dense program, for this iteration alone. Both programs are launched equally often on all ranks, whatever
+More rows than the plan's bound do not fit. A rank that has more sends none, and votes (`votes.py`). When votes are counted, every
+rank launches the bucket's dense program, for this iteration alone. Both programs are launched equally often on all ranks, whatever
 they find, so nobody waits for a launch that does not come.
 """
 
@@ -27,34 +27,34 @@ from hocket.planning import compile as programs
 log = logging.getLogger("hocket.training")
 
 MakeArray = Callable[[_native.Memory, int, str, Sequence[int]], Any]
-"""`Framework.array`."""
+"""Signature of `Framework.array`."""
 
 Numbers = npt.NDArray[np.int64]
-"""Of rows, ascending, each once."""
+"""Numbers of rows, ascending, each once."""
 
 RowBytes = npt.NDArray[np.uint8]
-"""Rows, and the bytes of each."""
+"""Bytes of rows: shape (rows, bytes of each)."""
 
 NUMBER_BYTES = COUNT_BYTES = 8
 COUNTS = 2
-"""Of a block: its rows, and the elements of these."""
+"""Counts in a block: its rows, and the elements of these."""
 
 
 class HasRows(Protocol):
-    """The part of a framework that rows need."""
+    """Part of a framework that rows need."""
 
     def rows(self, name: str, factor: float) -> tuple[Numbers, RowBytes]:
-        """The rows of the gradient of `name` that are not zero, or that a batch touched where it is sparse: `factor` times, and
-        copies. None of a gradient that does not exist."""
+        """Return the rows of the gradient of `name` that are not zero, or that a batch touched if it is sparse: copies, multiplied
+        by `factor`. A gradient that does not exist has none."""
 
     def set_rows(self, name: str, numbers: Numbers, rows: RowBytes) -> None:
-        """The gradient of `name` has these rows, and no others. It becomes a sparse one, or stays dense where this backward made it
-        so. `rows` is the framework's from now on."""
+        """Set the rows of the gradient of `name`, which has no others. The gradient becomes sparse, or stays dense where this
+        backward made it so. `rows` is the framework's from now on."""
 
 
 @dataclass(frozen=True)
 class CompiledRows:
-    """A bucket that travels as rows. `order[block]` is the rank that fills a block."""
+    """Bucket that travels as rows. `order[block]` is the rank that fills a block."""
 
     gradient: Gradient
     order: tuple[int, ...]
@@ -63,17 +63,17 @@ class CompiledRows:
 
     @property
     def row_bytes(self) -> int:
-        """Of one row."""
+        """Bytes of one row."""
         return self.gradient.bytes // max(1, self.gradient.rows)
 
     @property
     def row_elements(self) -> int:
-        """Of one row."""
+        """Elements of one row."""
         return self.gradient.elements // max(1, self.gradient.rows)
 
 
 def compile_rows(plan: Plan, index: int, gradient: Gradient) -> CompiledRows:
-    """Bucket `index`, which is `gradient`. UsageError: it does not travel as rows; ProgramError: a program may not run."""
+    """Compile bucket `index`, which is `gradient`. UsageError: it does not travel as rows; ProgramError: a program may not run."""
     bucket = plan.buckets[index]
     made = programs.rows(plan, index, table=not gradient.sparse)
     bound = bucket.route.rows if isinstance(bucket.route, Gathered) else 0
@@ -81,7 +81,7 @@ def compile_rows(plan: Plan, index: int, gradient: Gradient) -> CompiledRows:
 
 
 class Rows:
-    """Of one bucket on this rank. `memory` is that of the gradient as a dense one."""
+    """Rows of one bucket on this rank. `memory` is that of the gradient as a dense one."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Rows:
         memory: _native.Memory,
         array: MakeArray,
     ) -> None:
-        """Allocate blocks of all ranks. Their pages are taken when rows first come."""
+        """Allocate blocks of all ranks. The system provides their pages when rows first come."""
         self.compiled = compiled
         self.gradient = compiled.gradient
         self.packed = False
-        """Whether this backward's rows are in the block."""
+        """True if this backward's rows are in the block."""
         self._engine = engine
         self._told = rank != 0
         world, bound, own = len(compiled.order), compiled.rows_max, compiled.gradient
@@ -114,7 +114,7 @@ class Rows:
             np.empty((0, compiled.row_bytes), np.uint8),
         )
         self._touched: Any = None
-        """Of a sparse gradient in a dense iteration: how many ranks touched each row."""
+        """Number of ranks that touched each row, of a sparse gradient in a dense iteration."""
         if own.sparse:
             memory = engine.allocate(own.bytes + own.rows * own.item_bytes)
             self._touched = array(memory, own.bytes, own.dtype, (own.rows,))
@@ -125,19 +125,18 @@ class Rows:
         self._program = -1
 
     def load(self, *, priority: int, label: str, cards: Sequence[int] | None) -> None:
-        """The dense program, after that which gathers."""
+        """Load the dense program, after the one that gathers."""
         program = self.compiled.programs.dense
         self._program = self._engine.load(
             program, {0: (self._memory, 0)}, priority=priority, label=f"{label}, dense", cards=cards
         )
 
     def unload(self) -> None:
-        """What `load` loaded."""
+        """Unload the dense program."""
         self._engine.unload(self._program)
 
     @property
     def sparse(self) -> bool:
-        """Whether the gradient is."""
         return self.gradient.sparse
 
     def pack(self, framework: HasRows) -> None:
@@ -151,16 +150,16 @@ class Rows:
 
     @property
     def exceeded(self) -> bool:
-        """Whether the gradient has more rows on this rank than travel."""
+        """True if the gradient has more rows on this rank than travel."""
         return self.touched > self.compiled.rows_max
 
     @property
     def touched(self) -> int:
-        """How many rows the gradient had on this rank when it was packed last."""
+        """Number of rows that the gradient had on this rank when it was packed last."""
         return len(self._own[0])
 
     def begin_dense(self, iteration: int) -> None:
-        """All ranks reduce the whole gradient in this iteration. Its rows were gathered before, for nothing."""
+        """Reduce the whole gradient in this iteration, on all ranks. Its rows were gathered before, for nothing."""
         numbers, rows = self._own
         self._dense[:] = 0
         self._dense[numbers] = rows
@@ -178,7 +177,7 @@ class Rows:
             self._told = True
 
     def finish(self, framework: HasRows, timeout_s: float, *, dense: bool) -> None:
-        """The gradient is the mean of all ranks. `dense`: after `begin_dense`, for which it waits."""
+        """Make the gradient the mean of all ranks. `dense`: after `begin_dense`, for whose program it waits."""
         if dense:
             self._engine.wait(self._program, timeout_s)
         if self.sparse:
@@ -191,9 +190,9 @@ class Rows:
         return numbers, self._dense[numbers]
 
     def _merged(self) -> tuple[Numbers, RowBytes]:
-        """The rows of all blocks, each number once; added in the order of blocks, the same bits on all ranks.
+        """Return the rows of all blocks, each number once; added in the order of blocks, so with the same bits on all ranks.
 
-        PeerError: another rank's are none of this table.
+        PeerError: rows of another rank are not in this table.
         """
         counts = [self._count_of(block) for block in range(len(self.compiled.order))]
         parts = [self._numbers[block, :count] for block, count in enumerate(counts)]
@@ -212,7 +211,7 @@ class Rows:
         return numbers, sums
 
     def _count_of(self, block: int) -> int:
-        """The rows of a block, which another rank has filled."""
+        """Return the number of rows in a block that another rank has filled."""
         count, elements = map(int, self._counts[block])
         numbers = self._numbers[block, : max(count, 0)]
         sound = 0 <= count <= self.compiled.rows_max and elements == count * self.compiled.row_elements
@@ -228,7 +227,7 @@ class Rows:
 
 
 def dense_names(buckets: Sequence[Rows]) -> list[str]:
-    """The gradients that have too many rows on this rank."""
+    """Return the names of gradients that have too many rows on this rank."""
     return [each.gradient.name for each in buckets if each.exceeded]
 
 

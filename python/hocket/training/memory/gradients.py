@@ -1,4 +1,4 @@
-"""A model for training: names, shapes and element types, and a check that all ranks have the same one."""
+"""Description of a model for training: names, shapes and element types, and a check that all ranks have the same model."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ DTYPES = ("f64", "f32", "f16", "bf16")
 """Element types of gradients."""
 
 COMPLEX = {"f64": "c128", "f32": "c64", "f16": "c32"}
-"""By the element type of their parts, those of complex numbers; no program has these."""
+"""Element types of complex numbers, by that of their parts; no program has complex types."""
 
 
 class Pairs(Gradient, frozen=True, kw_only=True):
-    """A gradient of complex numbers, which travels as the pairs of real numbers that they are: its last axis is that of a pair."""
+    """Gradient of complex numbers, which travels as pairs of real numbers: its last axis is that of a pair."""
 
     @property
     def as_array(self) -> tuple[str, tuple[int, ...]]:
-        """Of complex numbers."""
+        """Element type and shape as complex numbers."""
         return COMPLEX[self.dtype], self.shape[:-1]
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """A parameter or a buffer of a model; `trained`: it gets a gradient, which ranks reduce; `sparse`: of the rows that a batch
-    touched, as long as nothing else uses the parameter; `pairs`: its numbers are complex, shape and dtype are those of pairs."""
+    """Parameter or buffer of a model; `trained`: it gets a gradient, which ranks reduce; `sparse`: a gradient of the rows that a
+    batch touched, if nothing else uses the parameter; `pairs`: its numbers are complex, and shape and dtype are those of pairs."""
 
     kind: Literal["parameter", "buffer"] = "parameter"
     name: str
@@ -43,7 +43,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
     pairs: bool = False
 
     def __str__(self) -> str:
-        """A description for people."""
+        """Return a description for people."""
         frozen = ", frozen" if self.kind == "parameter" and not self.trained else ""
         sparse = ", with a sparse gradient" if self.sparse else ""
         shape, dtype = (self.shape[:-1], COMPLEX[self.dtype]) if self.pairs else (self.shape, self.dtype)
@@ -51,7 +51,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 
 def gradients_of(parameters: Iterable[Parameter]) -> dict[str, Gradient]:
-    """By name, in the order of registration."""
+    """Return the gradients of trained parameters by name, in the order of registration."""
     return {
         each.name: (Pairs if each.pairs else Gradient)(each.name, each.shape, each.dtype, sparse=each.sparse)
         for each in parameters

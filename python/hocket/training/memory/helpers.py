@@ -1,4 +1,4 @@
-"""What ranks that train nothing and own parts of buckets (helpers) have of a plan; the part of `helping` that is pure."""
+"""Part of helpers in a plan: ranks that train nothing and own parts of buckets. These functions are the pure part of `helping`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from hocket.artefacts.plan import Owned, Plan, Served
 from hocket.errors import UsageError
 
 HEADER = (1 << 31) + (1 << 20)
-"""The header's program, whose number is chosen, since not all ranks load it; those of buckets follow, epoch by epoch in turn."""
+"""Number of the header's program, chosen since not all ranks load it; those of buckets follow, epoch by epoch in turn."""
 
 BUCKETS_MAX = 1 << 18
 
 
 def helps(plan: Plan) -> bool:
-    """Whether ranks of a plan that do not train are helpers, and no parameter servers.
+    """Return whether ranks of a plan that do not train are helpers rather than parameter servers.
 
     >>> from hocket.planning.buckets import plan_of
     >>> helps(plan_of([], 2, label=""))
@@ -22,18 +22,18 @@ def helps(plan: Plan) -> bool:
 
 
 def shared(plan: Plan, bucket: int) -> bool:
-    """Whether helpers own some of a bucket."""
+    """Return whether helpers own some of a bucket."""
     own = plan.buckets[bucket]
     return isinstance(own.route, Owned) and max(own.order, default=0) >= len(plan.workers)
 
 
 def number(bucket: int, epoch: int) -> int:
-    """Of a bucket's program in an epoch, on all its ranks: those of the epoch before are still there."""
+    """Return the number of a bucket's program in an epoch, on all its ranks: programs of the epoch before are still loaded."""
     return HEADER + 1 + (epoch % 2) * BUCKETS_MAX + bucket
 
 
 def check_helpers(plan: Plan) -> None:
-    """UsageError names what ranks that do not train cannot do."""
+    """Raise a UsageError that names a task which ranks that do not train cannot do."""
     workers = len(plan.workers)
     servers = any(isinstance(each.route, Served) for each in plan.buckets)
     for index, bucket in enumerate(plan.buckets):

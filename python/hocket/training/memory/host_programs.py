@@ -1,8 +1,7 @@
-"""Programs that all ranks of a host would compile alike: one of them does, and the others take their parts from the cache.
+"""Programs that all ranks of a host would compile alike: one rank compiles, and the others take their parts from the cache.
 
-The name of an entry is a digest of everything that determines the programs, so no rank has to be told where to look. A lock
-on the cache decides which rank compiles. A rank without a usable cache, or one that has waited too long for the lock,
-compiles for itself.
+The name of an entry is a digest of everything that determines the programs, so no rank has to be told where to look. A lock on the
+cache decides which rank compiles. A rank without a usable cache, or one that has waited too long for the lock, compiles for itself.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from hocket.planning import routes
 
 
 def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program]]) -> list[Program]:
-    """The programs that `make` makes by `hocket.planning`: whole ones, or the parts that this rank needs. Whatever `make` raises.
+    """Return the programs that `make` makes by `hocket.planning`: whole ones, or this rank's parts. Raises any error of `make`.
 
     `determined_by`: equal where the arguments are.
     """
@@ -48,22 +47,22 @@ def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program
 
 @functools.cache
 def _code() -> bytes:
-    """The Python that makes programs of plans: in an edited checkout, entries of the code before must not be taken."""
+    """Return the source of the Python code that makes programs: in an edited checkout, entries of earlier code must not be used."""
     return b"".join(inspect.getsource(module).encode() for module in (compiling, routes))
 
 
 def ranks_of_host(job: Job) -> list[int]:
-    """The ranks of this rank's host."""
+    """Return the ranks on this rank's host."""
     return [rank for rank in range(job.world) if job.hosts[rank] == job.hosts[job.rank]]
 
 
 def written(programs: Sequence[Program], rank: int) -> bytes:
-    """What one rank needs of the programs."""
+    """Return the bytes of one rank's parts of the programs."""
     return msgspec.msgpack.encode([program.to_bytes(rank) for program in programs])
 
 
 def read(content: bytes | None) -> list[Program] | None:
-    """The programs of an entry; None where there is none, or none of this kind."""
+    """Return the programs of an entry; None if there is no entry, or none of this kind."""
     if content is None:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Whether ranks still hold the same model while they train: what is promised equal is looked at, a part at a time, and a digest
+"""Check that ranks still hold the same model while they train: each look covers a part of what is promised equal, and its digest
 travels with the votes.
 
-A look costs a pass over a part of the parameters, so looks are as frequent as SHARE of a step allows. Which step has the
-next one, and how much it looks at, travels with the votes too: all ranks look at the same.
+A look costs a pass over a part of the parameters, so looks are as frequent as SHARE of a step allows. The votes also carry the step
+of the next look and its number of parts: all ranks look at the same.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from hocket.job.rendezvous import Job
 from hocket.policy.policy import Policy
 
 SHARE = 0.0009
-"""Of a step's time that looks take: less than the thousandth that is promised, as it is known afterwards only what one cost."""
+"""Share of a step's time that looks take: less than the promised thousandth, as the cost of a look is only known afterwards."""
 ALLOWANCE_NS = 1_000_000
-"""Beyond it, once: what goes wrong mostly does so in the first steps."""
+"""Time beyond that share, once: most errors show in the first steps."""
 PART_BYTES, PIECES_MAX = 1 << 20, 64
-"""What is looked at in one go, unless there is time for more."""
+"""Limits of a look, unless there is time for more: bytes and pieces of one part."""
 WAIT_STEPS_MAX = 1 << 20
 WORDS = 7
-"""Numbers of a look among the votes, of which all ranks get the largest."""
+"""Numbers of a look among the votes, which are reduced by max."""
 ODD_MAX, NAMES_MAX = 8, 3
-"""Ranks that are asked what they have, and parameters that an error names."""
+"""Largest number of ranks that are asked for their digests, and of parameters that an error names."""
 
 log = logging.getLogger("hocket.training")
 
 Options = Sequence[Mapping[str, Any]]
-"""Of an optimizer, by group of parameters: what JSON can express."""
+"""Options of an optimizer, by group of parameters, that JSON can express."""
 
 
 class Piece(NamedTuple):
@@ -50,20 +50,20 @@ class Piece(NamedTuple):
 
 
 class HasOptions(Protocol):
-    """What has an optimizer."""
+    """Model with an optimizer."""
 
     def options(self) -> Options:
-        """The optimizer's, as they are now."""
+        """Return the optimizer's current options."""
 
 
 class Looked(HasOptions, Protocol):
-    """What is looked at, of a framework."""
+    """Part of a framework that looks need."""
 
     def held(self) -> Mapping[str, int]:
-        """The bytes of each parameter."""
+        """Return the bytes of each parameter."""
 
     def digests(self, pieces: Sequence[Piece]) -> list[int]:
-        """Of their bytes as they are now, 32 bits each."""
+        """Return 32-bit digests of the current bytes of these pieces."""
 
 
 class HasLook(Protocol):
@@ -71,11 +71,11 @@ class HasLook(Protocol):
 
     @property
     def look(self) -> Sequence[float]:
-        """The largest of all ranks' votes here."""
+        """Largest of all ranks' votes on the look."""
 
 
 class Look(NamedTuple):
-    """What a rank has seen."""
+    """Digests and options that a rank has seen in a look."""
 
     step: int
     pieces: tuple[Piece, ...]
@@ -85,20 +85,19 @@ class Look(NamedTuple):
 
     @property
     def digest(self) -> int:
-        """Of all of it: 32 bits."""
+        """Digest of the whole look: 32 bits."""
         text = msgspec.json.encode(self.options)
         return zlib.crc32(text, zlib.crc32(b"".join(each.to_bytes(4, "little") for each in self.digests)))
 
 
 class Budget:
-    """How many steps the next look has to wait, and how many parts it may look at."""
+    """Budget of time for looks: the steps until the next one, and its largest number of parts."""
 
     def __init__(self, now_ns: int) -> None:
-        """Nothing is spent."""
         self._began_ns, self._spent_ns = now_ns, 0
 
     def after(self, cost_ns: int, parts: int, steps: int, now_ns: int) -> tuple[int, int]:
-        """A look at so many parts has cost that much, `steps` after the beginning.
+        """Return steps until the next look, and its parts: a look at `parts` has cost `cost_ns`, `steps` after the beginning.
 
         >>> budget = Budget(0)
         >>> budget.after(500_000, 1, 1, 10_000_000)  # half of the allowance: the next step has another look
@@ -117,7 +116,7 @@ class Budget:
 
 
 def parts_of(held: Mapping[str, int]) -> list[tuple[Piece, ...]]:
-    """Everything once, in order.
+    """Return parts that cover every parameter once, in order.
 
     >>> [[piece.stop for piece in part] for part in parts_of({"a": 3, "b": PART_BYTES + 5, "c": 2})]
     [[3, 1048573], [1048581, 2]]
@@ -139,7 +138,7 @@ def parts_of(held: Mapping[str, int]) -> list[tuple[Piece, ...]]:
 
 
 def may_differ(names: Iterable[str], plan: Plan, policies: Sequence[Policy]) -> list[str]:
-    """Of these parameters, those that ranks may hold differently: servers', and those of policies that promise nothing or leave
+    """Return the parameters that ranks may hold differently: those on servers, and those of policies that promise nothing or leave
     them out."""
     loose = {type(each).__name__ for each in policies if each.contract == "none"}
     alike: set[str] = set()
@@ -151,7 +150,7 @@ def may_differ(names: Iterable[str], plan: Plan, policies: Sequence[Policy]) -> 
 
 
 class Replicas:
-    """The looks of one model. All ranks call `vote` before they cast the votes of a step, and `counted` when those are counted."""
+    """Looks of one model. All ranks call `vote` before they cast the votes of a step, and `counted` when those are counted."""
 
     def __init__(
         self,
@@ -162,8 +161,8 @@ class Replicas:
         options: bool = True,
         begins: int = 1,
     ) -> None:
-        """Of all parameters `but` some, and of the optimizer's `options`. `begins`: the step with the first look; `job`: with what
-        to do about differences."""
+        """Look at all parameters `but` some, and at the optimizer's `options`. `begins`: the step with the first look; `job`: its
+        settings say how to treat differences."""
         self._framework, self._job, self._options = framework, job, options
         self._off = job.settings.on_drift == "off" or job.world == 1
         if not self._off:
@@ -173,15 +172,15 @@ class Replicas:
         self.begin(begins)
 
     def begin(self, step: int) -> None:
-        """All ranks begin anew: the first look is at that step."""
+        """Begin anew on all ranks: the first look is at that step."""
         self._first = self._next = step
         self._at, self._count = 0, 1
         self._look: Look | None = None
         self._budget = Budget(time.monotonic_ns())
 
     def vote(self, step: int, *, stale: bool = False) -> tuple[float, ...]:
-        """Of this rank, in that step; nothing where none is due. The same again if the step's votes are cast again. `stale`: this
-        rank does not step its model now, so nobody compares."""
+        """Return this rank's vote in that step, empty if no look is due. If the step's votes are cast again, the vote is the same.
+        `stale`: this rank does not step its model now, so nobody compares."""
         if self._off or step < self._next:
             return ()
         if self._look is None:
@@ -189,7 +188,7 @@ class Replicas:
         return self._vote
 
     def counted(self, votes: HasLook) -> None:
-        """All have voted, and so has this rank if a look was due. ReplicaError: ranks differ, unless they are to go on."""
+        """Compare counted votes, if a look was due. ReplicaError: ranks differ, and settings do not let them go on."""
         look, self._look = self._look, None
         if look is None:
             return
@@ -201,7 +200,7 @@ class Replicas:
 
     @property
     def _due(self) -> int:
-        """Parts of the look that is due."""
+        """Number of parts of the look that is due."""
         return min(self._count, len(self._parts))
 
     def _pass(self, step: int) -> tuple[Look, tuple[float, ...]]:
@@ -218,11 +217,11 @@ class Replicas:
         cost_ns = time.thread_time_ns() - began_ns
         steps = step - self._first + 1
         wait, parts = self._budget.after(cost_ns, self._due, steps, time.monotonic_ns())
-        # Small whole numbers, which f32 has exactly.
+        # Small whole numbers, which f32 represents exactly.
         return look, (0, wait, -min(parts, len(self._parts)), low, -low, high, -high)
 
     def _differ(self, look: Look) -> None:
-        """All ranks, after the same step."""
+        """Report a difference, on all ranks after the same step."""
         error = self._found_out(look)
         if self._job.settings.on_drift == "stop":
             raise error
@@ -231,7 +230,7 @@ class Replicas:
             log.warning("%s", error)
 
     def _found_out(self, look: Look) -> ReplicaError:
-        """Which ranks have what."""
+        """Find out which ranks have which values."""
         job = self._job
         try:
             everyone = self._gather("digests", look.digest)
@@ -266,7 +265,7 @@ def difference(
     odd: Sequence[int],
     hosts: Sequence[str],
 ) -> ReplicaError:
-    """The error for ranks that differ. `shown`: what some have seen, one of those that are the `same` first."""
+    """Return the error for ranks that differ. `shown`: results of some ranks, one of the `same` ranks first."""
     (first, options), *others = shown.values()
     names: dict[str, None] = {}
     said: list[str] = []
@@ -293,7 +292,7 @@ def difference(
 
 
 def differing_options(one: Options, other: Options) -> list[str]:
-    """What is different in the second, for people.
+    """Return the differences of the second, for people.
 
     >>> differing_options([{"lr": 0.1, "eps": 0}], [{"lr": 0.2, "eps": 0}])
     ['`lr` of group 0 is 0.2, not 0.1']
@@ -309,7 +308,7 @@ def differing_options(one: Options, other: Options) -> list[str]:
 
 
 def agree_on_options(framework: HasOptions, job: Job) -> None:
-    """All ranks call it as they begin: their optimizers must be alike. ReplicaError: they are not, unless they are to go on."""
+    """Compare the optimizers of all ranks as they begin. ReplicaError: they differ, and settings do not let them go on."""
     if job.settings.on_drift == "off":
         return
     mine = msgspec.to_builtins(framework.options())

@@ -1,4 +1,4 @@
-"""The policies of a plan's buckets, each with its own agreed values among those of the job."""
+"""Policies of a plan's buckets, each with its own agreed values among those of the job."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from hocket.policies.load import load
 from hocket.policy.policy import DEFAULTS, Policy, Value
 
 SEPARATOR = "."
-"""Between a scope's name and a value's own name, which must not contain it."""
+"""Separator between a scope's name and a value's own name, which must not contain it."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A policy of some buckets. The job puts `prefix` before the names of its agreed values."""
+    """Policy of some buckets. The job puts `prefix` before the names of its agreed values."""
 
     route: Traced
     policy: Policy
     prefix: str = ""
 
     def own(self, agreed: Mapping[str, Value]) -> dict[str, Value]:
-        """This policy's values among the job's agreed values, by the policy's own names.
+        """Return this policy's values among the job's agreed values, by the policy's own names.
 
         >>> Scope(Traced(policy="top_k"), Policy(), "top_k.").own({"top_k.share": 0.1, "int8.bits": 8})
         {'share': 0.1}
@@ -39,19 +39,19 @@ class Scope:
         return {name: each for name, each in own.items() if SEPARATOR not in name}
 
     def of_job(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """The policy's values, by the job's names."""
+        """Return the policy's values, by the job's names."""
         return {self.prefix + name: value for name, value in values.items()}
 
     def initial(self) -> dict[str, Value]:
-        """The initial agreed values, by the job's names."""
+        """Return the initial agreed values, by the job's names."""
         return self.of_job({**DEFAULTS, **self.policy.parameters, **self.route.parameters})
 
 
 def scopes_of(plan: Plan, given: Policy | None = None) -> list[Scope]:
-    """The policies of a plan, each once. `given`: stands for the policy with the name of its class.
+    """Return the policies of a plan, each once. `given`: stands for the policy with the name of its class.
 
-    If a plan has a single policy, its agreed values keep their names. Raises UsageError: there is no such policy or parameter,
-    the policy exchanges parameters but other buckets do not, or no bucket uses `given`.
+    If a plan has a single policy, its agreed values keep their names. Raises UsageError: there is no such policy or parameter, the
+    policy exchanges parameters but other buckets do not, or no bucket uses `given`.
     """
     routes: dict[bytes, Traced] = {}
     for bucket in plan.buckets:
@@ -83,12 +83,12 @@ def scopes_of(plan: Plan, given: Policy | None = None) -> list[Scope]:
 
 
 def initial(scopes: Sequence[Scope]) -> dict[str, Value]:
-    """The initial agreed values of all of them, by the job's names."""
+    """Return the initial agreed values of all scopes, by the job's names."""
     return {name: value for scope in scopes for name, value in scope.initial().items()}
 
 
 def key(route: Traced) -> bytes:
-    """A key that only equal routes share."""
+    """Return a key that only equal routes share."""
     return msgspec.json.encode([route.policy, sorted(route.parameters.items())])
 
 

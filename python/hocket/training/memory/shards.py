@@ -1,4 +1,4 @@
-"""What one rank updates of parameters that have owners, and the optimizer's state of it; a pure part of `owners`."""
+"""Ranges of parameters with owners that one rank updates, and their optimizer state (as in ZeRO); a pure part of `owners`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hocket.training.memory.buckets import Launch, LoadedBucket
 
 
 class Range(NamedTuple):
-    """Elements of a flattened parameter that this rank updates; `alone`: as no other rank does."""
+    """Elements of a flattened parameter that this rank updates; `alone`: no other rank updates them."""
 
     start: int
     stop: int
@@ -20,8 +20,8 @@ class Range(NamedTuple):
 
 @dataclass
 class State:
-    """An optimizer's state of a parameter or of a part of it, by name: what has an element for each of its elements, as flat arrays
-    of its element type, and what has not, in a form that JSON can hold."""
+    """Optimizer state of a parameter or of a part of it, by name: flat arrays for state with one item per element, in the element
+    type, and scalars for other state, in a form that JSON can hold."""
 
     arrays: dict[str, Any] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class State:
 
 @dataclass(frozen=True)
 class Shard:
-    """The state of elements of a parameter."""
+    """Optimizer state of a range of a parameter's elements."""
 
     name: str
     start: int
@@ -38,7 +38,7 @@ class Shard:
 
 
 def ranges(buckets: Iterable[LoadedBucket], rank: int) -> dict[str, tuple[Range, ...]]:
-    """What `rank` updates of each parameter of which owners update something, ascending: its own, and what all ranks do."""
+    """Return the ranges that `rank` updates of each parameter with owners, ascending: its own, and those of all ranks."""
     found: dict[str, list[Range]] = {}
     divided: set[str] = set()
     for bucket in buckets:
@@ -56,9 +56,9 @@ def ranges(buckets: Iterable[LoadedBucket], rank: int) -> dict[str, tuple[Range,
 
 
 def agreed(told: Iterable[Mapping[str, tuple[list[str], dict[str, Any]]]]) -> dict[str, State]:
-    """By parameter, of what all ranks tell of their shards: the names of arrays, without any array yet, and the scalars.
+    """Return by parameter, from all ranks' descriptions of their shards, the names of arrays (without arrays) and the scalars.
 
-    Scalars are alike on all ranks that have some of a parameter: those of the lowest count.
+    Scalars are alike on all ranks that have some of a parameter; those of the lowest rank count.
 
     >>> agreed([{}, {"w": (["average"], {"step": 3})}])["w"].scalars
     {'step': 3}

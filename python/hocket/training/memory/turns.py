@@ -1,4 +1,4 @@
-"""Which turns of a schedule are open, on their way and due: the bookkeeping of one rank, the same on all. No I/O, no clock.
+"""Bookkeeping of turns that are open, in flight and due: that of one rank, the same on all. No I/O, no clock.
 
 A *turn* of a bucket sums the gradients of one iteration or of several, is reduced by one launch, and is applied once. The native
 `Readiness` launches by `table`; a session waits for and applies what `ended` returns.
@@ -21,32 +21,32 @@ from hocket.errors import UsageError
 Action = Literal["continues", "leaves", "waits"]
 
 Phase = tuple[list[Action], list[int], list[int], list[int]]
-"""By bucket, what becomes of its turn in an iteration; buckets launched at the iteration's begin, and at the end of backward; by
-bucket, in how many iterations its turn is due that ends in this one."""
+"""Actions on each bucket's turn in an iteration; buckets launched at the iteration's begin, and at the end of backward; by bucket,
+in how many iterations a turn is due that ends in this one."""
 
 Table = tuple[list[int], list[Phase]]
 """Slots by bucket, and the iterations of a period."""
 
 Place = tuple[int, int, int, list[int]]
-"""Of a bucket: its open slot, the iterations summed there, turns that were reduced and not applied, and the iterations of each turn
-that waits."""
+"""Place of a bucket: its open slot, the iterations summed there, turns that were reduced and not applied, and the iterations of
+each turn that waits."""
 
 Places = tuple[int, list[Place]]
-"""The iteration of the period, and how far the turns of each bucket are, as `_native.Readiness` takes it."""
+"""Iteration of the period, and progress of each bucket's turns, for `_native.Readiness`."""
 
 IMMEDIATE = (artefact.Turn(first=0, last=0, due=Due(iteration=0)),)
 AT_GATES = (artefact.Turn(first=0, last=0, due=Due(iteration=0, at="gate")),)
 
 
 def turns_of(schedule: Schedule, bucket: int) -> tuple[artefact.Turn, ...]:
-    """A bucket's turns over a period."""
+    """Return a bucket's turns over a period."""
     if schedule.turns:
         return schedule.turns[bucket]
     return AT_GATES if schedule.overlap == "gates" else IMMEDIATE
 
 
 def is_synchronous(schedule: Schedule) -> bool:
-    """Whether every gradient is applied by itself, in its own iteration.
+    """Return whether every gradient is applied by itself, in its own iteration.
 
     >>> late = artefact.Turn(first=0, last=0, due=Due(iteration=1))
     >>> is_synchronous(Schedule()), is_synchronous(Schedule(turns=((late,),)))
@@ -57,7 +57,7 @@ def is_synchronous(schedule: Schedule) -> bool:
 
 
 def table(schedule: Schedule, buckets: int) -> Table:
-    """The schedule as `_native.Readiness` takes it.
+    """Return the schedule in the form that `_native.Readiness` takes.
 
     >>> turns = (artefact.Turn(first=0, last=1, sent=Begun(iteration=2, point="begin"), due=Due(iteration=2)),)
     >>> table(Schedule(period=2, turns=(turns,), delay_max=1), 1)
@@ -88,7 +88,7 @@ def table(schedule: Schedule, buckets: int) -> Table:
 
 
 def slots_for(schedules: Iterable[Schedule], buckets: int) -> list[int]:
-    """By bucket: as many as any of them needs."""
+    """Return the slots of each bucket: as many as any of the schedules needs."""
     return [max(each) for each in zip(*(table(each, buckets)[0] for each in schedules), strict=True)]
 
 
@@ -100,7 +100,7 @@ class Turn:
         last: its last iteration; None: it is open.
         due: the iteration at whose end it is applied, or at the gates of the forward after it.
         at: which of the two.
-        iterations: how many it has summed.
+        iterations: number of iterations that it has summed.
         unmade: parameters whose gradient no rank has made in any of them, as far as votes are counted.
     """
 
@@ -114,8 +114,6 @@ class Turn:
 
 
 class SavedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A `Turn` of an arena."""
-
     slot: int
     iterations: int
     last: int | None = None
@@ -125,7 +123,7 @@ class SavedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Saved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`Turns` between two iterations; `turns`: by arena, those that wait from the oldest on, and the open one."""
+    """State of `Turns` between two iterations; `turns`: by arena, those that wait from the oldest on, and the open one."""
 
     made: int
     applied: tuple[int, ...]
@@ -154,7 +152,7 @@ def _restored(arena: int, saved: SavedTurn) -> Turn:
 
 
 class Turns:
-    """All turns of a session, by arena: buckets that share memory have the same.
+    """Turns of a session, by arena: buckets that share memory have the same turns.
 
     Attributes:
         made: iterations whose gradients were summed.
@@ -162,7 +160,7 @@ class Turns:
     """
 
     def __init__(self, schedule: Schedule, arenas: Sequence[int]) -> None:
-        """`arenas`: a bucket of each."""
+        """Begin with open turns. `arenas`: one bucket of each arena."""
         self._period = schedule.period
         self._turns = [
             {turn.last: (turn.due.iteration - turn.last, turn.due.at) for turn in turns_of(schedule, bucket)}
@@ -178,26 +176,25 @@ class Turns:
 
     @property
     def applied(self) -> int:
-        """As above."""
         return min(self._applied, default=self.made)
 
     @property
     def phase(self) -> int:
-        """The iteration of the period that comes next."""
+        """Iteration of the period that comes next."""
         return self.made % self._period
 
     @property
     def held(self) -> bool:
-        """Whether no turn ends."""
+        """True if no turn ends."""
         return self._held
 
     @property
     def drained(self) -> bool:
-        """Nothing is on its way: what is left is open."""
+        """True if no turn is in flight: the remaining ones are open."""
         return not any(self._waiting)
 
     def ended(self) -> list[Turn]:
-        """The backward of an iteration has ended: the turns that are due now, at most one of each arena."""
+        """Note that the backward of an iteration has ended; return the turns that are due now, at most one of each arena."""
         iteration, phase = self.made, self.made % self._period
         self.made += 1
         self._summed = list(self.open)
@@ -213,7 +210,7 @@ class Turns:
         return due
 
     def counted(self, unmade: Iterable[str]) -> None:
-        """The votes of the last iteration that ended are counted: `unmade` is what no rank has made in it."""
+        """Note that the votes of the last ended iteration are counted: `unmade` are gradients that no rank has made in it."""
         never = frozenset(unmade)
         for turn in self._summed:
             turn.unmade = never if turn.unmade is None else turn.unmade & never
@@ -221,29 +218,29 @@ class Turns:
 
     @property
     def counts(self) -> bool:
-        """Whether votes of the last iteration that ended are still to be counted."""
+        """True if votes of the last iteration that ended are still to be counted."""
         return bool(self._summed)
 
     def waits(self, arena: int) -> bool:
-        """Whether turns of the arena have ended that are not due yet."""
+        """Return whether turns of the arena have ended that are not due yet."""
         return bool(self._waiting[arena])
 
     def unapplied(self, due: Sequence[Turn]) -> list[Turn]:
-        """All that have ended, in the order in which those of an arena are launched. `due`: of these, what was handed out last, if
-        it was not applied all the same."""
+        """Return all turns that have ended, in the launch order of each arena. `due`: those of them that were handed out last, if
+        they were not applied all the same."""
         return [*due, *(turn for waiting in self._waiting for turn in waiting)]
 
     def places(self, launched: Sequence[Turn]) -> list[Place]:
-        """By arena, where a `Readiness` goes on before which all of these were launched."""
+        """Return by arena the place where a new `Readiness` goes on, before which all of these turns were launched."""
         counts = Counter(turn.arena for turn in launched)
         return [(turn.slot, turn.iterations, counts[turn.arena], []) for turn in self.open]
 
     def hold(self) -> None:
-        """From now on no turn ends: what is on its way becomes due, and what is open goes on until `flush`."""
+        """End no more turns: those in flight become due, and open ones go on until `flush`."""
         self._held = True
 
     def flush(self) -> list[list[Turn]]:
-        """All that was not applied, in the order in which it is: each list has at most one turn of each arena."""
+        """Return all turns that were not applied, in the order of application: each list has at most one turn of each arena."""
         self._held = False
         for turn in list(self.open):
             if turn.iterations:
@@ -255,7 +252,7 @@ class Turns:
         return rounds
 
     def saved(self) -> Saved:
-        """All of it, once votes are counted. UsageError: they are not."""
+        """Return the state, once votes are counted. UsageError: they are not."""
         if self.counts:
             raise UsageError("turns are saved when the votes of the last iteration are counted")
         turns = [[*waiting, turn] for waiting, turn in zip(self._waiting, self.open, strict=True)]
@@ -267,7 +264,7 @@ class Turns:
         )
 
     def restore(self, saved: Saved) -> None:
-        """Go on where `saved` was. UsageError: it is not of so many arenas, or of turns that cannot be."""
+        """Restore a saved state. UsageError: it has another number of arenas, or turns that cannot be."""
         if not len(saved.turns) == len(saved.applied) == len(self.open) or saved.made < 0:
             raise UsageError(f"saved turns of {len(saved.turns)} arenas, and there are {len(self.open)}")
         self.made, self._applied, self._held = saved.made, list(saved.applied), saved.held

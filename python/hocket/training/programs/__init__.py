@@ -1,1 +1,1 @@
-"""Where the programs of buckets come from: a plan, a policy that is traced, or a file of one run."""
+"""Sources of buckets' programs: a plan, a policy that is traced, or a file of one run."""

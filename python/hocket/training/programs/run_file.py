@@ -1,4 +1,4 @@
-"""`run.json` of a training: the loaded programs, updated when an epoch brings other buckets."""
+"""File `run.json` of a training: the loaded programs, updated when an epoch brings other buckets."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from hocket.training.programs.source import ProgramSource
 
 
 class RunFile:
-    """Rank 0 writes it if a trace is written."""
+    """File of rank 0, written if a trace is written."""
 
     def __init__(self, spans: Spans | None, job: Job, source: ProgramSource, cluster: Cluster | None) -> None:
-        """Writes nothing yet."""
         self._directory = None if spans is None or job.rank != 0 else spans.directory
         self._info = run_info(job, None, (), cluster)
         self._writes, self._written = TraceWrites("the buckets of later epochs"), False
@@ -70,7 +69,7 @@ class RunFile:
         if self._written:
             self._writes(lambda: write_run(directory, info))
         else:
-            # A directory that cannot be written is found out at the start.
+            # A directory that cannot be written shows at the start.
             write_run(directory, info)
             self._written = True
 
@@ -78,7 +77,7 @@ class RunFile:
 def run_info(
     job: Job, plan: Plan | None, programs: tuple[LoadedProgram, ...], cluster: Cluster | None = None
 ) -> RunInfo:
-    """The facts known at the start of a run."""
+    """Return the facts known at the start of a run."""
     return RunInfo(
         world=job.world,
         hosts=job.hosts,

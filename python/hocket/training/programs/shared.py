@@ -1,10 +1,9 @@
-"""Shares the programs of policies among the ranks of a host: the first rank compiles, the others read from the cache.
+"""Sharing of policies' programs among the ranks of a host: the first rank compiles, the others read from the cache.
 
-Every rank traces one bucket, which exposes a policy that depends on anything but its context. The first rank of each host
-then traces all buckets, compiles and verifies them, and writes an entry for each rank of its host to the cache. The other
-ranks get digests of these entries through the store, with a digest of all traces, which must be equal on all hosts. A rank
-that cannot read its entry compiles for itself and compares the digest. If the entries exist from an earlier run, nothing is
-compiled.
+Every rank traces one bucket, which exposes a policy that depends on anything but its context. The first rank of each host then
+traces all buckets, compiles and verifies them, and writes an entry for each rank of its host to the cache. The other ranks get
+digests of these entries through the store, with a digest of all traces, which must be equal on all hosts. A rank that cannot read
+its entry compiles for itself and compares the digest. If the entries exist from an earlier run, nothing is compiled.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from hocket.training.memory.host_programs import ranks_of_host
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's message to the others: digests of its first trace and of all traces, and the entry of each rank."""
+    """Message of a rank to the others: digests of its first trace and of all traces, and the entry of each rank."""
 
     first: str
     traces: str | None = None
@@ -38,7 +37,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """The programs of one rank, and for each bucket the index of its program, and its `starts`."""
+    """Programs of one rank, and for each bucket the index of its program, and its `starts`."""
 
     programs: list[bytes]
     buckets: list[tuple[int, dict[str, tuple[int, int]]]]
@@ -47,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 def of_policy(
     policy: Policy, buckets: Sequence[Bucket], context: TraceContext, job: Job, *, portable: bool = True
 ) -> tuple[list[CompiledBucket], list[Guard]]:
-    """The programs of a policy for some buckets, equal on all ranks, and the assumptions of their traces.
+    """Return the programs of a policy for some buckets, equal on all ranks, and the assumptions of their traces.
 
     `portable`: no assumption so far is bound to this process. PolicyError if ranks would make different programs.
     """
@@ -88,8 +87,8 @@ def of_policy(
 def alone(
     policy: Policy, buckets: Sequence[Bucket], context: TraceContext, job: Job
 ) -> tuple[list[CompiledBucket], list[Guard]]:
-    """The same, made by this rank for itself: where ranks may be lost meanwhile, none waits for another. They have compared what
-    they trace when they met."""
+    """Return the programs and assumptions that this rank makes for itself: where ranks may be lost, none waits for another. They
+    have compared their traces when they met."""
     work = _Work(policy, context, buckets, Programs(policy, context), job)
     made = work.compiled(work.traces())
     return made, work.guards()
@@ -133,7 +132,7 @@ class _Work:
         return list({id(guard): guard for guard in taken}.values())
 
     def offered(self, kept: Cache, host: list[int], first: str) -> tuple[list[CompiledBucket], Offer]:
-        """This rank's buckets, and the offer to the ranks of `host`."""
+        """Return this rank's buckets, and the offer to the ranks of `host`."""
         traces = self.traces()
         entries: dict[int, tuple[str, str]] = {}
         made = None
@@ -157,7 +156,7 @@ class _Work:
         return made, entries if all(held) else {}
 
     def _written(self, host: list[int], traces: list[Trace]) -> dict[int, bytes | None]:
-        """The entry of each rank of a host. Only the parts of these ranks are kept."""
+        """Return the entry of each rank of a host, with the parts of these ranks alone."""
         places: dict[int, int] = {}
         parts: dict[int, list[bytes]] = {rank: [] for rank in host}
         rows = []
@@ -171,7 +170,7 @@ class _Work:
         return {rank: msgspec.msgpack.encode(Entry(own, rows)) for rank, own in parts.items()}
 
     def taken(self, kept: Cache, offer: Offer) -> list[CompiledBucket] | None:
-        """The buckets of this rank's entry, if it is the offered one."""
+        """Return the buckets of this rank's entry, if it is the offered one."""
         if self._job.rank not in offer.entries:
             return None
         name, digest = offer.entries[self._job.rank]
@@ -193,7 +192,7 @@ class _Work:
 
 
 def _agree(policy: Policy, offers: list[Offer]) -> None:
-    """Checks that all ranks traced the same; PolicyError names a rank that did not."""
+    """Raise a PolicyError that names a rank whose traces differ from rank 0's, if there is one."""
     traced = next((each.traces for each in offers if each.traces is not None), None)
     for rank, each in enumerate(offers):
         if each.first != offers[0].first or each.traces not in (None, traced):
@@ -204,12 +203,12 @@ def _agree(policy: Policy, offers: list[Offer]) -> None:
 
 
 def _portable(trace: Trace) -> bool:
-    """Guards are functions of this process, kernels are at its addresses, and libraries are opened by all ranks."""
+    """Return whether other processes can use the trace: guards and kernels are this process's, all ranks open libraries."""
     return not (trace.guards or trace.draft.kernels or trace.draft.libraries)
 
 
 def _digest(traces: Sequence[Trace]) -> str:
-    """Digest of traces; a repeated trace is hashed once."""
+    """Return a digest of traces; a repeated trace is hashed once."""
     known: dict[int, bytes] = {}
     digest = hashlib.sha256()
     for trace in traces:

@@ -1,7 +1,7 @@
-"""The source of a model's programs, epoch by epoch: a plan, whose orders may change and whose policies are traced again.
+"""Source of a model's programs, epoch by epoch: a plan, whose orders may change and whose policies are traced again.
 
-A whole-model policy is a plan whose buckets all use it. A given plan stays as it is. Default plans and whole-model policies
-follow the order in which the first backward makes gradients on rank 0: if it leads to other buckets, an epoch with these begins.
+A whole-model policy is a plan whose buckets all use it. A given plan stays as it is. Default plans and whole-model policies follow
+the order in which the first backward makes gradients on rank 0: if it leads to other buckets, an epoch with these begins.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from hocket.training.servers.served import ServedBuckets
 
 @dataclass
 class ProgramSource:
-    """The programs of the current epoch, and what runs beside training: `timer` for policies, `autopilot` for plans that change;
-    `served` where parameter servers hold buckets, `helpers` where ranks that do not train own some. `following`: where ranks may
-    be lost, the source of those that go on with a plan's buckets, in an epoch of members."""
+    """Programs of the current epoch, and threads beside training: `timer` for policies, `autopilot` for plans that change; `served`
+    if parameter servers hold buckets, `helpers` if ranks that do not train own some. `following`: if ranks may be lost, the source
+    of the remaining ranks, which keep a plan's buckets in an epoch of members."""
 
     epochs: Epochs
     make: Callable[[Epoch], list[CompiledBucket]]
     plan: Callable[[Epoch], Plan]
     layout: Callable[[tuple[str, ...]], object] = tuple
-    """The buckets that an order of backward leads to, for comparison."""
+    """Buckets that an order of backward leads to, for comparison."""
     policies: tuple[Policy, ...] = ()
     timer: Timer | None = None
     autopilot: Autopilot | None = None
@@ -47,26 +47,26 @@ class ProgramSource:
 
     @property
     def in_step(self) -> bool:
-        """Whether ranks wait for one another in each iteration."""
+        """True if ranks wait for one another in each iteration."""
         return self.served is None or in_step(self.plan(self.epochs.current))
 
     @property
     def gates(self) -> bool:
-        """Whether each layer waits only for its own buckets."""
+        """True if each layer waits only for its own buckets."""
         return self.plan(self.epochs.current).schedule.overlap == "gates"
 
     def buckets(self) -> list[CompiledBucket]:
-        """Buckets and programs of the current epoch; equal on all ranks."""
+        """Return buckets and programs of the current epoch; equal on all ranks."""
         return self.make(self.epochs.current)
 
     def agreed(self) -> dict[str, Value]:
-        """The current epoch's agreed values, and its number as `epoch`."""
+        """Return the current epoch's agreed values, and its number as `epoch`."""
         current = self.epochs.current
         return {**current.agreed, "epoch": current.number}
 
     @property
     def observes(self) -> bool:
-        """Whether the order of gradients is not known yet."""
+        """True if the order of gradients is not known yet."""
         return self.epochs.observes
 
     def observed(self, backward: tuple[str, ...]) -> None:
@@ -75,7 +75,7 @@ class ProgramSource:
         self.epochs.observed(None if self.layout(backward) == self.layout(assumed) else backward)
 
     def decide(self, smallest_vote: int) -> bool:
-        """Whether an epoch begins now."""
+        """Return whether an epoch begins now."""
         return self.epochs.decide(smallest_vote) is not None
 
     def start_timer(self, added: Iterable[int] | None = None) -> None:
@@ -97,7 +97,7 @@ class ProgramSource:
                 beside.stop()
 
     def retire(self) -> None:
-        """Stop them in the middle of the job. UsageError: ranks that do not train have parts of this plan until the job ends."""
+        """Stop these threads in the middle of the job. UsageError: ranks that do not train have parts of this plan to the end."""
         if self.served is not None or self.helpers is not None:
             raise UsageError(
                 "distribute: the model is distributed already, and servers or helpers hold parts of it\n"
@@ -115,14 +115,14 @@ class ProgramSource:
 
 
 Loaded = Callable[[ProgramSource, Sequence[LoadedBucket]], None]
-"""Told of the programs of each epoch of a source."""
+"""Callback that is told of the programs of each epoch of a source."""
 
 Planned = Callable[[Sequence[str]], Plan]
-"""Makes a default plan from the names of gradients in the order of backward."""
+"""Function that makes a default plan from the names of gradients in the order of backward."""
 
 
 def planned_of(planned: Planned, epoch: Epoch, gradients: Mapping[str, Gradient]) -> Plan:
-    """The default plan of an epoch: for the observed order of backward, else for the reverse of registration."""
+    """Return the default plan of an epoch: for the observed order of backward, else for the reverse of registration."""
     return planned(epoch.backward or bucket_memory.assumed_backward(gradients))
 
 
@@ -137,11 +137,11 @@ def of_plan(
     helpers: Helpers | None = None,
     observes: bool = True,
 ) -> ProgramSource:
-    """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with a
-    `timer`, one for what policies agree on. `traced`: the buckets that go by policies; `served`: those that parameter servers hold;
-    `helpers`: ranks that do not train and own parts of others. `observes`: whether backward's order is looked at.
+    """Return the source of a plan: one endless epoch for a given plan; for a default plan one more when backward's order is seen;
+    with a `timer`, one for agreed values of policies. `traced`: buckets with policies; `served`: buckets that parameter servers
+    hold; `helpers`: ranks that do not train and own parts of others. `observes`: whether backward's order is looked at.
 
-    Raises ArtefactError: the plan is not sound, or for another model. UsageError: it has what sessions do not run.
+    Raises ArtefactError: the plan is not sound, or for another model. UsageError: it has parts that sessions do not run.
     """
     if isinstance(plan, Plan):
         bucket_memory.check_runs(plan, gradients)
@@ -170,8 +170,8 @@ def of_plan(
 def driven(
     autopilot: Autopilot, planned: Planned, gradients: Mapping[str, Gradient], job: Job
 ) -> ProgramSource:
-    """A plan that the job's own measurements may replace: an epoch for backward's order, if the plan is a default one, and one for
-    each plan."""
+    """Return the source of a plan that the job's own measurements may replace: an epoch for backward's order, if the plan is a
+    default one, and one for each plan."""
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         made = autopilot.programs(epoch)
@@ -190,9 +190,9 @@ def of_policy(
     traced: TracedBuckets,
     timer: Callable[[Epochs], Timer],
 ) -> ProgramSource:
-    """A policy that also decides which gradients travel together, and which at all. It is traced on every rank for all ranks.
+    """Return the source of a policy that also decides which gradients travel, and which together. All ranks trace it for all ranks.
 
-    PolicyError when what comes out is not the same everywhere.
+    PolicyError when the result is not the same everywhere.
     """
     policy = scope.policy
 
@@ -207,7 +207,7 @@ def of_policy(
         made = current(Epoch(0, epochs.current.agreed, backward=backward)).buckets
         if type(policy).on_tensor_ready is Policy.on_tensor_ready:
             return [(frozenset(bucket.variables), bucket.priority) for bucket in made]
-        # Such a handler may look at the orders themselves.
+        # A policy with such a handler may look at the orders themselves.
         return made, backward
 
     epochs = Epochs(Epoch(0, initial([scope])), observes=policy.exchanges == "gradients")

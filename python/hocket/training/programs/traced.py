@@ -22,7 +22,7 @@ from hocket.training.programs import shared
 
 
 class TracedBuckets:
-    """`guards`: the assumptions of the traces in the last call of `programs`."""
+    """Tracer of a job's policies. `guards`: the assumptions of the traces in the last call of `programs`."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class TracedBuckets:
         tuning: Tuning,
         agrees: Callable[[Epoch], bool] = lambda _: True,
     ) -> None:
-        """`scopes`: the policies of all buckets. `agrees`: whether all ranks compare what they trace for an epoch."""
+        """Begin without traces. `scopes`: the policies of all buckets. `agrees`: all ranks compare their traces of an epoch."""
         self.scopes = {key(scope.route): scope for scope in scopes}
         self.guards: list[Guard] = []
         self._layout_guards: list[Guard] = []
@@ -43,14 +43,14 @@ class TracedBuckets:
         self._topology, self._tuning, self._agrees = topology, tuning, agrees
 
     def context(self, scope: Scope, epoch: Epoch) -> TraceContext:
-        """The trace context of a policy in an epoch."""
+        """Return the trace context of a policy in an epoch."""
         return TraceContext.of(
             scope.policy, self._topology, scope.own(epoch.agreed), epoch.snapshot, self._tuning
         )
 
     def plan(self, scope: Scope, epoch: Epoch) -> Plan:
-        """The plan of a policy that decides by itself which gradients share a bucket; made once per epoch. PolicyError: it cannot
-        be traced."""
+        """Return the plan of a policy that decides by itself which gradients share a bucket; made once per epoch. PolicyError: it
+        cannot be traced."""
         if self._planned is None or self._planned[0] is not epoch:
             self._planned = epoch, *self._plan(scope, epoch)
         _, plan, guards = self._planned
@@ -85,7 +85,7 @@ class TracedBuckets:
         return plan, list(found.guards)
 
     def programs(self, plan: Plan, epoch: Epoch) -> dict[int, CompiledBucket]:
-        """Programs of the buckets with policies, by number. PolicyError: tracing fails, or differs between ranks."""
+        """Return programs of the buckets with policies, by number. PolicyError: tracing fails, or differs between ranks."""
         ordered = {each.name: each for each in bucket_memory.ordered(self._gradients, epoch.backward)}
         self.guards, self._layout_guards = self._layout_guards, []
         made: dict[int, CompiledBucket] = {}

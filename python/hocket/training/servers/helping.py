@@ -1,7 +1,7 @@
 """Ranks that train nothing and own parts of buckets (helpers): in each step they launch their part of the buckets' programs.
 
-Worker 0 says in a header when a step begins, when other buckets are loaded, and when training has ended. What these buckets are, it
-leaves in the store. A helper needs no model and no framework: its memory is that of the programs.
+Worker 0 says in a header when a step begins, when other buckets are loaded, and when training has ended. It leaves the description
+of these buckets in the store. A helper needs no model and no framework: its memory is that of the programs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from hocket.training.memory.helpers import HEADER, number
 from hocket.training.process import Process
 
 STEP, LOAD, LEAVE = 0.0, 1.0, 2.0
-"""The header's first number; its second one is the epoch that is in force."""
+"""Values of the header's first number; its second one is the epoch that is in force."""
 
 HEADER_ELEMENTS = 2
 PATIENCE_S = 1e9
-"""How long a helper waits for a header: as long as scripts do other things. It ends when a rank is lost."""
+"""Time that a helper waits for a header: as long as scripts do other things. The wait ends when a rank is lost."""
 
 
 class Helped(Struct, frozen=True, kw_only=True):
-    """What helpers are told of an epoch: the plan; and of each bucket of which they own something, its number, and the lengths of
+    """Description of an epoch for helpers: the plan; and of each bucket of which they own something, its number, and the lengths of
     the pieces of memory in which it lies."""
 
     plan: Plan
@@ -39,12 +39,12 @@ class Helped(Struct, frozen=True, kw_only=True):
 
 
 def _key(epoch: int) -> str:
-    """In the store."""
+    """Return the key of an epoch in the store."""
     return f"helpers/{epoch}"
 
 
 def header_program(world: int, workers: int) -> Program:
-    """Worker 0's header to all helpers, verified."""
+    """Return the verified program of worker 0's header to all helpers."""
     builder = Builder("header of helpers", world)
     mine = builder.buffer(0, "header", "f64", HEADER_ELEMENTS, "bound")
     for helper in range(workers, world):
@@ -59,8 +59,6 @@ def header_program(world: int, workers: int) -> Program:
 
 @dataclass
 class _Header:
-    """The header's program and memory on one rank."""
-
     engine: _native.Engine
 
     def __post_init__(self) -> None:
@@ -75,10 +73,10 @@ class _Header:
 
 
 class Helpers:
-    """The helpers, as workers see them. All workers make one; worker 0 tells them."""
+    """Helpers of a job, as workers see them. All workers make one object; worker 0's sends headers."""
 
     def __init__(self, process: Process) -> None:
-        """Helpers wait for what `loaded` tells them."""
+        """Load the header's program; helpers wait for the description that `loaded` stores."""
         self._job, self._store = process.job, process.job.store
         self._engine, self._left = process.engine, False
         self._header: _Header | None = None
@@ -87,7 +85,7 @@ class Helpers:
             self._header.load(process.everyone.world, process.job.world)
 
     def loaded(self, plan: Plan, lengths: Mapping[int, Sequence[int]], epoch: int) -> None:
-        """The buckets of an epoch are loaded on this rank. `lengths`: as of `Helped`."""
+        """Describe an epoch's buckets, which are loaded on this rank. `lengths`: see `Helped`."""
         if self._header is None:
             return
         told = Helped(plan=plan, lengths=tuple((at, tuple(each)) for at, each in lengths.items()))
@@ -96,11 +94,11 @@ class Helpers:
             self._send(LOAD, epoch)
 
     def begin(self, epoch: int) -> None:
-        """A step begins."""
+        """Tell helpers that a step begins."""
         self._send(STEP, epoch)
 
     def leave(self) -> None:
-        """Training has ended."""
+        """Tell helpers that training has ended."""
         if self._header is not None and not self._left:
             self._left = True
             self._send(LEAVE, 0)
@@ -115,10 +113,10 @@ class Helpers:
 
 
 class Helper:
-    """One helper of a training, until worker 0 says that it has ended."""
+    """Helper of a training, until worker 0 says that training has ended."""
 
     def __init__(self, job: Job, engine: _native.Engine, workers: int) -> None:
-        """Load what the first epoch needs."""
+        """Load the programs of the first epoch."""
         self._job, self._engine = job, engine
         self._header = _Header(engine)
         self._header.load(job.world, workers)

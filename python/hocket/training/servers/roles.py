@@ -1,4 +1,4 @@
-"""Which ranks of a job train and which serve parameters, and the plan that those that train go by."""
+"""Roles of a job's ranks, which train, serve or help, and the plan of those that train."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def workers_of(
     gradients: Mapping[str, Gradient],
     settings: Settings,
 ) -> tuple[int | None, Plan | None]:
-    """How many ranks train, the first ones, where the others serve or help; the plan, if one is given. Every rank of the job calls
-    this, or where a `parameter_server` or helpers are asked for, every rank that knows the model.
+    """Return how many ranks train, the first ones, where the others serve or help; and the plan, if one is given. Every rank of the
+    job calls this, or if a `parameter_server` or helpers are asked for, every rank that knows the model.
 
     Raises UsageError: the process has such a model already, or no rank would train.
     """
     if process.is_newcomer:
-        # The others have their plan.
+        # The other ranks have their plan.
         return None, None
     world = process.everyone.world
     if parameter_server is not None:
@@ -60,12 +60,12 @@ def workers_of(
 
 
 def helping(plan: Plan | None, parameter_server: ParameterServer | None) -> bool:
-    """Whether ranks that do not train are helpers, and no parameter servers. `plan`: as `workers_of` returns it."""
+    """Return whether ranks that do not train are helpers rather than parameter servers. `plan`: from `workers_of`."""
     return parameter_server is None and (plan is None or helps(plan))
 
 
 def plan_with_helpers(process: Process, *, plan: Plan | None, settings: Settings) -> Plan:
-    """The plan of a job that was started with helpers: the given one. UsageError: there is none, or it has none for them."""
+    """Return the given plan of a job that was started with helpers. UsageError: there is none, or it has none for them."""
     plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
     if plan is None:
         raise UsageError(
@@ -88,10 +88,10 @@ def plan_with(
     gradients: Mapping[str, Gradient],
     settings: Settings,
 ) -> Plan:
-    """The plan of a job that was started with these servers: the given one, whose served buckets they hold, or one in which they
-    hold all.
+    """Return the plan of a job that was started with these servers: the given one, whose served buckets they hold, or one in which
+    they hold all buckets.
 
-    Raises UsageError: the plan has none for them, or something else is said of all buckets, too.
+    Raises UsageError: the plan has no bucket for them, or another argument decides on all buckets, too.
     """
     plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
     if plan is None:

@@ -1,7 +1,7 @@
-"""A parameter server: holds its part of the parameters, applies the optimizer to workers' pushes, answers their pulls.
+"""Parameter server: it holds its part of the parameters, applies the optimizer to workers' pushes, and answers their pulls.
 
-`Consistency` decides which worker waits for which; here its effects are applied to memory. The loop is one thread:
-updates run one after the other, in the order in which their pushes were complete.
+`Consistency` decides which worker waits for which; here its effects are applied to memory. The loop is one thread: updates run one
+after the other, in the order in which their pushes were complete.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from hocket.parameter_server.keys import Piece
 from hocket.training.process import Process
 
 DESCRIPTION = "parameter_server/description"
-"""The store's key of worker 0's description."""
+"""Key of worker 0's description in the store."""
 
 STEP, LEAVE = 0.0, 1.0
-"""First number of a header; the second is the iteration."""
+"""Values of a header's first number; the second is the iteration."""
 
 LOOK_S = 0.2
-"""Bounds how late a failure of the job is noticed while nothing arrives."""
+"""Bound on how late a failure of the job is noticed while nothing arrives."""
 
 
 class Shard(Protocol):
-    """A server's part of a parameter, and the framework's own optimizer that updates it. Values are bytes of its dtype."""
+    """Part of a parameter on a server, and the framework's own optimizer that updates it. Values are bytes of its dtype."""
 
     def set(self, values: memoryview) -> None:
-        """The first values."""
+        """Set the first values."""
 
     def set_options(self, options: Mapping[str, Any]) -> None:
         """Set the optimizer's options from now on: learning rates and the like."""
 
     def update(self, gradients: Sequence[memoryview], divisor: int) -> None:
-        """One step of the optimizer with the sum of the gradients over `divisor`."""
+        """Make one step of the optimizer with the sum of the gradients over `divisor`."""
 
     def copy_into(self, memory: memoryview) -> None:
-        """The current values."""
+        """Write the current values."""
 
 
 MakeShard = Callable[[str, str, int, Mapping[str, Any]], Shard]
-"""Makes a shard from an optimizer's name, an element type, a number of elements (zero at first) and options."""
+"""Maker of a shard from an optimizer's name, an element type, a number of elements (zero at first) and options."""
 
 Handler = Callable[[int, int, int, int], None]
-"""An op that a program handed over: program, op, key, worker."""
+"""Handler of an op that a program handed over: program, op, key, worker."""
 
 
 @dataclass
 class _Segment:
-    """Elements of our piece of a key, from which byte to which, whose parameters are in one group of the optimizer."""
+    """Elements of our piece of a key, with first and end byte, whose parameters are in one group of the optimizer."""
 
     shard: Shard
     start: int
@@ -72,32 +72,32 @@ class _Segment:
 
 @dataclass
 class _Held:
-    """Our piece of a key; `memory`, by worker: where its gradient lands, and its answer is sent from."""
+    """Our piece of a key; `memory`, by worker: buffer in which its gradient lands, and from which its answer is sent."""
 
     segments: list[_Segment]
     staleness: int | None
     memory: dict[int, _native.Memory]
 
     def of(self, worker: int, segment: _Segment) -> memoryview:
-        """A worker's part of a segment."""
+        """Return a worker's part of a segment."""
         return memoryview(self.memory[worker])[segment.start : segment.stop]
 
 
 @dataclass
 class _Part:
-    """A loaded program, and the ops at which it waits for us."""
+    """Loaded program, and the ops at which it waits for us."""
 
     number: int
     ops: list[int]
 
 
 class Server:
-    """One server of a training, from the first push until the last worker leaves."""
+    """Server of a training, from the first push until the last worker leaves."""
 
     def __init__(
         self, job: Job, engine: _native.Engine, description: Description, make_shard: MakeShard
     ) -> None:
-        """Load the programs; nothing is launched."""
+        """Load the programs without launching any."""
         self._make_shard = make_shard
         self._job, self._engine, self._description = job, engine, description
         index = job.rank - description.workers
@@ -111,28 +111,28 @@ class Server:
         self._headers: dict[int, memoryview[float]] = {}
         self._keys: dict[tuple[int, int], _Part] = {}
         self._first: dict[tuple[int, int], _Part] = {}
-        """By key and worker: of its first value."""
+        """Programs of first values, by key and worker."""
         for worker in range(description.workers):
             self._load(worker)
         self._machine = Consistency(
             {key: held.staleness for key, held in self._held.items()}, description.workers
         )
         self._numbers: dict[int, list[list[float]]] = {}
-        """By worker, then by parameter group: the options of the iteration that it pushes."""
+        """Options of the iteration that a worker pushes, by worker, then by parameter group."""
         self._iteration: dict[int, int] = {}
         self._ahead: dict[int, int] = {}
+        """Largest lead of each worker over the slowest one, when it was answered in its iteration."""
         self._writes = TraceWrites("iterations of workers")
-        """By worker: its largest lead over the slowest worker, when it was answered in its iteration."""
         self._since_s: dict[tuple[int, int], float] = {}
-        """By key and worker: since when a push is not acknowledged, or a pull not answered."""
+        """Time since which a push is not acknowledged, or a pull not answered, by key and worker."""
         self._pushes: dict[tuple[int, int], tuple[int, int]] = {}
-        """By key and worker: program and op that wait for the acknowledgement."""
+        """Program and op that wait for the acknowledgement, by key and worker."""
         self._requests: dict[tuple[int, int], tuple[int, int]] = {}
-        """By key and worker: program and op that wait for the answer."""
+        """Program and op that wait for the answer, by key and worker."""
         self._handlers = self._all_handlers()
 
     def run(self) -> None:
-        """Serve until all workers have left. PeerError: one died, or delays others for too long."""
+        """Serve until all workers have left. PeerError: a worker died, or delays others for too long."""
         for worker in range(self._description.workers):
             self._engine.launch(self._steps[worker].number)
             for key in self._held:
@@ -140,7 +140,7 @@ class Server:
         while self._machine.present:
             came = self._engine.next_external(LOOK_S)
             if came is None:
-                # There are no such messages: it raises when the job has failed.
+                # There are no such messages: the call raises when the job has failed.
                 self._engine.next_message(0.0)
                 self._check_waits()
                 continue
@@ -174,7 +174,7 @@ class Server:
         return _Held(segments, key.staleness, memory)
 
     def _load(self, worker: int) -> None:
-        """All programs that we run with a worker."""
+        """Load all programs that we run with a worker."""
         description = self._description
         header = self._engine.allocate(description.header_elements * ITEM_BYTES["f64"])
         self._headers[worker] = memoryview(header).cast("B").cast("d")
@@ -201,7 +201,7 @@ class Server:
         return _Part(number, programs.handed_over(program, self._job.rank))
 
     def _on_header(self, program: int, op: int, _key: int, worker: int) -> None:
-        """A step begins, so that the worker's pushes may arrive; or the worker leaves."""
+        """Begin a step, so that the worker's pushes may arrive; or let the worker leave."""
         kind, iteration, *numbers = (float(each) for each in self._headers[worker])
         self._engine.complete_external(program, op)
         self._note(worker)
@@ -256,14 +256,14 @@ class Server:
                 self._answer(held, effect)
 
     def _update(self, key: int, held: _Held, workers: tuple[int, ...]) -> None:
-        """If each push is an update, it counts as its share of the mean: a learning rate has one meaning in all modes."""
+        """Update a key. A push that is an update counts as its share of the mean: a learning rate has one meaning in all modes."""
         divisor = len(workers) if held.staleness == 0 else self._description.workers
         for segment in held.segments:
             self._set_numbers(key, segment, workers)
             segment.shard.update([held.of(worker, segment) for worker in workers], divisor)
 
     def _set_numbers(self, key: int, segment: _Segment, workers: tuple[int, ...]) -> None:
-        """The optimizer gets the learning rate, and all other numbers, of the workers whose push this is."""
+        """Give the optimizer the learning rate, and all other numbers, of the workers that made this push."""
         first, group = workers[0], self._description.groups[segment.group]
         numbers = self._numbers[first][segment.group]
         for other in workers[1:]:
@@ -287,7 +287,7 @@ class Server:
         self._engine.complete_external(program, op)
 
     def _note(self, worker: int) -> None:
-        """The worker's last iteration, in the trace."""
+        """Write the worker's last iteration into the trace."""
         directory = self._job.settings.trace
         if directory is not None and worker in self._iteration:
             values = {

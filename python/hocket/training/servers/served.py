@@ -1,7 +1,7 @@
-"""A worker's half of the buckets that parameter servers hold: it pushes gradients, and values come back in their place.
+"""Worker's half of the buckets that parameter servers hold: it pushes gradients, and values come back in their place.
 
 A step begins with a header, upon which each server launches its part of the worker's programs; a bucket's own program is launched
-when its gradients are there, as any other's. `hocket.training.servers.serve` is the other half.
+when its gradients are there, like any other bucket's. `hocket.training.servers.serve` is the other half.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from hocket.training.process import Process
 from hocket.training.servers.serve import DESCRIPTION, LEAVE, STEP
 
 PATIENCE_S = 1.0
-"""Beyond the time-out: a server that holds a value back knows the late worker, and must be able to report it first."""
+"""Seconds beyond the time-out: a server that holds a value back knows the late worker, and must be able to report it first."""
 
 
 class ServedBuckets:
-    """The served buckets of a plan, for one worker."""
+    """Served buckets of a plan, for one worker."""
 
     def __init__(
         self, plan: Plan, gradients: Mapping[str, Gradient], remote: Remote, process: Process
     ) -> None:
-        """All workers agree on what the servers are told. UsageError: they describe different trainings."""
+        """Agree with all workers on the servers' description. UsageError: workers describe different trainings."""
         self._remote, self._job, self._engine = remote, process.job, process.engine
         self._settings = process.job.settings
         mine = describe(plan, gradients, remote)
@@ -52,7 +52,7 @@ class ServedBuckets:
         self._engine.load(step, {0: (memory, 0)}, priority=0, label=label, number=self._step)
 
     def programs(self) -> dict[int, CompiledBucket]:
-        """By the number of their bucket, ready to be loaded."""
+        """Return the programs by the number of their bucket, ready to be loaded."""
         description, worker = self.description, self._job.rank
         made = {}
         for at, key in description.keys.items():
@@ -62,7 +62,7 @@ class ServedBuckets:
         return made
 
     def start(self, buckets: Sequence[LoadedBucket]) -> None:
-        """Worker 0's parameters become the servers' first values, and everybody's."""
+        """Make worker 0's parameters the servers' first values, and all workers'."""
         own = [bucket for bucket in buckets if bucket.served]
         if self._job.rank == 0:
             for bucket in own:
@@ -85,7 +85,7 @@ class ServedBuckets:
             self._engine.unload(number)
 
     def _first(self, key: int, bound: Mapping[int, tuple[_native.Memory, int]]) -> int:
-        """The program by which a key's first value comes."""
+        """Load the program by which a key's first value comes; return its number."""
         description, worker = self.description, self._job.rank
         return self._engine.load(
             programs.part_of(programs.first_program(description, key, worker), worker),
@@ -96,7 +96,7 @@ class ServedBuckets:
         )
 
     def begin(self, iteration: int) -> None:
-        """A step begins: the servers are told, and get the optimizer's numbers."""
+        """Begin a step: send the servers a header with the optimizer's numbers."""
         self._wait(self._step)
         self._header[0], self._header[1] = STEP, iteration
         for at, number in enumerate(self._remote.numbers(), 2):
@@ -104,7 +104,7 @@ class ServedBuckets:
         self._engine.launch(self._step)
 
     def take(self, bucket: LoadedBucket) -> None:
-        """The parameters of a bucket get the values that have come, and have no gradient left for the optimizer."""
+        """Give the parameters of a bucket the values that have come, and no gradient for the optimizer."""
         for name, view in zip(bucket.names, bucket.views, strict=True):
             self._remote.take(name, view)
 
@@ -119,11 +119,11 @@ class ServedBuckets:
         self._wait(self._step)
 
     def named(self, error: PeerError) -> PeerError:
-        """The same; a server at fault is called one."""
+        """Return the error with a server at fault named as one."""
         return with_roles(error, self.description.workers)
 
     def loaded(self) -> tuple[LoadedProgram, ...]:
-        """Programs of all workers for the trace."""
+        """Return the programs of all workers, for the trace."""
         description = self.description
         steps = (
             LoadedProgram(program=programs.step_number(worker), label=f"step of worker {worker}")
@@ -145,7 +145,7 @@ class ServedBuckets:
 
     @property
     def roles(self) -> Roles:
-        """Of ranks, for the trace."""
+        """Roles of ranks, for the trace."""
         description = self.description
         kept = {key.staleness for key in description.keys.values()}
         return Roles(
@@ -162,7 +162,7 @@ class ServedBuckets:
 
 
 def describe(plan: Plan, gradients: Mapping[str, Gradient], remote: Remote) -> Description:
-    """What servers are told of a plan."""
+    """Return the servers' description of a plan."""
     plan = arranged(plan, gradients)
     lengths: dict[int, tuple[int, ...]] = {}
     for arena in arenas_of([bucket.parts for bucket in plan.buckets], gradients):

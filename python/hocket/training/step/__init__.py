@@ -1,1 +1,1 @@
-"""A step: sessions that reduce gradients and apply them, now or later, and what they vote on."""
+"""Step of training: sessions that reduce gradients and apply them, now or later, and their votes."""

@@ -1,4 +1,4 @@
-"""Data that ranks exchange beside gradients in every step, such as a model's buffers; a session calls it."""
+"""Companions of a session: data that ranks exchange beside gradients in every step, such as a model's buffers."""
 
 from __future__ import annotations
 
@@ -9,82 +9,74 @@ from hocket.training.memory.buckets import LoadedBucket
 
 
 class Companion(Protocol):
-    """Called at the same points of the same step on all ranks.
+    """Hooks that a session calls at the same points of the same step on all ranks.
 
     Attributes:
-        barrier: backward waits for all buckets, also where there are gates.
-        meets: it may request meetings, which belong to the step that asks for them.
+        barrier: backward waits for all buckets, even where there are gates.
+        meets: the companion may request meetings, which belong to the step that requests them.
     """
 
     barrier: bool
 
     @property
     def meets(self) -> bool:
-        """As above."""
+        """Return whether the companion may request meetings."""
 
     def begin(self) -> None:
-        """Backward begins, here or on another rank."""
+        """Note that backward begins, here or on another rank."""
 
     def end(self) -> bool:
-        """Backward is over; whether this rank requests a meeting of all."""
+        """Note that backward is over; return whether this rank requests a meeting of all ranks."""
 
     def launched(self, *, waits: bool) -> None:
-        """All buckets are in flight; `waits`: the session waits for them now, not gate by gate."""
+        """Note that all buckets are in flight; `waits`: the session waits for them now, not gate by gate."""
 
     def arrive(self) -> None:
-        """The step's first bucket is reduced, and the votes are counted."""
+        """Note that the step's first bucket is reduced and the votes are counted."""
 
     def meet(self) -> None:
-        """Some rank requested a meeting: all are here."""
+        """Meet the other ranks: some rank requested a meeting, and all are here."""
 
     def reduced(self, bucket: LoadedBucket) -> None:
-        """A bucket is reduced."""
+        """Note that a bucket is reduced."""
 
     def step_ended(self) -> None:
-        """Backward returns."""
+        """Note that backward returns."""
 
     def retire(self) -> None:
-        """Another session trains the model from now on."""
+        """Stop: another session trains the model from now on."""
 
 
 class MembersCompanion(Companion, Protocol):
-    """In an elastic job. A loss may interrupt a step: then `load`, `end` and `meet` come again in that step. `meet` comes when all
-    gradients are reduced, and raises EpochError where a member is lost; only `step_ended` says that the step stands."""
+    """Companion in an elastic job. A loss may interrupt a step: then the step calls `load`, `end` and `meet` again. `meet` comes
+    when all gradients are reduced, and raises EpochError where a member is lost; only `step_ended` says that the step stands."""
 
     def load(self, job: Job) -> None:
-        """An epoch of other members begins: programs for these, at the same position on all of them."""
+        """Load programs for the other members of a new epoch, at the same position on all of them."""
 
 
 class Alone:
-    """Sends nothing beside the gradients."""
+    """Companion that sends nothing beside the gradients."""
 
     barrier = False
     meets = False
 
-    def load(self, job: Job) -> None:
-        """Does nothing."""
+    def load(self, job: Job) -> None: ...
 
-    def begin(self) -> None:
-        """Does nothing."""
+    def begin(self) -> None: ...
 
     def end(self) -> bool:
-        """No meeting."""
+        """Request no meeting."""
         return False
 
-    def launched(self, *, waits: bool) -> None:
-        """Does nothing."""
+    def launched(self, *, waits: bool) -> None: ...
 
-    def arrive(self) -> None:
-        """Does nothing."""
+    def arrive(self) -> None: ...
 
-    def meet(self) -> None:
-        """Does nothing."""
+    def meet(self) -> None: ...
 
-    def reduced(self, bucket: LoadedBucket) -> None:
-        """Does nothing."""
+    def reduced(self, bucket: LoadedBucket) -> None: ...
 
-    def step_ended(self) -> None:
-        """Does nothing."""
+    def step_ended(self) -> None: ...
 
-    def retire(self) -> None:
-        """Does nothing."""
+    def retire(self) -> None: ...

@@ -1,8 +1,8 @@
-"""A model whose gradients come out of compiled functions: a framework's runtime lends each to a native group, which tells it of the
-mean. Python runs once per execution of the function, which is a *turn*.
+"""Session of a model whose gradients come out of compiled functions. A framework's runtime lends each gradient to a native group,
+which gives the mean back. Python runs once per execution of the function, which is a *turn*.
 
-Executions are dispatched ahead of the runtime, so ranks agree one turn late: each votes when it dispatches a turn, and votes are
-counted before the next. An epoch begins between two turns, when the runtime has the means of all before.
+Executions are dispatched ahead of the runtime, so ranks agree one turn late: each rank votes when it dispatches a turn, and votes
+are counted before the next. An epoch begins between two turns, when the runtime has the means of all turns before.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from hocket.training.step.statistics import Steps, warn_of_non_finite
 from hocket.training.step.votes import Votes
 
 PATIENCE_S = 1.0
-"""Beyond the time-out: the group's own deadline comes first, whose error names what is missing."""
+"""Seconds beyond the time-out: the group's own deadline comes first, and its error names what is missing."""
 
 Place = tuple[_native.Memory, int, list[tuple[int, int]]]
-"""Of a gradient: memory, its first byte there, and (launch, index) of each of its parts."""
+"""Place of a gradient: memory, its first byte there, and (launch, index) of each of its parts."""
 
 
 class CompiledSession:
-    """The engine, buckets and turns of one distributed model."""
+    """Engine, buckets and turns of one distributed model."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class CompiledSession:
         spans: Spans | None,
         loaded: Loaded,
     ) -> None:
-        """Make the buckets and load the programs. `source`: as `compiled_refusals` lets pass; `loaded`: told of each epoch's.
-        UsageError: the policy leaves a gradient out."""
+        """Make the buckets and load the programs. `source`: one that `compiled_refusals` lets pass; `loaded`: called with each
+        epoch's buckets. UsageError: the policy leaves a gradient out."""
         self.job, self.engine, self.source, self.spans = job, engine, source, spans
         self._gradients = dict(gradients)
         self._libraries, self._loaded = libraries, loaded
@@ -67,30 +67,30 @@ class CompiledSession:
         self._load()
 
     def start(self) -> None:
-        """What runs beside training begins."""
+        """Start the threads beside training."""
         self.source.start_timer()
 
     def close(self) -> None:
-        """Others need our part of the turns that were dispatched; then stop. Idempotent."""
+        """Finish the turns that were dispatched, since other ranks need this rank's part of them; then stop. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        # Where the job has failed, that was said already.
+        # A job that has failed was reported already.
         with contextlib.suppress(PeerError):
             self._wait()
         self.group.close()
         self.source.stop()
 
     def record(self, name: str, value: float) -> None:
-        """A statistic, for the policy."""
+        """Record a statistic for the policy."""
         self.source.record(name, value)
 
     def agreed(self) -> Mapping[str, Value]:
-        """The values on which all ranks agree in the current epoch, and its number as `epoch`."""
+        """Return the values on which all ranks agree in the current epoch, and its number as `epoch`."""
         return self.source.agreed()
 
     def saved(self) -> SavedSession:
-        """What this rank needs beside parameters and the optimizer's state to go on with equal bits. All call it between two turns.
+        """Return this rank's state beside parameters and optimizer state, to resume bit for bit. All call it between turns.
 
         PeerError: the job has failed.
         """
@@ -98,9 +98,9 @@ class CompiledSession:
         return SavedSession.of(states.held(self.buckets, self.engine, self.job.rank), self.job)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
-        """Go on from it, before the first turn. All ranks call it. `strict`: no state is missing, none is left over.
+        """Resume from a saved state, before the first turn. All ranks call it. `strict`: no state is missing, none is left over.
 
-        UsageError: it is of something else, or a turn has begun.
+        UsageError: the state belongs to something else, or a turn has begun.
         """
         if self._turn:
             raise UsageError(
@@ -111,8 +111,8 @@ class CompiledSession:
 
     @contextlib.contextmanager
     def execution(self) -> Iterator[int]:
-        """Around each dispatch of a function that makes all gradients once: its turn. All ranks dispatch the same ones. A dispatch
-        that raises is none.
+        """Context of each dispatch of a function that makes all gradients once; yields its turn. All ranks dispatch the same
+        functions. A dispatch that raises does not count as a turn.
 
         PeerError: the job has failed. UsageError: this is a forked child of the process that distributed the model.
         """
@@ -133,7 +133,7 @@ class CompiledSession:
         self._steps.note()
 
     def _agree(self) -> None:
-        """Between two turns: count the votes of the last one; an epoch begins if all know it."""
+        """Count the votes of the last turn, between two turns; an epoch begins if all ranks know it."""
         begins = self.source.decide(self._votes.count(self._timeout_s))
         observes = self.source.observes and self._turn > 0
         if begins or observes:
@@ -147,11 +147,11 @@ class CompiledSession:
             self._warned = warn_of_non_finite(self.engine, self.launches, who=who, counted_in="turn")
 
     def _wait(self) -> None:
-        """Until the runtime has the means of all turns that were dispatched."""
+        """Wait until the runtime has the means of all turns that were dispatched."""
         self.group.wait(self._turn, self._timeout_s + PATIENCE_S)
 
     def _agree_on_order(self) -> None:
-        """The order in which rank 0's gradients came in the first turn."""
+        """Agree on the order in which rank 0's gradients came in the first turn."""
         mine = None
         if self.job.rank == 0:
             names = list(self._gradients)
@@ -161,7 +161,7 @@ class CompiledSession:
         self.source.observed(tuple(order))
 
     def _load(self) -> None:
-        """Buckets and programs of the current epoch."""
+        """Load buckets and programs of the current epoch."""
         old, before = self.buckets, self.launches
         number = self.source.epochs.current.number
         made = self.source.buckets()
@@ -178,7 +178,7 @@ class CompiledSession:
         self._loaded(self.source, self.buckets)
 
     def _places(self) -> list[Place]:
-        """Of each gradient."""
+        """Return the place of each gradient."""
         parts: dict[str, list[tuple[int, int]]] = {}
         for at, launch in enumerate(self.launches):
             for index, (name, _, _) in enumerate(launch.compiled.ranges):
@@ -216,4 +216,4 @@ class CompiledSession:
 
 
 def _no_array(*_: object) -> None:
-    """Results go back to where the runtime wants them: nobody looks at the buckets themselves."""
+    """Return no array: results go back to the runtime's own memory, and nobody reads the buckets themselves."""

@@ -1,15 +1,15 @@
-"""A model whose updates are of several iterations, or of earlier ones, as a plan's schedule says.
+"""Session of a model whose updates merge several iterations, or apply earlier ones, as a plan's schedule says.
 
-A turn sums the gradients of its iterations in one slot of its buckets' memory, by backward itself. While it travels, the next turn
-fills the other slot. At the end of each backward, what is due then is awaited: those gradients are the turn's mean, all others are
-None, so that the optimizer leaves their parameters alone. What is due at gates is awaited there. Which turn is applied when follows
-from the plan alone, so that two runs give the same bits.
+A turn sums the gradients of its iterations in one slot of its buckets' memory; backward itself adds them. While the turn travels,
+the next one fills the other slot. The end of each backward waits for the turns that are due then: their gradients are the turns'
+means, and all others are None, so that the optimizer leaves their parameters alone. Turns that are due at gates are awaited there.
+The plan alone decides when a turn is applied, so that two runs give the same bits.
 
-Which of the plan's schedules is in force is `oversight`'s to say: a session begins with synchronous updates, and retreats to
-safer ones when training no longer goes as it did, from the same iteration on all ranks.
+`oversight` decides which of the plan's schedules is in force: a session begins with synchronous updates, and retreats to safer ones
+when training no longer goes as it did, from the same iteration on all ranks.
 
 Votes are counted at the end of the next backward, before the next ones are cast; in the same backward only where a turn is due that
-ends with it. So ranks wait for nothing but what is due.
+ends with it. So ranks wait only for turns that are due.
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ from hocket.training.step.reducing import ReducingSession
 
 
 class DelayedSession(ReducingSession):
-    """Turns of buckets instead of a launch in every iteration."""
+    """Session that launches buckets once a turn instead of in every iteration."""
 
     counted_in = "launch"
 
     def __init__(self, framework: Framework, **given: Any) -> None:
-        """As `ReducingSession`."""
         # By arena: the slot whose mean was shown last.
         self._shown: dict[int, int] = {}
-        # By arena: due at its gate, which has not opened.
+        # By arena: the turn that is due at its gate, which has not opened.
         self._pending: dict[int, Turn] = {}
         self._made = self._applied = 0
         # Means were shown, and the optimizer has not stepped since.
@@ -57,7 +56,7 @@ class DelayedSession(ReducingSession):
         self._ends = self._retreats = False
         self._norms2: dict[int, float] = {}
         self.sentinel: Oversight | None = None
-        # Before gates, which put it off.
+        # Before gates, which put zero_grad off.
         framework.on_zero_grad(lambda names: self._means.zeroed(names, self._shown))
         super().__init__(framework, **given)
         framework.rates({})
@@ -67,27 +66,26 @@ class DelayedSession(ReducingSession):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Iterations whose gradients were made, and of how many all were applied."""
+        """Number of iterations whose gradients were made, and number of those of which all gradients were applied."""
         return self._made + self.turns.made, self._applied + self.turns.applied
 
     @property
     def schedule(self) -> Schedule:
-        """In force."""
+        """Schedule in force."""
         return self._schedule
 
     @property
     def retreated(self) -> bool:
-        """Whether the sentinel has ended a schedule."""
+        """Return whether the sentinel has ended a schedule."""
         return self.sentinel is not None and self.sentinel.retreated
 
     def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
-        """Also to the sentinel."""
         super().observe(loss=loss, curvature=curvature)
         if loss is not None and self.sentinel is not None:
             self.sentinel.logged(loss)
 
     def flush(self) -> None:
-        """All that was made and not applied is reduced, awaited and applied; the optimizer steps once for each update."""
+        """Reduce, await and apply all gradients that were made and not applied; the optimizer steps once for each update."""
         self._check_applied("flush")
         self.finish_step()
         self.saves.settled()
@@ -105,22 +103,22 @@ class DelayedSession(ReducingSession):
         self._begin_anew()
 
     def _check_applied(self, call: str) -> None:
-        """UsageError: the optimizer has not stepped with what was shown last."""
+        """Raise UsageError if the optimizer has not stepped with the gradients that were shown last."""
         if self._awaits_step:
             raise UsageError(
                 f"{call}: the last backward's gradients were not applied\nhint: optimizer.step() first"
             )
 
     def joinable(self) -> ReducingSession:
-        """UsageError: turns of ranks that have finished cannot be completed."""
+        """Raise UsageError: turns of ranks that have finished cannot be completed."""
         raise UsageError(
             "join: gradients are merged or late, and a rank that has finished would leave turns of the others open\n"
             "hint: give every rank the same number of batches, or use a plan without merged or late gradients"
         )
 
     def close(self) -> None:
-        """Wait for what is on its way, as others need our part of it; say what is not applied."""
-        # Where the job has failed, that was said already.
+        """Wait for launches in flight, as other ranks need this rank's part of them; report gradients that are not applied."""
+        # A job that has failed was reported already.
         with contextlib.suppress(PeerError):
             self.finish_step()
             self._await_all()
@@ -130,7 +128,7 @@ class DelayedSession(ReducingSession):
         super().close()
 
     def _await_all(self) -> None:
-        """What is on its way."""
+        """Wait for all launches in flight."""
         if self.turns.counts:
             self._votes.count(self.job.settings.timeout_s)
         for number in range(len(self.launches)):
@@ -147,18 +145,18 @@ class DelayedSession(ReducingSession):
         return placed
 
     def _slots(self, launches: int) -> list[int]:
-        """How many each needs, whichever schedule of the plan is in force."""
+        """Slots that each launch needs, whichever schedule of the plan is in force."""
         plan = self.source.plan(self.source.epochs.current)
         return slots_for((plan.schedule, *plan.safer), launches)
 
     def _arrange(self, placed: Sequence[LoadedBucket], means: Sequence[Sequence[LoadedBucket]]) -> None:
-        """`means`: by arena and slot, what the gradients are while they are due: other arrays than those that backward adds to."""
+        """Place buckets. `means`: by arena and slot, gradients while they are due, in other arrays than backward adds to."""
         self._means = Means(self.framework, means)
         self._arena_of = {launch.number: at for at, bucket in enumerate(placed) for launch in bucket.launches}
         self._begin_turns(placed)
 
     def _begin_turns(self, placed: Sequence[LoadedBucket], schedule: Schedule | None = None) -> None:
-        """Of a schedule; None: of the one that is to be used now. What was due before lies in the first slots now."""
+        """Begin the turns of a schedule; None: of the one to be used now. Turns that were due before lie in the first slots now."""
         if self.buckets:
             self._made, self._applied = self.counts
         self._schedule = self._next_schedule() if schedule is None else schedule
@@ -170,7 +168,7 @@ class DelayedSession(ReducingSession):
             self._tell_autopilot(self.source.autopilot.watch)
 
     def _tell_autopilot(self, watch: Stopwatch) -> None:
-        """Which schedule its steps are of, and whether that is the plan's."""
+        """Tell the autopilot which schedule its steps follow, and whether it is the plan's."""
         late = not is_synchronous(self.source.plan(self.source.epochs.current).schedule)
         learns = late and self.sentinel is not None and self.sentinel.learns
         ended = late and self.retreated and is_synchronous(self._schedule)
@@ -179,7 +177,7 @@ class DelayedSession(ReducingSession):
     def _next_schedule(self) -> Schedule:
         epoch = self.source.epochs.current
         plan = self.source.plan(epoch)
-        # Nothing that the plan's schedule changes, nothing to watch.
+        # Where the plan's schedule changes nothing, there is nothing to watch.
         if self.sentinel is None and self.job.settings.sentinel and not is_synchronous(plan.schedule):
             trace = None if self.spans is None else self.spans.directory
             self.sentinel = Oversight(self.framework, self.job, self.gauge, trace)
@@ -188,7 +186,7 @@ class DelayedSession(ReducingSession):
         return self.sentinel.schedule(plan, self.iteration, epoch.number)
 
     def _reschedule(self) -> None:
-        """Another schedule of the same programs: nothing is open or on its way."""
+        """Switch to another schedule of the same programs, when no turn is open or in flight."""
         self._begin_turns(self.buckets)
         self._count_gradients()
         self._means.moved()
@@ -206,19 +204,19 @@ class DelayedSession(ReducingSession):
         return [self._means.of[at][slot] for at, slot in self._shown.items()]
 
     def _filling(self) -> list[LoadedBucket]:
-        """In the slots that gradients are summed in."""
+        """Buckets in the slots that gradients are summed in."""
         return [self._open_slot(at) for at in range(len(self.buckets))]
 
     def _open_slot(self, at: int) -> LoadedBucket:
         return self.buckets[at].slots[self.turns.open[at].slot]
 
     def _adopt(self, launch: int, index: int, parameter: Any) -> None:
-        """A gradient that lies elsewhere moves into its turn's slot, or is added to what is there."""
+        """Move a gradient that lies elsewhere into its turn's slot, or add it to the sum there."""
         del parameter
         name, view = self.hooks.gradient(launch, index)
         if self.readiness.enabled or not self.turns.open[self._arena_of[launch]].iterations:
             self._move(name, view, launch)
-        # What is accumulated without communication stays elsewhere meanwhile: the script may throw it away, without the sum.
+        # A gradient accumulated without communication stays elsewhere: the script may discard it, without the sum.
 
     def _move(self, name: str, view: Any, launch: int) -> None:
         if self._means.is_due(name):
@@ -280,7 +278,7 @@ class DelayedSession(ReducingSession):
         now = [turn for turn in due if turn not in later]
         if self.companion.meets or any(turn.due == turn.last for turn in now):
             self._count()
-        # Without gates, what is due at them is applied now; it may be sent as late as when the next iteration begins.
+        # Without gates, turns due at them are applied now; they may be sent as late as the next iteration's begin.
         begun = any(turn.at == "gate" for turn in now)
         if begun:
             self._begin_next()
@@ -308,7 +306,7 @@ class DelayedSession(ReducingSession):
             self.readiness.begin()
 
     def _count(self) -> None:
-        """The votes of the last iteration that ended: the same iteration on all ranks."""
+        """Count the votes of the last iteration that ended, which is the same iteration on all ranks."""
         with self._naming_the_finished():
             begins = self.source.decide(self._votes.count(self.job.settings.timeout_s))
             self._together.counted(self._votes)
@@ -324,19 +322,19 @@ class DelayedSession(ReducingSession):
         self._ends = self._ends or begins
 
     def _gauge(self, due: Sequence[Turn]) -> None:
-        """The means of the gradients that were copied, unless other iterations are in them."""
+        """Give the gauge the means of the gradients that were copied, unless other iterations are in them."""
         if len(due) == len(self.buckets) and all(turn.iterations == 1 for turn in due):
             self.gauge.reduced([self._means.of[turn.arena][turn.slot] for turn in due])
         else:
             self.gauge.forget()
 
     def _drain(self, due: Sequence[Turn]) -> None:
-        """Before another epoch begins, turns end: those on their way when they are due, then what is open, as a turn of its own."""
+        """End turns before another epoch begins: those in flight when they are due, then the open ones, as a turn of its own."""
         if not (self._ends or self._reschedules):
             return
         self.readiness.hold()
         self.turns.hold()
-        # One update per step: what is open waits for a backward with which nothing else is due.
+        # One update per step: the open turn waits for a backward with which nothing else is due.
         if due or not self.turns.drained:
             return
         if self.turns.counts:
@@ -357,7 +355,7 @@ class DelayedSession(ReducingSession):
             self._reschedule()
 
     def _show(self, due: Sequence[Turn], later: Sequence[Turn] = ()) -> None:
-        """Gradients are the means that are due, and None where nothing is; those of `later`, when their gates open."""
+        """Set gradients to the means that are due, and to None where nothing is; those of `later` when their gates open."""
         self._pending = {turn.arena: turn for turn in later}
         factors: dict[str, float] = {}
         for turn in (*due, *later):
@@ -376,7 +374,7 @@ class DelayedSession(ReducingSession):
             self._shown_all()
 
     def _wait_bucket(self, bucket: int) -> None:
-        """Its gate opens."""
+        """Wait for the turn that is due at this bucket's gate, which opens."""
         turn = self._pending.get(bucket)
         if turn is None:
             return
@@ -388,7 +386,7 @@ class DelayedSession(ReducingSession):
             self._shown_all()
 
     def _take_turn(self, turn: Turn) -> None:
-        """Waits for its mean, which is the gradient from now on."""
+        """Wait for a turn's mean, which is the gradient from now on."""
         launches = self.buckets[turn.arena].launches
         with self._naming_the_finished():
             for launch in launches:
@@ -410,7 +408,7 @@ class DelayedSession(ReducingSession):
             self._norms2[at] = squared_norm(mean, self.framework)
 
     def _shown_all(self) -> None:
-        """All that was due is here."""
+        """Watch norms and non-finite values, now that all turns that were due are here."""
         if self.sentinel is not None and self._looks:
             self._watch_norm(self.sentinel)
         if not self._warned:
@@ -418,11 +416,11 @@ class DelayedSession(ReducingSession):
 
     @property
     def _looks(self) -> bool:
-        """Whether a sentinel wants to see what is applied."""
+        """True if a sentinel wants to see applied gradients."""
         return self.sentinel is not None and self.sentinel.looks and not self._retreats
 
     def _watch_norm(self, sentinel: Oversight) -> None:
-        """Of all gradients as they were applied last: those of a bucket that is not due now are as they were."""
+        """Show the sentinel the norm of all gradients as applied last: buckets that are not due now keep their old norm."""
         learned = sentinel.learns
         if len(self._norms2) == len(self.buckets):
             sentinel.see(math.sqrt(sum(self._norms2.values())))
@@ -430,7 +428,7 @@ class DelayedSession(ReducingSession):
         self._reschedules = self._reschedules or (learned and not sentinel.learns)
 
     def saved(self) -> SavedSession:
-        """With the gradients that were made and are not applied. UsageError: a step is missing, or another plan begins."""
+        """Return the state with gradients made and not applied. UsageError: a step is missing, or another plan begins."""
         self._check_applied("state_dict")
         self.finish_step()
         if self.turns.counts:
@@ -447,7 +445,7 @@ class DelayedSession(ReducingSession):
         return self._with_turns(super().saved(), [launched - applied for _, launched, applied in progress])
 
     def _with_turns(self, saved: SavedSession, reduced: Sequence[int]) -> SavedSession:
-        """`reduced`: by launch, turns whose slots have their means."""
+        """Add the turns. `reduced`: by launch, turns whose slots have their means."""
         self.saves.settled()
         delays = SavedDelays(
             layout=self._layout(),
@@ -463,7 +461,7 @@ class DelayedSession(ReducingSession):
         return replaced(saved, delays=delays)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
-        """Also turns. UsageError: a backward has begun, or turns are open and of another plan or job."""
+        """Restore the turns too. UsageError: a backward has begun, or turns are open and belong to another plan or job."""
         if self.turns.made or self._under_way:
             raise UsageError("load_state_dict: a backward has begun\nhint: load before the first one")
         super().restore(saved, strict=strict)

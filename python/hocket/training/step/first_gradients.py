@@ -1,7 +1,7 @@
-"""Whether ranks train on the same batches, as with one seed and no sampler: then their first gradients have the same bits.
+"""Warning if ranks train on the same batches, as with one seed and no sampler: then their first gradients have the same bits.
 
-Each rank leaves digests of the gradients that it made itself at the store, before it votes. Once votes are counted, all have:
-rank 0 looks, and nobody waits.
+Each rank stores digests of the gradients that it made itself before it votes. Once votes are counted, all digests are stored: rank
+0 compares them, and nobody waits.
 """
 
 from __future__ import annotations
@@ -17,30 +17,29 @@ from hocket.job.alike import named
 from hocket.job.rendezvous import Job
 
 STEPS_MAX = 4
-"""Steps that are looked at, at most."""
+"""Largest number of steps that are compared."""
 ALIKE = 2
-"""Steps, one after the other, in which gradients must be the same: in one, batches of few samples may be so by chance."""
+"""Consecutive steps in which gradients must be the same: in one step, batches of few samples may be the same by chance."""
 ZERO, UNKNOWN = 0, -1
-"""In place of a digest: of a gradient that is zero everywhere, and of one that is not finite."""
+"""Values in place of a digest: for a gradient that is zero everywhere, and for one that is not finite."""
 
 log = logging.getLogger("hocket.training")
 
 _numbers = itertools.count()
-"""Of this process's models; equal on all ranks, which distribute their models in the same order."""
+"""Numbers of this process's models; equal on all ranks, which distribute their models in the same order."""
 
 
 class Watched(Protocol):
-    """Whose gradients are watched, of a framework."""
+    """Framework whose gradients are watched."""
 
-    def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]:
-        """As `Framework.watch_gradients`."""
+    def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]: ...
 
 
 class FirstGradients:
-    """Of one model."""
+    """Comparison of the first gradients of one model."""
 
     def __init__(self, framework: Watched, job: Job) -> None:
-        """Watches, unless this rank is alone or ranks train on the same batches on purpose."""
+        """Watch, unless this rank is alone or ranks train on the same batches on purpose."""
         self._job = job
         self._key = f"gradients/{next(_numbers)}"
         self._made: dict[str, int] = {}
@@ -52,14 +51,14 @@ class FirstGradients:
         self._looks = job.rank == 0 and self._stop is not None
 
     def end(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._looks = False
         if self._stop is not None:
             self._stop()
             self._stop = None
 
     def stepped(self, step: int) -> None:
-        """A backward has ended, and this rank is about to vote; once or again in that step."""
+        """Store digests: a backward has ended, and this rank is about to vote, for the first time in that step or again."""
         if self._stop is None or step == self._step:
             return
         self._step = step
@@ -68,21 +67,21 @@ class FirstGradients:
         try:
             self._job.store.set(f"{self._key}/{self._job.rank}", self._steps)
         except RendezvousError:
-            # Whatever is wrong, the step says it better.
+            # The step itself reports errors better.
             self._looks = False
         if len(self._steps) == STEPS_MAX:
             self._stop()
             self._stop = None
 
     def counted(self) -> None:
-        """Votes are: where ranks step together, all have left what they made until now."""
+        """Compare digests once votes are counted: where ranks step together, all have stored theirs by now."""
         if not self._looks or not self._steps:
             return
         job = self._job
         try:
             given = [job.store.get(f"{self._key}/{rank}", 0.0) for rank in range(job.world)]
         except RendezvousError:
-            # Ranks that do not wait for one another are not as far yet.
+            # Ranks that do not wait for one another have not come as far yet.
             self._looks = self._stop is not None
             return
         found = judged([list(each) for each in zip(*given, strict=False)])
@@ -92,7 +91,7 @@ class FirstGradients:
 
 
 def judged(steps: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | None:
-    """From digests by step and rank, groups of ranks that train on the same batches; None: it cannot be told yet.
+    """Return, from digests by step and rank, groups of ranks that train on the same batches; None: it cannot be told yet.
 
     >>> judged([[ZERO, ZERO, 3], [4, 4, 5]]), judged([[ZERO, ZERO, 3], [4, 4, 5], [6, 6, 7]]), judged([[1, 2, 3]])
     (None, [(0, 1)], [])
@@ -108,18 +107,18 @@ def judged(steps: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | None:
 
 
 def _combined(made: dict[str, int]) -> int:
-    """Of all gradients of a step."""
+    """Return one digest of all gradients of a step."""
     if UNKNOWN in made.values():
         return UNKNOWN
     if not any(made.values()):
         return ZERO
     text = repr(sorted(made.items())).encode()
-    # Two sums of 32 bits: one is of the other's length.
+    # Two checksums of 32 bits make one of 64.
     return zlib.crc32(text) << 32 | zlib.adler32(text) | 1
 
 
 def twins(steps: Sequence[int]) -> set[tuple[int, ...]]:
-    """Groups of ranks whose gradients are the same.
+    """Return groups of ranks whose gradients are the same.
 
     >>> twins([7, 8, 7, ZERO, ZERO, UNKNOWN, UNKNOWN])
     {(0, 2)}
@@ -132,7 +131,7 @@ def twins(steps: Sequence[int]) -> set[tuple[int, ...]]:
 
 
 def warning(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
-    """For people.
+    """Return the text of the warning.
 
     >>> print(warning([(0, 2)], "aab").splitlines()[0])
     ranks 0, 2 on a, b train on the same batches: their gradients have the same bits in the first steps, and one of them would do

@@ -1,4 +1,4 @@
-"""Whether a rank without batches may join the others' steps with zeros."""
+"""Check that a rank without batches may join the other ranks' steps with zeros."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hocket.training.step.owners import Owners, check_joins
 
 
 def check_joinable(owners: Owners, source: ProgramSource) -> None:
-    """UsageError for owners that update, for parameter servers, and for policies that keep or round what a finished rank would have
-    to leave out."""
+    """Raise UsageError for owners that update, for parameter servers, and for policies that keep or round what a finished rank
+    would have to leave out."""
     check_joins(owners)
     if source.served is not None:
         raise UsageError(

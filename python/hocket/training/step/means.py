@@ -1,7 +1,7 @@
-"""Means of merged or late gradients while they are due: arrays by which one can tell them from what backward adds to.
+"""Means of merged or late gradients while they are due: arrays that differ from those that backward adds to.
 
-A mean lies in a slot of its bucket. Its array is another one than the slot's own, so that a gradient that was added to it is
-noticed: it would be applied twice. Zeros that a script has put in the place of the mean are a third one, to which backward may add.
+A mean lies in a slot of its bucket. Its array is not the slot's own, so that a gradient that was added to the mean is noticed: it
+would be applied twice. Zeros that a script has put in the place of the mean are a third array, to which backward may add.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from hocket.training.memory.framework import Framework
 
 
 class Means:
-    """Of all arenas in an epoch. `of[arena][slot]`: the means there."""
+    """Means of all arenas in an epoch; those of one slot are `of[arena][slot]`."""
 
     def __init__(self, framework: Framework, of: Sequence[Sequence[LoadedBucket]]) -> None:
-        """None is due."""
+        """Begin with no mean due."""
         self.of = of
         self._framework = framework
         self._zeros = [[bucket_memory.again(mean, framework.array) for mean in own] for own in of]
@@ -26,19 +26,19 @@ class Means:
         }
 
     def is_due(self, name: str) -> bool:
-        """Whether the gradient is such a mean, or that and what backward has added to it."""
+        """Return whether the gradient is such a mean, perhaps plus an addition of backward's."""
         gradient = self._framework.gradient(name)
         at, index = self._places[name]
         return gradient is not None and any(gradient is mean.views[index] for mean in self.of[at])
 
     def zeroed(self, names: Iterable[str], shown: Mapping[int, int]) -> None:
-        """A script has filled these with zeros. `shown`: by arena, the slot whose mean it saw."""
+        """Note that a script has filled these gradients with zeros. `shown`: by arena, the slot whose mean the script saw."""
         zeroed = set(names)
         for at, slot in shown.items():
             self._framework.show(self._zeros[at][slot], zeroed)
 
     def moved(self) -> None:
-        """Means that were applied lie in the first slots now."""
+        """Show means that were applied in the first slots, where they lie now."""
         there = {name for name in self._places if self._framework.gradient(name) is not None}
         for first, *_ in self.of:
             self._framework.show(first, there)

@@ -1,8 +1,9 @@
-"""Buckets whose owners alone update them: gradients go to the owners, the optimizer steps there, and values come back to all ranks.
+"""Buckets that their owners alone update (as in ZeRO): owners receive gradients, the optimizer steps there, all ranks receive
+values.
 
-Parameters of such buckets lie in memory beside their gradients, in the same order, so that nothing is copied. What the optimizer
-remembers of them exists at their owners alone; `whole` brings it together for checkpoints and for other plans. All methods but
-`reduced` are called by all ranks, in the same order.
+Parameters of such buckets lie in memory beside their gradients, in the same order, so that nothing is copied. Their optimizer state
+exists at their owners alone; `whole` brings it together for checkpoints and for other plans. All methods but `reduced` are called
+by all ranks, in the same order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hocket.training.memory.shards import State, agreed, ranges
 
 
 class Owners:
-    """Those of one model, and what they own in the current epoch."""
+    """Owners of a model's parameters in the current epoch."""
 
     def __init__(
         self,
@@ -33,20 +34,20 @@ class Owners:
         job: Job,
         naming: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """Nothing has owners yet. `naming`: what waits are in, to say more of errors."""
+        """Begin without owners. `naming`: context of each wait, which adds to its errors."""
         self._framework, self._engine, self._job, self._naming = framework, engine, job, naming
         self._all: tuple[LoadedBucket, ...] = ()
         self._buckets: tuple[LoadedBucket, ...] = ()
         self._norms: tuple[int, np.ndarray[tuple[int], np.dtype[np.float64]]] | None = None
 
     def __bool__(self) -> bool:
-        """Whether owners update anything."""
+        """Return whether owners update anything."""
         return bool(self._buckets)
 
     def take(self, buckets: Sequence[LoadedBucket]) -> None:
-        """These buckets are loaded: their parameters move into memory, and the optimizer steps what this rank updates.
+        """Move the parameters of buckets that were loaded into memory; the optimizer steps only those that this rank updates.
 
-        UsageError: it cannot step a part of a parameter.
+        UsageError: the optimizer cannot step a part of a parameter.
         """
         self._all = tuple(buckets)
         self._buckets = tuple(bucket for bucket in buckets if bucket.values is not None)
@@ -57,14 +58,14 @@ class Owners:
         self._framework.divide(self._buckets, own)
 
     def hold(self) -> None:
-        """Parameters that owners update are in memory, also those that the script has moved."""
+        """Put parameters that owners update into memory, also those that the script has moved."""
         if self._buckets:
             self._framework.hold_parameters(
                 [bucket.values for bucket in self._buckets if bucket.values is not None]
             )
 
     def release(self) -> None:
-        """Buckets will be others: whatever was reduced, and the optimizer's state, is whole on all ranks."""
+        """Make gradients that were reduced, and the optimizer state, whole on all ranks before buckets change."""
         if not self._buckets:
             return
         for bucket in self._buckets:
@@ -73,33 +74,30 @@ class Owners:
         self._buckets = ()
 
     def reduced(self, bucket: LoadedBucket) -> None:
-        """Owners have the means of its gradients, and nobody has all of them."""
+        """Note that owners have the means of a bucket's gradients, of which no rank has all."""
         if bucket.values is not None:
             self._framework.divided(bucket)
 
     def stepped(self) -> None:
-        """The optimizer has stepped what this rank owns: until all have each other's values."""
+        """Exchange values after the optimizer has stepped this rank's part: return when all ranks have each other's."""
         for bucket in range(len(self._all)):
             self.send(bucket)
         for bucket in range(len(self._all)):
             self.receive(bucket)
 
     def ready(self, bucket: int) -> bool:
-        """As `Values`."""
         own = self._all[bucket]
         return own.values is not None and all(self._engine.is_complete(each.program) for each in own.launches)
 
     def send(self, bucket: int) -> None:
-        """As `Values`."""
         for program in _programs(self._all[bucket]):
             self._engine.launch(program)
 
     def receive(self, bucket: int) -> None:
-        """As `Values`."""
         self._wait(_programs(self._all[bucket]))
 
     def whole(self) -> dict[str, State]:
-        """The optimizer's state of all parameters of which owners update something."""
+        """Return the optimizer state of all parameters of which owners update something."""
         shards = self._framework.shards()
         told = {each.name: (sorted(each.state.arrays), each.state.scalars) for each in shards}
         job = self._job
@@ -119,7 +117,7 @@ class Owners:
         return found
 
     def numbers(self, own: float) -> list[float]:
-        """Everybody's number, by rank, the same on all."""
+        """Return the number that each rank gives, by rank, the same on all."""
         job = self._job
         if self._norms is None:
             memory = self._engine.allocate(job.world * ITEM_BYTES["f64"])
@@ -146,7 +144,7 @@ class Owners:
                 self._engine.wait(program, self._job.settings.timeout_s)
 
     def _flat(self, bucket: LoadedBucket, memory: _native.Memory) -> dict[str, Array]:
-        """Each gradient's elements in memory like the bucket's."""
+        """Return each gradient's elements in memory laid out like the bucket's."""
         flat, start = {}, 0
         for each in bucket.gradients:
             flat[each.name] = self._framework.array(memory, start, each.dtype, (each.elements,))
@@ -154,7 +152,7 @@ class Owners:
         return flat
 
     def _spread(self, bucket: LoadedBucket, memory: _native.Memory) -> None:
-        """What owners have in memory like the bucket's goes to all ranks."""
+        """Send the owners' parts, in memory laid out like the bucket's, to all ranks."""
         programs = [
             self._engine.load(
                 launch.compiled.values.program, launch.bound(memory), priority=0, label="what owners have"
@@ -170,12 +168,12 @@ class Owners:
 
 
 def _programs(bucket: LoadedBucket) -> list[int]:
-    """Those that bring its values."""
+    """Programs that bring a bucket's values."""
     return [launch.values for launch in bucket.launches if launch.values is not None]
 
 
 def check_joins(owners: Owners) -> None:
-    """UsageError: a finished rank would not step what it owns."""
+    """Raise UsageError if a finished rank would not step its own part."""
     if owners:
         raise UsageError(
             "join: the plan's owners update values, and a rank that has finished would not step what it owns\n"

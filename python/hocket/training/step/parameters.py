@@ -1,4 +1,4 @@
-"""Local SGD: ranks train alone and exchange parameters every few steps. Buckets hold the parameters themselves."""
+"""Session for local SGD: ranks train alone and exchange parameters every few steps. Buckets hold the parameters themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hocket.training.step.votes import Votes
 
 
 class ParameterSession:
-    """Hooks the optimizer's step. Parameters become views of buckets and keep their values."""
+    """Session that hooks the optimizer's step. Parameters become views of buckets and keep their values."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ParameterSession:
         companion: Companion,
         loaded: Loaded,
     ) -> None:
-        """Replicas are equal at the start, so initial state is the same on all ranks."""
+        """Make and load the buckets. Replicas are equal at the start, so initial state is the same on all ranks."""
         (policy,) = source.policies
         if policy.every < 1:
             raise UsageError("parameters are exchanged once in `every` steps, at least 1")
@@ -58,7 +58,7 @@ class ParameterSession:
 
     @property
     def programs(self) -> list[int]:
-        """The number of each bucket's program."""
+        """Number of each bucket's program."""
         return [bucket.program for bucket in self.buckets]
 
     def start(self) -> None:
@@ -66,11 +66,11 @@ class ParameterSession:
         self.source.start_timer()
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        """Gradients are not communicated anyway."""
+        """Return an empty context: gradients are not communicated anyway."""
         return contextlib.nullcontext()
 
     def communicates(self) -> bool:
-        """Always: every forward belongs to a step."""
+        """Return True: every forward belongs to a step."""
         return True
 
     def record(self, name: str, value: float) -> None:
@@ -78,40 +78,38 @@ class ParameterSession:
         self.source.record(name, value)
 
     def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
-        """Nothing is merged or late."""
+        """Do nothing: no gradients are merged or late."""
 
     def agreed(self) -> Mapping[str, Value]:
-        """As `Session`."""
         return self.source.agreed()
 
     def settle(self) -> None:
         """Do nothing: gradients are this rank's own, and final."""
 
     def flush(self) -> None:
-        """Each step was applied."""
+        """Do nothing: each step was applied."""
 
     def saved(self) -> SavedSession:
-        """As `Session`: also how many steps ago parameters were exchanged."""
+        """Return the state, with the number of steps taken: parameters are exchanged every few of them."""
         held = states.held(self.buckets, self.engine, self.job.rank)
         return SavedSession.of(held, self.job, steps=self._steps)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
-        """As `Session`."""
         resume(saved, self.buckets, self.engine, self.job, strict=strict)
         self._steps = saved.steps
 
     def joinable(self) -> None:
-        """UsageError: `join` is not possible."""
+        """Raise UsageError: `join` is not possible."""
         raise UsageError(
             "join: ranks exchange parameters, not sums to which one can add nothing\n"
             "hint: give every rank the same number of batches"
         )
 
     def forward_begins(self, *, syncs: bool) -> None:
-        """Backward does not communicate anyway."""
+        """Do nothing: backward does not communicate anyway."""
 
     def retire(self) -> None:
-        """As `Session`. Parameters stay where they are, each rank's own."""
+        """End. Parameters stay where they are, each rank's own."""
         self._companion.retire()
         self.source.retire()
         for each in self.buckets:
@@ -159,7 +157,7 @@ class ParameterSession:
             self.engine.wait(program, timeout_s)
         begins = self.source.decide(self._votes.count(timeout_s))
         self._together.counted(self._votes)
-        # Between two exchanges ranks may differ: what they hold now travels with the next one.
+        # Between two exchanges ranks may differ: this digest of what they hold now travels with the next one.
         self._look = self._together.vote(self._steps // self._every)
         self._companion.arrive()
         if self._votes.meet:

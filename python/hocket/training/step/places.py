@@ -1,4 +1,4 @@
-"""Gradients that live in buckets, for all kinds of sessions that hook them."""
+"""Gradients that live in buckets, for all kinds of sessions that hook gradients."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hocket.training.memory.framework import Framework
 
 
 class Hooks:
-    """The argument of `Framework.hook`: counts gradients for all buckets that have parts of them."""
+    """Argument of `Framework.hook`, which counts gradients for all buckets that have parts of them."""
 
     def __init__(self, buckets: Sequence[LoadedBucket], readiness: _native.Readiness) -> None:
-        """`readiness` counts by launch, in the order of their numbers."""
+        """Map gradients to launches. `readiness` counts by launch, in the order of their numbers."""
         self._readiness = readiness
         self._views = {
             name: tuple(slot.views[at] for slot in bucket.slots)
@@ -35,42 +35,42 @@ class Hooks:
         self._others = [[self._views[name][1:] for name in bucket.names] for bucket in buckets]
 
     def hook(self, bucket: int, index: int, view: object) -> Callable[[Any], None]:
-        """The callable for gradient `index` of a bucket, whose array is `view`."""
+        """Return the callable for gradient `index` of a bucket, whose array is `view`."""
         name, _ = self.gradient(*self._places[bucket][index][0])
         # Rows are copied out of any gradient, wherever it is: nothing is the view.
         own = None if name in self._packed else view
         return self._readiness.hook(self._places[bucket][index], own, self._others[bucket][index])
 
     def gradient(self, launch: int, index: int) -> tuple[str, Any]:
-        """Name of the gradient to which part `index` of a launch belongs, and its view in the slot that is open."""
+        """Return the name of the gradient to which part `index` of a launch belongs, and its view in the slot that is open."""
         name = self._names[launch][index]
         views = self._views[name]
         return name, views[self._readiness.slot(launch)]
 
 
 class InPlace:
-    """The half of a session that needs only `buckets`, `hooks`, and the `readiness` of gradients by launch."""
+    """Half of a session that needs only `buckets`, `hooks`, and the `readiness` of gradients by launch."""
 
     framework: Framework
     buckets: list[LoadedBucket]
     readiness: _native.Readiness
     hooks: Hooks
     _accumulates = False
-    """Whether this is within `no_sync`."""
+    """True within `no_sync`."""
     _mutes = False
-    """Whether the last forward was to have a backward without communication."""
+    """True if the backward of the last forward was not to communicate."""
     _owed = 0
-    """Forwards outside of it, until a backward has communicated."""
+    """Forwards outside of `no_sync` since a backward last communicated."""
 
     def drop_gradients(self) -> None:
-        """There are none any more, whatever is in buckets."""
+        """Set all gradients to None; the buckets' contents stay."""
         for bucket in self.buckets:
             for name in bucket.names:
                 self.framework.drop(name)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Forward and backward passes inside accumulate gradients; the next backward outside sends them."""
+        """Accumulate gradients of forward and backward passes inside; the next backward outside sends them."""
         before, self._accumulates = self._accumulates, True
         self._decide()
         try:
@@ -80,14 +80,14 @@ class InPlace:
             self._decide()
 
     def forward_begins(self, *, syncs: bool) -> None:
-        """A forward with gradients; `syncs`: whether the script lets its backward communicate. As with DistributedDataParallel, it
-        does then, also where only the backward is within `no_sync`: otherwise ranks would step apart."""
+        """Note a forward with gradients; `syncs`: the script lets its backward communicate. As with DistributedDataParallel, that
+        backward then communicates even if it is within `no_sync` and only its forward was not: otherwise ranks would step apart."""
         self._mutes = not syncs
         self._owed = self._owed + 1 if syncs and not self._accumulates else 0
         self._decide()
 
     def _decide(self) -> None:
-        """Whether a backward that begins now communicates."""
+        """Decide whether a backward that begins now communicates."""
         self.readiness.enabled = self._owed > 0 or not (self._accumulates or self._mutes)
 
     def _adopt(self, launch: int, index: int, _parameter: Any) -> None:

@@ -1,8 +1,7 @@
-"""A model whose gradients are reduced: what happens between a gradient's readiness and the end of backward, or the gate of its
-parameter.
+"""Session of a model whose gradients are reduced, from a gradient's readiness to the end of backward or the gate of its parameter.
 
-In a step Python runs the native readiness hook per gradient, one callback when the first gradient of a backward comes and
-one wait at its end (or one per gate); launching, moving and reducing buckets is native and needs no GIL.
+In a step Python runs the native readiness hook per gradient, one callback when the first gradient of a backward comes and one wait
+at its end (or one per gate); launching, moving and reducing buckets is native and needs no GIL.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ from hocket.training.step.votes import Ballot, OutOfStep, Votes
 
 
 class ReducingSession(InPlace):
-    """The engine, buckets and hooks of one distributed model."""
+    """Engine, buckets and hooks of one distributed model."""
 
     counted_in = "iteration"
-    """What an instance of a bucket's program is to people."""
+    """Unit in which errors count launches of a bucket's program."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class ReducingSession(InPlace):
         companion: Companion,
         loaded: Loaded,
     ) -> None:
-        """Make the buckets, load the programs, hook every gradient. `loaded`: told of each epoch's."""
+        """Make the buckets, load the programs, hook every gradient. `loaded`: called with each epoch's buckets."""
         self.framework = framework
         self.job = job
         self.spans = spans
@@ -98,27 +97,25 @@ class ReducingSession(InPlace):
 
     @property
     def programs(self) -> list[int]:
-        """By launch: its program's number."""
+        """Program number of each launch."""
         return [launch.program for launch in self.launches]
 
     def start(self) -> None:
-        """What runs beside training begins."""
+        """Start the threads beside training."""
         self.source.start_timer()
 
     def communicates(self) -> bool:
-        """Whether a backward now would."""
+        """Return whether a backward now would communicate."""
         return self.readiness.enabled
 
     def record(self, name: str, value: float) -> None:
-        """A statistic, for the policy."""
+        """Record a statistic for the policy."""
         self.source.record(name, value)
 
     def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
-        """As `Session`."""
         self.gauge.observe(loss=loss, curvature=curvature)
 
     def agreed(self) -> Mapping[str, Value]:
-        """As `Session`."""
         return self.source.agreed()
 
     def settle(self) -> None:
@@ -131,32 +128,29 @@ class ReducingSession(InPlace):
         self.finish_step()
 
     def flush(self) -> None:
-        """As `Session`: the last step is all there is."""
+        """Finish the last step: nothing else is outstanding."""
         self.finish_step()
 
     def saved(self) -> SavedSession:
-        """As `Session`."""
         self.finish_step()
         return SavedSession.of(states.held(self.buckets, self.engine, self.job.rank), self.job)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
-        """As `Session`."""
         self.finish_step()
         resume(saved, self.buckets, self.engine, self.job, strict=strict)
 
     def finish_step(self) -> None:
-        """Open all gates: what they put off is applied."""
+        """Open all gates, which applies the updates that they put off."""
         if self.gates is not None:
             self.gates.open_all()
 
     def joinable(self) -> ReducingSession:
-        """Itself; UsageError for owners that update, for parameter servers, and for policies that keep or round what a finished
-        rank would have to leave out."""
+        """Return this session; UsageError for owners that update, for parameter servers, and for policies that keep or round what a
+        finished rank would have to leave out."""
         check_joinable(self.owners, self.source)
         return self
 
     def retire(self) -> None:
-        """As `Session`."""
         self.source.retire()
         self.companion.retire()
         self.flush()
@@ -170,9 +164,9 @@ class ReducingSession(InPlace):
         self.buckets, self.launches, self.gates = [], [], None
 
     def close(self) -> None:
-        """Apply what is outstanding, and stop what runs beside training."""
+        """Apply outstanding updates, and stop the threads beside training."""
         if self.gates is not None and self.gates.closed:
-            # Others need our part of the last step; where the job has failed, that was said already.
+            # Others need our part of the last step; a job that has failed was reported already.
             with contextlib.suppress(PeerError):
                 self.gates.open_all()
         if self.source.served is not None:
@@ -185,7 +179,7 @@ class ReducingSession(InPlace):
 
     @property
     def _watch(self) -> Stopwatch | None:
-        """The autopilot's, if there is one."""
+        """Stopwatch of the autopilot, if there is one."""
         return None if self.source.autopilot is None else self.source.autopilot.watch
 
     def _time_step(self) -> None:
@@ -193,7 +187,7 @@ class ReducingSession(InPlace):
             self._watch.stepped()
 
     def _load(self) -> None:
-        """Buckets, programs and hooks of the current epoch."""
+        """Load buckets, programs and hooks of the current epoch."""
         old = self.buckets
         self.owners.release()
         buckets = self.source.buckets()
@@ -223,13 +217,13 @@ class ReducingSession(InPlace):
         self._loaded(self.source, self.buckets)
 
     def _learn(self) -> None:
-        """Which calls of libraries the programs make."""
+        """Learn which calls of libraries the programs make."""
         for each in self.launches:
             if each.compiled.number is None:
                 self._libraries.learn(each.program, each.compiled.program)
 
     def _count_gradients(self, places: Places | None = None, *, moves: bool = True) -> None:
-        """`moves`: gradients that exist are in other memory than the buckets'."""
+        """Count gradients by the loaded launches. `moves`: gradients that exist are in other memory than the buckets'."""
         self.readiness = _native.Readiness(
             self.engine,
             [(launch.program, len(launch.compiled.ranges)) for launch in self.launches],
@@ -251,7 +245,7 @@ class ReducingSession(InPlace):
         )
 
     def _table(self) -> Table | None:
-        """When buckets are launched; None: each in every iteration."""
+        """Return when buckets are launched; None: each in every iteration."""
         return None
 
     def _gate(self) -> Gates:
@@ -289,12 +283,12 @@ class ReducingSession(InPlace):
             super()._adopt(launch, index, parameter)
         if rows is not None and self.readiness.enabled:
             if rows.packed:
-                # What is on its way lies in the same memory.
+                # Rows in flight lie in the same memory.
                 self._twice(launch, index)
             rows.pack(self.framework)
 
     def _on_end(self) -> None:
-        """End of backward: what has not come is launched as it is; then all buckets are awaited, or gates are closed."""
+        """End backward: launch buckets that are incomplete as they are, then wait for all buckets, or close the gates."""
         self._owed = max(self._owed - 1, 0)
         self._end(barrier=self.gates is None or self.companion.barrier)
         self._decide()
@@ -302,7 +296,7 @@ class ReducingSession(InPlace):
             self.gates.backward_ended()
 
     def idle_step(self) -> None:
-        """A step of the others, in which this rank has nothing to add."""
+        """Take part in a step of the other ranks to which this rank has nothing to add."""
         self.drop_gradients()
         self._begin()
         self._together.idles = True
@@ -331,7 +325,7 @@ class ReducingSession(InPlace):
             self.source.record("wait_time", (ended_ns - began_ns) * 1e-9)
             if self._begins:
                 self._load()
-                # What was reduced is in the new buckets: nothing of them is waited for.
+                # Reduced gradients are in the new buckets, which need no wait.
                 self._waited = set(range(len(self.buckets)))
                 if self.gates is not None:
                     self.gates = self._gate()
@@ -347,20 +341,20 @@ class ReducingSession(InPlace):
             self.source.autopilot.step_ended()
 
     def _vote(self, unmade: Sequence[str], *, meet: bool, retreat: bool = False) -> None:
-        """At the end of a backward."""
+        """Cast this rank's votes at the end of a backward."""
         look, dense = self._together.vote(self.iteration), dense_names(self._rows)
         epoch = self.source.epochs.vote()
         self._votes.cast(epoch, unmade, meet=meet, retreat=retreat, dense=dense, look=look)
 
     def _arrivals(self) -> dict[str, int]:
-        """When each gradient of this backward came."""
+        """Return when each gradient of this backward came, in nanoseconds."""
         return {self.hooks.gradient(*place)[0]: time_ns for place, time_ns in self.readiness.times()}
 
     def _adopt_missing(self) -> list[str]:
-        """Names of parameters without a gradient on this rank. What was accumulated before this backward is one, and so are zeros
-        that the script has left: it steps on them."""
+        """Return the parameters without a gradient on this rank. A gradient accumulated before this backward counts, and so do
+        zeros that the script has left: the optimizer steps on them."""
         unmade = []
-        # Of a gradient whose parts travel apart, each part is missing.
+        # A gradient whose parts travel apart has each part missing.
         missing = {self.hooks.gradient(*place)[0]: place for place in self.readiness.missing()}
         for name, place in missing.items():
             _, view = self.hooks.gradient(*place)
@@ -374,7 +368,7 @@ class ReducingSession(InPlace):
         return unmade
 
     def _agree_on_order(self, seen: list[tuple[int, int]]) -> None:
-        """All ranks, after the first step: the order in which rank 0's gradients came; those that did not come as was thought."""
+        """Agree on the order of rank 0's gradients after the first step; gradients that did not come keep their assumed order."""
         mine = None
         if self.job.rank == 0:
             names = [self.hooks.gradient(launch, index)[0] for launch, index in seen]
@@ -388,7 +382,7 @@ class ReducingSession(InPlace):
             self._wait_bucket(bucket)
 
     def _wait_bucket(self, bucket: int) -> None:
-        """Until a bucket is reduced; gradients that no rank made become None."""
+        """Wait until a bucket is reduced; gradients that no rank made become None."""
         if bucket in self._waited:
             return
         own = self.buckets[bucket]
@@ -419,12 +413,12 @@ class ReducingSession(InPlace):
             self._warn_of_non_finite()
 
     def _stepped(self) -> None:
-        """The optimizer has stepped: owners send what they have updated, unless gates have put the step off."""
+        """Let owners send the values that the optimizer has updated, unless gates have put the step off."""
         if self.owners and not (self.gates is not None and self.gates.closed):
             self.owners.stepped()
 
     def _begin_dense(self) -> None:
-        """All ranks, when votes are counted: whichever bucket a rank waits for first, the others' programs run."""
+        """Run dense programs on all ranks when votes are counted, whichever bucket each rank waits for first."""
         for launch in self.launches:
             if launch.rows is not None and self._votes.dense(launch.rows.gradient.name):
                 self.readiness.wait(launch.number, self.job.settings.timeout_s)
@@ -437,11 +431,11 @@ class ReducingSession(InPlace):
                 rows.finish(self.framework, self.job.settings.timeout_s, dense=self._votes.dense(name))
 
     def _note(self) -> None:
-        """Statistics of the step that ends."""
+        """Record statistics of the step that ends."""
         if self.source.timer is None:
             return
         self._steps.note()
-        # Of gradients that have owners, no rank has the norm.
+        # No rank has the norm of gradients that have owners.
         if (
             self.gates is None
             and not self.owners
@@ -452,11 +446,11 @@ class ReducingSession(InPlace):
             self.source.record("gradient_norm", math.sqrt(squares))
 
     def _filling(self) -> Sequence[LoadedBucket]:
-        """What backward adds to."""
+        """Buckets that backward adds to."""
         return self.buckets
 
     def _given(self) -> list[LoadedBucket]:
-        """What the optimizer is to read."""
+        """Buckets that the optimizer is to read."""
         return self.buckets
 
     @contextlib.contextmanager
@@ -470,8 +464,8 @@ class ReducingSession(InPlace):
             raise
 
     def _on_refused(self, error: Exception) -> bool:
-        """A rank is gone: the policy is told. Where it has only finished first, a better error than that it left. Whether training
-        goes on all the same."""
+        """Tell the policy that a rank is gone. A rank that only finished first gets a better error than that it left. Return
+        whether training goes on all the same."""
         if not isinstance(error, PeerError) or error.rank is None or error.rank == self.job.rank:
             return False
         if error.rank >= self.job.world:  # a server has not finished its data: it has none

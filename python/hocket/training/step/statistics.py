@@ -1,4 +1,4 @@
-"""What sessions record of each step for policies, and what they warn of."""
+"""Statistics that sessions record of each step for policies, and warnings about non-finite gradients."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from hocket.training.programs.source import ProgramSource
 
 
 class Steps:
-    """Seconds between the ends of steps, and what was sent in them; nothing where no timer asks."""
+    """Seconds between the ends of steps, and bytes sent in them; nothing is recorded without a timer."""
 
     def __init__(self, engine: _native.Engine, source: ProgramSource) -> None:
-        """No step has ended."""
         self._engine, self._source = engine, source
         self._ended_s: float | None = None
         self._sent = engine.bytes_sent()
 
     def note(self) -> None:
-        """A step ends."""
+        """Record the statistics of a step that ends."""
         if self._source.timer is None:
             return
         now_s, before_s = time.perf_counter(), self._ended_s
@@ -40,8 +39,8 @@ class Steps:
 def warn_of_non_finite(
     engine: _native.Engine, launches: Sequence[Launch], *, who: str, counted_in: str, hint: str = ""
 ) -> bool:
-    """A RuntimeWarning names the first gradient in which the engine has found NaN or infinity; whether there was one. `counted_in`:
-    what an instance of a bucket's program is to people."""
+    """Warn with a RuntimeWarning of the first gradient in which the engine has found NaN or infinity; return whether there was one.
+    `counted_in`: the unit in which the warning counts launches of a bucket's program."""
     of_program = {launch.program: launch for launch in launches}
     for program, instance, element in engine.non_finite():
         if program in of_program:

@@ -1,4 +1,4 @@
-"""What sessions watch while they train: whether ranks hold one model (`replicas`), and learn from batches of their own
+"""Checks of a session while it trains: that ranks hold one model (`replicas`), and that they learn from batches of their own
 (`first_gradients`)."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hocket.training.step.votes import Ballot
 
 
 class Together:
-    """Of one session and those that have met."""
+    """Checks of one session among the ranks that have met."""
 
     def __init__(
         self,
@@ -24,9 +24,9 @@ class Together:
         steps_alone: bool = False,
         begins: int = 1,
     ) -> None:
-        """`steps_alone`: what ranks do between two exchanges is their own; `begins`: the step with the first look at replicas."""
+        """Start the checks. `steps_alone`: ranks step alone between exchanges; `begins`: first step that compares replicas."""
         self.idles = False
-        """Whether the step is the others' alone, and this rank does not step its model."""
+        """True if the step is the other ranks' alone, and this rank does not step its model."""
         self._in_step = source.in_step
         plan = source.plan(source.epochs.current)
         apart = may_differ(gradients_of(framework.parameters()), plan, source.policies)
@@ -34,26 +34,26 @@ class Together:
         self._gradients = FirstGradients(framework, job)
 
     def among(self, framework: Framework, job: Job, source: ProgramSource, *, begins: int) -> Together:
-        """The same for those that have met anew, who know already whose batches they train on."""
+        """Return the checks for ranks that have met anew and know already whose batches they train on."""
         self._gradients.end()
         made = Together(framework, job, source, begins=begins)
         made._gradients.end()
         return made
 
     def begin(self, step: int) -> None:
-        """All ranks look anew, from that step on."""
+        """Compare replicas anew on all ranks, from that step on."""
         self._replicas.begin(step)
 
     def end(self) -> None:
-        """The model trains no longer."""
+        """Stop: the model trains no longer."""
         self._gradients.end()
 
     def vote(self, step: int) -> tuple[float, ...]:
-        """A backward has ended: what `Votes.cast` takes, as `Replicas.vote`. All gates are open."""
+        """Return this rank's `Replicas.vote` for `Votes.cast` after a backward, when all gates are open."""
         self._gradients.stepped(step)
         return self._replicas.vote(step, stale=self.idles) if self._in_step else ()
 
     def counted(self, votes: Ballot) -> None:
-        """The step's votes are. ReplicaError: ranks differ."""
+        """Check the step's votes, which are counted. ReplicaError: ranks differ."""
         self._replicas.counted(votes)
         self._gradients.counted()

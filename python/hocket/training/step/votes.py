@@ -1,10 +1,10 @@
-"""A few numbers of every rank and iteration, of which all ranks get the largest.
+"""Votes: a few numbers of every rank and iteration, reduced by max to all ranks.
 
-They tell which gradients were made, which have more rows than travel, which epoch is known, whether the ranks must meet about
-the model's buffers, whether one of them sees that training no longer goes as it did, in elastic jobs, for which epoch of
-members each is ready, and now and then a digest of what they must hold alike (`replicas`).
+They tell which gradients were made, which have more rows than travel, which epoch is known, whether the ranks must meet about the
+model's buffers, whether a rank sees that training no longer goes as it did, in elastic jobs, for which epoch of members each is
+ready, and now and then a digest of what ranks must hold alike (`replicas`).
 
-They travel in a program of their own beside the buckets, so that a policy cannot affect them.
+Votes travel in a program of their own beside the buckets, so that a policy cannot affect them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from hocket.training.memory.replicas import WORDS
 
 ITEM_BYTES = 4
 FLAGS = 4
-"""Values before those of a look at replicas."""
+"""Number of values before the digest of replicas."""
 HEAD = FLAGS + WORDS
-"""Values before those of parameters."""
+"""Number of values before those of parameters."""
 
 UNMADE, MADE, DENSE = 0, 1, 2
-"""Of a parameter: it has no gradient, it has one, and one of more rows than its plan lets travel."""
+"""Votes on a parameter: it has no gradient, it has one, or it has one of more rows than its plan lets travel."""
 
 
 def elements_of(parameters: int) -> int:
-    """How many f32 travel: the flags, a look, and a vote for each parameter."""
+    """Number of f32 that travel: the flags, a digest, and a vote for each parameter."""
     return HEAD + parameters
 
 
 class Ballot(Protocol):
-    """What a session votes by."""
+    """Votes of a session."""
 
     def cast(
         self,
@@ -48,36 +48,36 @@ class Ballot(Protocol):
         members: int = 0,
         look: Sequence[float] = (),
     ) -> None:
-        """This rank's votes, as `Votes.cast`."""
+        """Send this rank's votes, with the arguments of `Votes.cast`."""
 
     def count(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> int:
-        """The smallest epoch that all know, when all votes are there. `meanwhile` may raise what makes waiting useless."""
+        """Wait for all votes; return the smallest known epoch. `meanwhile` may raise an error that makes waiting useless."""
 
     @property
     def meet(self) -> bool:
-        """Whether any rank requested a meeting."""
+        """True if any rank requested a meeting."""
 
     @property
     def retreat(self) -> bool:
-        """Whether any rank requested a retreat."""
+        """True if any rank requested a retreat."""
 
     @property
     def members(self) -> int:
-        """The smallest epoch of members for which all are ready."""
+        """Smallest epoch of members for which all ranks are ready."""
 
     @property
     def look(self) -> Sequence[float]:
-        """As `Replicas.counted` takes it."""
+        """Digest for `Replicas.counted`."""
 
     def made(self, name: str) -> bool:
-        """Whether any rank made a gradient of that parameter."""
+        """Return whether any rank made a gradient of that parameter."""
 
     def dense(self, name: str) -> bool:
-        """Whether any rank's gradient of that parameter has too many rows."""
+        """Return whether any rank's gradient of that parameter has too many rows."""
 
 
 class OutOfStep:
-    """Of ranks that do not wait for one another, as those of parameter servers: each has its own, and there is one epoch."""
+    """Votes of ranks that do not wait for one another, as with parameter servers: each rank has its own, and there is one epoch."""
 
     meet = retreat = False
     members = 0
@@ -94,7 +94,7 @@ class OutOfStep:
         members: int = 0,
         look: Sequence[float] = (),
     ) -> None:
-        """Nobody is asked. UsageError: all would have to do together what is asked for."""
+        """Keep this rank's votes; no rank is asked. UsageError: the votes ask for something that all would have to do together."""
         if meet or retreat or members or look:
             raise UsageError(
                 "ranks that do not wait for one another cannot meet, retreat, go on with other members or compare replicas"
@@ -102,21 +102,17 @@ class OutOfStep:
         self._epoch, self._missing, self._dense = epoch, frozenset(missing), frozenset(dense)
 
     def count(self, _timeout_s: float, _meanwhile: Callable[[], None] | None = None) -> int:
-        """The epoch."""
         return self._epoch
 
     def made(self, name: str) -> bool:
-        """Whether this rank did."""
         return name not in self._missing
 
     def dense(self, name: str) -> bool:
-        """Whether this rank's has."""
         return name in self._dense
 
 
 class Votes:
-    """The number of an epoch, negated so that the largest is the smallest; whether to meet; whether to retreat; the number of an
-    epoch of members, negated; a look; one of the votes above per parameter."""
+    """Layout: [-epoch, meet, retreat, -members_epoch, a digest of replicas, one vote per parameter]; reduced by max."""
 
     def __init__(self, engine: _native.Engine, hosts: Sequence[str], names: Sequence[str]) -> None:
         """Load the program, at the same position on all ranks."""
@@ -127,12 +123,12 @@ class Votes:
         self.load(hosts)
 
     def load(self, hosts: Sequence[str]) -> None:
-        """Load the program for these hosts, by rank: again where an epoch of other members begins. What was counted stays."""
+        """Load the program for these hosts, by rank: again where an epoch of other members begins. Counted votes stay."""
         program = votes_program(hosts, len(self._values))
         self._program = self._engine.load(program, {0: (self._memory, 0)}, priority=0, label="votes")
 
     def unload(self) -> None:
-        """Nobody votes any more."""
+        """Unload the program: no more votes are cast."""
         self._engine.unload(self._program)
 
     def cast(
@@ -146,9 +142,9 @@ class Votes:
         members: int = 0,
         look: Sequence[float] = (),
     ) -> None:
-        """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting, the
-        parameters whose gradients have too many rows here, whether it requests that gradients are neither merged nor late
-        from now on, the epoch of members for which it is ready, and its `Replicas.vote`.
+        """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting, the parameters
+        whose gradients have too many rows here, whether it requests that gradients are neither merged nor late from now on, the
+        epoch of members for which it is ready, and its `Replicas.vote`.
 
         Returns at once.
         """
@@ -161,34 +157,28 @@ class Votes:
         self._engine.launch(self._program)
 
     def count(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> int:
-        """Wait for all votes; the smallest known epoch."""
+        """Wait for all votes; return the smallest known epoch."""
         self._engine.wait(self._program, timeout_s, meanwhile)
         return -int(self._values[0])
 
     @property
     def meet(self) -> bool:
-        """Whether any rank requested a meeting."""
         return bool(self._values[1] > 0)
 
     @property
     def retreat(self) -> bool:
-        """Whether any rank requested a retreat."""
         return bool(self._values[2] > 0)
 
     @property
     def members(self) -> int:
-        """The smallest epoch of members for which all are ready."""
         return -int(self._values[3])
 
     @property
     def look(self) -> Sequence[float]:
-        """As `Replicas.counted` takes it."""
         return [float(each) for each in self._values[FLAGS:HEAD]]
 
     def made(self, name: str) -> bool:
-        """Whether any rank made a gradient of that parameter."""
         return bool(self._values[self._place[name]] != UNMADE)
 
     def dense(self, name: str) -> bool:
-        """Whether any rank's gradient of that parameter has too many rows."""
         return bool(self._values[self._place[name]] == DENSE)
