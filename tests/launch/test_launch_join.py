@@ -15,6 +15,9 @@ from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import RendezvousError
 from hocket.job import rendezvous
 from hocket.job.rendezvous import Member, join
+from hocket.job.store.ledger import Ledger
+from hocket.job.store.server import Server
+from hocket.job.store.store import Store
 from tests.launch.processes import finish, start, write
 from tests.support import warm
 
@@ -142,6 +145,22 @@ def test_two_jobs_at_one_address_are_told(script, port):
     assert [code for code, _, _ in results] == [1, 1], results
     assert all("two processes are rank 0" in err for _, _, err in results), results
     assert sum(f"REFUSED two jobs meet at 127.0.0.1:{port}" in err for _, _, err in results) == 1, results
+
+
+def test_two_jobs_are_told_whichever_of_them_is_faster(script, port):
+    """The process that serves the store may come to it after the other one."""
+    secret = "ab" * 32
+    with Server(("127.0.0.1",), port, bytes.fromhex(secret), Ledger()):
+        ((code, _, err),) = run(script, [by_hand(0, 2, port, HOCKET_SECRET=secret)])
+        assert (code, f"REFUSED two jobs meet at 127.0.0.1:{port}: two processes are rank 0" in err) == (
+            1,
+            True,
+        ), err
+        with (
+            Store(f"127.0.0.1:{port}", bytes.fromhex(secret), rank=0, who="rank 0", timeout_s=5) as store,
+            pytest.raises(RendezvousError, match=r"two processes are rank 0: .*, and the one that serves"),
+        ):
+            store.gather("x", 0, 2, "y", 5)
 
 
 def test_ranks_without_a_secret_that_run_other_scripts_are_told(tmp_path, script, port):

@@ -21,7 +21,7 @@ from hocket.job.store.server import Server
 from hocket.job.store.store import Store
 from hocket.settings import Settings
 
-TWIN_S = 2.0
+TWIN_S = 10.0
 """Time within which a listener at the job's address must answer whether it is another job's rank 0."""
 
 Publish = Callable[[str | None, float], str]
@@ -65,22 +65,21 @@ def meet(me: Identity, host: Host, settings: Settings, publish: Publish | None) 
 def _tell_the_twin(where: str, me: Identity, host: Host) -> None:
     """Tell both jobs if one that knows the same secret meets at that address, as two without given secrets may, before ranks of one
     train with those of the other. RendezvousError: there are two such jobs."""
+    own = f"rank {me.rank} on {host.name} (process {os.getpid()})"
+    claims: list[Store] = []
     try:
-        store = Store(
-            where,
-            me.secret,
-            rank=me.rank,
-            who=f"rank {me.rank} on {host.name} (process {os.getpid()})",
-            timeout_s=TWIN_S,
-        )
+        # If the store takes the first claim, its own process has not come yet: the second is in its name, and ends both jobs.
+        for who in (own, "the one that serves the store"):
+            claims.append(Store(where, me.secret, rank=me.rank, who=who, timeout_s=TWIN_S))
     except RendezvousError as error:
         if error.rank == me.rank:
             raise error.reworded(
                 f"two jobs meet at {where}: {error.summary}\n"
                 "hint: give each job an address of its own (HOCKET_STORE), or a secret of its own (docs/secrets.md)"
             ) from None
-        return
-    store.leave("its rank 0 cannot serve the store: two jobs meet at one address")
+    finally:
+        for store in claims:
+            store.leave("its rank 0 cannot serve the store: two jobs meet at one address")
 
 
 def _meet_by_publishing(
