@@ -17,6 +17,7 @@ from benches.delays.instances import Model, Window, large_windows, models, small
 from benches.delays.optimum import optimum
 from benches.row import Row
 from hocket import _native
+from hocket.artefacts.plan import Schedule
 
 PROVED = 10_000
 """Number of windows that CP-SAT solves, too."""
@@ -108,7 +109,7 @@ def _schedules(parts: int, instances: Sequence[Model]) -> Iterator[Row]:
     yield _row(f"{what}: the same without the paper's as a candidate", min(alone))
 
 
-def deft(model: Model) -> _native.DescribedSchedule:
+def deft(model: Model) -> Schedule:
     """DeFT's own schedule for a model."""
     times = zip(model.forward_s, model.backward_s, model.transfer_s, strict=True)
     return _native.staged_schedule(
@@ -116,16 +117,14 @@ def deft(model: Model) -> _native.DescribedSchedule:
     )
 
 
-def steady(model: Model, schedule: _native.DescribedSchedule) -> tuple[float, float]:
+def steady(model: Model, schedule: Schedule) -> tuple[float, float]:
     """Seconds of an iteration with a schedule, and updates per iteration."""
     return _native.schedule_steady(
         model.pieces, schedule, needed_s=model.needed_s, backward_end_s=model.step_s, step_s=model.step_s
     )
 
 
-def front(
-    model: Model, others: Sequence[_native.DescribedSchedule]
-) -> list[tuple[_native.DescribedSchedule, float, float]]:
+def front(model: Model, others: Sequence[Schedule]) -> list[tuple[Schedule, float, float]]:
     """Schedules of a model, with seconds of an iteration and updates per iteration."""
     return _native.schedule_front(
         model.pieces,
@@ -140,7 +139,7 @@ def front(
     )
 
 
-def not_slowed(found: Iterable[tuple[_native.DescribedSchedule, float, float]], model: Model) -> float:
+def not_slowed(found: Iterable[tuple[Schedule, float, float]], model: Model) -> float:
     """Most updates per iteration of schedules that do not slow computation."""
     return max(updates for _, iteration_s, updates in found if iteration_s <= NOT_SLOWED * model.step_s)
 

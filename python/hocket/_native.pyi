@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from typing_extensions import Buffer
 
+from hocket.artefacts.plan import Schedule
 from hocket.errors import Finding, PeerError
 
 __version__: str
@@ -337,18 +338,7 @@ class Readiness:
         adopt: Callable[[int, int, Any], None],
         twice: Callable[[int, int], None],
         refused: Callable[[Exception], bool | None],
-        schedule: tuple[
-            Sequence[int],
-            Sequence[
-                tuple[
-                    Sequence[Literal["continues", "leaves", "waits"]],
-                    Sequence[int],
-                    Sequence[int],
-                    Sequence[int],
-                ]
-            ],
-        ]
-        | None = None,
+        schedule: Schedule | None = None,
         places: tuple[int, Sequence[tuple[int, int, int, Sequence[int]]]] | None = None,
     ) -> None:
         """`buckets[b]`: the program of bucket `b`, and how many gradients it waits for. `on_first()` is called by the first hook of
@@ -357,12 +347,10 @@ class Readiness:
         bucket cannot be launched: it may raise a better error, else that one is raised, unless it returns True. Then whoever trains
         sees to it after backward.
 
-        `schedule`: slots of each bucket, as many as sets of memory that its program was loaded with at most; and, by iteration
-        of a period, what becomes of each bucket's turn (it goes on, it ends and is launched when its last gradient is there, or
-        it ends and waits), and which buckets' turns that wait are launched by `begin` and at the end of `finish`, in order, and
-        in how many iterations each turn that ends is due: what is due earlier goes first. Turns of a bucket take its slots one
-        after the other. A launch's factor is 1 over the iterations that it sums. Default: every bucket is launched in every
-        iteration. `places`: where training goes on, the iteration of the period, and of each bucket the slot that is open, how
+        `schedule`: of turns of these buckets; None: every bucket is launched in every iteration. A program was loaded with as many
+        sets of memory as a bucket has slots, which its turns take one after the other; `begin` and `finish` launch turns that are
+        sent at those points. A launch's factor is 1 over the iterations that it sums, and what is due earlier goes first.
+        `places`: where training goes on, the iteration of the period, and of each bucket the slot that is open, how
         many iterations it has summed, how many turns before it were reduced and not applied, and how many iterations each turn
         between these has summed, which is still to be launched. UsageError: no such schedule can be kept."""
 
@@ -710,15 +698,23 @@ def algorithm_1(
     It ignores when all but the first item that it keeps are ready, so not all of what it returns may fit.
     """
 
-Turn = tuple[int, int, tuple[int, int] | None, int, bool]
-"""First and last iteration; where it is sent, as iteration and place at its begin, None: when ready; due, and whether at gates."""
+SCHEDULE_SLOTS_MAX: int
+"""Limit of turns of one bucket that are open at the same time: its memory has as many copies."""
+SCHEDULE_PERIOD_MAX: int
+"""Limit of a period's iterations."""
 
-DescribedSchedule = tuple[int, Sequence[Sequence[Turn]]]
-"""Iterations of a period, and turns by bucket."""
+def schedule_faults(schedule: Schedule, buckets: int) -> list[str]:
+    """Every fault of a schedule of so many buckets, in words."""
+
+def schedule_slots(schedule: Schedule, buckets: int) -> list[int]:
+    """Copies of each bucket's memory that a sound schedule needs."""
+
+def schedule_launches(schedule: Schedule, buckets: int, count: int) -> list[tuple[int, int]]:
+    """Launches in `count` iterations, as `SimulatedJob.scheduled` numbers them: bucket, and launches of it before."""
 
 def staged_schedule(
     buckets: Sequence[tuple[float, float, Sequence[float]]], *, capacity_factor: float = 1.0
-) -> DescribedSchedule:
+) -> Schedule:
     """DeFT's schedule of buckets, the input side first: seconds of forward, backward, and of transfer on each link.
 
     UsageError names a bucket that fits into no window, even `capacity_factor` times as long as computation takes.
@@ -734,8 +730,8 @@ def schedule_front(
     merge_max: int,
     gates: bool,
     together: bool,
-    others: Sequence[DescribedSchedule] = ...,
-) -> list[tuple[DescribedSchedule, float, float]]:
+    others: Sequence[Schedule] = ...,
+) -> list[tuple[Schedule, float, float]]:
     """Schedules, seconds of an iteration and updates per iteration: no other is better in both of these and in its delay.
 
     `pieces`, in order of priority. `together`: all buckets have the same turns. `others` are candidates, too. UsageError for
@@ -744,7 +740,7 @@ def schedule_front(
 
 def schedule_steady(
     pieces: Sequence[Piece],
-    chosen: DescribedSchedule,
+    chosen: Schedule,
     *,
     needed_s: Sequence[float],
     backward_end_s: float,
@@ -1035,9 +1031,6 @@ Launch = tuple[int, int, Sequence[float]]
 Phase = tuple[Sequence[Launch], Sequence[float], Sequence[float]]
 """Launches; the phase's least seconds and the seconds after all is done: by rank, one for all, or none."""
 
-Act = tuple[str, float]
-"""`compute` and its seconds, `launch` and `wait` and the number of a launch, or `end` of a phase."""
-
 class SimulatedJob:
     """What every rank does. UsageError for times, launches or acts that do not fit each other."""
 
@@ -1046,10 +1039,20 @@ class SimulatedJob:
         """Phases one after the other on each rank: nothing outlasts its phase."""
 
     @staticmethod
-    def timelines(
-        world: int, launches: Sequence[tuple[int, int]], timelines: Sequence[Sequence[Act]]
+    def scheduled(
+        world: int,
+        schedule: Schedule,
+        buckets: Sequence[tuple[int, int, float, float]],
+        *,
+        backward_end_s: float,
+        step_s: float,
+        count: int,
+        pace: Sequence[float],
     ) -> SimulatedJob:
-        """`launches`: program and priority (lower first); each rank starts each once. `timelines`: by rank, or one for all."""
+        """`count` iterations by a schedule. `buckets`: program, priority, and when it is needed and ready, in seconds after forward
+        began. A launch that is due earlier goes first, and then by priority. `pace`: factors on computation, one for all ranks or
+        by rank.
+        """
 
 class SimulatedNetwork:
     """Links and routes of the flow engine. UsageError for what contradicts itself."""

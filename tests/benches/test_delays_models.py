@@ -5,8 +5,8 @@ from statistics import fmean
 import pytest
 
 from benches.delays import contenders, fidelity, sixteen, table_1
+from hocket._native import schedule_faults
 from hocket.artefacts.network import GOODPUT
-from hocket.artefacts.schedule_check import findings
 from hocket.planning.for_job import updates_per_step
 
 PARAMETERS = {"ResNet-101": 44.5e6, "VGG-19": 143.7e6, "GPT-2": 124.4e6}
@@ -48,7 +48,7 @@ def test_the_nine_schedules_are_sound_and_differ():
     assert len({repr(each) for each in made}) == 9
     for each in made:
         if each.turns:
-            assert list(findings(each, 3)) == []
+            assert schedule_faults(each, 3) == []
 
 
 def test_orders_of_launches_agree_up_to_the_shorter_one():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hocket import _native
+from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.errors import PeerError, UsageError
 from tests.engine.test_completion import ELEMENTS, load, program
 from tests.support.engines import TIMEOUT_S, Job
@@ -128,7 +129,7 @@ def test_gradients_go_where_the_open_turn_is(job):
     values = [np.frombuffer(memoryview(memory), np.float32)[:ELEMENTS] for memory in memories]
     views, calls = [object(), object()], []
     # Turns of two iterations, applied one later.
-    table = ([2], [(["continues"], [], [], [0]), (["leaves"], [], [], [0])])
+    turn = Turn(first=0, last=1, due=Due(iteration=2))
     readiness = _native.Readiness(
         engine,
         [(number, 1)],
@@ -136,7 +137,7 @@ def test_gradients_go_where_the_open_turn_is(job):
         lambda *_: calls.append("adopt"),
         print,
         print,
-        table,
+        Schedule(period=2, turns=((turn,),), delay_max=1),
     )
     hook = readiness.hook([(0, 0)], views[0], views[1:])
     for iteration in range(6):
@@ -156,15 +157,15 @@ def test_gradients_go_where_the_open_turn_is(job):
     assert calls == ["first"] * 6 + ["adopt", "first"], "the fourth turn is in the second slot"
 
 
-def test_tables_that_cannot_be_kept(job):
+def test_schedules_that_cannot_be_kept(job):
     """A slip would be gradients that never leave."""
     engine = job.engines[0]
     number, _ = load(engine, world=1)
-    for table, said in (
-        (([2], [(["leaves"], [], [], [0])]), "2 slots for bucket 0; its program has 1"),
-        (([1], [(["waits"], [], [], [0])]), "no slot is left"),
-        (([1], [(["stays"], [], [], [0])]), "`stays` is nothing that a turn does"),
-        (([], []), "at least one slot and one iteration"),
+    for turn, said in (
+        (Turn(first=0, last=0, due=Due(iteration=1)), "2 slots for bucket 0; its program has 1"),
+        (Turn(first=0, last=0, due=Due(iteration=2)), "bucket 0: 3 turns are open at the same time"),
+        (Turn(first=0, last=-1, due=Due(iteration=0)), "schedule: invalid value"),
     ):
+        schedule = Schedule(turns=((turn,),), delay_max=2)
         with pytest.raises(UsageError, match=said):
-            _native.Readiness(engine, [(number, 1)], print, print, print, print, table)
+            _native.Readiness(engine, [(number, 1)], print, print, print, print, schedule)

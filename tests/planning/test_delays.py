@@ -16,7 +16,7 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import EXACT, ROUNDED, Promise
 from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
-from hocket.planning import admission, delays, search
+from hocket.planning import admission, delays, schedules, search
 from hocket.planning.cost import predict_on
 from hocket.planning.guard import stability_limit
 from hocket.planning.reason import seconds
@@ -91,8 +91,8 @@ def test_iterations_get_shorter_as_far_as_the_promise_goes(promise: Promise, mer
     assert plan.predicted_step_s < delays.FASTER * plain.predicted_step_s
     assert plan.promise == promise.level
     assert plan.schedule.delay_max <= delay
-    assert 1 <= delays.merge_of(plan.schedule) <= merge
-    assert (delays.merge_of(plan.schedule), plan.schedule.delay_max) != (1, 0)
+    assert 1 <= schedules.merge_of(plan.schedule) <= merge
+    assert (schedules.merge_of(plan.schedule), plan.schedule.delay_max) != (1, 0)
     check(plan)
     check_runs(
         plan, {name: Trained(name, (1_000_000,), "f32") for name in (f"layer.{at}" for at in range(8))}
@@ -270,7 +270,7 @@ def test_the_next_safer_schedule_takes_the_place_of_a_refused_one() -> None:
     assert unguarded.schedule.delay_max == 1
     assert unguarded.evidence.checks == ()
     assert plan.schedule.delay_max == 0
-    assert delays.merge_of(plan.schedule) == 2
+    assert schedules.merge_of(plan.schedule) == 2
     assert plan.promise == "merged"
     assert {check.passed for check in plan.evidence.checks} == {True}
     assert "late" in plan.evidence.refused[0].label
@@ -296,7 +296,7 @@ def test_safer_schedules_come_with_the_plan() -> None:
     assert plan.safer
     risks = [admission.risk_of(each) for each in (plan.schedule, *plan.safer)]
     assert all(after <= before / 2 for before, after in pairwise(risks))
-    assert all(delays.merge_of(each) > 1 or each.delay_max for each in plan.safer)
+    assert all(schedules.merge_of(each) > 1 or each.delay_max for each in plan.safer)
 
 
 @pytest.mark.parametrize("learning", [None, sgd(None)])
@@ -328,7 +328,7 @@ def test_the_papers_guard_enlarges_its_windows() -> None:
     steep = msgspec.structs.replace(sgd(None, rate=0.5), drift=3.0)
     _, enlarged = planned(0.15, Promise("delayed", delay=8, merge=8), steep, rate="one", guard="paper")
     # It does not look at how late gradients are.
-    assert delays.merge_of(enlarged.schedule) < delays.merge_of(plan.schedule)
+    assert schedules.merge_of(enlarged.schedule) < schedules.merge_of(plan.schedule)
     assert enlarged.evidence.checks[0].passed
     with pytest.raises(UsageError, match="the profile lacks"):
         planned(0.15, LATE, None, guard="paper")

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hocket import typed
+from hocket._native import SCHEDULE_PERIOD_MAX, SCHEDULE_SLOTS_MAX, schedule_faults
 from hocket.artefacts.plan import Begun, Due, Ready, Schedule, Turn
-from hocket.artefacts.schedule_check import PERIOD_MAX, SLOTS_MAX, check_workload, findings
+from hocket.artefacts.schedule_check import check_workload
 from hocket.errors import ArtefactError
 from hocket.planning.buckets import plan_of
 
@@ -61,7 +63,7 @@ class Session:
                 self.slots.setdefault(launch, set()).add(iteration)
                 if launch in self.sent:
                     self.wrong.append(f"{launch} is added to after it was sent")
-        if len(self.slots) > SLOTS_MAX:
+        if len(self.slots) > SCHEDULE_SLOTS_MAX:
             self.wrong.append(f"{len(self.slots)} slots in iteration {iteration}")
 
     def send(self, launch):
@@ -107,7 +109,7 @@ def test_what_passes_runs_and_loses_nothing(seeds):
 def check_by_running(schedule: Schedule) -> bool:
     """Whether the checker passes it, which running it must confirm."""
     within = all(0 <= turn.due.iteration - turn.last <= schedule.delay_max for turn in schedule.turns[0])
-    found = list(findings(schedule, 1))
+    found = schedule_faults(schedule, 1)
     wrong = Session(schedule).run()
     if not found:
         assert wrong == [], schedule
@@ -124,7 +126,7 @@ def check_by_running(schedule: Schedule) -> bool:
 @given(st.integers(0, 2**32 - 1).map(drawn), st.data())
 def test_a_lost_or_doubled_iteration_is_named(schedule, data):
     """A gradient would be applied never, or twice."""
-    assume(schedule.delay_max <= SLOTS_MAX * schedule.period)
+    assume(schedule.delay_max <= SCHEDULE_SLOTS_MAX * schedule.period)
     turns = list(schedule.turns[0])
     at = data.draw(st.integers(0, len(turns) - 1))
     if data.draw(st.booleans()):
@@ -133,25 +135,27 @@ def test_a_lost_or_doubled_iteration_is_named(schedule, data):
         lost = turns[at]
         turns.append(lost)
     broken = msgspec.structs.replace(schedule, turns=(tuple(turns),))
-    assert any(f"gradients of iteration {lost.first} are in" in found for found in findings(broken, 1))
+    assert any(f"gradients of iteration {lost.first} are in" in found for found in schedule_faults(broken, 1))
 
 
 def test_gates_that_the_schedule_does_not_have():
     """A turn would wait at a gate that nothing opens."""
     gate = Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=0, at="gate")),),))
-    assert any("at gates" in found for found in findings(gate, 1))
-    assert list(findings(msgspec.structs.replace(gate, overlap="gates"), 1)) == []
+    assert any("at gates" in found for found in schedule_faults(gate, 1))
+    assert schedule_faults(msgspec.structs.replace(gate, overlap="gates"), 1) == []
 
 
-@pytest.mark.parametrize("period", [10**12, PERIOD_MAX + 1, 0, -1])
+@pytest.mark.parametrize("period", [10**12, SCHEDULE_PERIOD_MAX + 1, 0])
 def test_endless_periods_are_refused_at_once(period):
     """A damaged file would keep a rank busy for ever."""
     turn = Turn(first=0, last=10**12, due=Due(iteration=10**12))
-    assert any("period" in found for found in findings(Schedule(period=period, turns=((turn,),)), 1))
+    assert any("period" in found for found in schedule_faults(Schedule(period=period, turns=((turn,),)), 1))
     long = Schedule(period=2, turns=((turn,),), delay_max=10**12)
-    assert any("delay" in found for found in findings(long, 1))
+    assert any("delay" in found for found in schedule_faults(long, 1))
     late = Schedule(period=1, turns=((Turn(first=0, last=0, due=Due(iteration=10**12)),),), delay_max=2)
-    assert any("iterations late" in found for found in findings(late, 1))
+    assert any("iterations late" in found for found in schedule_faults(late, 1))
+    with pytest.raises(msgspec.ValidationError, match=r"\$.period"):
+        typed.of_builtins({"period": -1}, Schedule)
 
 
 def test_a_schedule_for_another_workload_is_refused():
@@ -177,4 +181,4 @@ def test_one_step_applies_one_turn_of_a_bucket():
     first = Turn(first=0, last=0, due=Due(iteration=1))
     second = Turn(first=1, last=1, due=Due(iteration=1, at="gate"))
     both = Schedule(period=2, overlap="gates", turns=((first, second),), delay_max=1)
-    assert any("by the same step" in found for found in findings(both, 1))
+    assert any("by the same step" in found for found in schedule_faults(both, 1))

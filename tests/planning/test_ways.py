@@ -8,7 +8,7 @@ import pytest
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.artefacts.plan import AllReduce
+from hocket.artefacts.plan import AllReduce, Schedule
 from hocket.errors import UsageError
 from hocket.planning import ways
 from hocket.planning.buckets import buckets, plan_of
@@ -41,9 +41,8 @@ def iteration_s(made, graph):
     """Of what buckets demand, by the model that cards are predicted with."""
     described = pieces(sorted(made.buckets, key=lambda each: each.priority), graph, PROFILE)
     end_s = PROFILE.forward_s + PROFILE.backward_s
-    every = (1, [[(0, 0, None, 0, False)]] * 8)
     found = _native.schedule_steady(
-        described, every, needed_s=[0.0] * 8, backward_end_s=end_s, step_s=PROFILE.step_s
+        described, Schedule(), needed_s=[0.0] * 8, backward_end_s=end_s, step_s=PROFILE.step_s
     )
     return found[0]
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hocket._native import schedule_faults
 from hocket.artefacts import trace
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import AllReduce, Begun, Due, Plan, Schedule, Turn
 from hocket.artefacts.profile import Gradient, Profile
-from hocket.artefacts.schedule_check import findings
 from hocket.errors import UsageError
 from hocket.planning.buckets import buckets, plan_of
 from hocket.tools.simulation import flow, record
@@ -77,7 +77,7 @@ def scheduled(lengths, delay, gate=False, sent=None) -> Plan:
         turns=(tuple(turns),) * LAYERS,
         delay_max=min(max(delay, 1), first),
     )
-    assert list(findings(schedule, LAYERS)) == []
+    assert schedule_faults(schedule, LAYERS) == []
     return msgspec.structs.replace(plan(), schedule=schedule, promise="delayed")
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import hocket.torch as hk
+from hocket._native import schedule_faults
 from hocket.artefacts.plan import (
     AllReduce,
     Begun,
@@ -25,7 +26,6 @@ from hocket.artefacts.plan import (
     Traced,
     Turn,
 )
-from hocket.artefacts.schedule_check import findings
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.planning.walk import rate_factor
@@ -149,7 +149,7 @@ def cases() -> list[Case]:
     for lengths, delay, each, at in itertools.product(merges(6), range(3), [False, True], ["end", "gate"]):
         clip, decays, kind = next(options)
         case = Case(lengths, delay, at, each, kind, clip, decays)
-        if not list(findings(case.schedule(), 2)):
+        if not schedule_faults(case.schedule(), 2):
             found.append(case)
     random.Random(6).shuffle(found)  # noqa: S311
     return found
@@ -262,7 +262,7 @@ def random_schedule(draw: random.Random, buckets: int) -> Schedule:
             rate="linear",
             delay_max=2,
         )
-        if not list(findings(schedule, buckets)):
+        if not schedule_faults(schedule, buckets):
             return schedule
 
 

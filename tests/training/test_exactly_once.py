@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from hocket._native import schedule_faults, schedule_slots
 from hocket.artefacts.plan import Begun, Due, Ready, Schedule, Turn
-from hocket.artefacts.schedule_check import findings
 from hocket.errors import UsageError
-from hocket.training.memory.turns import Saved, Turns, table
+from hocket.training.memory.turns import Saved, Turns
 
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "300"))
 RANKS, ARENAS = 2, 2
@@ -70,7 +70,7 @@ def one_of(ways: Ways) -> st.SearchStrategy[tuple[Due, Ready | Begun]]:
 
 @st.composite
 def turns_of_a_bucket(draw: st.DrawFn, period: int, overlap: str) -> tuple[Turn, ...]:
-    """Sound up to the end of the period; how they follow one another over it is left to `findings`."""
+    """Sound up to the end of the period; how they follow one another over it is left to `schedule_faults`."""
     turns: list[Turn] = []
     first = 0
     while first < period:
@@ -87,7 +87,7 @@ def turns_of_a_bucket(draw: st.DrawFn, period: int, overlap: str) -> tuple[Turn,
 def sound_turns(period: int, overlap: str) -> st.SearchStrategy[tuple[Turn, ...]]:
     def sound(turns: tuple[Turn, ...]) -> bool:
         alone = Schedule(period=period, overlap=overlap, together=False, turns=(turns,), delay_max=2)
-        return not list(findings(alone, 1))
+        return not schedule_faults(alone, 1)
 
     return turns_of_a_bucket(period, overlap).filter(sound)
 
@@ -98,7 +98,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     period, overlap = draw(st.integers(1, 4)), draw(st.sampled_from(["barrier", "gates"]))
     by_bucket = tuple(draw(sound_turns(period, overlap)) for _ in range(ARENAS))
     schedule = Schedule(period=period, overlap=overlap, together=False, turns=by_bucket, delay_max=2)
-    assert not list(findings(schedule, ARENAS))
+    assert not schedule_faults(schedule, ARENAS)
     return schedule
 
 
@@ -113,28 +113,31 @@ EVENTS = st.one_of(
 
 
 class Launcher:
-    """The native table, read once more: which turns of an arena have left. Positions are those of one rank, the same on all."""
+    """Turns of each arena that have left. Positions are those of one rank, the same on all."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self.slots, self.phases = table(schedule, ARENAS)
+        self.schedule = schedule
+        self.slots = schedule_slots(schedule, ARENAS)
         self.ended, self.left = [0] * ARENAS, [0] * ARENAS
         self.held = False
 
     def begin(self, phase: int) -> None:
-        self._launch(self.phases[phase][1])
+        self._launch_at(phase, "begin")
 
     def backward(self, phase: int) -> None:
-        actions, _, end, _ = self.phases[phase]
-        for arena, action in enumerate(actions):
-            if action != "continues" and not self.held:
-                self.ended[arena] += 1
-            if action == "leaves" and not self.held:
-                self.left[arena] += 1
-        self._launch(end)
+        for arena, turns in enumerate(self.schedule.turns):
+            for turn in turns:
+                if turn.last == phase and not self.held:
+                    self.ended[arena] += 1
+                    self.left[arena] += isinstance(turn.sent, Ready)
+        self._launch_at(phase, "backward_end")
 
-    def _launch(self, listed: list[int]) -> None:
-        for arena in listed:
-            self.left[arena] = min(self.left[arena] + 1, self.ended[arena])
+    def _launch_at(self, phase: int, point: str) -> None:
+        for arena, turns in enumerate(self.schedule.turns):
+            for turn in turns:
+                begun = isinstance(turn.sent, Begun) and turn.sent.point == point
+                if begun and turn.sent.iteration % self.schedule.period == phase:
+                    self.left[arena] = min(self.left[arena] + 1, self.ended[arena])
 
 
 class Training:

@@ -3,14 +3,13 @@
 import doctest
 from collections import defaultdict
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hocket._native import schedule_faults
 from hocket.artefacts.plan import Begun, Due, Ready, Schedule, Turn
-from hocket.artefacts.schedule_check import SLOTS_MAX, findings
 from hocket.training.memory import turns as module
-from hocket.training.memory.turns import Turns, table
+from hocket.training.memory.turns import Turns
 
 ITERATIONS = 12
 
@@ -40,7 +39,7 @@ def schedules(draw: st.DrawFn, buckets: int = 2) -> Schedule:
     period = draw(st.integers(1, 4))
     turns = tuple(draw(turns_of_a_bucket(period)) for _ in range(buckets))
     schedule = Schedule(period=period, together=False, turns=turns, delay_max=2)
-    assume(not list(findings(schedule, buckets)))
+    assume(not schedule_faults(schedule, buckets))
     return schedule
 
 
@@ -143,29 +142,9 @@ def test_a_parameter_is_dropped_only_where_no_iteration_made_its_gradient():
     assert due.unmade == {"b"}
 
 
-@settings(max_examples=200)
-@given(schedules())
-def test_the_table_has_every_launch_once(schedule):
-    """Buckets would not leave, or twice."""
-    slots, phases = table(schedule, 2)
-    assert all(1 <= each <= SLOTS_MAX for each in slots)
-    for bucket, turns in enumerate(schedule.turns):
-        actions = [actions[bucket] for actions, *_ in phases]
-        assert len([each for each in actions if each != "continues"]) == len(turns)
-        listed = sum(begin.count(bucket) + end.count(bucket) for _, begin, end, _ in phases)
-        assert listed == actions.count("waits")
-
-
 def test_examples():
     """The documentation would be wrong."""
     assert doctest.testmod(module).failed == 0
-
-
-def test_no_turns_is_one_in_each_iteration():
-    """A schedule that says nothing would be another than the one that says so."""
-    assert table(Schedule(), 2) == ([1, 1], [(["leaves", "leaves"], [], [], [0, 0])])
-    with pytest.raises(IndexError):
-        table(Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=0)),),)), 2)
 
 
 @settings(max_examples=300)

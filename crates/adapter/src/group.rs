@@ -7,8 +7,9 @@
 use crate::loan::Lent;
 use crate::programs::{Event, Programs, Told};
 use crate::turns::{Lack, Taken, Turns};
-use hocket_executor::readiness::{Readiness, Schedule};
+use hocket_executor::readiness::Readiness;
 use hocket_executor::{Error, Region, now_ns, panic_text};
+use hocket_schedule::Schedule;
 use hocket_trace::Kind;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -262,7 +263,7 @@ impl<P: Programs> Shared<P> {
             events: self.events.clone(),
             timeout: self.timeout,
         };
-        let readiness = Readiness::new(Arc::new(told), buckets, Schedule::immediate(buckets.len()))?;
+        let readiness = Readiness::new(Arc::new(told), buckets, Schedule::default())?;
         let of_leaf = leaves.iter().map(|placed| {
             let mut own: Vec<_> = placed.parts.iter().map(|&(bucket, _)| bucket).collect();
             own.sort_unstable();

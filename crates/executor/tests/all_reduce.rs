@@ -4,10 +4,11 @@
 
 #![expect(clippy::unwrap_used, clippy::float_cmp, reason = "a test; the sums are exact")]
 
-use hocket_executor::readiness::{Phase, Place, Readiness, Schedule, Turn};
+use hocket_executor::readiness::{Place, Readiness};
 use hocket_executor::{Allocation, Cards, Engine, Error, Location, Sending, Who, Why};
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
+use hocket_schedule::{At, Due, Schedule, Sent, Turn};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -216,14 +217,11 @@ fn launches_that_wait_for_others_are_counted() {
         }
         engine.launch_on(number, 0, 1.0, 0).unwrap();
         engine.launch_on(number, 1, 1.0, 0).unwrap();
-        let schedule = Schedule::new(
-            vec![2],
-            vec![Phase { turns: vec![Turn::Waits], begin: vec![0], ..Phase::default() }],
-        );
+        let late = Turn { first: 0, last: 0, sent: Sent::Ready, due: Due { iteration: 1, at: At::End } };
+        let schedule = Schedule::new(1, vec![vec![late]]);
         let places = [Place { reduced: 2, ..Place::default() }];
         let readiness =
-            Readiness::resumed(Arc::clone(&engines[rank]), &[(number, 1)], schedule.unwrap(), 0, &places)
-                .unwrap();
+            Readiness::resumed(Arc::clone(&engines[rank]), &[(number, 1)], schedule, 0, &places).unwrap();
         let is_here = || readiness.wait(0, TIMEOUT, &mut || true).unwrap();
         assert!(!is_here());
         tell.send(()).unwrap();

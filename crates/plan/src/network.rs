@@ -48,6 +48,9 @@ pub enum PlanError {
         /// The longest window.
         gap_s: f64,
     },
+    /// No session could keep the schedule.
+    #[error("the schedule: {0}")]
+    Schedule(#[from] hocket_schedule::Fault),
     /// The algorithm does not fit the ranks.
     #[error(transparent)]
     Misfit(#[from] Misfit),

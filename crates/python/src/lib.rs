@@ -3,6 +3,7 @@
 //! One file per concept; each has a `register` that adds its names to the module.
 
 mod algorithms;
+mod artefact;
 mod at_exit;
 mod builder;
 mod clock;

@@ -2,43 +2,20 @@
 //!
 //! Budget of a hook beside that of an arrival: one attribute look-up and one identity comparison.
 
+use crate::artefact::Told;
 use crate::engine::{Engine, duration, interruptible};
 use crate::exceptions::{error, raise};
 use hocket_executor::Engine as Executor;
-use hocket_executor::readiness::{Arrival, Phase, Place, Point, Readiness as Counters, Schedule, Turn};
+use hocket_executor::readiness::{Arrival, Place, Readiness as Counters};
+use hocket_schedule::Point;
 use pyo3::intern;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What becomes of each bucket's turn; buckets launched before the first gradient, and after backward; in how many iterations each turn
-/// that ends is due.
-type DescribedPhase = (Vec<String>, Vec<usize>, Vec<usize>, Vec<u32>);
-
-/// Slots by bucket, and the iterations of a period.
-type DescribedSchedule = (Vec<u32>, Vec<DescribedPhase>);
-
 /// An iteration of the period, and how far each bucket's turns are: its slot, iterations summed in it, turns that were reduced and not
 /// applied, and iterations of each that waits.
 type DescribedPlaces = (usize, Vec<(u32, u32, u32, Vec<u32>)>);
-
-fn turn(py: Python<'_>, name: &str) -> PyResult<Turn> {
-    match name {
-        "continues" => Ok(Turn::Continues),
-        "leaves" => Ok(Turn::Leaves),
-        "waits" => Ok(Turn::Waits),
-        _ => Err(error(py, "UsageError", &format!("`{name}` is nothing that a turn does"))),
-    }
-}
-
-fn schedule(py: Python<'_>, (slots, phases): DescribedSchedule) -> PyResult<Schedule> {
-    let phase = |(turns, begin, end, late): DescribedPhase| {
-        let turns = turns.iter().map(|name| turn(py, name)).collect::<PyResult<_>>()?;
-        Ok(Phase { turns, begin, end, late })
-    };
-    let phases = phases.into_iter().map(phase).collect::<PyResult<_>>()?;
-    Schedule::new(slots, phases).map_err(|cause| raise(py, &cause))
-}
 
 struct Shared {
     counters: Counters<Executor>,
@@ -85,18 +62,17 @@ impl Readiness {
         adopt: Py<PyAny>,
         twice: Py<PyAny>,
         refused: Py<PyAny>,
-        schedule: Option<DescribedSchedule>,
+        schedule: Option<Told>,
         places: Option<DescribedPlaces>,
     ) -> PyResult<Self> {
-        let table = schedule.map(|described| self::schedule(py, described)).transpose()?;
-        let table = table.unwrap_or_else(|| Schedule::immediate(buckets.len()));
+        let schedule = schedule.map(|told| told.0).unwrap_or_default();
         let launcher = Arc::clone(engine.executor());
         let counters = match places {
-            None => Counters::new(launcher, &buckets, table),
+            None => Counters::new(launcher, &buckets, schedule),
             Some((phase, described)) => {
                 let place = |(slot, summed, reduced, waiting)| Place { slot, summed, reduced, waiting };
                 let places: Vec<_> = described.into_iter().map(place).collect();
-                Counters::resumed(launcher, &buckets, table, phase, &places)
+                Counters::resumed(launcher, &buckets, schedule, phase, &places)
             }
         };
         let counters = counters.map_err(|cause| raise(py, &cause))?;

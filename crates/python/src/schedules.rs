@@ -1,9 +1,11 @@
 //! Knapsacks, and schedules of merged and late gradients.
 
+use crate::artefact::Told;
 use crate::exceptions::error;
 use hocket_plan::knapsack::{self, Item};
-use hocket_plan::schedules::{self, Computation, Due, Limits, Schedule, Sent, Timed, Turn};
+use hocket_plan::schedules::{self, Computation, Limits, Timed};
 use hocket_plan::{Piece, PlanError};
+use hocket_schedule::{PERIOD_MAX, SLOTS_MAX};
 use pyo3::prelude::*;
 
 /// Ready, busy by link, profit: in ticks.
@@ -15,35 +17,8 @@ type DescribedBucket = (f64, f64, Vec<f64>);
 /// Ready, head, tail, alone, busy by resource: in seconds.
 pub type DescribedPiece = (f64, f64, f64, f64, Vec<f64>);
 
-/// First and last iteration; the iteration and the place at which it is sent, if not when it is ready; due, and whether at gates.
-type DescribedTurn = (usize, usize, Option<(usize, usize)>, usize, bool);
-
-/// Iterations, and turns by bucket.
-type DescribedSchedule = (usize, Vec<Vec<DescribedTurn>>);
-
 fn refuse(py: Python<'_>, cause: &PlanError) -> PyErr {
     error(py, "UsageError", &format!("plan: {cause}"))
-}
-
-fn described(schedule: &Schedule) -> DescribedSchedule {
-    let turn = |turn: &Turn| {
-        let sent = match turn.sent {
-            Sent::Ready => None,
-            Sent::Begun { iteration, place } => Some((iteration, place)),
-        };
-        (turn.first, turn.last, sent, turn.due.iteration, turn.due.gate)
-    };
-    (schedule.period, schedule.turns.iter().map(|turns| turns.iter().map(turn).collect()).collect())
-}
-
-fn schedule((period, turns): DescribedSchedule) -> Schedule {
-    let turn = |(first, last, sent, due, gate): DescribedTurn| Turn {
-        first,
-        last,
-        sent: sent.map_or(Sent::Ready, |(iteration, place)| Sent::Begun { iteration, place }),
-        due: Due { iteration: due, gate },
-    };
-    Schedule { period, turns: turns.into_iter().map(|turns| turns.into_iter().map(turn).collect()).collect() }
 }
 
 fn piece((start_s, head_s, tail_s, alone_s, busy_s): DescribedPiece) -> Piece {
@@ -86,16 +61,12 @@ fn algorithm_1(
 /// See `_native.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buckets, *, capacity_factor=1.0))]
-fn staged_schedule(
-    py: Python<'_>,
-    buckets: Vec<DescribedBucket>,
-    capacity_factor: f64,
-) -> PyResult<DescribedSchedule> {
+fn staged_schedule(py: Python<'_>, buckets: Vec<DescribedBucket>, capacity_factor: f64) -> PyResult<Told> {
     let timed = |(forward_s, backward_s, busy_s)| Timed { forward_s, backward_s, busy_s };
     let buckets: Vec<Timed> = buckets.into_iter().map(timed).collect();
     let stages = py.detach(|| schedules::stages(&buckets, capacity_factor));
     let stages = stages.map_err(|cause| refuse(py, &cause))?;
-    Ok(described(&stages.schedule(buckets.len())))
+    Ok(Told(stages.schedule(buckets.len())))
 }
 
 /// See `_native.pyi`.
@@ -112,34 +83,35 @@ fn schedule_front(
     merge_max: usize,
     gates: bool,
     together: bool,
-    others: Vec<DescribedSchedule>,
-) -> PyResult<Vec<(DescribedSchedule, f64, f64)>> {
+    others: Vec<Told>,
+) -> PyResult<Vec<(Told, f64, f64)>> {
     let pieces: Vec<Piece> = pieces.into_iter().map(piece).collect();
-    let others: Vec<Schedule> = others.into_iter().map(schedule).collect();
+    let others: Vec<_> = others.into_iter().map(|told| told.0).collect();
     let computation = Computation { needed_s, backward_end_s, step_s };
     let limits = Limits { delay_max, merge_max, gates, together };
     let found = py.detach(|| schedules::front(&computation, &pieces, &limits, &others));
     let found = found.map_err(|cause| refuse(py, &cause))?;
-    let candidate = |each: &schedules::Candidate| {
-        (described(&each.schedule), each.steady.iteration_s, each.steady.updates_per_iteration)
+    let candidate = |schedules::Candidate { schedule, steady }| {
+        (Told(schedule), steady.iteration_s, steady.updates_per_iteration)
     };
-    Ok(found.iter().map(candidate).collect())
+    Ok(found.into_iter().map(candidate).collect())
 }
 
 /// See `_native.pyi`.
 #[pyfunction]
 #[pyo3(signature = (pieces, chosen, *, needed_s, backward_end_s, step_s))]
+#[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
 fn schedule_steady(
     py: Python<'_>,
     pieces: Vec<DescribedPiece>,
-    chosen: DescribedSchedule,
+    chosen: Told,
     needed_s: Vec<f64>,
     backward_end_s: f64,
     step_s: f64,
 ) -> PyResult<(f64, f64)> {
     let pieces: Vec<Piece> = pieces.into_iter().map(piece).collect();
     let computation = Computation { needed_s, backward_end_s, step_s };
-    let steady = py.detach(|| schedules::predicted(&computation, &pieces, &schedule(chosen)));
+    let steady = py.detach(|| schedules::predicted(&computation, &pieces, &chosen.0));
     let steady = steady.map_err(|cause| refuse(py, &cause))?;
     Ok((steady.iteration_s, steady.updates_per_iteration))
 }
@@ -151,9 +123,35 @@ fn partition(py: Python<'_>, elements: u64, fixed_s: f64, each_s: f64, gap_s: f6
     schedules::parts(elements, fixed_s, each_s, gap_s).map_err(|cause| refuse(py, &cause))
 }
 
+/// See `_native.pyi`.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
+fn schedule_faults(schedule: Told, buckets: usize) -> Vec<String> {
+    schedule.0.faults(buckets).iter().map(ToString::to_string).collect()
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
+fn schedule_slots(schedule: Told, buckets: usize) -> Vec<usize> {
+    (0..buckets).map(|bucket| schedule.0.slots(bucket)).collect()
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
+fn schedule_launches(schedule: Told, buckets: usize, count: usize) -> Vec<(usize, usize)> {
+    schedule.0.launches(buckets, count).iter().map(|launch| (launch.bucket, launch.before)).collect()
+}
+
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("STEP_TICKS", knapsack::STEP_TICKS)?;
+    module.add("SCHEDULE_SLOTS_MAX", SLOTS_MAX)?;
+    module.add("SCHEDULE_PERIOD_MAX", PERIOD_MAX)?;
+    module.add_function(wrap_pyfunction!(schedule_faults, module)?)?;
+    module.add_function(wrap_pyfunction!(schedule_slots, module)?)?;
+    module.add_function(wrap_pyfunction!(schedule_launches, module)?)?;
     module.add_function(wrap_pyfunction!(pack, module)?)?;
     module.add_function(wrap_pyfunction!(algorithm_1, module)?)?;
     module.add_function(wrap_pyfunction!(staged_schedule, module)?)?;

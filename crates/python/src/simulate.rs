@@ -1,5 +1,6 @@
 //! The simulator: networks, compiled programs, and jobs in virtual time.
 
+use crate::artefact::Told;
 use crate::exceptions::{error, error_with};
 use crate::program::Program;
 use hocket_simulate as sim;
@@ -194,22 +195,6 @@ fn phase((launches, busy_s, tail_s): Phase) -> sim::Phase {
     }
 }
 
-/// (graph, priority).
-type Started = (usize, u32);
-/// What a rank does, by name, and its number: seconds of `compute`, the launch of `launch` and `wait`, nothing of `end`.
-type Act = (String, f64);
-
-fn act((name, number): Act) -> Result<sim::Act, sim::Error> {
-    let whole = number >= 0.0 && number.fract() == 0.0 && number <= f64::from(u32::MAX);
-    match name.as_str() {
-        "compute" if number >= 0.0 && number.is_finite() => Ok(sim::Act::Compute(sim::from_s(number))),
-        "launch" if whole => Ok(sim::Act::Launch(number as u32)),
-        "wait" if whole => Ok(sim::Act::Wait(number as u32)),
-        "end" => Ok(sim::Act::End),
-        _ => Err(sim::Error::Job { what: format!("no rank can do `{name}` with {number}") }),
-    }
-}
-
 /// What every rank of a job does; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct SimulatedJob(sim::Job);
@@ -223,17 +208,25 @@ impl SimulatedJob {
     }
 
     #[staticmethod]
-    fn timelines(
+    #[pyo3(signature = (world, schedule, buckets, *, backward_end_s, step_s, count, pace))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+    #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
+    fn scheduled(
         py: Python<'_>,
         world: usize,
-        launches: Vec<Started>,
-        timelines: Vec<Vec<Act>>,
+        schedule: Told,
+        buckets: Vec<(usize, u32, f64, f64)>,
+        backward_end_s: f64,
+        step_s: f64,
+        count: usize,
+        pace: Vec<f64>,
     ) -> PyResult<Self> {
-        let launches = launches.into_iter().map(|(graph, priority)| sim::Started { graph, priority });
-        let acts = timelines.into_iter().map(|acts| acts.into_iter().map(act).collect());
-        let timelines: Result<Vec<Vec<sim::Act>>, sim::Error> = acts.collect();
-        let timelines = timelines.map_err(|cause| refuse(py, &cause))?;
-        Ok(Self(sim::Job { world, launches: launches.collect(), timelines }))
+        let bucket =
+            |(graph, priority, needed_s, ready_s)| sim::Bucket { graph, priority, needed_s, ready_s };
+        let buckets = buckets.into_iter().map(bucket).collect();
+        let training = sim::Training { buckets, backward_end_s, step_s, count };
+        let made = sim::Job::scheduled(world, &schedule.0, &training, &pace);
+        made.map(Self).map_err(|cause| refuse(py, &cause))
     }
 }
 

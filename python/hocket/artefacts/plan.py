@@ -135,23 +135,23 @@ class Ready(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
 class Begun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="begun"):
     """Launch at a point of an iteration of the period; of launches there, those of lower `place` go first."""
 
-    iteration: Small
+    iteration: Amount
     point: Literal["begin", "backward_end"]
-    place: Small = 0
+    place: Amount = 0
 
 
 class Due(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Application at the end of an iteration of the period, or at the gates of the forward after it."""
 
-    iteration: Small
+    iteration: Amount
     at: Literal["end", "gate"] = "end"
 
 
 class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Gradients of iterations `first` to `last` of the period, summed, sent once and applied once."""
 
-    first: Small
-    last: Small
+    first: Amount
+    last: Amount
     sent: Ready | Begun = Ready()
     due: Due
 
@@ -163,12 +163,12 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     the learning rate for k merged iterations: k, its root, or 1. `delay_max`: in iterations.
     """
 
-    period: Small = 1
+    period: Amount = 1
     overlap: Literal["barrier", "gates"] = "barrier"
     together: bool = True
     turns: tuple[tuple[Turn, ...], ...] = ()
     rate: Literal["linear", "sqrt", "one"] = "one"
-    delay_max: Small = 0
+    delay_max: Amount = 0
 
 
 class Candidate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from hocket.artefacts import schedule_check
+from hocket import _native
 from hocket.artefacts.algorithms import ALL_REDUCES, BY_NAME
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
@@ -50,7 +50,7 @@ def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Fi
         yield from _bucket(f"bucket {index}", bucket, plan)
     yield from _overlaps(plan)
     for schedule in (plan.schedule, *plan.safer):
-        for message in schedule_check.findings(schedule, len(plan.buckets)):
+        for message in _native.schedule_faults(schedule, len(plan.buckets)):
             yield Finding("schedule", message)
     yield from _promise(plan)
     if model is not None:

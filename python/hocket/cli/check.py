@@ -28,7 +28,7 @@ from hocket.cli.shared.options import (
 )
 from hocket.cli.shared.output import publish
 from hocket.errors import Error, UsageError
-from hocket.planning import admission, delays
+from hocket.planning import admission, delays, schedules
 from hocket.planning.default import by_hosts, default_plan
 from hocket.settings import Settings
 from hocket.start.processes import ProcessSpec
@@ -244,7 +244,7 @@ def _said(found: Found) -> str:
 
 def _schedule(schedule: Schedule) -> str:
     words = []
-    if (merged := delays.merge_of(schedule)) > 1:
+    if (merged := schedules.merge_of(schedule)) > 1:
         words.append(f"updates of up to {merged} iterations")
     if late := schedule.delay_max:
         words.append(f"gradients applied up to {late} iteration{'s' if late > 1 else ''} late")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import AllReduce, Bucket, Codec, Plan
+from hocket.artefacts.plan import AllReduce, Bucket, Codec, Plan, Schedule
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
@@ -165,11 +165,10 @@ def _predicted_on_cards(
 ) -> Prediction:
     """Prediction for buckets that are in order of priority."""
     described, resources = _on_cards(buckets, graph, profile, factor, workers)
-    every = (1, [[(0, 0, None, 0, False)]] * len(described))
     backward_end_s = profile.forward_s + profile.backward_s
     iteration_s, _ = _native.schedule_steady(
         described,
-        every,
+        Schedule(),
         needed_s=[0.0] * len(described),
         backward_end_s=backward_end_s,
         step_s=profile.step_s,

@@ -20,7 +20,7 @@ from hocket.planning.guard import accepted, compatible, described, used
 from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
 from hocket.planning.routes import reduces_means
-from hocket.planning.schedules import Choice, by_need, deft, front, steady, turns
+from hocket.planning.schedules import Choice, by_need, deft, front, merge_of, steady, turns
 from hocket.planning.walk import Rule
 from hocket.settings import Guard
 
@@ -188,11 +188,6 @@ def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
     )
     check(made)
     return made
-
-
-def merge_of(schedule: Schedule) -> int:
-    """Largest number of iterations in an update."""
-    return max((turn.last - turn.first + 1 for each in schedule.turns for turn in each), default=1)
 
 
 def _named(plan: Plan, label: str, step_s: float) -> Plan:

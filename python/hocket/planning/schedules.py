@@ -10,12 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from hocket import _native
-from hocket.artefacts.plan import Begun, Bucket, Due, Plan, Schedule, Turn
+from hocket.artefacts.plan import Bucket, Plan, Schedule
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
@@ -61,7 +61,7 @@ def front(
     described = pieces(urgent, graph, profile, workers=plan.workers)
     # DeFT applies no gradient in its own iteration.
     own = _deft(urgent, profile, described, deft_factor or 1.0) if delay else None
-    kept = own is not None and _kept(own, merge, delay)
+    kept = own is not None and merge_of(own) <= merge and own.delay_max <= delay
     found = _native.schedule_front(
         described,
         needed_s=_needed_s(urgent, profile),
@@ -75,7 +75,7 @@ def front(
         others=[own] if own is not None and kept else [],
     )
     return tuple(
-        Choice(_artefact(schedule, places, rate), iteration_s, updates)
+        Choice(_rated(_in_places(schedule, places), rate), iteration_s, updates)
         for schedule, iteration_s, updates in found
     )
 
@@ -89,7 +89,6 @@ def deft(
     """
     check(plan)
     described = pieces(plan.buckets, graph, profile, workers=plan.workers)
-    places = range(len(plan.buckets))
     timed = _timed(plan.buckets, profile, described)
     order = _input_first(plan.buckets, profile)
     gap_s = capacity_factor * max(math.fsum(each[0] for each in timed), math.fsum(each[1] for each in timed))
@@ -97,21 +96,21 @@ def deft(
         if busy_s > gap_s:
             raise UsageError(_starved(at, plan.buckets[at], busy_s, gap_s))
     staged = _native.staged_schedule(timed, capacity_factor=capacity_factor)
-    return _artefact(_in_places(staged, order), places, rate)
+    return _rated(_in_places(staged, order), rate)
 
 
 def steady(plan: Plan, graph: LinkGraph, profile: Profile) -> Choice:
     """Predict the plan's own schedule.
 
-    Raises ArtefactError for a plan that is not sound, UsageError for a gradient that the profile lacks, and for turns that are sent
-    at the end of backward.
+    Raises ArtefactError for a plan that is not sound, UsageError for a gradient that the profile lacks.
     """
     check(plan)
     places = sorted(range(len(plan.buckets)), key=lambda at: plan.buckets[at].priority)
     urgent = tuple(plan.buckets[at] for at in places)
+    own = tuple(plan.schedule.turns[at] for at in places if plan.schedule.turns)
     iteration_s, updates = _native.schedule_steady(
         pieces(urgent, graph, profile, workers=plan.workers),
-        _described(plan.schedule, places),
+        msgspec.structs.replace(plan.schedule, turns=own),
         needed_s=_needed_s(urgent, profile),
         backward_end_s=profile.forward_s + profile.backward_s,
         step_s=profile.step_s,
@@ -126,6 +125,11 @@ def by_need(buckets: Sequence[Bucket], profile: Profile) -> tuple[Bucket, ...]:
     return tuple(msgspec.structs.replace(bucket, priority=places[at]) for at, bucket in enumerate(buckets))
 
 
+def merge_of(schedule: Schedule) -> int:
+    """Return the largest number of merged iterations."""
+    return max((turn.last - turn.first + 1 for each in schedule.turns for turn in each), default=1)
+
+
 def turns(schedule: Schedule, bucket: int) -> Turns:
     """A bucket's turns in the guard's form."""
     if not schedule.turns:
@@ -138,7 +142,7 @@ def turns(schedule: Schedule, bucket: int) -> Turns:
 
 def _deft(
     buckets: Sequence[Bucket], profile: Profile, described: Sequence[_native.Piece], factor: float
-) -> _native.DescribedSchedule | None:
+) -> Schedule | None:
     """Return DeFT's schedule; None if a bucket fits no window."""
     try:
         staged = _native.staged_schedule(_timed(buckets, profile, described), capacity_factor=factor)
@@ -182,56 +186,13 @@ def _needed_s(buckets: Sequence[Bucket], profile: Profile) -> list[float]:
     return [min(needed_s[name] for name in bucket.variables) for bucket in buckets]
 
 
-def _in_places(described: _native.DescribedSchedule, order: Sequence[int]) -> _native.DescribedSchedule:
+def _in_places(schedule: Schedule, order: Sequence[int]) -> Schedule:
     """Reorder turns listed in `order` by bucket."""
-    period, listed = described
-    return period, [turns for _, turns in sorted(zip(order, listed, strict=True), key=lambda each: each[0])]
+    listed = sorted(zip(order, schedule.turns, strict=True), key=lambda each: each[0])
+    return msgspec.structs.replace(schedule, turns=tuple(turns for _, turns in listed))
 
 
-def _kept(described: _native.DescribedSchedule, merge: int, delay: int) -> bool:
-    turns = [turn for each in described[1] for turn in each]
-    return all(last - first < merge and due - last <= delay for first, last, _, due, _ in turns)
-
-
-def _artefact(described: _native.DescribedSchedule, places: Sequence[int], rate: Rule) -> Schedule:
-    period, listed = _in_places(described, places)
-    turns = tuple(tuple(_turn(turn) for turn in each) for each in listed)
-    gates = any(turn.due.at == "gate" for each in turns for turn in each)
-    overlap: Literal["barrier", "gates"] = "gates" if gates else "barrier"
-    late = max((turn.due.iteration - turn.last for each in turns for turn in each), default=0)
-    merged = any(turn.last > turn.first for each in turns for turn in each)
-    together = len(set(turns)) <= 1
-    return Schedule(
-        period=period,
-        overlap=overlap,
-        together=together,
-        turns=turns,
-        # At the end of an epoch, late turns are merged with the next ones.
-        rate=rate if merged or late else "one",
-        delay_max=late,
-    )
-
-
-def _described(schedule: Schedule, places: Sequence[int]) -> _native.DescribedSchedule:
-    """Turns of buckets listed in `places`; without turns, each gradient in its own iteration."""
-    own = (Turn(first=0, last=0, due=Due(iteration=0, at="gate" if schedule.overlap == "gates" else "end")),)
-    listed = [schedule.turns[at] if schedule.turns else own for at in places]
-    return schedule.period, [[_described_turn(turn) for turn in each] for each in listed]
-
-
-def _described_turn(turn: Turn) -> _native.Turn:
-    sent = None
-    if isinstance(turn.sent, Begun):
-        if turn.sent.point != "begin":
-            raise UsageError(
-                "turns that are sent when backward has ended are not predicted\n"
-                "hint: the flow engine simulates them: hocket simulate --fidelity flow"
-            )
-        sent = turn.sent.iteration, turn.sent.place
-    return turn.first, turn.last, sent, turn.due.iteration, turn.due.at == "gate"
-
-
-def _turn(described: _native.Turn) -> Turn:
-    first, last, sent, due, gate = described
-    fields = {} if sent is None else {"sent": Begun(iteration=sent[0], point="begin", place=sent[1])}
-    return Turn(first=first, last=last, due=Due(iteration=due, at="gate" if gate else "end"), **fields)
+def _rated(schedule: Schedule, rate: Rule) -> Schedule:
+    # At the end of an epoch, late turns are merged with the next ones.
+    apart = merge_of(schedule) > 1 or schedule.delay_max
+    return msgspec.structs.replace(schedule, rate=rate if apart else "one")

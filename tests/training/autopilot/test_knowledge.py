@@ -6,7 +6,7 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.promise import EXACT, ROUNDED, Promise
-from hocket.planning import delays
+from hocket.planning import schedules
 from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.for_job import ForJob
 from hocket.planning.ordering.classes import reordered
@@ -94,7 +94,7 @@ def test_turns_are_proposed_as_far_as_the_promise_goes():
     promise = Promise("delayed", merge=3, delay=1)
     knowledge = Knowledge(HOSTS, MODEL, racks(), promise, times={0: TIMES})
     plan, _ = knowledge.proposal(ring(), 3.6, {})
-    assert delays.merge_of(plan.schedule) in (2, 3)
+    assert schedules.merge_of(plan.schedule) in (2, 3)
     assert plan.schedule.delay_max == 1
     check(plan)
     synchronous, _ = Knowledge(HOSTS, MODEL, racks(), ROUNDED, times={0: TIMES}).proposal(ring(), 3.6, {})

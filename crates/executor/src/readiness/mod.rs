@@ -1,23 +1,25 @@
 //! Which gradients have arrived, and what is launched therefore.
 //!
-//! Three things are told apart for each turn of a bucket ([`schedule`]): it is *ready* when all its gradients are there, or
+//! Three things are told apart for each turn of a bucket ([`hocket_schedule`]): it is *ready* when all its gradients are there, or
 //! backward has ended; *launched* when its program runs or ran; *applied* when its result was used, and its memory may fill again.
 //! Whoever trains calls [`Readiness::open`] and [`Readiness::arrive`] for each gradient, [`Readiness::finish`] after backward, and for
 //! each bucket [`Readiness::wait`] and [`Readiness::applied`].
+//!
+//! Turns of a bucket are launched in order. Each has a slot (its number modulo the slots), so that one may be in flight while the
+//! next one fills.
 //!
 //! Budget of an arrival: one bit and two counters. The last gradient of a bucket adds a look at the schedule and a launch.
 
 #[cfg(test)]
 mod properties;
-mod schedule;
 #[cfg(test)]
 mod tests;
 
 use crate::engine::Engine;
 use crate::error::Error;
+use hocket_schedule::{Point, Schedule, Sent, Turn};
 use hocket_sync::arrivals::{self, Arrivals};
 use hocket_wire::clock::now_ns;
-pub use schedule::{Phase, Point, Schedule, Turn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -158,7 +160,7 @@ impl<L: Launcher> Readiness<L> {
     /// The same, where training goes on: in iteration `phase` of the period, with each bucket at its place. What was reduced lies in
     /// the slots before those that wait, which are before the open one.
     ///
-    /// [`Error::Usage`]: turns for which there are no slots, or that the schedule never launches.
+    /// [`Error::Usage`]: a schedule that cannot be kept, or turns for which there are no slots.
     pub fn resumed(
         launcher: Arc<L>,
         buckets: &[(u32, usize)],
@@ -166,16 +168,20 @@ impl<L: Launcher> Readiness<L> {
         phase: usize,
         places: &[Place],
     ) -> Result<Self, Error> {
-        if schedule.buckets() != buckets.len() || places.len() != buckets.len() {
-            let what = format!("a schedule of {} buckets for {}", schedule.buckets(), buckets.len());
-            return Err(Error::Usage(what));
+        schedule.check(buckets.len()).map_err(|fault| Error::Usage(format!("schedule: {fault}")))?;
+        if places.len() != buckets.len() {
+            return Err(Error::Usage(format!(
+                "places of {} buckets: there are {}",
+                places.len(),
+                buckets.len()
+            )));
         }
-        if phase >= schedule.period() {
-            return Err(Error::Usage(format!("iteration {phase} of a period of {}", schedule.period())));
+        if phase >= schedule.period {
+            return Err(Error::Usage(format!("iteration {phase} of a period of {}", schedule.period)));
         }
         let mut made = Vec::with_capacity(buckets.len());
         for (at, (&(program, gradients), place)) in buckets.iter().zip(places).enumerate() {
-            let (slots, there) = (schedule.slots(at), launcher.slots(program)?);
+            let (slots, there) = (schedule.slots(at) as u32, launcher.slots(program)?);
             if slots > there {
                 let what = format!("a schedule of {slots} slots for bucket {at}; its program has {there}");
                 return Err(Error::Usage(what));
@@ -261,11 +267,9 @@ impl<L: Launcher> Readiness<L> {
         Ok(own.turn.load(Ordering::Relaxed) % own.slots)
     }
 
-    fn turn_of(&self, phase: usize, bucket: usize) -> Turn {
-        if self.held.load(Ordering::Relaxed) {
-            return Turn::Continues;
-        }
-        self.schedule.turn(phase, bucket)
+    /// The turn of `bucket` that ends in iteration `phase` of the period, unless turns are held.
+    fn ending(&self, phase: usize, bucket: usize) -> Option<&Turn> {
+        if self.held.load(Ordering::Relaxed) { None } else { self.schedule.ending(bucket, phase) }
     }
 
     /// Says whether [`Self::times`] are kept: a look at the clock per gradient.
@@ -312,9 +316,11 @@ impl<L: Launcher> Readiness<L> {
             arrivals::Arrival::Counted => Ok(Arrival::Counted),
             arrivals::Arrival::Last => {
                 let phase = self.phase.load(Ordering::Relaxed);
-                if self.turn_of(phase, bucket) == Turn::Leaves {
+                if let Some(ends) = self.ending(phase, bucket)
+                    && ends.sent == Sent::Ready
+                {
                     let turn = own.turn.load(Ordering::Relaxed);
-                    self.end(bucket, turn, self.schedule.late(phase, bucket));
+                    self.end(bucket, turn, ends.delay());
                     self.launch(own, turn, 1)?;
                 }
                 Ok(Arrival::Counted)
@@ -360,7 +366,7 @@ impl<L: Launcher> Readiness<L> {
     }
 
     fn begin_in(&self, phase: usize, point: Point) -> Result<(), Error> {
-        for &bucket in self.schedule.launches(phase, point) {
+        for (bucket, _) in self.schedule.launched_at(phase, point) {
             let own = &self.buckets[bucket];
             let next = own.launched.load(Ordering::Acquire);
             // In the first period there may be none yet.
@@ -391,9 +397,9 @@ impl<L: Launcher> Readiness<L> {
     }
 
     /// Turn `turn` ends in this iteration, and is due so many later.
-    fn end(&self, bucket: usize, turn: u32, late: u32) {
+    fn end(&self, bucket: usize, turn: u32, late: usize) {
         let own = &self.buckets[bucket];
-        let due = self.iteration.load(Ordering::Relaxed).wrapping_add(late);
+        let due = self.iteration.load(Ordering::Relaxed).wrapping_add(late as u32);
         own.due[(turn % own.slots) as usize].store(due, Ordering::Relaxed);
     }
 
@@ -404,25 +410,22 @@ impl<L: Launcher> Readiness<L> {
         let mut outcome = Ok(());
         for (bucket, own) in self.buckets.iter().enumerate() {
             let turn = own.turn.load(Ordering::Relaxed);
-            let what = self.turn_of(phase, bucket);
             if own.launched.load(Ordering::Acquire) <= turn {
                 own.summed[(turn % own.slots) as usize].fetch_add(1, Ordering::Relaxed);
             }
-            if what != Turn::Continues {
-                self.end(bucket, turn, self.schedule.late(phase, bucket));
-            }
-            if what == Turn::Leaves {
-                outcome = outcome.and(self.launch(own, turn, 0));
-            }
-            if what != Turn::Continues {
+            if let Some(ends) = self.ending(phase, bucket) {
+                self.end(bucket, turn, ends.delay());
+                if ends.sent == Sent::Ready {
+                    outcome = outcome.and(self.launch(own, turn, 0));
+                }
                 own.turn.store(turn + 1, Ordering::Relaxed);
             }
             own.arrivals.reset();
         }
         self.arrived.store(0, Ordering::Relaxed);
-        self.phase.store((phase + 1) % self.schedule.period(), Ordering::Relaxed);
+        self.phase.store((phase + 1) % self.schedule.period, Ordering::Relaxed);
         self.iteration.fetch_add(1, Ordering::Relaxed);
-        let outcome = outcome.and_then(|()| self.begin_in(phase, Point::End));
+        let outcome = outcome.and_then(|()| self.begin_in(phase, Point::BackwardEnd));
         self.open.store(false, Ordering::Release);
         outcome
     }
@@ -457,7 +460,7 @@ impl<L: Launcher> Readiness<L> {
     /// How far `bucket` is.
     pub fn progress(&self, bucket: usize) -> Result<Progress, Error> {
         let own = self.bucket(bucket)?;
-        let ends = self.turn_of(self.phase.load(Ordering::Relaxed), bucket) != Turn::Continues;
+        let ends = self.ending(self.phase.load(Ordering::Relaxed), bucket).is_some();
         let complete = own.arrivals.gradients() > 0 && own.arrivals.is_complete();
         Ok(Progress {
             ready: own.turn.load(Ordering::Relaxed) + u32::from(ends && complete),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lock::lock;
+use hocket_schedule::{At, Due};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -9,6 +10,8 @@ use std::thread;
 
 /// How often each program was launched before its buckets were counted.
 const BEFORE: u32 = 5;
+
+const ON_ONE_SLOT: u32 = 1;
 
 /// Records launches as (program, slot, factor). A launch runs until it is waited for.
 #[derive(Default)]
@@ -23,8 +26,8 @@ struct Records {
 }
 
 impl Launcher for Records {
-    fn slots(&self, _: u32) -> Result<u32, Error> {
-        Ok(2)
+    fn slots(&self, program: u32) -> Result<u32, Error> {
+        Ok(if program == ON_ONE_SLOT { 1 } else { 2 })
     }
 
     fn launched(&self, program: u32) -> Result<u32, Error> {
@@ -77,6 +80,12 @@ fn readiness(gradients: &[usize], schedule: Schedule) -> Readiness<Records> {
     Readiness::new(Arc::default(), &buckets, schedule).unwrap()
 }
 
+/// A turn that is sent when it is ready, or when iteration `begun` begins.
+fn turn(first: usize, last: usize, begun: Option<usize>, due: usize) -> Turn {
+    let begun = begun.map(|iteration| Sent::Begun { iteration, point: Point::Begin, place: 0 });
+    Turn { first, last, sent: begun.unwrap_or_default(), due: Due { iteration: due, at: At::End } }
+}
+
 fn progress<L: Launcher>(readiness: &Readiness<L>, bucket: usize) -> (u32, u32, u32) {
     let Progress { ready, launched, applied } = readiness.progress(bucket).unwrap();
     (ready, launched, applied)
@@ -105,7 +114,7 @@ fn usage<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
 /// A profile would take gradients for ready at another time than they are, or cost a look at the clock for ever.
 #[test]
 fn times_of_arrivals_are_kept_while_they_are_wanted() {
-    let readiness = readiness(&[2, 1], Schedule::immediate(2));
+    let readiness = readiness(&[2, 1], Schedule::default());
     readiness.set_timed(true);
     for (bucket, index) in [(1, 0), (0, 1)] {
         readiness.arrive(bucket, index).unwrap();
@@ -121,7 +130,7 @@ fn times_of_arrivals_are_kept_while_they_are_wanted() {
 /// A bucket would leave without its last gradient, or only at the end of backward.
 #[test]
 fn a_bucket_leaves_with_its_last_gradient() {
-    let readiness = readiness(&[2, 1], Schedule::immediate(2));
+    let readiness = readiness(&[2, 1], Schedule::default());
     assert!(readiness.open());
     readiness.check().unwrap();
     assert_eq!(readiness.arrive(0, 1).unwrap(), Arrival::Counted);
@@ -141,7 +150,7 @@ fn a_bucket_leaves_with_its_last_gradient() {
 /// Gradients would be added to a bucket that is being reduced, or to a mean that the optimizer has not used.
 #[test]
 fn memory_fills_again_only_after_it_was_applied() {
-    let readiness = readiness(&[1], Schedule::immediate(1));
+    let readiness = readiness(&[1], Schedule::default());
     assert!(readiness.open());
     readiness.arrive(0, 0).unwrap();
     readiness.finish().unwrap();
@@ -154,7 +163,7 @@ fn memory_fills_again_only_after_it_was_applied() {
 /// More of a gradient after its bucket left would be lost in silence.
 #[test]
 fn what_comes_after_the_launch_is_late() {
-    let readiness = readiness(&[2], Schedule::immediate(1));
+    let readiness = readiness(&[2], Schedule::default());
     assert!(readiness.open());
     readiness.arrive(0, 0).unwrap();
     assert_eq!(readiness.arrive(0, 0).unwrap(), Arrival::Again);
@@ -166,7 +175,7 @@ fn what_comes_after_the_launch_is_late() {
 /// Values that travel beside the gradients (votes) would never leave.
 #[test]
 fn a_bucket_without_gradients_leaves_at_the_end() {
-    let readiness = readiness(&[0, 1], Schedule::immediate(2));
+    let readiness = readiness(&[0, 1], Schedule::default());
     assert!(readiness.open());
     readiness.arrive(1, 0).unwrap();
     assert_eq!(readiness.launcher().take(), [(11, 0)]);
@@ -178,13 +187,9 @@ fn a_bucket_without_gradients_leaves_at_the_end() {
 /// Merged and delayed buckets would leave in the wrong iteration, or be summed into memory that is under way.
 #[test]
 fn turns_merge_and_wait_as_the_schedule_says() {
-    use Turn::{Continues, Leaves, Waits};
     // Bucket 0 leaves every time, in turns of the two slots; bucket 1 sums two iterations and leaves when the next begins.
-    let phases = vec![
-        Phase { turns: vec![Leaves, Continues], begin: vec![1], ..Phase::default() },
-        Phase { turns: vec![Leaves, Waits], ..Phase::default() },
-    ];
-    let readiness = readiness(&[1, 1], Schedule::new(vec![2, 2], phases).unwrap());
+    let turns = vec![vec![turn(0, 0, None, 1), turn(1, 1, None, 2)], vec![turn(0, 1, Some(2), 2)]];
+    let readiness = readiness(&[1, 1], Schedule::new(2, turns));
     let mut seen = Vec::new();
     for iteration in 0..5 {
         readiness.begin(Point::Begin).unwrap();
@@ -217,11 +222,8 @@ fn turns_merge_and_wait_as_the_schedule_says() {
 /// A mean would be of other iterations than it sums, or what is under way would be waited for as if it were what is due.
 #[test]
 fn launches_are_told_how_many_iterations_they_sum() {
-    use Turn::{Continues, Leaves};
-    let phase = |turn| Phase { turns: vec![turn], ..Phase::default() };
     // Turns of two iterations and of one, applied an iteration late.
-    let phases = vec![phase(Continues), phase(Leaves), phase(Leaves)];
-    let readiness = readiness(&[1], Schedule::new(vec![2], phases).unwrap());
+    let readiness = readiness(&[1], Schedule::new(3, vec![vec![turn(0, 1, None, 2), turn(2, 2, None, 3)]]));
     for iteration in 0..6_u32 {
         assert!(readiness.open());
         readiness.check().unwrap();
@@ -242,12 +244,12 @@ fn launches_are_told_how_many_iterations_they_sum() {
 /// At the end of training, or before another plan, gradients would be lost or reduced twice.
 #[test]
 fn a_flush_launches_what_is_left_and_a_held_turn_goes_on() {
-    use Turn::{Continues, Leaves, Waits};
-    let phases = vec![
-        Phase { turns: vec![Leaves, Continues, Leaves], begin: vec![1], ..Phase::default() },
-        Phase { turns: vec![Leaves, Waits, Leaves], ..Phase::default() },
+    let turns = vec![
+        vec![turn(0, 0, None, 1), turn(1, 1, None, 2)],
+        vec![turn(0, 1, Some(2), 2)],
+        vec![turn(0, 0, None, 0), turn(1, 1, None, 1)],
     ];
-    let readiness = readiness(&[1, 1, 1], Schedule::new(vec![2, 2, 1], phases).unwrap());
+    let readiness = readiness(&[1, 1, 1], Schedule::new(2, turns));
     let iteration = || {
         readiness.begin(Point::Begin).unwrap();
         assert!(readiness.open());
@@ -282,10 +284,9 @@ fn a_flush_launches_what_is_left_and_a_held_turn_goes_on() {
 /// Gradients of the next iteration would go before those for which this one waits: links would idle while all compute.
 #[test]
 fn launches_are_told_when_they_are_due() {
-    use Turn::{Leaves, Waits};
     // The second bucket's turn is launched in the next iteration, at whose end it is due.
-    let phase = |late| Phase { turns: vec![Leaves, Waits], begin: vec![1], late, ..Phase::default() };
-    let readiness = readiness(&[1, 1], Schedule::new(vec![2, 2], vec![phase(vec![0, 1])]).unwrap());
+    let turns = vec![vec![turn(0, 0, None, 0)], vec![turn(0, 0, Some(1), 1)]];
+    let readiness = readiness(&[1, 1], Schedule::new(1, turns));
     for iteration in 0..4_u32 {
         readiness.begin(Point::Begin).unwrap();
         assert!(readiness.open());
@@ -306,39 +307,18 @@ fn launches_are_told_when_they_are_due() {
 /// A schedule in which gradients never leave, leave twice or have no place would train wrongly instead of being refused.
 #[test]
 fn impossible_schedules_are_refused() {
-    use Turn::{Continues, Leaves, Waits};
-    let phase = |turns: &[Turn], begin: &[usize], end: &[usize]| Phase {
-        turns: turns.to_vec(),
-        begin: begin.to_vec(),
-        end: end.to_vec(),
-        ..Phase::default()
+    let new = |program, buckets, turns| {
+        let given = vec![(program, 1); buckets];
+        usage(Readiness::new(Arc::<Records>::default(), &given, Schedule::new(1, turns)).map(drop))
     };
-    for (slots, phases, why) in [
-        (0, vec![phase(&[Leaves], &[], &[])], "at least one slot"),
-        (1, vec![], "one iteration"),
-        (1, vec![phase(&[Leaves], &[], &[]), phase(&[], &[], &[])], "iteration 1 of the schedule is not one"),
-        (1, vec![phase(&[Leaves], &[1], &[])], "not one of 1 buckets"),
-        (1, vec![phase(&[Waits], &[], &[])], "no slot is left"),
-        (2, vec![phase(&[Waits], &[], &[])], "other numbers of turns"),
-        (2, vec![phase(&[Waits], &[], &[]), phase(&[Leaves], &[], &[0])], "would overtake"),
-        (2, vec![phase(&[Continues], &[0], &[])], "no turn to launch"),
-        (3, vec![phase(&[Waits], &[], &[])], "other numbers of turns"),
-    ] {
-        let what = usage(Schedule::new(vec![slots], phases));
-        assert!(what.contains(why), "{what} for {why}");
-    }
-    Schedule::new(vec![1], vec![phase(&[Waits], &[], &[0])]).unwrap();
-    // Applied at a gate, before the next gradient.
-    Schedule::new(vec![1], vec![phase(&[Waits], &[0], &[])]).unwrap();
-    let three = Schedule::new(vec![3], vec![phase(&[Leaves], &[], &[])]).unwrap();
-    let refused = Readiness::new(Arc::<Records>::default(), &[(0, 1)], three);
-    assert!(usage(refused.map(drop)).contains("3 slots for bucket 0; its program has 2"));
-    let refused = Readiness::new(Arc::<Records>::default(), &[], Schedule::immediate(1));
-    assert!(usage(refused.map(drop)).contains("1 buckets for 0"));
+    assert!(new(0, 1, vec![vec![turn(0, 0, Some(0), 0)]]).contains("before it is ready"));
+    assert!(new(0, 0, vec![vec![turn(0, 0, None, 0)]]).contains("1 buckets: there are 0"));
+    let late = vec![vec![turn(0, 0, None, 1)]];
+    assert!(new(ON_ONE_SLOT, 1, late).contains("2 slots for bucket 0; its program has 1"));
     let resumed = |phase, place| {
         let places = [place];
         let outcome =
-            Readiness::resumed(Arc::<Records>::default(), &[(0, 1)], Schedule::immediate(1), phase, &places);
+            Readiness::resumed(Arc::<Records>::default(), &[(0, 1)], Schedule::default(), phase, &places);
         usage(outcome.map(drop))
     };
     assert!(resumed(1, Place::default()).contains("iteration 1 of a period of 1"));
@@ -351,7 +331,7 @@ fn impossible_schedules_are_refused() {
 /// After a failure, the reason must come back from every call, not a complaint about the order of calls.
 #[test]
 fn the_failure_of_the_job_comes_back() {
-    let readiness = readiness(&[1, 1], Schedule::immediate(2));
+    let readiness = readiness(&[1, 1], Schedule::default());
     assert!(readiness.open());
     readiness.launcher().broken.store(true, Ordering::Relaxed);
     assert!(matches!(readiness.arrive(0, 0), Err(Error::System(_))));
@@ -363,7 +343,7 @@ fn the_failure_of_the_job_comes_back() {
 /// Autograd brings gradients from several threads: a bucket would leave early, twice or never.
 #[test]
 fn gradients_of_several_threads_launch_each_bucket_once() {
-    let readiness = readiness(&[3, 4, 1], Schedule::immediate(3));
+    let readiness = readiness(&[3, 4, 1], Schedule::default());
     let all: Vec<(usize, usize)> = readiness.missing();
     for _ in 0..200 {
         let began = AtomicU32::new(0);
@@ -390,14 +370,31 @@ fn gradients_of_several_threads_launch_each_bucket_once() {
     }
 }
 
-fn phases() -> impl Strategy<Value = Vec<Phase>> {
-    let turn = prop_oneof![Just(Turn::Continues), Just(Turn::Leaves), Just(Turn::Waits)];
-    let some = || proptest::sample::subsequence(vec![0_usize, 1], 0..=2);
-    let phase = (proptest::collection::vec(turn, 2), some(), some());
-    proptest::collection::vec(
-        phase.prop_map(|(turns, begin, end)| Phase { turns, begin, end, ..Phase::default() }),
-        1..4,
-    )
+/// Sound turns of a bucket that tile a period.
+fn turns(period: usize) -> impl Strategy<Value = Vec<Turn>> {
+    let begun = proptest::option::of((0_usize..3, prop_oneof![Just(Point::Begin), Just(Point::BackwardEnd)]));
+    let due = (0_usize..3, prop_oneof![Just(At::End), Just(At::Gate)]);
+    let drawn = proptest::collection::vec((any::<bool>(), begun, due), period);
+    drawn.prop_filter_map("no session can keep it", move |drawn| {
+        let (mut first, mut turns) = (0, Vec::new());
+        for (last, &(ends, begun, (late, at))) in drawn.iter().enumerate() {
+            if ends || last + 1 == period {
+                let begun =
+                    begun.map(|(later, point)| Sent::Begun { iteration: last + later, point, place: 0 });
+                let due = Due { iteration: last + late, at };
+                turns.push(Turn { first, last, sent: begun.unwrap_or_default(), due });
+                first = last + 1;
+            }
+        }
+        Schedule::new(period, vec![turns.clone()]).check(1).is_ok().then_some(turns)
+    })
+}
+
+/// Sound schedules of two buckets, with turns of each bucket's own.
+pub(super) fn schedules() -> impl Strategy<Value = Schedule> {
+    let of =
+        |period| [turns(period), turns(period)].prop_map(move |turns| Schedule::new(period, turns.into()));
+    (1_usize..5).prop_flat_map(of)
 }
 
 proptest! {
@@ -406,12 +403,10 @@ proptest! {
     /// Every gradient leaves exactly once, in the launch of its turn and from its slot, whatever arrives and whatever does not.
     #[test]
     fn every_turn_leaves_once(
-        slots in 1_u32..3,
-        phases in phases(),
+        schedule in schedules(),
         made in proptest::collection::vec(any::<[bool; 4]>(), 1..12),
     ) {
-        let Ok(schedule) = Schedule::new(vec![slots; 2], phases.clone()) else { return Ok(()) };
-        let readiness = readiness(&[2, 2], schedule);
+        let readiness = readiness(&[2, 2], schedule.clone());
         // By bucket: turns that ended, and what was launched of them.
         let (mut ended, mut slots_seen) = ([0_u32; 2], [const { Vec::new() }; 2]);
         // By bucket: iterations that launches have summed, and those of turns that have ended.
@@ -430,11 +425,11 @@ proptest! {
                 summed[program as usize - 10] += factor.recip();
             }
             for bucket in 0..2 {
-                let ends = phases[iteration % phases.len()].turns[bucket] != Turn::Continues;
+                let ends = schedule.ending(bucket, iteration % schedule.period).is_some();
                 ended[bucket] += u32::from(ends);
                 let (ready, launched, applied) = progress(&readiness, bucket);
                 prop_assert_eq!(ready, ended[bucket]);
-                prop_assert!(applied <= launched && launched <= ready && ready - launched <= slots);
+                prop_assert!(applied <= launched && launched <= ready && ready - launched <= readiness.slots(bucket));
                 prop_assert_eq!(launched as usize, slots_seen[bucket].len());
                 if ends {
                     whole[bucket] = iteration as f64 + 1.0;
@@ -443,7 +438,8 @@ proptest! {
             }
             apply_all(&readiness);
         }
-        for seen in slots_seen {
+        for (bucket, seen) in slots_seen.into_iter().enumerate() {
+            let slots = readiness.slots(bucket);
             let expected: Vec<u32> = (0..seen.len() as u32).map(|turn| turn % slots).collect();
             prop_assert_eq!(seen, expected);
         }

@@ -7,13 +7,11 @@ mod partition;
 mod periods;
 mod stages;
 mod steady;
-mod turns;
 
 pub use partition::{PARTITION_ELEMENTS, parts};
 pub use periods::{Candidate, Limits, front, predicted, ratio_below};
 pub use stages::{Case, Generation, Sending, Staged, Stages, Timed, stages};
 pub use steady::{Computation, Steady, steady};
-pub use turns::{Due, Schedule, Sent, Turn};
 
 #[cfg(test)]
 mod tests;

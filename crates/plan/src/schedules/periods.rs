@@ -5,9 +5,9 @@
 //! late a turn may be applied: at the end of the next one.
 
 use super::steady::{Computation, Steady, carried_s, steady};
-use super::turns::{Schedule, Turn, spread, turns};
 use crate::network::PlanError;
 use crate::timeline::Piece;
+use hocket_schedule::{At, Schedule, one_after_another};
 
 /// What is allowed.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ const LONG_MAX: usize = 3;
 ///
 /// The synchronous one and each of `others` are candidates, too. `pieces` by bucket, in order of priority.
 ///
-/// [`PlanError::Window`]: times that are none, or a schedule of other buckets.
+/// [`PlanError::Window`]: times that are none. [`PlanError::Schedule`]: one that no session could keep.
 pub fn front(
     computation: &Computation,
     pieces: &[Piece],
@@ -59,13 +59,13 @@ pub fn front(
         Candidate { schedule, steady }
     };
     let mut candidates: Vec<Candidate> = others.iter().cloned().map(run).collect();
-    let gates: &[bool] = if limits.gates { &[false, true] } else { &[false] };
+    let gates: &[At] = if limits.gates { &[At::End, At::Gate] } else { &[At::End] };
     for lengths in lengths(computation, pieces, limits) {
         let longest = lengths.iter().copied().max().unwrap_or(1);
-        let late = (0..=limits.delay_max.min(longest))
-            .flat_map(|delay| gates.iter().map(move |&gate| (delay, gate)));
-        for (delay, gate) in late {
-            let candidate = run(Schedule::together(pieces.len(), &lengths, delay, gate));
+        let late =
+            (0..=limits.delay_max.min(longest)).flat_map(|delay| gates.iter().map(move |&at| (delay, at)));
+        for (delay, at) in late {
+            let candidate = run(Schedule::together(pieces.len(), &lengths, delay, at));
             let least_s = computation.step_s.max(carried_s(pieces, &candidate.schedule));
             let best = candidate.steady.iteration_s <= least_s * (1.0 + ALIKE);
             candidates.push(candidate);
@@ -76,7 +76,7 @@ pub fn front(
         }
     }
     if !limits.together {
-        let apart = gates.iter().flat_map(|&gate| long_apart(pieces, limits, gate));
+        let apart = gates.iter().flat_map(|&at| long_apart(pieces, limits, at));
         candidates.extend(apart.map(run));
     }
     Ok(not_dominated(candidates))
@@ -84,7 +84,7 @@ pub fn front(
 
 /// What a schedule comes to.
 ///
-/// [`PlanError::Window`] as [`front`].
+/// Its errors are those of [`front`].
 pub fn predicted(
     computation: &Computation,
     pieces: &[Piece],
@@ -108,20 +108,7 @@ fn check(computation: &Computation, pieces: &[Piece], others: &[Schedule]) -> Re
     if !computation.needed_s.iter().chain(&times).all(sound) || computation.step_s <= 0.0 {
         return Err(PlanError::Window("iteration takes no time, or less than none"));
     }
-    // A turn that a period lacks would be waited for for ever.
-    let whole = |turns: &Vec<Turn>, period: usize| {
-        let ends = turns.iter().map(|turn| turn.last);
-        turns
-            .iter()
-            .all(|turn| turn.first <= turn.last && turn.last < period && turn.due.iteration >= turn.last)
-            && ends.is_sorted()
-    };
-    let fits = |each: &Schedule| {
-        each.period > 0
-            && each.turns.len() == pieces.len()
-            && each.turns.iter().all(|turns| whole(turns, each.period))
-    };
-    if others.iter().all(fits) { Ok(()) } else { Err(PlanError::Window("schedule is of other buckets")) }
+    others.iter().try_for_each(|each| Ok(each.check(pieces.len())?))
 }
 
 /// The largest ratio of whole numbers that is at most `share`, as (turns, iterations), iterations at most `period_max`.
@@ -152,8 +139,14 @@ fn lengths(computation: &Computation, pieces: &[Piece], limits: &Limits) -> Vec<
     found
 }
 
+/// `turns` over `iterations`, as evenly as whole iterations allow.
+fn spread(iterations: usize, turns: usize) -> Vec<usize> {
+    let end = |turn: usize| (turn * iterations).div_ceil(turns);
+    (0..turns).map(|turn| end(turn + 1) - end(turn)).collect()
+}
+
 /// The longest buckets are merged, others travel in every iteration.
-fn long_apart(pieces: &[Piece], limits: &Limits, gate: bool) -> Vec<Schedule> {
+fn long_apart(pieces: &[Piece], limits: &Limits, at: At) -> Vec<Schedule> {
     let longest_s = |piece: &Piece| piece.busy_s.iter().copied().fold(0.0, f64::max);
     let mut longest: Vec<usize> = (0..pieces.len()).collect();
     longest.sort_by(|&one, &other| longest_s(&pieces[other]).total_cmp(&longest_s(&pieces[one])));
@@ -163,9 +156,9 @@ fn long_apart(pieces: &[Piece], limits: &Limits, gate: bool) -> Vec<Schedule> {
             for delay in 0..=limits.delay_max.min(merge) {
                 let each = |bucket| {
                     let long = longest[..merged].contains(&bucket);
-                    turns(&if long { vec![merge] } else { vec![1; merge] }, delay, gate)
+                    one_after_another(&if long { vec![merge] } else { vec![1; merge] }, delay, at)
                 };
-                found.push(Schedule { period: merge, turns: (0..pieces.len()).map(each).collect() });
+                found.push(Schedule::new(merge, (0..pieces.len()).map(each).collect()));
             }
         }
     }
@@ -177,7 +170,7 @@ fn not_dominated(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     let covers = |one: &Candidate, other: &Candidate| {
         one.steady.iteration_s <= other.steady.iteration_s * (1.0 + ALIKE)
             && one.steady.updates_per_iteration >= other.steady.updates_per_iteration - 1e-9
-            && one.schedule.delay() <= other.schedule.delay()
+            && one.schedule.delay_max <= other.schedule.delay_max
     };
     let mut front: Vec<Candidate> = Vec::new();
     for candidate in candidates {

@@ -5,9 +5,9 @@
 //! Stages are barriers here, as in the paper; `steady` gives the schedule's result on links that do not wait for
 //! stages.
 
-use super::turns::{Due, Schedule, Sent, Turn};
 use crate::knapsack::{Item, Ticks, naive, recursive};
 use crate::network::PlanError;
+use hocket_schedule::{At, Due, Point, Schedule, Sent, Turn};
 use std::collections::HashMap;
 
 /// A bucket's computation and communication.
@@ -128,11 +128,11 @@ impl Stages {
                     first: generation.first - begins,
                     last: generation.last - begins,
                     sent: self.sent(bucket, generation, begins),
-                    due: Due { iteration: due - begins, gate: false },
+                    due: Due { iteration: due - begins, at: At::End },
                 });
             }
         }
-        Schedule { period: self.period, turns }
+        Schedule::new(self.period, turns)
     }
 
     fn sent(&self, bucket: usize, generation: Generation, begins: usize) -> Sent {
@@ -145,7 +145,7 @@ impl Stages {
                 return if at == generation.last {
                     Sent::Ready
                 } else {
-                    Sent::Begun { iteration: at - begins, place }
+                    Sent::Begun { iteration: at - begins, point: Point::Begin, place }
                 };
             }
         }

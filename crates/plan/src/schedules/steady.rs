@@ -5,8 +5,8 @@
 //! arrives, so links can be followed without looking ahead. `timeline.rs` is the bound for one iteration; this follows
 //! the same links, moment by moment.
 
-use super::turns::{Schedule, Sent, Turn};
 use crate::timeline::Piece;
+use hocket_schedule::{At, Due, Point as Begins, Schedule, Sent, Turn};
 
 /// An iteration without communication, in seconds after its forward began.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ fn alike(before: &[f64], after: &[f64], within_s: f64) -> bool {
 /// Average work of the busiest resource in an iteration.
 pub(super) fn carried_s(pieces: &[Piece], schedule: &Schedule) -> f64 {
     let resources = pieces.first().map_or(0, |piece| piece.busy_s.len());
-    let turns = |bucket: usize| schedule.turns[bucket].len() as f64 / schedule.period as f64;
+    let turns = |bucket: usize| schedule.of(bucket).len() as f64 / schedule.period as f64;
     let of = |resource: usize| {
         pieces.iter().enumerate().map(|(bucket, piece)| turns(bucket) * piece.busy_s[resource]).sum::<f64>()
     };
@@ -78,7 +78,7 @@ pub(super) fn carried_s(pieces: &[Piece], schedule: &Schedule) -> f64 {
 /// A launch in flight.
 struct Job {
     bucket: usize,
-    due: (usize, bool),
+    due: Due,
     start_s: f64,
     /// Resources that have not served it yet.
     left: usize,
@@ -141,8 +141,8 @@ impl<'a> Run<'a> {
         let mut numbers = Vec::new();
         for &open in &self.open {
             let job = &self.jobs[open];
-            let due = job.due.0 as f64 - iteration as f64;
-            let gate = f64::from(u8::from(job.due.1));
+            let due = job.due.iteration as f64 - iteration as f64;
+            let gate = f64::from(u8::from(job.due.at == At::Gate));
             let served_s = if job.served_s > 0.0 { job.served_s - self.now_s } else { 0.0 };
             let started_s = job.start_s - self.now_s;
             numbers.extend([job.bucket as f64, due, gate, job.left as f64, started_s, served_s]);
@@ -161,59 +161,55 @@ impl<'a> Run<'a> {
 
     fn iterate(&mut self, iteration: usize) {
         let mut passed_s = 0.0;
-        self.launch_begun(iteration);
+        self.launch_begun(iteration, Begins::Begin);
         for at in 0..self.points.len() {
             let (point_s, point) = self.points[at];
             self.now_s += (point_s - passed_s).max(0.0);
             passed_s = point_s.max(passed_s);
             match point {
                 Point::Gate(bucket) if iteration > 0 => {
-                    self.wait(|job| job.bucket == bucket && job.due <= (iteration - 1, true));
+                    self.wait(|job| {
+                        job.bucket == bucket && job.due <= Due { iteration: iteration - 1, at: At::Gate }
+                    });
                 }
                 Point::Gate(_) => {}
                 Point::Ready(bucket) => self.launch_ready(iteration, bucket),
-                Point::End => self.wait(|job| job.due <= (iteration, false)),
+                Point::End => {
+                    self.launch_begun(iteration, Begins::BackwardEnd);
+                    self.wait(|job| job.due <= Due { iteration, at: At::End });
+                }
             }
         }
         self.now_s += (self.computation.step_s - passed_s).max(0.0);
     }
 
     fn launch_ready(&mut self, iteration: usize, bucket: usize) {
-        let (period, place) = (self.schedule.period, iteration % self.schedule.period);
-        let ends = |turn: &&Turn| turn.last == place && turn.sent == Sent::Ready;
-        if let Some(turn) = self.schedule.turns[bucket].iter().find(ends) {
+        let (period, phase) = (self.schedule.period, iteration % self.schedule.period);
+        if let Some(turn) = self.schedule.ending(bucket, phase)
+            && turn.sent == Sent::Ready
+        {
             self.launch(bucket, turn, iteration / period);
         }
     }
 
-    fn launch_begun(&mut self, iteration: usize) {
-        let period = self.schedule.period;
-        let mut begun = Vec::new();
-        for (bucket, turns) in self.schedule.turns.iter().enumerate() {
-            for turn in turns {
-                if let Sent::Begun { iteration: at, place } = turn.sent
-                    && at % period == iteration % period
-                    && iteration >= at
-                {
-                    begun.push((place, bucket, turn, (iteration - at) / period));
-                }
+    fn launch_begun(&mut self, iteration: usize, point: Begins) {
+        let (schedule, period) = (self.schedule, self.schedule.period);
+        for (bucket, turn) in schedule.launched_at(iteration % period, point) {
+            if let Some(since) = iteration.checked_sub(turn.sent_at().0) {
+                self.launch(bucket, turn, since / period);
             }
-        }
-        begun.sort_by_key(|&(place, bucket, ..)| (place, bucket));
-        for (_, bucket, turn, period) in begun {
-            self.launch(bucket, turn, period);
         }
     }
 
     fn launch(&mut self, bucket: usize, turn: &Turn, period: usize) {
         let piece = &self.pieces[bucket];
-        let due = (turn.due.iteration + period * self.schedule.period, turn.due.gate);
+        let due = Due { iteration: turn.due.iteration + period * self.schedule.period, ..turn.due };
         let job = self.jobs.len();
         let mut left = 0;
         for ((_, queue), &busy_s) in self.queues.iter_mut().zip(&piece.busy_s) {
             if busy_s > 0.0 {
                 let arrives_s = self.now_s + piece.head_s;
-                queue.push(Work { key: (due.0, bucket), job, arrives_s, left_s: busy_s });
+                queue.push(Work { key: (due.iteration, bucket), job, arrives_s, left_s: busy_s });
                 left += 1;
             }
         }

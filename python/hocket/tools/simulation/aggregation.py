@@ -66,7 +66,7 @@ def predict(
     routes += [(world, rank, latency_s, [down]) for rank, (_, down, latency_s) in enumerate(ways)]
     native = _native.SimulatedNetwork(links, routes)
     timelines.refuse_turns(plan.schedule, "a switch that sums has")
-    made_s = flow.computation(plan, profile).ready_s
+    _, made_s = flow.computation(plan, profile)
     order = sorted(range(len(plan.buckets)), key=lambda at: (made_s[at], plan.buckets[at].priority))
     ready_s = {at: BUCKET_S + made_s[at] for at in order}
     messages, last = _stream(plan, switch, order, ready_s)

@@ -84,14 +84,19 @@ def predict(
     prepared = prepared or Prepared.of(plan, profile)
     native, compiled = prepared.on(network, costs)
     steps = timelines.iterations(plan.schedule, steps)
-    job = timelines.job(
+    job = _native.SimulatedJob.scheduled(
+        plan.world,
         plan.schedule,
-        [bucket.priority for bucket in plan.buckets],
-        prepared.place,
-        computation(plan, profile),
+        [
+            (program, bucket.priority, needed_s, _native.BUCKET_S + ready_s)
+            for program, bucket, needed_s, ready_s in zip(
+                prepared.place, plan.buckets, *computation(plan, profile), strict=True
+            )
+        ],
+        backward_end_s=profile.forward_s + profile.backward_s,
+        step_s=profile.step_s,
         count=steps,
         pace=_pace(plan, conditions),
-        world=plan.world,
     )
     simulation = run(
         native,
@@ -140,8 +145,8 @@ def _with_messages(bucket: Bucket) -> Bucket:
     return msgspec.structs.replace(bucket, route=AllReduce(algorithm="direct"))
 
 
-def computation(plan: Plan, profile: Profile) -> timelines.Computation:
-    """Return an iteration of the plan's buckets: each is ready with its last gradient, and needed with its first.
+def computation(plan: Plan, profile: Profile) -> tuple[list[float], list[float]]:
+    """Return the times at which buckets are needed, with their first gradient, and ready, with their last.
 
     UsageError: the profile lacks one.
     """
@@ -152,12 +157,8 @@ def computation(plan: Plan, profile: Profile) -> timelines.Computation:
             f"plan: gradient {missing[0]} is not in the profile\nhint: make the plan from this profile"
         )
     gradients = [[known[name] for name in bucket.variables] for bucket in plan.buckets]
-    return timelines.Computation(
-        needed_s=[min((each.needed_s for each in bucket), default=0.0) for bucket in gradients],
-        ready_s=[max((each.ready_s for each in bucket), default=0.0) for bucket in gradients],
-        backward_end_s=profile.forward_s + profile.backward_s,
-        step_s=profile.step_s,
-    )
+    needed_s = [min((each.needed_s for each in bucket), default=0.0) for bucket in gradients]
+    return needed_s, [max((each.ready_s for each in bucket), default=0.0) for bucket in gradients]
 
 
 def run(
@@ -219,7 +220,7 @@ def _outcome(
     step_s = timelines.steady_s(simulation.phase_ends_s, plan.schedule)
     spans = simulation.launches_s[: len(plan.buckets)]
     # Ranks that only own parameters are ready before those with gradients.
-    ready_s = computation(plan, profile).ready_s
+    _, ready_s = computation(plan, profile)
     return Outcome(
         fidelity="flow",
         network=network.title,

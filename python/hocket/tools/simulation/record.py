@@ -18,7 +18,6 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import Kind, LoadedProgram, Recording, RunInfo
 from hocket.errors import ArtefactError
 from hocket.tools.simulation.networks import Network
-from hocket.tools.simulation.timelines import launches
 
 NS = 1e9
 
@@ -52,9 +51,8 @@ def write(
         ),
     )
     ends_s = simulation.phase_ends_s
-    launched = launches(plan.schedule, len(plan.buckets), len(ends_s))
-    buckets = np.array([each.bucket for each in launched])
-    instances = np.array([each.before for each in launched])
+    launched = _native.schedule_launches(plan.schedule, len(plan.buckets), len(ends_s))
+    buckets, instances = np.array(launched).reshape(-1, 2).T
     ranks = []
     for rank in range(plan.world):
         ops = np.frombuffer(simulation.records(rank), list(trace.FIELDS)).copy()

@@ -59,7 +59,7 @@ def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | No
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
     timelines.refuse_turns(plan.schedule, "SimGrid runs")
     prepared = flow.Prepared.of(plan, profile)
-    ready_s = flow.computation(plan, profile).ready_s
+    _, ready_s = flow.computation(plan, profile)
     programs, place = prepared.programs, prepared.place
     launches: list[dict[str, Any]] = [
         {

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from hocket import _native
 from hocket.artefacts.plan import Plan
-from hocket.artefacts.schedule_check import findings
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.training.checkpoint.saved import SavedDelays, SavedSession
@@ -41,7 +41,7 @@ def going_on(saved: SavedSession, layout: str, job: Job, launches: int) -> Saved
                 "hint: go on with the same plan and ranks, or call hk.flush(model) before hk.state_dict(model)"
             )
         return None
-    if wrong := list(findings(delays.schedule, launches)):
+    if wrong := _native.schedule_faults(delays.schedule, launches):
         raise UsageError(f"load_state_dict: the schedule in this state is damaged: {wrong[0]}")
     return delays
 

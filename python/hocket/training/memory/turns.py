@@ -1,7 +1,7 @@
 """Bookkeeping of turns that are open, in flight and due: that of one rank, the same on all. No I/O, no clock.
 
 A *turn* of a bucket sums the gradients of one iteration or of several, is reduced by one launch, and is applied once. The native
-`Readiness` launches by `table`; a session waits for and applies what `ended` returns.
+`Readiness` launches by the schedule; a session waits for and applies what `ended` returns.
 """
 
 from __future__ import annotations
@@ -13,19 +13,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from hocket import _native
 from hocket.artefacts import plan as artefact
-from hocket.artefacts.plan import Begun, Due, Schedule
-from hocket.artefacts.schedule_check import slots_needed
+from hocket.artefacts.plan import Due, Schedule
 from hocket.errors import UsageError
-
-Action = Literal["continues", "leaves", "waits"]
-
-Phase = tuple[list[Action], list[int], list[int], list[int]]
-"""Actions on each bucket's turn in an iteration; buckets launched at the iteration's begin, and at the end of backward; by bucket,
-in how many iterations a turn is due that ends in this one."""
-
-Table = tuple[list[int], list[Phase]]
-"""Slots by bucket, and the iterations of a period."""
 
 Place = tuple[int, int, int, list[int]]
 """Place of a bucket: its open slot, the iterations summed there, turns that were reduced and not applied, and the iterations of
@@ -56,40 +47,11 @@ def is_synchronous(schedule: Schedule) -> bool:
     return all(turn.first == turn.last == turn.due.iteration for turn in turns)
 
 
-def table(schedule: Schedule, buckets: int) -> Table:
-    """Return the schedule in the form that `_native.Readiness` takes.
-
-    >>> turns = (artefact.Turn(first=0, last=1, sent=Begun(iteration=2, point="begin"), due=Due(iteration=2)),)
-    >>> table(Schedule(period=2, turns=(turns,), delay_max=1), 1)
-    ([2], [(['continues'], [0], [], [0]), (['waits'], [], [], [1])])
-    """
-    period = schedule.period
-    actions: list[list[Action]] = [["continues"] * buckets for _ in range(period)]
-    late = [[0] * buckets for _ in range(period)]
-    begun: dict[tuple[int, str], list[tuple[int, int]]] = {}
-    for bucket in range(buckets):
-        for turn in turns_of(schedule, bucket):
-            late[turn.last][bucket] = turn.due.iteration - turn.last
-            if isinstance(turn.sent, Begun):
-                actions[turn.last][bucket] = "waits"
-                at = turn.sent.iteration % period, turn.sent.point
-                begun.setdefault(at, []).append((turn.sent.place, bucket))
-            else:
-                actions[turn.last][bucket] = "leaves"
-
-    def listed(phase: int, point: str) -> list[int]:
-        return [bucket for _, bucket in sorted(begun.get((phase, point), []))]
-
-    phases = [
-        (actions[phase], listed(phase, "begin"), listed(phase, "backward_end"), late[phase])
-        for phase in range(period)
-    ]
-    return [slots_needed(turns_of(schedule, bucket), period) for bucket in range(buckets)], phases
-
-
 def slots_for(schedules: Iterable[Schedule], buckets: int) -> list[int]:
     """Return the slots of each bucket: as many as any of the schedules needs."""
-    return [max(each) for each in zip(*(table(each, buckets)[0] for each in schedules), strict=True)]
+    return [
+        max(each) for each in zip(*(_native.schedule_slots(each, buckets) for each in schedules), strict=True)
+    ]
 
 
 @dataclass(eq=False)
@@ -166,7 +128,8 @@ class Turns:
             {turn.last: (turn.due.iteration - turn.last, turn.due.at) for turn in turns_of(schedule, bucket)}
             for bucket in arenas
         ]
-        self._slots = [slots_needed(turns_of(schedule, bucket), schedule.period) for bucket in arenas]
+        slots = _native.schedule_slots(schedule, max(arenas, default=-1) + 1)
+        self._slots = [slots[bucket] for bucket in arenas]
         self.open = [Turn(arena, 0) for arena in range(len(arenas))]
         self._waiting: list[deque[Turn]] = [deque() for _ in arenas]
         self._summed: list[Turn] = []

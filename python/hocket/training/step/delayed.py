@@ -34,7 +34,7 @@ from hocket.training.guard.workload import FirstIteration
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.buckets import CompiledBucket, LoadedBucket
 from hocket.training.memory.framework import Framework
-from hocket.training.memory.turns import Table, Turn, Turns, is_synchronous, slots_for, table
+from hocket.training.memory.turns import Turn, Turns, is_synchronous, slots_for
 from hocket.training.memory.values import squared_norm
 from hocket.training.step.means import Means
 from hocket.training.step.reducing import ReducingSession
@@ -160,7 +160,6 @@ class DelayedSession(ReducingSession):
         if self.buckets:
             self._made, self._applied = self.counts
         self._schedule = self._next_schedule() if schedule is None else schedule
-        self._described = table(self._schedule, len(self._arena_of))
         self.turns = Turns(self._schedule, [bucket.launches[0].number for bucket in placed])
         self._ends = self._reschedules = self._retreats = False
         self._shown = dict.fromkeys(range(len(placed)), 0) if self.buckets else {}
@@ -197,8 +196,8 @@ class DelayedSession(ReducingSession):
         if self._made:
             self._means.moved()
 
-    def _table(self) -> Table:
-        return self._described
+    def _launches_by(self) -> Schedule:
+        return self._schedule
 
     def _given(self) -> list[LoadedBucket]:
         return [self._means.of[at][slot] for at, slot in self._shown.items()]

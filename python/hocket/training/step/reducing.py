@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from hocket import _native
+from hocket.artefacts.plan import Schedule
 from hocket.errors import PeerError, UsageError
 from hocket.job.rendezvous import Job
 from hocket.libraries.service import Service
@@ -27,7 +28,7 @@ from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket,
 from hocket.training.memory.framework import Framework, Gates
 from hocket.training.memory.gathered import Rows, dense_names
 from hocket.training.memory.gradients import gradients_of
-from hocket.training.memory.turns import Places, Table
+from hocket.training.memory.turns import Places
 from hocket.training.memory.values import squared_norm
 from hocket.training.programs.source import Loaded, ProgramSource
 from hocket.training.servers.served import PATIENCE_S
@@ -231,7 +232,7 @@ class ReducingSession(InPlace):
             self._adopt,
             self._twice,
             self._on_refused,
-            self._table(),
+            self._launches_by(),
             places,
         )
         self._decide()
@@ -244,7 +245,7 @@ class ReducingSession(InPlace):
             buckets, self.engine, array, epoch=epoch, rank=self.job.rank, before=self.buckets
         )
 
-    def _table(self) -> Table | None:
+    def _launches_by(self) -> Schedule | None:
         """Return when buckets are launched; None: each in every iteration."""
         return None
 
