@@ -57,6 +57,5 @@ class Row(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """The number, for people."""
         number = f"{self.value:.3g} {self.unit}".rstrip()
         return number if self.spread is None else f"{number} ({self.spread[0]:.3g} to {self.spread[1]:.3g})"

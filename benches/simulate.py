@@ -56,7 +56,6 @@ class Speed(Struct, frozen=True, kw_only=True):
 
     @property
     def messages_per_s(self) -> float:
-        """Rate of one core."""
         return self.messages / self.took_s
 
 

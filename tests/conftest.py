@@ -34,7 +34,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @functools.cache
 def shares(file: Path) -> bool:
-    """Whether cases of that file share a fixture."""
     return 'scope="module"' in file.read_text()
 
 

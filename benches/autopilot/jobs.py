@@ -128,7 +128,6 @@ def by_verbs(bed: Testbed, model: str, folder: Path) -> Path:
 
 
 def measured(bed: Testbed, model: str, folder: Path) -> tuple[Cluster, Profile]:
-    """Results of probe and profile."""
     emulation, hosts = NamespaceEmulation(bed), [host.name for host in bed.cluster.hosts]
     store = addresses.join(emulation.address(hosts[0]), emulation.port())
     options = ProbeOptions(rates="tcp")

@@ -83,8 +83,6 @@ def run(case: Case, system: str) -> Found:
 
 
 class _Job:
-    """A started job."""
-
     def __init__(self, case: Case, system: str, started: Started, directory: Path) -> None:
         """Begin; `directory` has the job's notes."""
         self._case, self._system, self._started, self._directory = case, system, started, directory

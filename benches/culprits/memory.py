@@ -20,7 +20,6 @@ MORE_BYTES = 1 << 28
 
 
 def group_of(process: int) -> str:
-    """Name of the process's group."""
     return f"hocket-culprit-{process}"
 
 

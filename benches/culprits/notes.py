@@ -36,7 +36,6 @@ class Notes:
         _write(directory / f"{rank}.process", str(os.getpid()))
 
     def stepped(self, world: int) -> None:
-        """Note a step."""
         step = msgspec.json.encode(Step(at_s=time.monotonic(), world=world))
         with (self._directory / f"{self._rank}.steps").open("ab") as file:
             file.write(step + b"\n")
@@ -60,7 +59,6 @@ class Read:
         self._directory = directory
 
     def processes(self) -> Mapping[int, int]:
-        """Processes by rank."""
         return {int(file.stem): int(file.read_text()) for file in self._directory.glob("*.process")}
 
     def wrong_s(self) -> float | None:
@@ -69,7 +67,6 @@ class Read:
         return float(file.read_text()) if file.exists() else None
 
     def steps(self, rank: int) -> list[Step]:
-        """Steps of the rank."""
         file = self._directory / f"{rank}.steps"
         lines = file.read_bytes().splitlines() if file.exists() else []
         return [msgspec.json.decode(line, type=Step) for line in lines]

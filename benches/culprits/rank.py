@@ -50,7 +50,6 @@ def raise_in_step(*_: Any) -> NoReturn:
 
 
 def raise_in_loader() -> NoReturn:
-    """Raise between two steps."""
     raise ValueError("bad sample")
 
 
@@ -66,7 +65,6 @@ def loop_for_ever() -> NoReturn:
 
 
 def raise_system_exit() -> NoReturn:
-    """Exit as command-line libraries do."""
     raise SystemExit(4)
 
 
@@ -93,10 +91,7 @@ ENDS: dict[str, Callable[[], object]] = {
 
 
 class Training:
-    """Training of one rank."""
-
     def __init__(self, kind: str, culprit: int, notes: Notes) -> None:
-        """Distribute the model."""
         torch.manual_seed(0)
         self.kind, self.culprit, self.notes = kind, culprit, notes
         self.raises = Raises()
@@ -145,7 +140,6 @@ class Training:
 
 
 def train(kind: str, culprit: int, directory: Path) -> None:
-    """Train, and note the end."""
     notes = Notes(directory, int(os.environ.get("HOCKET_RANK") or os.environ["RANK"]))
     try:
         Training(kind, culprit, notes).run()

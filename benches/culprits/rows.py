@@ -27,7 +27,6 @@ def is_right(found: Found, system: str) -> bool:
 
 
 def words_of(found: Found, system: str) -> str:
-    """Describe the blamed ranks."""
     if system == "torchrun":
         return shown(found.data)
     ranks = ", ".join(map(str, found.blamed)) or "nobody"
@@ -64,5 +63,4 @@ def rows(case: Case, systems: tuple[str, ...], runs: int) -> Iterator[Row]:
 
 
 def rows_of(systems: tuple[str, ...] = SYSTEMS, runs: int = 1) -> dict[str, Callable[[], Iterator[Row]]]:
-    """Rows by kind."""
     return {kind: partial(rows, case, systems, runs) for kind, case in CASES.items()}

@@ -35,7 +35,6 @@ def left_out(said: str) -> tuple[int, ...]:
 
 
 def last_line(lines: Sequence[str]) -> str:
-    """Last line without hints."""
     plain = (OF_TORCH.sub("", line) for line in lines)
     kept = [line for line in plain if line.strip() and not line.startswith("hint: ")]
     return kept[-1] if kept else ""

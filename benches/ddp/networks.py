@@ -9,7 +9,6 @@ from torch.utils.checkpoint import checkpoint
 
 
 def perceptron() -> nn.Sequential:
-    """Network of two layers."""
     return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
 
 

@@ -49,7 +49,6 @@ def measure(names: Sequence[str], world: int = 2) -> list[Row]:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Table of the documentation."""
     lines = ["| way | parameters | buffers | met |", "| --- | --- | --- | --- |"]
     for row in rows:
         buffers = "none" if row.buffers is None else f"{row.buffers:.0e}" if row.buffers else "0"

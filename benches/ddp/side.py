@@ -31,7 +31,6 @@ class Trained:
     kind: Kind
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        """Context for accumulation without communication."""
         found: contextlib.AbstractContextManager[None] = self.model.no_sync()  # type: ignore[operator]
         return found
 
@@ -87,10 +86,8 @@ class Side:
         return torch.randn(*shape, generator=self.generator)
 
     def batches(self, count: int, *shape: int) -> Iterator[torch.Tensor]:
-        """Draw several batches."""
         for _ in range(count):
             yield self.batch(*shape)
 
     def words(self, *shape: int, below: int = 20) -> torch.Tensor:
-        """Draw whole numbers."""
         return torch.randint(0, below, shape, generator=self.generator)

@@ -70,12 +70,10 @@ class Field(NamedTuple):
 
     @property
     def graph(self) -> LinkGraph:
-        """The planner's network."""
         return self.considered.question.graph
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
         return len(self.graph.hosts)
 
 

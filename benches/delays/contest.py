@@ -15,18 +15,14 @@ class Ddp(Struct, frozen=True, kw_only=True, tag="ddp"):
 
     @property
     def title(self) -> str:
-        """For people."""
         return f"buckets of {self.bucket_mb:g} MB"
 
 
 class Planned(Struct, frozen=True, kw_only=True, tag="plan"):
-    """Hocket with a plan."""
-
     plan: Plan
 
     @property
     def title(self) -> str:
-        """For people."""
         return self.plan.label
 
 

@@ -87,7 +87,6 @@ def guard() -> Iterator[Row]:
 def learned(
     task: Task, rate: float, iterations: int, *, seed: int, schedule: Schedule, settings: Settings
 ) -> Run:
-    """Run a task."""
     model = task.started(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
     learner = Learner(optimizer, [list(model.parameters())], plan_of_schedules(schedule), settings)

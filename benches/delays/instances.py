@@ -59,7 +59,6 @@ class Model(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """Seconds of forward and backward."""
         return sum(self.forward_s) + sum(self.backward_s)
 
     @property

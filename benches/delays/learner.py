@@ -37,7 +37,6 @@ class Alone:
         self.store: Any = self
 
     def gather(self, _name: str, _rank: int, _world: int, value: Any, _timeout_s: float) -> list[Any]:
-        """Gather the value of this process alone."""
         return [value]
 
     def learning(self) -> Learning | None:
@@ -105,7 +104,6 @@ class Learner:
             self._sentinel.logged(loss)
 
     def flush(self) -> None:
-        """Apply pending gradients."""
         if self._turns.counts:
             self._count()
         for due in self._turns.flush():

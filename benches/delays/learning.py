@@ -95,7 +95,6 @@ class Curves:
 
     @property
     def mean(self) -> list[float]:
-        """Means over seeds, by evaluation."""
         return [fmean(each) for each in zip(*self.losses, strict=True)]
 
     @property

@@ -66,7 +66,6 @@ class Trained(NamedTuple):
         return cls(model, optimizer, session)
 
     def step_s(self, inputs: torch.Tensor) -> float:
-        """Seconds of one iteration."""
         began_s = time.perf_counter()
         self.optimizer.zero_grad()
         self.model(inputs).square().mean().backward()
@@ -124,8 +123,6 @@ def main() -> None:
 
 
 class Parameter:
-    """Input of a hook."""
-
     def __init__(self) -> None:
         """Begin with the gradient in its place."""
         self.grad = object()

@@ -54,7 +54,6 @@ def _joins(one: Sequence[Slice], other: Sequence[Slice]) -> bool:
 
 
 def bytes_of(group: Iterable[Slice]) -> int:
-    """Bytes of all slices of a group."""
     return sum((stop - start) * ITEM_BYTES[gradient.dtype] for gradient, start, stop in group)
 
 
@@ -91,7 +90,6 @@ def _halves(group: tuple[Slice, ...]) -> Iterator[tuple[tuple[Slice, ...], tuple
 
 
 def _whole(group: Sequence[Slice]) -> list[Slice]:
-    """Merge consecutive slices."""
     found: list[Slice] = []
     for gradient, start, stop in group:
         if found and found[-1][0] is gradient and found[-1][2] == start:

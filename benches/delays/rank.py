@@ -67,14 +67,12 @@ class Layer(torch.nn.Module):
     """Gradients, and their share of the computation: an own module, so that it can have a gate."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], forward_s: float, backward_s: float) -> None:
-        """Begin with parameters of zero."""
         super().__init__()
         for number, shape in enumerate(shapes):
             self.register_parameter(str(number), torch.nn.Parameter(torch.zeros(shape)))
         self.times_s = forward_s, backward_s
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the input, later."""
         return Paced.apply(x, *self.times_s, *self.parameters(recurse=False))  # type: ignore[no-any-return]
 
 
@@ -96,10 +94,7 @@ def model_of(profile: Profile) -> torch.nn.Module:
 
 
 class Trained:
-    """A variant in training."""
-
     def __init__(self, variant: Ddp | Planned, profile: Profile) -> None:
-        """Distribute an own model."""
         model = model_of(profile)
         self.optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         self.period = 1

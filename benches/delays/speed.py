@@ -51,7 +51,6 @@ class Contest(NamedTuple):
 
     @property
     def best(self) -> Result:
-        """The fastest synchronous result."""
         return self._fastest(lambda each: each.synchronous)
 
     @property

@@ -48,7 +48,6 @@ class Bowl(nn.Module):
         self.curved = torch.linspace(0.1, 1.0, 20)
 
     def loss_from(self, centre: torch.Tensor) -> torch.Tensor:
-        """Loss of one sample."""
         loss: torch.Tensor = 0.5 * (self.curved * (self.place - centre).square()).sum()
         return loss
 
@@ -113,12 +112,10 @@ def logistic() -> Task:
 
 
 def digits_cnn() -> Task:
-    """The demo's model."""
     return _digits("digits CNN", DigitsNet)
 
 
 def digits_resnet() -> Task:
-    """A small ResNet."""
     return _digits("digits ResNet", small_resnet)
 
 

@@ -68,5 +68,4 @@ def case(seed: int) -> Case:
 
 
 def _between(draw: random.Random, low: float, high: float) -> float:
-    """Draw log-uniformly."""
     return math.exp(draw.uniform(math.log(low), math.log(high)))

@@ -45,8 +45,6 @@ State = tuple[Load, ...]
 
 
 class Rerouting:
-    """Search on one case."""
-
     def __init__(self, case: Case, step_s: Callable[[Plan], float], seed: int) -> None:
         """Prepare a search. `step_s`: the cost of a plan."""
         self._case, self._step_s = case, step_s
@@ -66,7 +64,6 @@ class Rerouting:
         return self.plan(state), step_s
 
     def plan(self, state: State) -> Plan:
-        """Convert a state to a plan."""
         buckets = []
         for priority, load in enumerate(state):
             parts = tuple(

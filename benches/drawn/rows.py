@@ -54,7 +54,6 @@ def simulator(on: Case) -> Callable[[Plan], float]:
 
 
 def found(on: Case, seed: int, evaluations: int = EVALUATIONS) -> Found:
-    """Run both searches."""
     step_s = simulator(on)
     began_s = time.perf_counter()
     plan = shortlist.chosen(

@@ -25,7 +25,6 @@ class Way:
 
     @property
     def route(self) -> Route:
-        """Route in a plan."""
         if self.shares:
             return Owned(
                 owners=tuple(
@@ -55,7 +54,6 @@ def of(route: Route, order: tuple[int, ...], workers: int, world: int) -> Way | 
 
 
 def drawn(draw: random.Random, workers: int, world: int) -> Way:
-    """Draw any way."""
     order = tuple(draw.sample(range(workers), workers))
     sizes: list[int] = []
     while sum(sizes) < workers:
@@ -67,7 +65,6 @@ def drawn(draw: random.Random, workers: int, world: int) -> Way:
 
 
 def changed(draw: random.Random, way: Way, world: int) -> Way:
-    """Change a way slightly."""
     match draw.randrange(7):
         case 0 | 1 | 2 as how:
             return replace(way, order=(_swapped, _moved, _reversed)[how](draw, way.order))

@@ -56,7 +56,6 @@ class Job:
     """A running job. `began` has its launchers, which end with the job."""
 
     def __init__(self, bed: Testbed, directory: Path, script: str, *arguments: str) -> None:
-        """Begin with nothing running."""
         self.bed, self.directory = bed, directory
         self.argv = (sys.executable, "-m", script, str(directory), *arguments)
         self.began: list[subprocess.Popen[bytes]] = []
@@ -92,7 +91,6 @@ class Job:
         self.began[0] = self.began.pop()
 
     def steps(self) -> Steps:
-        """All steps that were noted."""
         found = {}
         for file in self.directory.glob("*.steps"):
             whole, _, _ = file.read_text().rpartition("\n")
@@ -136,7 +134,6 @@ class Job:
         return "\n--\n".join(file.read_text(errors="replace")[-LAST_WORDS_MAX:] for file in logs)
 
     def close(self) -> None:
-        """End all processes."""
         for each in self.began:
             each.send_signal(signal.SIGINT)
         deadline_s = time.monotonic() + ENDS_S

@@ -54,7 +54,6 @@ def main() -> None:
 
 
 def losses(model: nn.Module, kind: str, seed: int) -> Iterator[torch.Tensor]:
-    """Losses of successive batches."""
     if kind != "transformer":
         while True:
             yield model(torch.randn(BATCH, WIDTH)).square().mean()

@@ -262,7 +262,6 @@ def _nothing(name: str, cluster: Cluster, target: float) -> Row:
 
 
 def nothing_fails() -> list[Row]:
-    """Rows of the cost if nothing fails."""
     return [_nothing("four hosts", _star(), 1.03), _nothing("four ranks on a host", _one_host(WORLD), 1.10)]
 
 

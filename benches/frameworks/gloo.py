@@ -23,7 +23,6 @@ class Gloo:
     """This process's part of the job; a process has one, made before any array."""
 
     def __init__(self, rank: int, world: int) -> None:
-        """Join the other processes."""
         from jax._src import xla_bridge  # noqa: PLC0415  # only this patches it
 
         master, address = os.environ["MASTER_ADDR"], own_address(PORT)

@@ -30,7 +30,6 @@ def parameters() -> list[jax.Array]:
 
 
 def loss(params: Any, x: Any) -> Any:
-    """Loss of one batch."""
     for each in params:
         x = jnp.tanh(x @ each)
     return jnp.mean(x**2)
@@ -113,7 +112,6 @@ class Alone:
     """Computation without communication: each rank applies its own gradients."""
 
     def __init__(self) -> None:
-        """Begin; nothing is sent."""
         self._params: Any = parameters()
         self._gradients = jax.jit(jax.grad(loss))
 
@@ -133,8 +131,6 @@ def bucket_a_layer(world: int) -> Plan:
 
 
 class Forward:
-    """The loss alone."""
-
     def __init__(self) -> None:
         """Begin; nothing is sent or trained."""
         self._params = parameters()

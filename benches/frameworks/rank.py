@@ -31,7 +31,6 @@ class Result(TypedDict):
 
 
 def main() -> None:
-    """Train."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("framework", choices=("jax", "tensorflow"))
     parser.add_argument("contenders", type=lambda text: text.split(","))

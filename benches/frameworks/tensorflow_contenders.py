@@ -22,7 +22,6 @@ PORT = 29_712
 
 
 def loss_of(variables: Any, x: Any) -> Any:
-    """Loss of one batch."""
     for each in variables:
         x = tf.tanh(x @ each)
     return tf.reduce_mean(x**2)

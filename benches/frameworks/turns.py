@@ -18,8 +18,6 @@ Step = Callable[[np.ndarray[Any, Any]], None]
 
 
 class Contender(Protocol):
-    """A contender."""
-
     def begin(self) -> Step:
         """Begin a turn, whose first steps may take longer."""
 

@@ -25,7 +25,6 @@ class LeNet5(nn.Module):
         self.fc2 = nn.Linear(500, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits."""
         x = functional.max_pool2d(torch.tanh(self.conv1(images)), 2)
         x = functional.max_pool2d(torch.tanh(self.conv2(x)), 2)
         logits: torch.Tensor = self.fc2(torch.tanh(self.fc1(x.flatten(1))))
@@ -48,7 +47,6 @@ class _Unit(nn.Module):
         self.shortcut = None if same else nn.Conv2d(before, after, 1, stride, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum of both ways."""
         active = self.bn1(x).relu()
         beside = x if self.shortcut is None else self.shortcut(active)
         y = self.conv1(active)
@@ -78,7 +76,6 @@ class ResNet50(nn.Module):
         self.fc1 = nn.Linear(2048, 1000)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits."""
         x = self.bn0(self.conv0(self.bn_data(images))).relu()
         x = self.units(functional.max_pool2d(x, 3, stride=2, padding=1))
         logits: torch.Tensor = self.fc1(self.bn1(x).relu().mean((2, 3)))
@@ -104,7 +101,6 @@ class VGG19(nn.Module):
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits."""
         logits: torch.Tensor = self.classifier(self.features(images).flatten(1))
         return logits
 

@@ -19,7 +19,6 @@ NETWORKS: dict[str, type[nn.Module]] = {"lenet5": LeNet5, "resnet50": ResNet50, 
 
 
 def main() -> None:
-    """Train so many iterations."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=MODELS, required=True)
     parser.add_argument("--iterations", type=int, required=True)

@@ -41,7 +41,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def met(self) -> bool:
-        """Whether the target is met."""
         if self.target is None:
             return True
         return self.value >= self.target if self.more else self.value <= self.target

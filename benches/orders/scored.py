@@ -57,7 +57,6 @@ class Scored(Struct, frozen=True, kw_only=True):
 
 
 def score(name: str, cluster: Cluster, algorithm: str, size_bytes: int, measure: Measure) -> Scored:
-    """Score one algorithm on one cluster."""
     matrix = of_cluster(cluster)
     request = own(Algorithm(algorithm, sizes_of(algorithm, cluster)), size_bytes)
     found = solve(matrix, request)

@@ -31,7 +31,6 @@ TURNS, STEPS, WARM_UP = 12, 5, 3
 
 
 def main() -> None:
-    """Train."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     out = parser.parse_args().out
@@ -85,7 +84,6 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tens
 
 
 def _bytes(state: Mapping[Any, Mapping[str, Any]]) -> int:
-    """Of an optimizer's state."""
     held = [each for own in state.values() for each in own.values() if isinstance(each, torch.Tensor)]
     return sum(each.numel() * each.element_size() for each in held if each.dim())
 

@@ -47,7 +47,6 @@ def star() -> list[Row]:
 
 
 def one_host() -> list[Row]:
-    """All ranks on a host."""
     cluster = Cluster(hosts=(Host(name="h0", slots=WORLD, bandwidth_bit_per_s=GIGABIT),))
     return _rows("one-host", cluster, ["h0"] * WORLD)
 

@@ -11,8 +11,6 @@ from hocket.policy.policy import Policy
 
 
 class OverGloo(Policy):
-    """Plain data parallelism over Gloo."""
-
     def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
         """Call the library once per bucket."""
         cx.all_reduce(buffer, op="mean", library="gloo")

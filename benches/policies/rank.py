@@ -131,7 +131,6 @@ def policy(kind: str, values: list[str]) -> Policy:
 
 
 def main() -> None:
-    """Train contenders in turns."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--contenders", required=True, help="separated by spaces")
     parser.add_argument("--model", required=True)

@@ -15,6 +15,5 @@ class RoundEach(Policy):
     """Policy that rounds every gradient to f16 and back before fusion, twice: two passes over it."""
 
     def on_tensor_ready(self, cx: Context, grad: Gradient) -> None:
-        """Work on this gradient alone."""
         cx.cast(cx.cast(grad, "f16"), "f32", into=grad)
         cx.enqueue(grad)

@@ -56,7 +56,6 @@ class VggLike(nn.Module):
         self.last = nn.Linear(size.hidden, CLASSES)
 
     def forward(self, images: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        """Logits."""
         seen = nn.functional.max_pool2d(self.first(images).relu(), 2)
         seen = nn.functional.max_pool2d(self.second(seen).relu(), 2).flatten(1)
         logits: torch.Tensor = self.last(self.large(torch.cat([seen, self.words(words).mean(1)], 1)).relu())
@@ -78,7 +77,6 @@ def rows_of(size: Size, step: int, rank: int) -> int:
 
 
 def gradients(network: nn.Module) -> dict[str, Gradient]:
-    """Of all parameters."""
     return {
         name: Gradient(name, tuple(each.shape), "f32", sparse=name == "words.weight")
         for name, each in network.named_parameters()

@@ -23,7 +23,6 @@ from hocket.training.process import joined
 
 
 def main() -> None:
-    """Train."""
     contender, size, steps, out = sys.argv[1], SIZES[sys.argv[2]], int(sys.argv[3]), Path(sys.argv[4])
     rank = int(os.environ.get("HOCKET_RANK") or os.environ["RANK"])
     torch.set_num_threads(1)

@@ -92,7 +92,6 @@ def best_s(question: Question, solved: Solved) -> float:
 
 
 def strategies(variables: int, routes: int) -> int:
-    """Number of plans."""
     found = 0
     for division in divisions(tuple(range(variables))):
         orders = 1

@@ -112,7 +112,6 @@ def _scheduled(plan: Plan, cluster: Cluster, profile: Profile, promise: Promise)
 
 
 def _paced(profile: Profile) -> Profile:
-    """The model with more computation."""
     elements = [each.elements for each in profile.gradients]
     return layered(profile.model, weights(elements), forward_s=FORWARD_S, backward_s=BACKWARD_S)
 

@@ -34,7 +34,6 @@ class Ranker(nn.Module):
     """Network with a score for each plan, higher for slower ones."""
 
     def __init__(self) -> None:
-        """Begin with random weights."""
         super().__init__()
         self.part = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, EMBEDDED), nn.ReLU())
         self.variables = nn.LSTM(EMBEDDED, STATE, LAYERS, batch_first=True, bidirectional=True)

@@ -59,19 +59,16 @@ class World:
     _known: dict[tuple[Bucket, ...], float] = field(default_factory=dict)
 
     def step_s(self, plan: Plan) -> float:
-        """Step of a plan without noise."""
         if plan.buckets not in self._known:
             self._known[plan.buckets] = predict(plan, self.true, self.profile, fidelity="flow").step_s
         return self._known[plan.buckets]
 
     def measured_s(self, plan: Plan) -> float:
-        """Noisy step of one trial."""
         found = self.step_s(plan) * math.exp(NOISE * self.draw.gauss(0, 1))
         self.trials.append((plan, found))
         return found
 
     def luckiest(self) -> Plan:
-        """Plan of the shortest measurement."""
         return min(self.trials, key=lambda trial: trial[1])[0]
 
 
@@ -152,7 +149,6 @@ def changed(cluster: Cluster, seed: int) -> Cluster:
 
 
 def _trials(world: World, question: Question, first: Plan, trials: int, seed: int) -> Plan:
-    """Hocket's search."""
     search = Trials(question, first, seed, trials_max=trials)
     while (plan := search.next()) is not None:
         step_s = world.measured_s(plan)

@@ -159,7 +159,6 @@ def _where_it_matters(allowed: Sequence[float], ratios: Sequence[float]) -> Iter
 
 
 def profile(model: str, peak: float) -> Profile:
-    """Profile of a GPU's step."""
     forward_s = FORWARD[model] / (EFFICIENCY * peak)
     dense = layered(model, MODELS[model](), forward_s=forward_s, backward_s=2 * forward_s)
     touched = TOUCHED.get(model)

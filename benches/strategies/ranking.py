@@ -57,7 +57,6 @@ def contender() -> Iterator[Row]:
 
 
 def predicted(sample: Sample) -> list[float]:
-    """Steps by the closed form."""
     return [sample.question.predicted(plan).step_s for plan in sample.plans]
 
 

@@ -87,7 +87,6 @@ def measured() -> Iterator[Row]:
 
 
 def as_rows(plan: Plan) -> set[str]:
-    """Gradients that travel as rows."""
     return {
         name for bucket in plan.buckets if isinstance(bucket.route, Gathered) for name in bucket.variables
     }

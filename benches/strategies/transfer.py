@@ -60,7 +60,6 @@ class Searched:
 
 
 def measured() -> Iterator[Row]:
-    """Rows of all pairs."""
     with_it = without = refused = 0
     worst = 0.0
     for before, after in PAIRS:

@@ -116,7 +116,6 @@ def test_against_mpi(tmp_path, what):
 
 
 def call(*arguments):
-    """In this process; errors are raised."""
     return CliRunner().invoke(command, ["all_reduce", *arguments])
 
 

@@ -20,8 +20,6 @@ STEPS = {
 
 
 class Noted(Job):
-    """A job that has noted these steps."""
-
     def __init__(self):
         self.began = []
 

@@ -22,12 +22,10 @@ def commands() -> dict[str, click.Command]:
 
 
 def leaves() -> dict[str, click.Command]:
-    """Those that do something."""
     return {name: each for name, each in commands().items() if not isinstance(each, click.Group)}
 
 
 def root_of(name: str) -> str:
-    """Which of ROOTS a command is of."""
     return next(root for root in ROOTS if name == root or name.startswith(f"{root} "))
 
 

@@ -21,7 +21,6 @@ OTHERS = {
 
 
 def kind(option):
-    """What may follow the option."""
     if option.is_flag:
         return "flag"
     return type(option.type).__name__, getattr(option.type, "name", ""), option.multiple

@@ -37,7 +37,6 @@ def doctor(source, **environment):
 
 
 def test_it_runs_without_any_extra():
-    """Who installed the wrong packages could not be told which."""
     code, said = doctor(WITHOUT.format(absent=tuple(EXTRAS)))
     found = {each["name"]: each for each in said["findings"]}
     for name, extra in EXTRAS.items():

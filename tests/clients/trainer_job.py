@@ -17,8 +17,6 @@ LENGTH = 48
 
 
 class Bytes(torch.utils.data.Dataset):
-    """Of a text, in windows."""
-
     def __init__(self, text):
         self.bytes = torch.tensor(list(text.encode("ascii", "ignore")), dtype=torch.int64)
 

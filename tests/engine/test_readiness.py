@@ -11,8 +11,6 @@ from tests.support.engines import TIMEOUT_S, Job
 
 
 class Parameter:
-    """What a hook looks at."""
-
     def __init__(self, grad):
         self.grad = grad
 

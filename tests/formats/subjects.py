@@ -50,12 +50,10 @@ def _collective(first: str, files: Mapping[str, bytes]) -> Subject:
 
 
 def read_msccl(path: Path) -> object:
-    """A program, and the verifier's findings."""
     return program(msccl.parse(path.read_bytes(), path.name), 1).findings()
 
 
 def read_chakra(path: Path) -> object:
-    """All nodes."""
     return chakra.decode(path.read_bytes())
 
 

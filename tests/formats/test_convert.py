@@ -49,7 +49,6 @@ def test_a_run_comes_back_from_parquet(run_directory, tmp_path):
 
 @pytest.mark.parametrize("form", ["run", "dlc"])
 def test_others_read_our_parquet(run_directory, tmp_path, form):
-    """Who analyses traces with their own tools could not."""
     duckdb = pytest.importorskip("duckdb")
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     path = tmp_path / "t.parquet"

@@ -22,7 +22,6 @@ def run(*arguments):
 
 
 def back(path, target, **options):
-    """What is read of a file, written again."""
     reader = dlc.Reader(path, **options)
     dlc.write(target, reader.header, reader.batches())
     return target.read_bytes(), reader.wholeness

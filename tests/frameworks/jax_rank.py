@@ -30,7 +30,6 @@ STEPS = 50
 
 
 def digest(tree):
-    """Of all bits."""
     leaves = jax.tree_util.tree_leaves(tree)
     return hashlib.sha256(b"".join(np.asarray(each).tobytes() for each in leaves)).hexdigest()
 
@@ -90,7 +89,6 @@ def alone(model, optimizer, steps):
 
 
 def distance(one, other):
-    """Norm of the difference over the norm."""
     flat = [
         np.concatenate([np.asarray(each, np.float64).ravel() for each in jax.tree_util.tree_leaves(tree)])
         for tree in (one, other)
@@ -227,7 +225,6 @@ def distributed_anew():
 
 
 def several_devices():
-    """The process has two devices."""
     hk.distribute(jnp.ones(3))
 
 

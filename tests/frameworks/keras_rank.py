@@ -37,7 +37,6 @@ def model_of(optimizer, seed, **options):
 
 
 def data_of(rank):
-    """Of all steps."""
     random = np.random.default_rng(100 + rank)
     x = random.normal(size=(STEPS * BATCH, WIDTH)).astype(np.float32)
     return x, np.tanh(x[:, :5])

@@ -12,7 +12,6 @@ SHAPES = {"bias": (37,), "weight": (40, 30)}
 
 
 def drawn(step):
-    """This rank's gradients."""
     return {
         name: np.random.default_rng([step, RANK, at]).normal(size=shape).astype(np.float32)
         for at, (name, shape) in enumerate(SHAPES.items())
@@ -20,7 +19,6 @@ def drawn(step):
 
 
 def digest(arrays):
-    """Of all bits."""
     return hashlib.sha256(b"".join(each.tobytes() for each in arrays)).hexdigest()
 
 
@@ -30,7 +28,6 @@ def by_policy_of_torch(name):
 
 
 def of_torch(policy):
-    """Bits of the results of some steps."""
     import torch
 
     import hocket.torch

@@ -74,8 +74,6 @@ MODELS = {"perceptron": Perceptron, "transformer": Transformer}
 
 
 class Momentum:
-    """Stochastic gradient descent."""
-
     def __init__(self, variables):
         self.variables = variables
         self.moves = [tf.Variable(tf.zeros_like(each), trainable=False) for each in variables]
@@ -87,8 +85,6 @@ class Momentum:
 
 
 class Adam:
-    """Without corrections of its first steps."""
-
     def __init__(self, variables):
         self.variables = variables
         self.moments = [

@@ -23,7 +23,6 @@ STEPS = 50
 
 
 def digest(variables):
-    """Of all bits."""
     return hashlib.sha256(b"".join(each.numpy().tobytes() for each in variables)).hexdigest()
 
 
@@ -75,7 +74,6 @@ def alone(model, optimizer, steps):
 
 
 def distance(one, other):
-    """Norm of the difference over the norm."""
     flat = [
         np.concatenate([each.numpy().astype(np.float64).ravel() for each in some]) for some in (one, other)
     ]
@@ -265,7 +263,6 @@ def differ():
 
 
 def several_devices():
-    """The process has two devices."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     hk.distribute([tf.Variable(tf.ones(3))])

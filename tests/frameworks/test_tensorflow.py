@@ -170,7 +170,6 @@ def test_a_checkpoint_goes_on_with_equal_bits(tmp_path):
 
 
 def alone(script, tmp_path, **environment):
-    """A process without the launcher."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("HOCKET_")}
     return subprocess.run(
         [sys.executable, "-c", script],

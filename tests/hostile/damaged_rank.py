@@ -14,7 +14,6 @@ STEPS = 4
 
 
 def train(flip_at):
-    """What ended the training, as data."""
     os.environ["HOCKET_HOST"] = f"h{RANK}"
     gather = Store.gather
 

@@ -104,7 +104,6 @@ ELSEWHERE = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Good files, and room for bad ones."""
     made = tmp_path_factory.mktemp("bad")
     cluster = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab"))
     files.write(made / "good.toml", cluster)

@@ -206,7 +206,6 @@ class Ranks:
 
 @pytest.fixture
 def start():
-    """Starts ranks; none is left."""
     made = []
 
     def start(*arguments, **options):

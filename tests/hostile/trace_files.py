@@ -56,7 +56,6 @@ def write_run(directory: Path, ranks: int = 2, **fields: object) -> None:
 
 
 def write_rank(directory: Path, content: bytes, rank: int = 0) -> Path:
-    """A rank's record file."""
     path = directory / f"rank-{rank}.hktrace"
     path.write_bytes(content)
     return path

@@ -7,7 +7,6 @@ import pytest
 
 @pytest.fixture
 def port() -> int:
-    """One of loopback that nobody listens at."""
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         number: int = reserved.getsockname()[1]

@@ -27,7 +27,6 @@ def clean_environment(**more):
 
 
 def write(folder, text, name="rank.py"):
-    """A rank's script."""
     path = folder / name
     path.write_text(text)
     return str(path)
@@ -69,7 +68,6 @@ def with_token(token):
 
 
 def eventually(condition, timeout_s=20):
-    """Whether it comes true in time."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:

@@ -8,7 +8,6 @@ from hocket.members.member_messages import Joins
 
 
 def joins(member: int | None) -> Joins:
-    """A process that asks for that number."""
     return Joins(host="c", process=1, version="1", member=member)
 
 

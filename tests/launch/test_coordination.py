@@ -97,7 +97,6 @@ class Job:
                 self.act(rank, self.members[rank].quiesced(_native.now_ns() * 1e-9))
 
     def deliver(self) -> None:
-        """Until nobody has anything to say."""
         while answers := self.coordination.answers():
             for rank, payload in answers:
                 message = read_from_coordinator(payload)
@@ -131,12 +130,10 @@ class Job:
             time.sleep(0.01)
 
     def hear(self, client: int, message: FromCoordinator) -> bool:
-        """Whether nothing is to be done about it here."""
         del client, message
         return False
 
     def lose(self, rank: int) -> None:
-        """Its process ends; the others miss it."""
         self.gone.add(rank)
         self.coordination.disconnect(rank)
         self.coordination.gone(rank)
@@ -341,7 +338,6 @@ class Newcomers(Job):
         return number
 
     def make(self, step: int) -> None:
-        """All members make it."""
         now_s = _native.now_ns() * 1e-9
         here = [(at, member) for at, member in enumerate(self.members) if at not in self.gone]
         vote = min(member.vote for _, member in here)
@@ -359,13 +355,11 @@ class Newcomers(Job):
         self.deliver()
 
     def meetings(self, client: int) -> list[Regroup]:
-        """That it was called to."""
         return [each for each in self.told.get(client, []) if isinstance(each, Regroup)]
 
 
 @pytest.fixture
 def jobs() -> Iterator[Callable[..., Newcomers]]:
-    """Makes them, and closes their stores."""
     made = []
 
     def make(world: int, **options: Any) -> Newcomers:

@@ -24,8 +24,6 @@ PATIENCE_S = 30.0
 
 
 class Engine:
-    """As far as members ask one."""
-
     lost = gone = ()
 
     def quiesce(self, reason: str, timeout_s: float) -> None: ...
@@ -70,7 +68,6 @@ class Pair:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """Closed at the end."""
     limits = Limits(
         members_min=1, members_max=2, heartbeat_s=60.0, join_patience_s=60.0, rejoin_patience_s=0.0
     )

@@ -14,7 +14,6 @@ from hocket.start import hosts, remote
 
 
 def read(text, tmp_path):
-    """Names and slots, from a file."""
     path = tmp_path / "hosts"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return [(host.name, host.slots) for host in hosts.read(path)]

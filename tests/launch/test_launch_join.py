@@ -164,7 +164,6 @@ def test_two_jobs_are_told_whichever_of_them_is_faster(script, port):
 
 
 def test_ranks_without_a_secret_that_run_other_scripts_are_told(tmp_path, script, port):
-    """The same, where the other job's rank comes before our own."""
     other = write(tmp_path, RANK, "evaluate.py")
     started = [
         start([sys.executable, path], **by_hand(rank, 2, port)) for rank, path in enumerate((script, other))

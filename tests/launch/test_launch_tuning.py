@@ -19,7 +19,6 @@ with join() as job:
 
 
 def went_by(paths):
-    """What each rank says; `paths`: its HOCKET_TUNING."""
     out = io.BytesIO()
     ranks = [
         ProcessSpec(

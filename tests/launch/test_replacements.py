@@ -16,8 +16,6 @@ from hocket.start.replacements import STEADY_S, WAIT_MAX_S, WAIT_S, Replacements
 
 @dataclass
 class Rank:
-    """What replacements know of a process."""
-
     rank: int
     code: int | None = None
     host: str = "a"

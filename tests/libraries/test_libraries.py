@@ -71,14 +71,12 @@ def test_gloo_moves_each_part_once():
 
 
 def test_mpi(tmp_path):
-    """The same by MPI."""
     ended = run_by_mpirun("collectives", 20, tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("is right") == 3
 
 
 def test_nccl():
-    """The same by NCCL, a rank per GPU."""
     import torch
 
     if not torch.cuda.is_available():

@@ -63,7 +63,6 @@ def test_nothing_is_lost_where_nothing_is_lost(link: socket.socket) -> None:
 
 
 def lossy(link: socket.socket, done: threading.Event) -> None:
-    """Answers two of three."""
     count = 0
     while not done.is_set():
         try:

@@ -27,7 +27,6 @@ OPTIONS = ProbeOptions(pair_s=0.01)
 
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silent peer is noticed soon."""
     monkeypatch.setattr(transfer, "SILENCE_S", 1.0)
 
 

@@ -29,7 +29,6 @@ class Process:
     """
 
     def __init__(self) -> None:
-        """It runs."""
         self.dead = self.stopped = False
 
 
@@ -37,7 +36,6 @@ class Task:
     """A thread of a process."""
 
     def __init__(self, work: Clockwork, process: Process, run: Callable[[], object]) -> None:
-        """It runs when its turn comes."""
         self.process = process
         self.baton = threading.Semaphore(0)
         self.wakes_s = work.now_s
@@ -47,7 +45,6 @@ class Task:
         self._thread.start()
 
     def ready(self) -> bool:
-        """Whether it may go on now."""
         if self.ended or self.process.dead:
             return not self.ended
         return not self.process.stopped and (self.notified or self.wakes_s <= self._work.now_s)
@@ -88,12 +85,10 @@ class Clockwork:
 
     @property
     def current(self) -> Task:
-        """The one that runs."""
         assert self._current is not None
         return self._current
 
     def start(self, process: Process, run: Callable[[], object]) -> Task:
-        """A thread."""
         task = Task(self, process, run)
         self._tasks.append(task)
         return task
@@ -147,7 +142,6 @@ class Condition:
     """As `threading.Condition`. Nobody else runs while its lock is held, so there is none."""
 
     def __init__(self, work: Clockwork) -> None:
-        """Nobody waits."""
         self._work = work
         self._waiting: list[Task] = []
 
@@ -170,22 +164,17 @@ class Condition:
         return found
 
     def notify_all(self) -> None:
-        """All that wait."""
         for each in self._waiting:
             each.notified = True
         self._waiting.clear()
 
 
 class Thread:
-    """As `threading.Thread`."""
-
     def __init__(self, work: Clockwork, target: Callable[[], object]) -> None:
-        """Of the process whose thread makes it."""
         self._work, self._target, self._process = work, target, work.current.process
         self.task: Task | None = None
 
     def start(self) -> None:
-        """Run."""
         self.task = self._work.start(self._process, self._target)
 
     def join(self) -> None:
@@ -198,7 +187,6 @@ class Threading:
     """In the place of the module `threading`."""
 
     def __init__(self, work: Clockwork) -> None:
-        """Of this world."""
         self._work = work
         self._threads: list[Thread] = []
 
@@ -211,7 +199,6 @@ class Threading:
         return Condition(self._work)
 
     def Thread(self, *, target: Callable[[], object], name: str, daemon: bool) -> Thread:  # noqa: N802
-        """Not started yet."""
         del name, daemon
         self._threads.append(Thread(self._work, target))
         return self._threads[-1]
@@ -225,19 +212,15 @@ class Time:
     """In the place of the module `time`."""
 
     def __init__(self, work: Clockwork) -> None:
-        """Of this world."""
         self._work = work
 
     def monotonic(self) -> float:
-        """Seconds."""
         return self._work.now_s
 
     def monotonic_ns(self) -> int:
-        """The same in nanoseconds."""
         return round(self._work.now_s * 1e9)
 
     def sleep(self, time_s: float) -> None:
-        """Nobody notifies."""
         until_s = self._work.now_s + time_s
         while self._work.now_s < until_s:
             self._work.pause(until_s - self._work.now_s)

@@ -41,10 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Course:
-    """Of one job."""
-
     def __init__(self, seed: int) -> None:
-        """The founders begin."""
         self.work = Clockwork(seed)
         self.random = self.work.random
         founders = self.random.randint(2, 4)
@@ -129,7 +126,6 @@ class Course:
         log.info(self.log[-1])
 
     def plan(self) -> None:
-        """Choose the events."""
         kinds = ["join", "join", "kill", "leave", "launcher", "join and die"]
         if self.random.random() < 0.3:
             kinds += ["cut", "stop"]
@@ -193,7 +189,6 @@ class Course:
             self.work.after(self.random.uniform(0, SILENCE_S), self._join)
 
     def _holders(self) -> list[Worker]:
-        """Who has the state, and will not be lost."""
         return [each.worker for each in self._living() if each.trains and each.worker not in self.faulty]
 
     def _kill(self) -> None:
@@ -272,7 +267,6 @@ class Course:
             each()
 
     def run(self) -> list[str]:
-        """To its end: what must not be."""
         with self.patched():
             try:
                 self.plan()

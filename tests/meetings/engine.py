@@ -54,7 +54,6 @@ class Engine:
 
     @property
     def gone(self) -> list[int]:
-        """As there."""
         near = [rank for rank in self._ever_lost if self._workers[rank].host == self.worker.host]
         return [rank for rank in near if self._workers[rank].dead]
 
@@ -80,18 +79,15 @@ class Engine:
         return list(self._sums[self.epoch, name].values())
 
     def interrupt(self, reason: str) -> None:
-        """As there."""
         if self._why is None:
             self._why = reason
         self._changed.notify_all()
 
     def quiesce(self, reason: str, timeout_s: float) -> None:
-        """As there."""
         del timeout_s
         self.interrupt(reason)
 
     def resume(self, epoch: int, members: Sequence[int], timeout_s: float, *, left: Sequence[int]) -> None:
-        """As there. Whoever is shut out on this host ends."""
         del timeout_s
         if self.closed:
             raise EpochError("the engine is closed")
@@ -105,7 +101,6 @@ class Engine:
         self._sums = {key: value for key, value in self._sums.items() if key[0] >= epoch}
 
     def close(self) -> None:
-        """As there; the others notice."""
         if not self.closed:
             self.closed = True
             self.interrupt("it is closed")
@@ -114,7 +109,6 @@ class Engine:
                     peer._learn_of(self.rank)
 
     def falls_silent(self, rank: int) -> None:
-        """That rank's host is cut off, or stopped."""
         self._work.after(self._silence_max_s, lambda: self._hears_nothing_of(rank))
 
     def _hears_nothing_of(self, rank: int) -> None:

@@ -44,7 +44,6 @@ class Worker(Process):
     """
 
     def __init__(self, name: str, host: str, started_by: Launcher | None) -> None:
-        """It runs."""
         super().__init__()
         self.name, self.host, self.started_by = name, host, started_by
         self.cut = self.hangs = False
@@ -56,7 +55,6 @@ class Worker(Process):
         """What would have come to it, or from it, while it is cut off."""
 
     def end(self, code: int) -> None:
-        """For whatever reason."""
         if self.dead:
             return
         self.dead, self.code = True, code
@@ -70,18 +68,15 @@ class MemoryJournal:
     path = "the journal"
 
     def __init__(self, served: Served, generation: Generation, writes: Callable[[], object]) -> None:
-        """Without records."""
         self.served, self.generation, self.records = served, generation, b""
         self._writes = writes
 
     def append(self, record: bytes) -> None:
-        """As there."""
         self._writes()
         self.records += record
         self._writes()
 
     def change(self, generation: Generation) -> None:
-        """As there."""
         self._writes()
         if generation.number != self.generation.number:
             self.records = b""
@@ -93,7 +88,6 @@ class Connection:
     """Of a worker with a launcher; a `Channel` for the worker."""
 
     def __init__(self, work: Clockwork, worker: Worker, launcher: Launcher, client: int) -> None:
-        """Both ends are open."""
         self._work, self._worker, self._launcher, self.client = work, worker, launcher, client
         self._there_s = self._here_s = work.now_s
         self._inbox = b""
@@ -102,14 +96,12 @@ class Connection:
         self.frames = frames.Frames()
 
     def send(self, data: bytes, deadline_s: float) -> None:
-        """As `Channel`."""
         del deadline_s
         if self._closed or self._ended:
             raise ConnectionResetError("it is closed")
         self._carry(lambda: self._launcher.receive(self, data), to_launcher=True)
 
     def arrived(self, timeout_s: float) -> bytes:
-        """As `Channel`."""
         if not (self._inbox or self._ended or self._closed):
             self._changed.wait(timeout_s)
         data, self._inbox = self._inbox, b""
@@ -124,11 +116,9 @@ class Connection:
             self._carry(lambda: self._launcher.drop(self), to_launcher=True)
 
     def deliver(self, data: bytes) -> None:
-        """From the launcher."""
         self._carry(lambda: self._take(data), to_launcher=False)
 
     def hang_up(self) -> None:
-        """The launcher's end is closed."""
         self._carry(self._take_end, to_launcher=False)
 
     def _take(self, data: bytes) -> None:
@@ -168,7 +158,6 @@ class Launcher:
     def __init__(
         self, network: Network, limits: Limits, founders: int, journal: MemoryJournal | None
     ) -> None:
-        """It serves."""
         self._network, self._work = network, network.work
         self.alive = True
         self.stores = Stores(network)
@@ -189,7 +178,6 @@ class Launcher:
         self._tick()
 
     def connect(self, worker: Worker) -> Connection:
-        """A worker's."""
         self._network.clients += 1
         made = Connection(self._work, worker, self, self._network.clients)
         self._connections[made.client] = made
@@ -197,7 +185,6 @@ class Launcher:
         return made
 
     def receive(self, connection: Connection, data: bytes) -> None:
-        """Bytes have come."""
         if not self.alive or connection.client not in self._connections:
             return
         connection.frames.feed(data)
@@ -206,17 +193,14 @@ class Launcher:
             self._do(lambda each=payload: self._receive(connection, each))
 
     def drop(self, connection: Connection) -> None:
-        """It has ended."""
         if self.alive and self._connections.pop(connection.client, None) is not None:
             self._do(lambda: self.coordination.disconnect(connection.client))
 
     def has_ended(self, worker: Worker) -> None:
-        """A process that this launcher has started."""
         if self.alive and worker.code != 0:
             self._do(lambda: self.coordination.gone(worker.member))
 
     def kill(self) -> None:
-        """At once."""
         if self.alive:
             self.alive = False
             self.stores.end()
@@ -273,7 +257,6 @@ class Network:
         handles: Callable[[], object],
         writes: Callable[[], object],
     ) -> None:
-        """The first launcher serves."""
         self.work, self.limits = work, limits
         self.clients = 0
         self.workers: list[Worker] = []
@@ -282,7 +265,6 @@ class Network:
         self.launcher = Launcher(self, limits, founders, None)
 
     def connect(self, worker: Worker) -> Connection | None:
-        """To the launcher, if there is one."""
         return self.launcher.connect(worker) if self.launcher.alive else None
 
     def resume(self) -> None:
@@ -300,10 +282,7 @@ class Network:
 
 
 class Store:
-    """Of one meeting, as `hocket.job.store.ledger` is for its ranks."""
-
     def __init__(self, network: Network) -> None:
-        """Nobody is there."""
         self._work = network.work
         self._values: dict[str, dict[int, object]] = {}
         self._lost: set[int] = set()
@@ -319,12 +298,10 @@ class Store:
             )
 
     def lose(self, rank: int) -> None:
-        """It takes no further part."""
         self._lost.add(rank)
         self._changed.notify_all()
 
     def end(self) -> None:
-        """With its launcher."""
         self._ended = True
         self._changed.notify_all()
 
@@ -349,32 +326,26 @@ class Store:
 
 
 class Stores:
-    """As `hocket.members.stores`, of one launcher."""
-
     def __init__(self, network: Network) -> None:
         """None is open."""
         self._network = network
         self._open: list[Store] = []
 
     def another(self) -> str:
-        """Its name."""
         name = f"store {len(self._network.stores)}"
         self._open.append(Store(self._network))
         self._network.stores[name] = self._open[-1]
         return name
 
     def refuse(self, rank: int, reason: str) -> None:
-        """At the newest."""
         del reason
         if self._open:
             self._open[-1].lose(rank)
 
     def end(self) -> None:
-        """All of them."""
         for each in self._open:
             each.end()
 
 
 def hosts_of(workers: Sequence[Worker]) -> tuple[str, ...]:
-    """By rank."""
     return tuple(each.host for each in workers)

@@ -39,7 +39,6 @@ class Script:
     """
 
     def __init__(self, network: Network, worker: Worker, settings: Settings, steps: int) -> None:
-        """It makes so many steps."""
         self._network, self._work, self.worker = network, network.work, worker
         self._settings, self._steps = settings, steps
         self.made: list[Step] = []
@@ -58,7 +57,6 @@ class Script:
         return self.membership
 
     def found(self, rank: int, workers: list[Worker], fabric: dict[int, Engine]) -> None:
-        """From the start of the job."""
         self._run(lambda: self._begin(rank, workers, fabric))
 
     def join(self) -> None:

@@ -40,7 +40,6 @@ class World:
         self.ahead = []
 
     def moves(self):
-        """All that may happen next."""
         leaves = [
             ("leave", None, worker)
             for worker, steps in enumerate(self.steps)

@@ -30,7 +30,6 @@ def first_choice(cluster: Cluster, profile: Profile, world: int, *, rounded: boo
 
 
 def grid(cluster: Cluster, profile: Profile, world: int, *, rounded: bool) -> Iterator[Plan]:
-    """All of them, simplest first."""
     graph = link_graph(cluster, world)
     at = {each.name: index for index, each in enumerate(profile.gradients)}
     backward = sorted(profile.gradients, key=lambda each: (each.ready_s, -at[each.name]))

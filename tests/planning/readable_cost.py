@@ -83,8 +83,6 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Alone:
-    """One bucket with the network to itself."""
-
     work: _Work
     delays: _Delays
     total_s: float
@@ -186,7 +184,6 @@ class _Sharing:
                 self._ending[rank] += 1
 
     def chunk_s(self, stream: Stream) -> float:
-        """One chunk from end to end."""
         elements = min(stream.elements / stream.pieces, _chunk_elements(self._bucket))
         latency_s = self._graph.latencies_s[stream.source, stream.destination]
         return self._transfer_s(stream, elements) + latency_s + 2 * MESSAGE_S

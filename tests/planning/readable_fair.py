@@ -31,7 +31,6 @@ class Flow:
 
     @property
     def moves(self) -> bool:
-        """Whether there is something to send."""
         return self.progress + EQUAL < self.limit
 
 

@@ -46,12 +46,10 @@ class Traffic:
 
     @property
     def chains(self) -> tuple[Stream, ...]:
-        """Streams of head and tail."""
         return tuple(stream for chain in (*self.head, *self.tail) for stream in chain)
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """All streams."""
         return (*self.chains, *self.cycle)
 
 
@@ -132,7 +130,6 @@ def _depth(node: int, n: int) -> int:
 
 
 def _joined(streams: Iterable[Stream]) -> tuple[Stream, ...]:
-    """One stream for each pair."""
     found: dict[tuple[int, int], Stream] = {}
     for each in streams:
         pair = each.source, each.destination

@@ -38,7 +38,6 @@ def built(cluster: Cluster, made_for: Profile) -> dict[str, Plan]:
 
 
 def owners(plan: Plan) -> dict[str, dict[int, int]]:
-    """By variable: shares of owners."""
     return {
         name: {owner.rank: owner.share for owner in bucket.route.owners}
         for bucket in plan.buckets

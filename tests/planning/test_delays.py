@@ -33,7 +33,6 @@ LATER_LARGER = (10_000,) * 4 + (2_000_000,) * 4
 
 
 def profile(compute_s: float, sizes: Sequence[int] = EQUAL) -> Profile:
-    """Eight layers."""
     gradients = tuple(
         Gradient(
             name=f"layer.{at}",
@@ -233,7 +232,6 @@ MOMENTUM = 0.9
 
 
 def sgd(curvature: float | None, rate: float = 0.1) -> Learning:
-    """Whose loss falls slowly."""
     return Learning(
         optimizer="SGD",
         rate=rate,

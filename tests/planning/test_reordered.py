@@ -18,13 +18,11 @@ RING = AllReduce(algorithm="ring")
 
 
 def plan(*ways):
-    """A bucket for each route and order."""
     made = [buckets([[own]], *way)[0] for own, way in zip(WEIGHTS, ways, strict=False)]
     return plan_of(made, len(ways[0][1]), label="given")
 
 
 def profile(made):
-    """Of a model that takes no time."""
     return neutral_profile(
         Profiled(name=part.variable, shape=(1 << 20,), dtype="f32", ready_s=0.0, needed_s=0.0)
         for bucket in made.buckets
@@ -33,7 +31,6 @@ def profile(made):
 
 
 def star(count, rate=4e8):
-    """Hosts at one switch."""
     return Cluster(
         hosts=tuple(Host(name=f"h{at}", rack="r", bandwidth_bit_per_s=rate) for at in range(count)),
         racks=(Rack(name="r"),),

@@ -113,7 +113,6 @@ def test_a_planned_job_has_sparse_gradients_as_rows() -> None:
 
 
 def profile_of(touched: int, *, sparse: bool) -> Profile:
-    """Of a large embedding, and a layer."""
     words = Profiled(
         name="words",
         shape=(50_000, 64),

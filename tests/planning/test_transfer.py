@@ -266,7 +266,6 @@ WORDS = ProfiledGradient(
 
 
 def with_words(found, **changes):
-    """The profile, and a sparse gradient."""
     own = msgspec.structs.replace(WORDS, **changes)
     return msgspec.structs.replace(found, gradients=(own, *found.gradients))
 

@@ -102,7 +102,6 @@ class Scripted(Policy):
 
 
 def run_native(job, program, inputs, launches):
-    """Every launch's results, by rank."""
     memories, numbers = [], []
     for engine, values in zip(job.engines, inputs, strict=True):
         memories.append(engine.allocate(max(1, values.nbytes)))
@@ -182,7 +181,6 @@ def test_random_policies():
 
 
 def test_ready_made_policies():
-    """The same for those that users take."""
     job = Job(("a", "a", "b", "b"))
     try:
         for name, policy in READY_MADE.items():

@@ -81,8 +81,6 @@ def test_f16_crosses_slow_links_alone():
 
 
 def test_partial_f16_is_more_exact_than_f16_everywhere():
-    """The point of it."""
-
     class Everywhere(PartialF16):
         def on_buffer_ready(self, cx, buffer):
             half = cx.cast(buffer, "f16")

@@ -123,8 +123,6 @@ def test_the_limit_of_flat_reductions_is_where_parts_are_faster():
 
 
 class Auto(Policy):
-    """All left to us."""
-
     def on_buffer_ready(self, cx, buffer):
         cx.all_reduce(buffer, op="mean")
 

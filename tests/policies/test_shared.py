@@ -90,7 +90,6 @@ def at(path, bytes_max=1 << 30):
 
 @pytest.fixture
 def alone(tmp_path):
-    """What ranks that share nothing end with."""
     return comparable(start([TwoLevelRing()] * len(HOSTS), at(tmp_path / "none", 0)))
 
 
@@ -139,8 +138,6 @@ def test_an_entry_that_is_not_the_one_offered_is_not_taken(tmp_path, monkeypatch
 
 
 class ByRank(Policy):
-    """Depends on which process traces it."""
-
     def on_buffer_ready(self, cx, buffer):
         cx.all_reduce(buffer, op="mean", algorithm="ring")
         cx.fill(cx.alloc(1 + self.number), 0)
@@ -158,8 +155,6 @@ def test_a_rank_that_traces_something_else_is_named(tmp_path, rank):
 
 
 class Loses(Policy):
-    """Reduces nothing."""
-
     def on_buffer_ready(self, cx, buffer):
         cx.scale(buffer, 1 / cx.world)
 

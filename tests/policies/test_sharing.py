@@ -21,8 +21,6 @@ def bucket(elements, dtype="f32"):
 
 
 class Counted(TwoLevelRing):
-    """How often its handler ran."""
-
     ran = 0
 
     def on_buffer_ready(self, cx, buffer):
@@ -31,8 +29,6 @@ class Counted(TwoLevelRing):
 
 
 class ByLength(Policy):
-    """Another program for long buckets."""
-
     def __init__(self, length):
         self.length = length
 

@@ -41,13 +41,11 @@ class Nodes:
         self.cluster.wait_for_nodes()
 
     def kill(self, node_id):
-        """Kill the processes of a node."""
         node = next(each for each in self._workers if each.node_id == node_id)
         self._workers.remove(node)
         self.cluster.remove_node(node, allow_graceful=False)
 
     def close(self):
-        """End all."""
         ray.shutdown()
         self.cluster.shutdown()
         self._files.cleanup()
@@ -56,7 +54,6 @@ class Nodes:
 
 @pytest.fixture(scope="session")
 def cluster():
-    """One for all tests."""
     nodes = Nodes()
     try:
         nodes.ensure()
@@ -68,6 +65,5 @@ def cluster():
 
 @pytest.fixture
 def nodes(cluster):
-    """The same, with its two workers."""
     cluster.ensure()
     return cluster

@@ -41,7 +41,6 @@ def steps(count):
 
 
 def some_steps(config):
-    """And the parameters' sum."""
     *_, (_, model) = steps(config["steps"])
     hr.report({"sum": sum(float(each.detach().sum()) for each in model.parameters())})
 
@@ -56,7 +55,6 @@ def torch_backend():
 
 
 def killed(config):
-    """One rank is killed in the middle."""
     for step, _ in steps(1000):
         if step == 3:
             hr.report({"process": os.getpid()})
@@ -100,7 +98,6 @@ def files_of(names):
 
 
 def reports_twice():
-    """And ends."""
     hr.report({"at": 1})
     hr.report({"at": 2})
 

@@ -34,7 +34,6 @@ class Hosts:
             self._start(name)
 
     def run(self, source, *argv, timeout_s=300):
-        """What a Python program prints, on the first host."""
         program = self._testbed.popen(
             self.names[0],
             [sys.executable, "-c", source, *argv],
@@ -49,7 +48,6 @@ class Hosts:
         return out, err
 
     def trunk_bytes(self):
-        """That have left racks so far."""
         return sum(sent for sent, _ in self._testbed.trunk_bytes().values())
 
     def _start(self, name):

@@ -215,7 +215,6 @@ def test_a_function_that_nodes_do_not_have_is_refused(nodes, tmp_path, monkeypat
 
 
 def test_a_function_that_cannot_travel_is_refused(nodes, tmp_path):
-    """As above, of what it holds."""
     lock = threading.Lock()
 
     def train():

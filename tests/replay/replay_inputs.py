@@ -140,7 +140,6 @@ class ParameterServer:
         return ended_us
 
     def write(self, folder):
-        """A file for each node."""
         paths = []
         for node, rows in self.files.items():
             name = f"worker{node}.txt" if node < WORKERS else "server0.txt"

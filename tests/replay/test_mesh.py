@@ -42,7 +42,6 @@ class Table:
 
 
 def pair(timeout_s=10.0, strangers=()):
-    """Both ends, connected, and the store."""
     store = Table(strangers)
     found = {}
 

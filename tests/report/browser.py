@@ -104,7 +104,6 @@ class Browser:
         return result["result"].get("value")
 
     def press(self, key: str) -> None:
-        """A key on the focused element."""
         text = {"text": key} if len(key) == 1 else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)

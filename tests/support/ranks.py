@@ -64,7 +64,6 @@ def by_name(
 
 
 def main() -> None:
-    """One rank."""
     import importlib
 
     import torch

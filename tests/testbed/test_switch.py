@@ -86,7 +86,6 @@ def _allowed():
 
 
 def exchange(bed, source, target, listen, tell, *arguments):
-    """What the listener printed."""
     listener = bed.popen(target, [sys.executable, "-c", listen], stdout=subprocess.PIPE, text=True)
     assert listener.stdout.readline() == "listening\n"
     bed.popen(source, [sys.executable, "-c", tell, bed.address(target), *arguments])

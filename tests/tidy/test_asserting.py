@@ -15,7 +15,6 @@ Functions = dict[str, list[ast.AST]]
 
 
 def functions(tree: ast.AST) -> Functions:
-    """Functions and methods by name."""
     found: Functions = {}
     for node in ast.walk(tree):
         if isinstance(node, FUNCTIONS):

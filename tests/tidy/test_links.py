@@ -109,7 +109,6 @@ def unknown(call: str) -> list[str]:
 
 
 def calls(page: str) -> list[str]:
-    """Of our commands, in code of a page."""
     found = [line for block in FENCE.finditer(page) for line in SHELL.findall(block.group())]
     return found + [code.strip("`") for code in CODE.findall(FENCE.sub("", page)) if code.startswith(OURS)]
 

@@ -30,7 +30,6 @@ class Ends(Exception):  # noqa: N818  # a way out of a loop
 
 
 def end() -> None:
-    """As `break` does."""
     raise Ends
 
 

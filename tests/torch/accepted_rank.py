@@ -80,7 +80,6 @@ def op_of(name):
 
 
 def reduced(name, dtype):
-    """By another way: numbers of Python."""
     one, two = (own(rank, dtype).to(torch.complex128).tolist() for rank in range(WORLD))
     integral = not (getattr(torch, dtype).is_floating_point or getattr(torch, dtype).is_complex)
     if dtype == "bool":

@@ -52,7 +52,6 @@ def main():
 
 
 def parameters(network):
-    """All of them."""
     return torch.cat([each.detach().flatten() for each in network.parameters()])
 
 

@@ -173,7 +173,6 @@ def messages(rank, world):
 
 
 def different_calls(rank, _world):
-    """Each is told what the other calls."""
     tensor = torch.ones(8)
     error = refused(lambda: dist.all_reduce(tensor) if rank else dist.broadcast(tensor, 0), UsageError)
     assert "all_reduce (sum, f32) of 32 bytes" in str(error), error

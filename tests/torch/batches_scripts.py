@@ -16,14 +16,11 @@ DATA = TensorDataset(torch.randn(96, 5, generator=torch.Generator().manual_seed(
 
 
 def loader(seed: int) -> Iterator[torch.Tensor]:
-    """Shuffled, without a sampler."""
     shuffled = DataLoader(DATA, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(seed))
     return (x for (x,) in shuffled)
 
 
 def losses(how: str, model: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Of the steps."""
-
     def of(batches: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
         return (model(x).square().sum() for x in batches)
 
@@ -57,7 +54,6 @@ def losses(how: str, model: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def train(how: str, kind: str = "plain") -> list[str]:
-    """What is said."""
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

@@ -25,8 +25,6 @@ def digest(tensors):
 
 
 class Gated(Policy):
-    """Backward ends without waiting."""
-
     gates = True
 
 
@@ -186,7 +184,6 @@ def caches(how):
 
 
 def kept_cache():
-    """The same for a buffer that checkpoints have."""
     model = Caching(persistent=True)
     model, _ = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01))
     for step in range(3):

@@ -18,7 +18,6 @@ def own_host() -> int:
 
 
 def plain():
-    """A step by the default plan."""
     rank = own_host()
     model = nn.Linear(300, 100)
     model, _ = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))

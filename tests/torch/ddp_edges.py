@@ -150,7 +150,6 @@ def finish(act, *arguments):
 
 
 def start(kind, edge, world, files):
-    """Forks the ranks of a job."""
     processes = []
     for own in range(world):
         process = os.fork()

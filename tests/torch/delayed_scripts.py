@@ -118,7 +118,6 @@ class Case(NamedTuple):
     decays: bool
 
     def schedule(self) -> Schedule:
-        """Of two buckets, one by one or together."""
         if not self.each:
             return schedule_of(self.lengths, self.delay, 2, self.rule, self.at)
         plain = schedule_of(self.lengths, self.delay, 1, self.rule, self.at)
@@ -132,12 +131,10 @@ class Case(NamedTuple):
 
     @property
     def other_delay(self) -> int:
-        """Of the second bucket, where buckets have different turns."""
         return (self.delay + 1) % 2
 
     @property
     def rule(self) -> str:
-        """How the rate follows the batch."""
         return "sqrt" if self.kind.startswith("adam") else "linear"
 
 
@@ -362,7 +359,6 @@ def noisy(delay: str) -> list[float | int | None]:
 
 
 def late_plan(model: nn.Module, world: int | None = None) -> Plan:
-    """Of the network, with every gradient an iteration late."""
     names = [name for name, _ in model.named_parameters()]
     return plan_for(model, schedule_of((1,), 1, 2, "linear"), [names[2:], names[:2]], world)
 
@@ -373,7 +369,6 @@ def late() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def refused() -> dict[str, str]:
-    """What is said to what cannot be."""
     rank, _ = here()
     said = {}
 

@@ -26,8 +26,6 @@ Act = Callable[[nn.Module, torch.optim.Optimizer], None]
 
 
 class Exchange(LocalSGD):
-    """Often."""
-
     every = 2
 
 

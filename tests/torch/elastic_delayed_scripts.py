@@ -63,13 +63,11 @@ def made_double() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 
 
 def groups_of(model: torch.nn.Module) -> list[list[str]]:
-    """What is in each bucket."""
     names = [name for name, _ in model.named_parameters()]
     return [names[2:], names[:2]]
 
 
 def loss_of(model: torch.nn.Module, member: int, step: int) -> torch.Tensor:
-    """Of a member's batch in a step."""
     draw = torch.Generator().manual_seed(1000 * member + step)
     return model(torch.randn(BATCH, WIDTH, generator=draw, dtype=torch.float64)).square().mean()
 

@@ -22,7 +22,6 @@ CHOSEN_FOR = 4
 
 
 def loss_of(model: torch.nn.Module, samples: list[int]) -> torch.Tensor:
-    """Of a batch of these."""
     rows = [torch.randn(WIDTH, generator=torch.Generator().manual_seed(each)) for each in samples]
     return model(torch.stack(rows)).square().mean()
 

@@ -50,7 +50,6 @@ class Watching(TopK):
         self.seen: list[tuple[str, int, int]] = []
 
     def on_worker_added(self, cx: Control, worker: int) -> None:
-        """Its rank, and how many there are."""
         self.seen.append(("added", worker, cx.world))
 
     def on_worker_removed(self, cx: Control, worker: int) -> None:
@@ -60,10 +59,7 @@ class Watching(TopK):
 
 
 class Particular(Watching):
-    """Has no programs for two ranks."""
-
     def on_buffer_ready(self, cx: Any, buffer: Buffer) -> None:
-        """PolicyError."""
         if cx.world == 2:
             raise PolicyError("two are too few")
         super().on_buffer_ready(cx, buffer)

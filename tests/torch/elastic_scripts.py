@@ -54,13 +54,11 @@ def made(*, norms: bool = False) -> tuple[torch.nn.Module, torch.optim.Optimizer
 
 
 def loss_of(model: torch.nn.Module, member: int, step: int) -> torch.Tensor:
-    """Of a member's batch in a step."""
     batch = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(1000 * member + step))
     return model(batch).square().mean()
 
 
 def digest(model: torch.nn.Module) -> str:
-    """Of the bits of parameters and buffers."""
     found = hashlib.sha256()
     for each in values(model):
         found.update(each.numpy().tobytes())
@@ -68,7 +66,6 @@ def digest(model: torch.nn.Module) -> str:
 
 
 def values(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Parameters and buffers."""
     return [each.detach() for each in (*model.parameters(), *model.buffers())]
 
 
@@ -88,7 +85,6 @@ def replayed(members: list[list[int]], *, norms: bool = False) -> list[torch.Ten
 
 
 def die() -> None:
-    """At once."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -131,7 +127,6 @@ class Fate:
         }
 
     def at(self, edge: str) -> None:
-        """This edge of the step has come."""
         mine = self._mine.get(self.step, "")
         where, _, way = mine.partition(" ")
         if where == edge:

@@ -71,7 +71,6 @@ def assert_same(found, expected):
 
 
 def gated(model=perceptron, kind=torch.optim.SGD, **options):
-    """A model with gates, and its optimizer."""
     made = model()
     optimizer = kind(made.parameters(), lr=0.1, **options)
     return made, optimizer, Wire(made, optimizer)
@@ -99,7 +98,6 @@ def train(gated, model, optimizer, *, buckets=in_pairs, shape=(3, 4), before=Non
 
 
 def flat(optimizer):
-    """All tensors of the optimizer's state."""
     state = [each for _, each in sorted(optimizer.state_dict()["state"].items())]
     kept = [each[key] for each in state for key in sorted(each) if isinstance(each[key], torch.Tensor)]
     return torch.cat([each.flatten() for each in [torch.zeros(0), *kept]])

@@ -90,8 +90,6 @@ def expected(
 
 
 class Told(logging.Handler):
-    """What was logged."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []

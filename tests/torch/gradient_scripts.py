@@ -281,7 +281,6 @@ def gradients_from_before(side: Side) -> None:
 
 @way("owners")
 def lbfgs(side: Side) -> None:
-    """Several backwards in a step."""
     module = Parts()
     optimizer = torch.optim.LBFGS(module.parameters(), lr=0.1, max_iter=3)
     model = side.start(module, optimizer)
@@ -333,7 +332,6 @@ def _hooked(side: Side, change: Callable[[torch.Tensor], None], *, before: bool)
 
 @way()
 def hooks_that_clip_before(side: Side) -> None:
-    """A rank's own gradient, in place."""
     _hooked(side, _clip, before=True)
 
 
@@ -345,13 +343,11 @@ def hooks_that_clip_after(side: Side) -> None:
 
 @way()
 def hooks_that_replace_before(side: Side) -> None:
-    """By another tensor, on each rank another."""
     _hooked(side, _scale, before=True)
 
 
 @way()
 def hooks_that_replace_after(side: Side) -> None:
-    """The same where they come later."""
     _hooked(side, _scale, before=False)
 
 
@@ -409,7 +405,6 @@ def gradients_that_have_a_graph(side: Side) -> None:
 
 
 def trained(kind: str, name: str) -> list[Any]:
-    """What that way has seen."""
     side = Side(kind)
     if kind == "ddp" and not dist.is_initialized():
         address = f"tcp://127.0.0.1:{os.environ['GLOO_PORT']}"

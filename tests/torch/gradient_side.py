@@ -74,7 +74,6 @@ class Side:
         self.seen.append([each.grad is None for _, each in nn.Module.named_parameters(self.module)])
 
     def values(self) -> None:
-        """What parameters are."""
         self.seen.append({name: self._plain(each) for name, each in self.module.named_parameters()})
 
     def _plain(self, tensor: torch.Tensor) -> Any:
@@ -84,7 +83,6 @@ class Side:
 
 
 def plan(module: nn.Module, optimizer: torch.optim.Optimizer, kind: str) -> Any:
-    """A bucket for each layer."""
     gradients = gradients_of(Torch(module, optimizer).parameters())
     layers: dict[str, list[Any]] = {}
     for name, each in gradients.items():

@@ -200,7 +200,6 @@ def hook_of_a_policy(store):
 
 
 def abilities(store):
-    """What PyTorch asks of a group."""
     _, _ = meet(store)
     group = dist.distributed_c10d._get_default_group()
     names = [name for name in dir(dist.ProcessGroup) if name.startswith("supports_")]

@@ -27,14 +27,12 @@ def pause():
 
 
 def made(seed):
-    """A model and its optimizer, distributed."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1))
     return hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01))
 
 
 def main():
-    """Trains."""
     out, steps = Path(sys.argv[1]), int(sys.argv[2])
     rank = int(os.environ["HOCKET_RANK"])
     torch.set_num_threads(1)

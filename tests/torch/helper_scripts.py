@@ -11,7 +11,6 @@ WIDTH = 24
 
 
 def network():
-    """The same on all ranks."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1)
@@ -61,13 +60,11 @@ def plan(update="replicas"):
 
 
 def batch(step, rank):
-    """Of a rank."""
     drawn = torch.Generator().manual_seed(100 * step + rank)
     return torch.randn(5, WIDTH, generator=drawn)
 
 
 def train():
-    """Parameters."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     try:

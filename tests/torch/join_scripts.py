@@ -49,12 +49,10 @@ class Sums(Policy):
     parameters: ClassVar[dict[str, Value]] = {"workers": 0}
 
     def on_worker_added(self, cx: Control, worker: int) -> None:
-        """Says how many there are."""
         del worker
         cx.propose(workers=cx.world)
 
     def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
-        """The mean."""
         cx.all_reduce(buffer, op="mean")
         cx.reduce(buffer, cx.state("sum", like=buffer, shared=True))
 
@@ -108,7 +106,6 @@ def replayed(steps: list[list[list[int]]], width: int = WIDTH) -> list[torch.Ten
 
 
 def die(*_: Any) -> None:
-    """At once."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -157,7 +154,6 @@ def after_gather(name: str, happens: Callable[[], None]) -> None:
 
 
 def uses() -> dict[str, int]:
-    """What the system gave to this process."""
     resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
@@ -167,21 +163,18 @@ def uses() -> dict[str, int]:
 
 
 def common(model: torch.nn.Module) -> str:
-    """Of what policies keep alike on all ranks."""
     session = distributed_of(model).session
     assert isinstance(session, ElasticSession)
     return states.held(session.buckets, session.engine, session.in_force.rank).digest()
 
 
 def plan_of(model: torch.nn.Module) -> Plan:
-    """In force."""
     session = distributed_of(model).session
     assert isinstance(session, ElasticSession)
     return session.source.plan(session.source.epochs.current)
 
 
 def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
-    """Soon, in that way."""
     match flaw:
         case "never joins" if not founds:
             dies_before(Membership, "join")

@@ -21,8 +21,6 @@ EPOCHS = 2
 
 
 class Gated(Policy):
-    """Backward ends without waiting."""
-
     gates = True
 
 

@@ -133,7 +133,6 @@ def bucket_of(model: nn.Module, names: Sequence[str], route: object, world: int,
 
 
 def mixed(model: nn.Module, world: int) -> Plan:
-    """Two policies and a ring."""
     ways = {
         ("0.weight", "0.bias"): Traced(policy="top_k", parameters={"share": 1.0}),
         ("2.weight",): Traced(policy="Scaled"),

@@ -51,7 +51,6 @@ def backwards(kind):
 
 
 def forwards():
-    """A model in the usual order."""
     model = nn.Sequential(nn.Linear(8, 600), nn.BatchNorm1d(600), nn.Linear(600, 600), nn.Linear(600, 4))
     model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
     _train(model, optimizer, 4)

@@ -26,7 +26,6 @@ def session_of(model: nn.Module) -> DelayedSession:
 
 
 def late(*, safer: bool, rate: float = RATE) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Descent on a quadratic, an update late."""
     model = nn.Linear(SIZE, 1, bias=False).double()
     with torch.no_grad():
         model.weight.fill_(1.0)

@@ -123,7 +123,6 @@ def split() -> Plan:
 
 
 def groups_of(model: nn.Module) -> list[dict[str, Any]]:
-    """Two groups with rates of their own."""
     named = dict(model.named_parameters())
     few = [each for name, each in named.items() if name.startswith("last")]
     return [
@@ -187,18 +186,15 @@ def both(kind: str) -> list[Any]:
 
 
 def in_parts(kind: str) -> list[Any]:
-    """A tensor that goes two ways."""
     return [trained(kind, plan("replicas")), trained(kind, split())]
 
 
 def accumulated(kind: str) -> list[Any]:
-    """Two backward passes a step."""
     made = [trained(kind, plan("replicas"), accumulate=True)]
     return [*made, *(trained(kind, plan("owners", gates=each), accumulate=True) for each in (False, True))]
 
 
 def clipped(kind: str) -> list[Any]:
-    """Gradients clipped by norm."""
     made = [trained(kind, plan("replicas"), clip=0.05)]
     return [*made, *(trained(kind, plan("owners", gates=each), clip=0.05) for each in (False, True))]
 
@@ -216,7 +212,6 @@ def norms() -> list[float]:
 
 
 def bytes_of(state: dict[Any, Any]) -> int:
-    """Of an optimizer's state."""
     return sum(
         each.numel() * each.element_size()
         for own in state.values()
@@ -233,7 +228,6 @@ def memory() -> list[int]:
 
 
 def plain(state: Any) -> Any:
-    """As JSON has it."""
     if isinstance(state, torch.Tensor):
         return [str(state.dtype), list(state.shape), state.flatten().tolist()]
     if isinstance(state, dict):
@@ -282,7 +276,6 @@ class Layerwise(torch.optim.SGD):
 
 
 def refused() -> dict[str, str]:
-    """What is said, by what is done."""
     said: dict[str, str] = {}
 
     def attempt(what: str, call: Callable[[], object]) -> None:

@@ -105,7 +105,6 @@ def trained(directory: str, at: str, killed_in: str) -> list[list[float]]:
 
 
 def uninterrupted(at: str) -> list[list[float]]:
-    """The same without checkpoints."""
     rank, _ = here()
     model, optimizer = started(at)
     for iteration in range(ITERATIONS):
@@ -152,7 +151,6 @@ def with_policy(name: str) -> dict[str, list[list[float]]]:
 
 
 def residuals(state: dict[str, object]) -> dict[str, list[float]]:
-    """By parameter, its residual."""
     found: dict[str, list[float]] = {}
     for each in state["parameters"]:  # type: ignore[attr-defined]
         values = each["rows"].contiguous().view(torch.float32).reshape(-1).tolist()
@@ -177,8 +175,6 @@ def left_behind(directory: str) -> dict[str, list[float]]:
 
 
 class Apart(TopK):
-    """The same with a bucket for each parameter."""
-
     parameters = {**TopK.parameters, "fusion_bytes": 0}  # noqa: RUF012  # as policies declare them
 
 

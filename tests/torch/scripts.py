@@ -93,7 +93,6 @@ def accumulate(kind):
 
 
 def scaled(kind):
-    """A GradScaler between backward and step."""
     model, optimizer = _start(kind)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     generator = torch.Generator().manual_seed(100 + RANK)

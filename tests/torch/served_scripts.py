@@ -76,8 +76,6 @@ def with_codec() -> tuple[float, float]:
 
 
 class Ones(nn.Module):
-    """Parameters whose gradients are one."""
-
     def __init__(self, *names: str) -> None:
         super().__init__()
         for name in names:

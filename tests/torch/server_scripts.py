@@ -65,7 +65,6 @@ def _train(model, optimizer, batches):
 
 
 def alone(optimizer, wide):
-    """One process, whole batches."""
     torch.manual_seed(0)
     model = Net(int(wide))
     return _train(model, OPTIMIZERS[optimizer](groups(model)), _batches())
@@ -190,7 +189,6 @@ def accumulate():
 
 
 def hk_errors():
-    """What Hocket raises."""
     from hocket.errors import Error
 
     return Error

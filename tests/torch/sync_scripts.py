@@ -26,7 +26,6 @@ def _started(kind, model):
 
 @contextlib.contextmanager
 def _muted(model):
-    """As trainers do it that accumulate by hand."""
     model.require_backward_grad_sync = False
     try:
         yield
@@ -80,7 +79,6 @@ def parts():
 
 
 def batch_norm(when):
-    """A model with SyncBatchNorm."""
     model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))
     if when == "before":
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)

@@ -49,14 +49,12 @@ def _started(kind, model, optimizer, **options):
 
 
 def _numbers(model):
-    """Complex numbers as pairs."""
     found = [each.detach() for each in model.parameters()]
     real = (torch.view_as_real(each) if each.is_complex() else each for each in found)
     return [each.double().flatten().tolist() for each in real]
 
 
 def complex_numbers(kind, how):
-    """Some steps."""
     torch.manual_seed(RANK)
     model = Spectral()
     options = {"lr": 0.05} | ({"momentum": 0.9} if how == "sgd" else {})
@@ -94,8 +92,6 @@ def channels_last(kind, when):
 
 
 class Gated(Policy):
-    """Layers wait for their own gradients."""
-
     gates = True
 
 

@@ -25,7 +25,6 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def on_two(tmp_path_factory):
-    """By script: what two ranks return."""
     directory = tmp_path_factory.mktemp("two")
     arguments = {"resume": (str(directory / "saved.pt"),)}
     calls = {script: (f"tests.torch.scripts:{script}", *arguments.get(script, ())) for script in ON_TWO}

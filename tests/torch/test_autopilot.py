@@ -43,7 +43,6 @@ class Job:
         self.plan = trace.read(out).run.plan if traced else None
 
     def what(self, kind):
-        """The first change of that kind."""
         return next(each for each in self.changes if each.what == kind)
 
 

@@ -33,7 +33,6 @@ END_OF_A_RANK = ("evicted in epoch", "the coordinator was not heard for", "the c
 
 @pytest.fixture
 def bed() -> Iterator[Testbed]:
-    """Of two racks with two hosts each."""
     hosts = tuple(Host(name=name, rack="xxyy"[at], bandwidth_bit_per_s=1e9) for at, name in enumerate(HOSTS))
     try:
         with Testbed(Cluster(hosts=hosts, racks=(Rack(name="x"), Rack(name="y")))) as made:
@@ -54,16 +53,13 @@ class Course:
         """For those who look for the cause of a failure."""
 
     def goes_on(self) -> None:
-        """All that must be left train."""
         self.training.trains_on(len(self.living))
 
     def comes(self, host: str) -> None:
-        """One more."""
         self.living[f"newcomer-{len(self.training.newcomers)}"] = host
         self.training.come(host)
 
     def dies(self, name: str) -> None:
-        """That rank, at any moment."""
         del self.living[name]
         os.kill(self.training.process(name), signal.SIGKILL)
 
@@ -113,7 +109,6 @@ class Course:
             assert any(each in words for each in END_OF_A_RANK), (name, words)
 
     def happens(self, choice: random.Random) -> None:
-        """One of all that may."""
         trained = sorted(name for name in self.living if name in self.training.steps())
         what = choice.choice(
             ["comes", "comes", "dies", "is stopped", "is stopped long", "is cut", "is cut long"]

@@ -91,7 +91,6 @@ def test_a_loop_that_ends_early_says_what_it_lacks(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], list[list[float | int | None]]]:
-    """By delay, and whether a sentinel watches."""
     found = {}
     for delay, watched in (("1", True), ("1", False), ("0", False)):
         settings = Settings(timeout_s=30, start_timeout_s=30, sentinel=watched)

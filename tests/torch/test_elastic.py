@@ -219,7 +219,6 @@ def check_loop(directory: Path, world: int, gone: set[int], *, repeats: int = 0)
 
 
 def lines(file: Path) -> list[Any]:
-    """A JSON value in each."""
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 

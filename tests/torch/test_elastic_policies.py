@@ -20,14 +20,12 @@ EDGES = ("prepared", "launched", "entered", "backward", "done", "forward", "opti
 
 
 def records(directory: Path, survivors: list[int]) -> list[dict[str, Any]]:
-    """Those of all survivors, which are the same."""
     found = [json.loads((directory / f"{rank}.json").read_text())["records"] for rank in survivors]
     assert all(own == found[0] for own in found)
     return found[0]
 
 
 def seen(directory: Path, rank: int) -> list[list[Any]]:
-    """What the policy of a rank has noted."""
     noted: list[list[Any]] = json.loads((directory / f"{rank}.json").read_text())["seen"]
     return noted
 

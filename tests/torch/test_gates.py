@@ -115,8 +115,6 @@ def test_closures_keep_the_barrier():
 
 
 class Global(torch.optim.SGD):
-    """Scales by the norm of all gradients."""
-
     @torch.no_grad()
     def step(self, closure=None):
         torch.nn.utils.clip_grad_norm_(self.param_groups[0]["params"], 0.1)

@@ -22,7 +22,6 @@ WORLD = 3
 
 
 def touched(step: int) -> list[int]:
-    """By all ranks."""
     return sorted({word for rank in range(WORLD) for word in batches(rank)[step]})
 
 

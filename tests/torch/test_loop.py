@@ -19,7 +19,6 @@ SCRIPTS = "tests.torch.loop_scripts"
 
 @pytest.fixture(scope="module")
 def on_two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """By script: what two ranks return."""
     directory = tmp_path_factory.mktemp("two")
     names = ("each_once", "resumed", "changed", "scaled", "refused")
     calls = {name: (f"{SCRIPTS}:{name}",) for name in names}

@@ -24,7 +24,6 @@ def run(script, tmp_path, *arguments, settings):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """By training: what two ranks returned."""
     calls = {
         "plan": (f"{SCRIPTS}:backwards", "plan"),
         "policy": (f"{SCRIPTS}:backwards", "policy"),

@@ -35,7 +35,6 @@ def descended(directory: Path, settings: Settings, *arguments: str) -> list[Any]
 
 @pytest.fixture(scope="module")
 def diverged(tmp_path_factory: pytest.TempPathFactory) -> float:
-    """Nobody guards it."""
     directory = tmp_path_factory.mktemp("diverged")
     return float(descended(directory, UNWATCHED, "flat", "alone", "200")[0])
 

@@ -16,7 +16,6 @@ WORLD = 3
 
 
 def run(calls: list[tuple[str, ...]], directory: Path, world: int = WORLD) -> list[list[Any]]:
-    """By call: what each rank returned."""
     ended = ranks.in_turn([(f"{SCRIPTS}:{name}", *rest) for name, *rest in calls], world, directory)
     assert ended.outcome.code == 0, ended.output
     return [list(each) for each in zip(*ended.returned, strict=True)]
@@ -33,7 +32,6 @@ def assert_all_equal(by_rank: list[list[Any]]) -> None:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], list[Any]]:
-    """What one job of three ranks did."""
     calls = [
         *(("both", kind) for kind in OPTIMIZERS),
         *(("saved", kind) for kind in ("momentum", "AdamW", "ASGD")),

@@ -44,7 +44,6 @@ class Abandoned(Training):
         super().__init__(directory, FOUNDERS, FOUNDERS + 1)
 
     def start(self, *arguments: str) -> None:
-        """Another launcher."""
         with self._log.open("ab") as log:
             self.launcher = subprocess.Popen(
                 [sys.executable, "-c", "from hocket.cli.main import main; main()", "run", *arguments],
@@ -59,18 +58,15 @@ class Abandoned(Training):
             )
 
     def resume(self) -> None:
-        """Another launcher, which can be found."""
         self.start("--resume", str(self.journal))
         self.until(lambda: any(each.process == self.launcher.pid for each in running()))
 
     def abandon(self) -> None:
-        """Its launcher dies."""
         self.launcher.kill()
         self.launcher.wait()
 
     @property
     def runs(self) -> bool:
-        """It may be without a launcher."""
         return True
 
     @property
@@ -86,7 +82,6 @@ class Abandoned(Training):
 
     @property
     def processes(self) -> list[int]:
-        """Of all ranks, dead ones as well."""
         return [own[0]["process"] for own in self.steps().values()]
 
     def on(self, host: str, argv: Sequence[str]) -> Sequence[str]:

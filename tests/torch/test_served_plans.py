@@ -31,7 +31,6 @@ SCRIPTS = "tests.torch.served_scripts"
 
 
 def returned(script: str, tmp_path: Path, *arguments: str, trace: Path | None = None) -> list[object]:
-    """By each worker; the server returns nothing."""
     settings = Settings(timeout_s=30, start_timeout_s=30, trace=None if trace is None else str(trace))
     ended = ranks.run(f"{SCRIPTS}:{script}", WORKERS + 1, tmp_path, *arguments, settings=settings)
     assert ended.outcome.code == 0, ended.output
@@ -97,7 +96,6 @@ GRADIENTS = (Gradient("weight", (1, 3), "f32"), Gradient("bias", (1,), "f32"))
 
 
 def plan(weight: object, bias: object, *, world: int = 3, workers: int = 2) -> Plan:
-    """Of the script's model."""
     buckets = [
         Bucket(
             parts=(Part(variable=each.name, stop=each.elements),),

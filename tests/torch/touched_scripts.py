@@ -24,13 +24,11 @@ def script(function: Prepare) -> Prepare:
 
 @script
 def a_hook_takes_it(module: Parts, _optimizer: torch.optim.Optimizer) -> None:
-    """Before it is announced."""
     module.first.bias.register_post_accumulate_grad_hook(lambda own: setattr(own, "grad", None))
 
 
 @script
 def a_hook_steps(module: Parts, _optimizer: torch.optim.Optimizer) -> None:
-    """With an optimizer of one parameter."""
     own = torch.optim.SGD([module.second.weight], lr=0.1)
     module.second.weight.register_post_accumulate_grad_hook(lambda _: own.step())
 
@@ -49,8 +47,6 @@ def applied_in_backward(module: Parts, _optimizer: torch.optim.Optimizer) -> Non
 
 @script
 def another_hook_writes(module: Parts, _optimizer: torch.optim.Optimizer) -> None:
-    """To one that came before."""
-
     def hook(_: torch.Tensor) -> None:
         assert module.second.bias.grad is not None
         module.second.bias.grad.mul_(2)
@@ -83,12 +79,10 @@ def a_layer_s_hook_writes(module: Parts, _optimizer: torch.optim.Optimizer) -> N
 
 @script
 def a_layer_s_hook_zeroes(module: Parts, optimizer: torch.optim.Optimizer) -> None:
-    """All that there is until then."""
     module.first.register_full_backward_pre_hook(lambda *_: optimizer.zero_grad())
 
 
 def told(kind: str, name: str) -> str:
-    """What the first backward says, or one after it."""
     module = Parts()
     optimizer = momentum(module.parameters())
     side = Side(kind)

@@ -41,7 +41,6 @@ class Notes:
     """What one process has noted, each line of which is read once: jobs of many steps are asked often."""
 
     def __init__(self) -> None:
-        """Nothing is read yet."""
         self.by_key: dict[str, list[dict[str, Any]]] = {"step": [], "draws for": []}
         self._read_bytes = 0
 
@@ -56,10 +55,7 @@ class Notes:
 
 
 class Training(ABC):
-    """A job, and processes that join it."""
-
     def __init__(self, directory: Path, founders: int, members_max: int) -> None:
-        """It trains."""
         self.directory = directory
         self.members_max = members_max
         self.newcomers: list[subprocess.Popen[bytes]] = []
@@ -90,7 +86,6 @@ class Training(ABC):
         """What runs that there."""
 
     def come(self, host: str, flaw: str = "") -> subprocess.Popen[bytes]:
-        """A process that wants to join."""
         name = f"newcomer-{len(self.newcomers)}"
         with (self.directory / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -103,13 +98,11 @@ class Training(ABC):
         return process
 
     def leaves(self, name: str) -> None:
-        """That process, with notice."""
         process = self.process(name)
         os.kill(process, signal.SIGTERM)
         self.until(lambda: not Path(f"/proc/{process}").exists())
 
     def process(self, name: str) -> int:
-        """The number of that one."""
         number: int = self.steps()[name][0]["process"]
         return number
 
@@ -144,7 +137,6 @@ class Training(ABC):
         self.until(lambda: sum(map(some, self.steps().values())) >= world)
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Wait for that."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not holds():
             assert self.runs, self.said()
@@ -152,12 +144,10 @@ class Training(ABC):
             time.sleep(0.02)
 
     def said(self) -> str:
-        """By all processes."""
         logs = [file.read_text() for file in sorted(self.directory.glob("newcomer-*.log"))]
         return "\n--\n".join([self.output, *logs])
 
     def kill(self) -> None:
-        """Whatever is left after a failure."""
         (self.directory / "stop").touch()
         for each in self.newcomers:
             each.kill()

@@ -59,8 +59,6 @@ NOT_OURS = {
 
 
 class TestHocket(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
-    """All of them."""
-
     def setUp(self):
         super().setUp()
         why = NOT_OURS.get(NAME, {}).get(self._testMethodName)

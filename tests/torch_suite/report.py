@@ -100,7 +100,6 @@ def write(by_name: dict[str, dict[str, tuple[str, str]]]) -> None:
 
 
 def main() -> int:
-    """All names, then the document."""
     with tempfile.TemporaryDirectory(prefix="hocket-torch-tests-") as directory:
         by_name = {name: run(name, Path(directory)) for name in NAMES}
     write(by_name)

@@ -34,8 +34,6 @@ class Adapter(Protocol):
 
 
 class OfToy:
-    """`toy.py`."""
-
     def __init__(self, values: dict[str, np.ndarray]) -> None:
         from tests.training.tape import Momentum, Network
         from tests.training.toy import Toy
@@ -75,8 +73,6 @@ class OfToy:
 
 
 class OfTorch:
-    """PyTorch."""
-
     def __init__(self, values: dict[str, np.ndarray]) -> None:
         import torch
 

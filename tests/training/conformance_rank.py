@@ -24,8 +24,6 @@ RANK = int(os.environ.get("HOCKET_RANK", "0"))
 
 
 class Often(LocalSGD):
-    """An exchange every other step."""
-
     every = 2
 
 
@@ -60,7 +58,6 @@ def _train(adapter, steps):
 
 
 def train(kind, policy=None):
-    """Plain steps."""
     adapter, session = _start(kind, policy)
     _train(adapter, range(network.STEPS))
     return _result(adapter, session)

@@ -18,7 +18,6 @@ WIDTHS = (6, 300, 40, 5)
 
 
 def values(seed: int, dtype: str = "float64") -> dict[str, np.ndarray]:
-    """Initial parameters, in the order of registration."""
     draw = np.random.default_rng(seed)
     made = {}
     for at, (inputs, outputs) in enumerate(itertools.pairwise(WIDTHS)):
@@ -30,13 +29,11 @@ def values(seed: int, dtype: str = "float64") -> dict[str, np.ndarray]:
 
 
 def batch(rank: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets."""
     draw = np.random.default_rng([rank, step])
     return draw.normal(size=(SAMPLES, WIDTHS[0])), draw.normal(size=(SAMPLES, WIDTHS[-1]))
 
 
 def spare(rank: int, step: int) -> bool:
-    """Whether a rank uses the spare layer."""
     return rank == 1 and step not in (0, 3)
 
 
@@ -48,7 +45,6 @@ class Reference:
         self.optimizer = Momentum(self.network.parameters.values(), RATE, MOMENTUM)
 
     def gradients(self, rank: int, step: int, *, spare: bool = False) -> dict[str, np.ndarray | None]:
-        """Of a rank's batch."""
         self.optimizer.zero_grad()
         tape = Tape()
         tape.backward(self.network.loss(tape, *batch(rank, step), spare=spare))

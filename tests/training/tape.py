@@ -32,8 +32,6 @@ class Node:
 
 
 class Tape:
-    """What a forward computed, in order."""
-
     def __init__(self) -> None:
         self._back: list[Callable[[], None]] = []
         self._uses: Counter[str] = Counter()
@@ -53,7 +51,6 @@ class Tape:
         return node
 
     def affine(self, x: Node, weight: Node, bias: Node) -> Node:
-        """x·W + b"""
         out = Node(x.value @ weight.value + bias.value)
 
         def back() -> None:
@@ -65,7 +62,6 @@ class Tape:
         return out
 
     def tanh(self, x: Node) -> Node:
-        """tanh x"""
         out = Node(np.tanh(x.value))
 
         def back() -> None:
@@ -75,7 +71,6 @@ class Tape:
         return out
 
     def mean_square(self, x: Node, target: np.ndarray) -> Node:
-        """mean (x - target)²"""
         difference = x.value - target
         out = Node(np.array(np.mean(difference**2), x.value.dtype))
 
@@ -107,7 +102,6 @@ class Network:
         """Called with the names of the parameters that forward is about to use."""
 
     def loss(self, tape: Tape, x: np.ndarray, target: np.ndarray, *, spare: bool) -> Node:
-        """Forward."""
         out = Node(x)
         for at, layer in enumerate(self.layers):
             out = self._layer(tape, tape.tanh(out) if at else out, layer)
@@ -133,7 +127,6 @@ class Momentum:
         """Of the next step, by parameter."""
 
     def step(self, names: Iterable[str] | None = None) -> None:
-        """All of them, or these."""
         for name in self.parameters if names is None else names:
             own = self.parameters[name]
             if own.grad is None:
@@ -145,6 +138,5 @@ class Momentum:
         self.factors = {}
 
     def zero_grad(self) -> None:
-        """No gradients."""
         for each in self.parameters.values():
             each.grad = None

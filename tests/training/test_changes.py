@@ -6,7 +6,6 @@ ONE, TWO, THREE = (Worker(member=each, rank=each, host="a") for each in range(3)
 
 
 def told(changes: Changes) -> list[Change]:
-    """What is told from now on."""
     found: list[Change] = []
     changes.call(found.append)
     return found

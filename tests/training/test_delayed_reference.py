@@ -22,7 +22,6 @@ TORCH: dict[str, Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]] = 
 
 
 def gradient(values: np.ndarray, iteration: int, worker: int) -> np.ndarray:
-    """Of a quadratic whose centre moves with the sample."""
     random = np.random.default_rng((iteration, worker))
     return np.linspace(0.2, 1.5, SIZE) * (values - random.normal(0, 1, SIZE))
 

@@ -74,7 +74,6 @@ def test_a_policy_that_has_no_programs_for_those_that_are_left_gives_way() -> No
 
 
 def test_plans_with_state_are_refused_by_name() -> None:
-    """As above."""
     sound = plan("ab")
     bucket = sound.buckets[0]
     owned = Owned(owners=(Owner(rank=0), Owner(rank=1)))

@@ -94,7 +94,6 @@ def _fields(struct):
 
 
 def drawn(generator, dtype, counts):
-    """By rank: so many different rows."""
     found = []
     for count in counts:
         numbers = np.sort(generator.choice(TABLE, count, replace=False))

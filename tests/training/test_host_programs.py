@@ -80,7 +80,6 @@ def at(path, **settings):
 
 @pytest.fixture
 def alone(tmp_path):
-    """What ranks that share nothing end with."""
     return comparable(start(at(tmp_path / "none", cache_bytes=0)))
 
 

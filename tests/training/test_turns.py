@@ -16,7 +16,6 @@ ITERATIONS = 12
 
 @st.composite
 def turns_of_a_bucket(draw: st.DrawFn, period: int) -> tuple[Turn, ...]:
-    """That tile a period; most are sound."""
     cuts = sorted(draw(st.sets(st.integers(1, max(period - 1, 1)), max_size=period - 1)))
     turns = []
     for first, after in zip([0, *cuts], [*cuts, period], strict=True):
@@ -35,7 +34,6 @@ def turns_of_a_bucket(draw: st.DrawFn, period: int) -> tuple[Turn, ...]:
 
 @st.composite
 def schedules(draw: st.DrawFn, buckets: int = 2) -> Schedule:
-    """Of several buckets, sound."""
     period = draw(st.integers(1, 4))
     turns = tuple(draw(turns_of_a_bucket(period)) for _ in range(buckets))
     schedule = Schedule(period=period, together=False, turns=turns, delay_max=2)

@@ -122,7 +122,6 @@ class Toy:
             call()
 
     def step(self) -> None:
-        """The optimizer's, now or gate by gate."""
         if self.gates is None:
             self.optimizer_step(None)
             self.step_ended()
@@ -130,7 +129,6 @@ class Toy:
             self.gates.step()
 
     def zero_grad(self) -> None:
-        """All gradients, now or gate by gate."""
         if self.gates is None:
             self.zero_now()
         else:
@@ -347,7 +345,6 @@ class Toy:
         return self.network.parameters[name]
 
     def _updated(self, name: str) -> list[str]:
-        """What the optimizer steps in place of a parameter."""
         own = self._of(name)
         if name not in self._parts:
             return [name]

@@ -25,7 +25,6 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def note(text: str) -> None:
-    """Progress."""
     click.echo(text, err=True)
 
 
@@ -53,7 +52,6 @@ def record(out: Path, quick: bool, only: str | None) -> None:
 
 
 def rules(function: F) -> F:
-    """The options of a comparison."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="For programs."),
         click.option("--only", type=KIND, help="This kind alone."),

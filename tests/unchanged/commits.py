@@ -79,7 +79,6 @@ def equip(root: Path, other: Path, commit: str, told: Told) -> None:
 
 
 def differs(root: Path, commit: str, paths: Sequence[str]) -> bool:
-    """Whether the checkout does, in these."""
     command = ("git", "-C", str(root), "diff", "--quiet", commit, "--", *paths)
     return subprocess.run(command, check=False).returncode != 0
 
@@ -93,7 +92,6 @@ def recorded(side: Path, out: Path, options: Sequence[str]) -> int:
 
 
 def git(root: Path, *words: str) -> str:
-    """What it prints."""
     done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ReplayError(f"git {words[0]}: {done.stderr.strip()}")

@@ -66,7 +66,6 @@ class Comparison:
         return not (self.missing or self.new or self.different or self.failed)
 
     def by_kind(self) -> dict[str, dict[str, int]]:
-        """Counts."""
         listed = {"missing": self.missing, "new": self.new, "different": self.different}
         counts = {name: Counter(kind for kind, _ in keys) for name, keys in listed.items()}
         return {
@@ -97,7 +96,6 @@ def compared(before: Record, after: Record, rules: Rules = Rules(), kind: str | 
 
 
 def as_tree(found: Comparison) -> dict[str, Any]:
-    """For programs."""
     listed = {"missing": found.missing, "new": found.new, "different": found.different}
     return {"equal": found.equal, "failed": found.failed, "kinds": found.by_kind()} | {
         name: [{"kind": kind, "key": key} for kind, key in keys] for name, keys in listed.items()

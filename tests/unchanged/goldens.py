@@ -70,7 +70,6 @@ def _placeless(program: object) -> str:
 
 
 def modules() -> list[str]:
-    """What documents and examples import, and `hocket` itself."""
     found = {"hocket"}
     for path in sorted(
         [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.py")]
@@ -83,7 +82,6 @@ def modules() -> list[str]:
 
 
 def signatures() -> Texts:
-    """Of what each of these modules offers."""
     for name in modules():
         try:
             module = importlib.import_module(name)
@@ -98,7 +96,6 @@ def signatures() -> Texts:
 
 
 def _from_source(name: str) -> Texts:
-    """Of a module whose framework is not installed here."""
     module = _sources().modules_collection[name]
     offered = sorted(str(each) for each in module.exports or ())
     yield name, "\n".join(offered)
@@ -247,7 +244,6 @@ def _record(version: int, epoch: int, base: int, members: tuple[int, ...] = (0, 
 
 
 def _crc32c(data: bytes) -> int:
-    """Castagnoli's."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

@@ -101,7 +101,6 @@ def on_clusters(*, quick: bool) -> Iterator[drawn.Case]:
 
 
 def programs_of(name: str, plan: Plan) -> Texts:
-    """Of each bucket after each pass."""
     for index in range(min(BUCKETS_MAX, len(plan.buckets))):
         for stage, program in stages(plan, index).items():
             yield f"{name}, bucket {index}, {stage}", str(program)
@@ -129,7 +128,6 @@ def step_of(on: drawn.Case, plan: Plan) -> dict[str, object]:
 
 
 def watched(what: str, each: Iterable[T]) -> Iterator[T]:
-    """The same, whose number is told every few seconds."""
     told_s = time.monotonic()
     for at, found in enumerate(each):
         if time.monotonic() - told_s > TOLD_EVERY_S:
@@ -210,5 +208,4 @@ class Planned:
 
 
 def at_once(elements: int) -> Profile:
-    """One gradient, and no computation."""
     return layered("at once", [("w", (elements,))], forward_s=0.0, backward_s=0.0)

@@ -23,8 +23,6 @@ Texts = Iterator[tuple[str, str]]
 
 
 class Item(NamedTuple):
-    """What was found of one thing."""
-
     kind: str
     key: str
     sha256: str

@@ -106,9 +106,7 @@ class World:
         return Candidate(plan, plan, predicted_s, self.updates.get(plan, 1.0))
 
     def what(self) -> list[str]:
-        """Kinds of changes, in order."""
         return [each.what for each in self.changes]
 
     def median_s(self, first: int, last: int) -> float:
-        """Of steps, without noise."""
         return median(self.network(at)[self.in_force[at]] for at in range(first, last))

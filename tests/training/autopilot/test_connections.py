@@ -8,8 +8,6 @@ MEGABYTE = 1 << 20
 
 
 class Engine:
-    """Stands for the native one."""
-
     def __init__(self, *states):
         self._states = iter(states)
 
@@ -18,7 +16,6 @@ class Engine:
 
 
 def numbers(sent_bytes, busy_us):
-    """As the kernel tells of a connection."""
     return (500, 400, 10**8, sent_bytes, busy_us, 0)
 
 

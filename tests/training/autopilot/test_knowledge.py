@@ -24,7 +24,6 @@ TIMES = Times(
 
 
 def racks(trunk=1e8, names="abab"):
-    """Hosts of two racks."""
     return Cluster(
         hosts=tuple(Host(name=f"h{at}", rack=rack, bandwidth_bit_per_s=1e9) for at, rack in enumerate(names)),
         racks=tuple(Rack(name=name, uplink_bit_per_s=trunk) for name in "ab"),

@@ -13,8 +13,6 @@ MS = 1_000_000
 
 
 class Clock:
-    """In ms."""
-
     def __init__(self, monkeypatch):
         self.now_ns = 5 * MS
         monkeypatch.setattr(stopwatch._native, "now_ns", lambda: self.now_ns)

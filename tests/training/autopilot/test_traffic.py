@@ -10,7 +10,6 @@ MEGABYTE = 1 << 20
 
 
 def sample(bit_per_s, *, size=4 * MEGABYTE):
-    """Of what a rank has sent to rank 1."""
     return Sample(1, size, 8 * size / bit_per_s)
 
 
