@@ -267,7 +267,6 @@ def _given(
 
 
 def _sizes_table(given: Matrix, request: Request, sizes_bytes: tuple[int, ...], *, as_json: bool) -> None:
-    """Print an order by size."""
     found = _watched(given, lambda progress: solve_sizes(given, request, sizes_bytes, progress))
     table = Table("bytes", "algorithm", "given order", "this order", "hosts")
     for each in found:

@@ -281,7 +281,6 @@ def command(
 
 
 def _end(job: Callable[[], Outcome]) -> NoReturn:
-    """Exit with the job's exit code."""
     try:
         outcome = job()
     except KeyboardInterrupt:

@@ -37,13 +37,10 @@ class Call:
     dtype: str
 
     def __str__(self) -> str:
-        """A description for error messages."""
         return f"{self.what} of {self.dtype} over {list(self.group)}"
 
 
 class Library(Protocol):
-    """One library in one process."""
-
     def run(self, call: Call, elements: Elements, into: Elements | None) -> None:
         """Execute a call, in place; `into` receives the result of an all-to-all.
 
@@ -61,5 +58,4 @@ def parts(elements: Elements, n: int) -> list[Elements]:
 
 
 def place(job: Job, library: str) -> str:
-    """Beginning of error messages."""
     return f"rank {job.rank} on {job.host}: library `{library}`"

@@ -58,7 +58,6 @@ class Service:
             self._calls[number] = calls
 
     def forget(self, number: int) -> None:
-        """Remove an unloaded program."""
         self._calls.pop(number, None)
 
     def expect(self, numbers: Sequence[int]) -> None:

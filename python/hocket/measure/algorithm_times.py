@@ -40,8 +40,6 @@ BEHIND, BEHIND_LONG = 4.0, 1.5
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """A point to be measured."""
-
     collective: str
     runner: Runner
     size_bytes: int
@@ -99,7 +97,6 @@ class _Ranks:
                 self._engine.unload(program)
 
     def close(self) -> None:
-        """Leave the job."""
         self._engine.close()
 
     def _programs(self, collective: str, elements: int) -> dict[str, int]:

@@ -22,7 +22,6 @@ class Budget:
     """
 
     def __init__(self, now_s: float) -> None:
-        """Begin with the largest balance."""
         self._saved_s, self._at_s = SAVED_S_MAX, now_s
 
     def spend(self, busy_s: float) -> None:

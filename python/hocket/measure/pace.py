@@ -28,7 +28,6 @@ class Pace:
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Begin with nothing sent."""
         self._s_per_byte = 8 / bit_per_s
         self._clock, self._sleep = clock, sleep
         self._free_at = clock()

@@ -41,8 +41,6 @@ class Found:
 
 
 class Sampled:
-    """Steps of a probe at scale."""
-
     def __init__(self, steps: Steps, hosts: int, landmarks: int, pair_s: float, progress: Progress) -> None:
         """Choose `landmarks` of this many hosts; `pair_s`: see the options."""
         self._steps, self._hosts, self._progress = steps, hosts, progress
@@ -51,7 +49,6 @@ class Sampled:
 
     @staticmethod
     def estimate_s(hosts: int, pair_s: float) -> float:
-        """Estimated time of the latencies."""
         return (hosts * ROW_SHARE + CHECKS) * pair_s
 
     def run(self) -> Found:

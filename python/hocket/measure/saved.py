@@ -23,8 +23,6 @@ Tool = Literal["agents", "fping"]
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line."""
-
     version: int = 2
     hosts: tuple[str, ...]
     options: ProbeOptions
@@ -64,11 +62,9 @@ class Saved:
             raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
     def __enter__(self) -> Saved:
-        """The file itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close; the file stays."""
         self._file.close()
 
     def add(self, step: Step) -> None:

@@ -71,7 +71,6 @@ class Station:
 
     @property
     def port(self) -> int:
-        """The port that peers connect to."""
         return int(self._listener.getsockname()[1])
 
     def meet(self, peers: Sequence[Peer], me: int) -> None:
@@ -236,11 +235,9 @@ class Links:
         self._peers = peers
 
     def __enter__(self) -> Links:
-        """The connections themselves."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close all connections."""
         self.close()
 
     def close(self) -> None:

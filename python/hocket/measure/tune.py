@@ -62,7 +62,6 @@ class Wanted:
         )
 
     def measured_in(self, tuning: Tuning) -> tuple[Ladder, ...]:
-        """The wanted points that were measured."""
         return self._split(tuning, wanted=True)
 
     def removed_from(self, tuning: Tuning) -> Tuning:

@@ -28,7 +28,6 @@ class Admission:
         return message.member
 
     def take(self, member: int) -> None:
-        """Mark that number as given."""
         self.next_member = max(self.next_member, member + 1)
 
     @staticmethod

@@ -227,7 +227,6 @@ class Coordination:
             self._tell(member, messages.Ends())
 
     def expire(self, now_ns: int) -> None:
-        """Do what is due at this time."""
         if now_ns >= self._ticked_ns + TICK_NS and not self.over:
             self._ticked_ns = now_ns
             if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
@@ -444,7 +443,6 @@ class Coordination:
         self._answers.append((self._roll.client_of(member), msgspec.json.encode(message)))
 
     def _answer(self, client: int, why: str) -> None:
-        """Refuse a client's request."""
         self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
 
     def _follow(self, decision: _native.MemberAction) -> None:

@@ -19,8 +19,6 @@ log = logging.getLogger("hocket.membership")
 
 
 class Handover:
-    """Handover of one member."""
-
     def __init__(
         self,
         changed: threading.Condition,

@@ -122,14 +122,11 @@ class Journal:
 
     @property
     def records(self) -> bytes:
-        """Records of this generation."""
         self._file.seek(0)
         self._file.readline()
         return self._file.read()
 
     def append(self, record: bytes) -> None:
-        """Write a decision."""
-
         def write() -> None:
             self._file.write(record)
             self._file.flush()

@@ -77,8 +77,6 @@ class CannotMeet(
 
 
 class Notes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="notes"):
-    """Note of a member's machine."""
-
     note: bytes
 
 

@@ -312,7 +312,6 @@ class Membership:
         self._link.close()
 
     def _in_ranks(self, members: Sequence[int]) -> tuple[int, ...]:
-        """Ranks of the members that are in this generation."""
         return tuple(self._ranks.index(each) for each in members if each in self._ranks)
 
     def _due(self) -> Epoch | None:

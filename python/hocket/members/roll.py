@@ -27,15 +27,12 @@ class Roll:
         self.hosts: dict[int, str] = {}
 
     def __contains__(self, member: int) -> bool:
-        """Return whether the member is connected."""
         return member in self._client_of
 
     def __iter__(self) -> Iterator[int]:
-        """Connected members."""
         return iter(tuple(self._client_of))
 
     def __len__(self) -> int:
-        """Number of connected members."""
         return len(self._client_of)
 
     @property
@@ -67,7 +64,6 @@ class Roll:
         return self._member_of.get(client)
 
     def client_of(self, member: int) -> int:
-        """Connection of a connected member."""
         return self._client_of[member]
 
     def heard(self, member: int) -> bool:

@@ -73,7 +73,6 @@ class ParameterServer:
 
     @property
     def title(self) -> str:
-        """A description for people."""
         kept = {0: "synchronous", None: "asynchronous"}.get(
             self.staleness, f"at most {self.staleness} iterations apart"
         )

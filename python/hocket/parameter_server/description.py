@@ -147,7 +147,6 @@ class Description(Struct, frozen=True, kw_only=True):
 
     @property
     def world(self) -> int:
-        """Number of all ranks."""
         return self.workers + self.servers
 
     @property

@@ -20,7 +20,6 @@ class Piece:
     stop: int
 
     def __len__(self) -> int:
-        """Number of elements."""
         return self.stop - self.start
 
 

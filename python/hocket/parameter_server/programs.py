@@ -38,7 +38,6 @@ FIRST_NUMBER = (1 << 32) - NUMBERS
 
 
 def step_number(worker: int) -> int:
-    """Number of the program of a worker's header."""
     return FIRST_NUMBER + worker
 
 
@@ -137,7 +136,6 @@ def handed_over(program: Program, rank: int) -> list[int]:
 
 
 def part_of(program: Program, rank: int) -> Program:
-    """One rank's part of a program."""
     return Program.from_bytes(program.to_bytes(rank))
 
 

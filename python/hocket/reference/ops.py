@@ -60,7 +60,6 @@ def reduce(op: str, left: Array, right: Array, dtype: str) -> Array:
 
 
 def scale(values: Array, factor: float, dtype: str) -> Array:
-    """`factor · values`."""
     if dtype in ("f16", "bf16"):
         return cast(cast(values, dtype, "f32") * np.float32(factor), "f32", dtype)
     scaled: Array = values * STORED[dtype](factor)

@@ -32,8 +32,6 @@ USERS = ("user", "username", "user_name")
 
 @dataclass(frozen=True, kw_only=True)
 class Slots:
-    """Host and its number of slots for ranks."""
-
     name: str
     slots: int = 1
 

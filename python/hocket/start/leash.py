@@ -42,10 +42,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Rank:
-    """Process on the leash."""
-
     def __init__(self, order: dict[str, Any]) -> None:
-        """Fork and execute."""
         self.status: int | None = None
         self.ordered: set[int] = set()
         """Signals that the launcher has sent to the rank."""
@@ -100,7 +97,6 @@ class Rank:
             _append(self.log, data)
 
     def reap(self) -> None:
-        """Reap every child that has ended."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -200,7 +196,6 @@ def _own_address(towards: str) -> str | None:
 
 
 def _interfaces(address: str) -> list[str]:
-    """Return the interfaces that have the address."""
     if ":" in address:
         packed = socket.inet_pton(socket.AF_INET6, address).hex()
         rows = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
@@ -216,7 +211,6 @@ def _interfaces(address: str) -> list[str]:
 
 
 def _become(order: dict[str, Any], parent: int) -> None:
-    """Become the rank, in the child."""
     try:
         os.setpgid(0, 0)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -60,8 +60,6 @@ class ProcessSpec:
 
 
 class Process:
-    """Process of a started rank."""
-
     def __init__(
         self,
         rank: int,
@@ -131,12 +129,10 @@ class Process:
 
     @property
     def host(self) -> str:
-        """Host of the rank, for people."""
         return self.spec.host or "this machine"
 
     @property
     def streams(self) -> list[tuple[IO[bytes], Channel]]:
-        """Streams to read, and their channels."""
         assert self._leash.stdout is not None  # noqa: S101  # both are pipes
         assert self._leash.stderr is not None  # noqa: S101
         return [(self._leash.stdout, self.out), (self._leash.stderr, self.err)]
@@ -176,7 +172,6 @@ class Process:
             os.killpg(self._leash.pid, signal.SIGKILL)
 
     def let_go(self) -> None:
-        """Have the leash end the rank."""
         assert self._leash.stdin is not None  # noqa: S101
         self._say(b"end\n")
         with contextlib.suppress(OSError):

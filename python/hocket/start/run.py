@@ -82,7 +82,6 @@ class Failure:
         return f"exit code {self.code}"
 
     def __str__(self) -> str:
-        """Return a description for people."""
         last_words = "".join(f"\n    {line}" for line in self.last_lines[-LAST_LINES_SHOWN:])
         return f"rank {self.rank} on {self.host} failed: {self.how}" + (
             f"; its last words:{last_words}" if last_words else ""

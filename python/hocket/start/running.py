@@ -38,7 +38,6 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
 
     def __str__(self) -> str:
-        """Return a description for people."""
         return f"{self.process}: {shlex.join(self.command)}"
 
     @property

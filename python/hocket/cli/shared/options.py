@@ -30,7 +30,6 @@ DIR = click.Path(path_type=Path, file_okay=False)
 
 
 def file_option(*names: str, text: str, metavar: str = "FILE", **more: Any) -> Option:
-    """Return an option that names a file."""
     return click.option(*names, type=FILE, metavar=metavar, help=text, **more)
 
 

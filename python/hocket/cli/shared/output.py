@@ -64,7 +64,6 @@ def publish(shown: Iterable[Table | str], result: Any, *, as_json: bool, output:
 
 
 def rate_text(bit_per_s: float) -> str:
-    """Return a rate for tables."""
     if bit_per_s >= 1e9:
         return f"{bit_per_s / 1e9:.2f} Gbit/s"
     return f"{bit_per_s / 1e6:.1f} Mbit/s"

@@ -144,7 +144,6 @@ class Cache:
             return False
 
     def remove(self, name: str) -> None:
-        """Remove an entry, if it exists."""
         with contextlib.suppress(OSError):
             self._path(name).unlink(missing_ok=True)
 

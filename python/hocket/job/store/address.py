@@ -61,7 +61,6 @@ def is_loopback(host: str) -> bool:
 
 
 def family(host: str) -> socket.AddressFamily:
-    """Return the socket family of an IP address."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 

@@ -96,7 +96,6 @@ class Channel:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def _exactly(self, size: int, deadline_s: float) -> bytes:

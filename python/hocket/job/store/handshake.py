@@ -45,15 +45,12 @@ def check_magic(message: bytes) -> None:
 
 
 class Connector:
-    """Client's side of the handshake."""
-
     def __init__(self, secret: bytes, binding: bytes) -> None:
         """Draw a nonce."""
         self._key = (secret, binding)
         self._nonce = secrets.token_bytes(NONCE_BYTES)
 
     def hello(self) -> bytes:
-        """Return the first message."""
         return MAGIC + self._nonce
 
     def handle_challenge(self, message: bytes) -> bytes:

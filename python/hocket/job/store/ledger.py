@@ -48,8 +48,6 @@ NOTHING = Raw(b"null")
 
 @dataclass
 class _Round:
-    """Gather in progress."""
-
     world: int
     without_lost: bool
     values: dict[int, Raw] = field(default_factory=dict)
@@ -61,8 +59,6 @@ class _Round:
 
 
 class Ledger:
-    """State of the store."""
-
     def __init__(self, wary_s: float = 0.0) -> None:
         """Start without members. `wary_s`: time after ranks first met during which a rank that exists twice ends the job: it may be
         another job's, where the secret is public."""

@@ -80,8 +80,6 @@ class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 
 class Done(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="done"):
-    """Answer to a request."""
-
     value: Raw
 
 

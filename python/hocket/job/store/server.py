@@ -102,7 +102,6 @@ class Server:
     def __init__(
         self, hosts: Sequence[str], port: int, secret: bytes, machine: Machine | None = None
     ) -> None:
-        """Listen and start serving."""
         self._listeners = _listen_at_all(hosts, port)
         self._port = int(self._listeners[0].getsockname()[1])
         self._secret = secret
@@ -125,7 +124,6 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Port that the server listens on."""
         return self._port
 
     def on_failure(self, tell: Callable[[str], None]) -> None:

@@ -193,7 +193,6 @@ class _Questions:
             question.add(rows)
 
     def _iterations(self, rows: Rows) -> None:
-        """Count rows of complete iterations."""
         for node, marks in marks_of(rows):
             if len(self._phases) < NODES_MAX or node in self._phases:
                 self._phases.setdefault(node, PhaseCount()).add(marks)
@@ -211,7 +210,6 @@ class _Questions:
         return self._arrivals.late
 
     def negative(self) -> tuple[Negative, ...]:
-        """Negative durations, by kind."""
         found: list[tuple[str, int | None, int]] = [
             ("d_time", None, 0 if self._native else self._dependencies.negative)
         ]
@@ -224,7 +222,6 @@ class _Questions:
         return tuple(Negative(what=what, node=node, durations=count) for what, node, count in found if count)
 
     def result(self, files: tuple[str, ...], notes: tuple[str, ...]) -> Analysis:
-        """Return all answers."""
         phases = [phase for node, each in sorted(self._phases.items()) if (phase := each.result(node))]
         paths = (each.result(node, self._names) for node, each in sorted(self._paths.items()))
         lagging = stragglers({node: each.computation for node, each in sorted(self._phases.items())})

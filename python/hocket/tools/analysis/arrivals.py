@@ -23,8 +23,6 @@ class Arrivals(Struct, frozen=True, kw_only=True):
 
 
 class ArrivalCount:
-    """Counter of rows as they arrive."""
-
     def __init__(self) -> None:
         self._waiting: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
         self._gaps: dict[int, Distribution] = {}
@@ -32,7 +30,6 @@ class ArrivalCount:
         """Number of arrivals read after later ones had been counted; they are left out."""
 
     def add(self, rows: Rows) -> None:
-        """Count messages."""
         arrived = rows[(rows["code"] & dlc.RECV != 0) & (rows["code"] != dlc.SETUP)]
         for node in np.unique(arrived["node"]).tolist():
             times = arrived["time_ns"][arrived["node"] == node] // 1000
@@ -52,7 +49,6 @@ class ArrivalCount:
         self._gaps.setdefault(node, Distribution()).add(gaps)
 
     def result(self) -> tuple[Arrivals, ...]:
-        """Return the counts, node by node."""
         for node, times in self._waiting.items():
             self._count(node, times)
             self._waiting[node] = times[-1:]

@@ -60,8 +60,6 @@ class CriticalKey(Struct, frozen=True, kw_only=True):
 
 
 class CriticalPath(Struct, frozen=True, kw_only=True):
-    """Critical path of one worker."""
-
     node: int
     iterations: int
     links: tuple[Link, ...]
@@ -69,15 +67,12 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
 
 
 class DependencyCount:
-    """Counter of the dependencies of all records."""
-
     def __init__(self) -> None:
         self._times = [Durations() for _ in DEPENDENCY_TYPES]
         self._many = [0] * len(DEPENDENCY_TYPES)
         self._records = [0] * len(DEPENDENCY_TYPES)
 
     def add(self, rows: Rows) -> None:
-        """Count rows."""
         training = rows["code"] != dlc.SETUP
         kinds, several, times_us = (
             rows["dep_type"][training],
@@ -97,7 +92,6 @@ class DependencyCount:
         return sum(each.negative for each in self._times[1:])
 
     def result(self) -> tuple[DependencyKind, ...]:
-        """Return the counts."""
         return tuple(
             DependencyKind(
                 kind=name,

@@ -20,8 +20,6 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Diff(Struct, frozen=True, kw_only=True):
-    """Quantities of either trace."""
-
     differences: tuple[Difference, ...]
     layers_only_in_a: tuple[str, ...]
     layers_only_in_b: tuple[str, ...]
@@ -31,7 +29,6 @@ class Diff(Struct, frozen=True, kw_only=True):
 
 
 def diff(a: Analysis, b: Analysis) -> Diff:
-    """Compare two analyses."""
     left, right = dict(_quantities(a)), dict(_quantities(b))
     differences = []
     for name in dict.fromkeys([*left, *right]):

@@ -30,7 +30,6 @@ class Distribution:
         """Sum of all values."""
 
     def add(self, values: npt.NDArray[np.int64]) -> None:
-        """Count values."""
         self.total += int(values.sum())
         new, counts = np.unique(values, return_counts=True)
         self._merge(np.concatenate([self._values, new]), np.concatenate([self._counts, counts]))
@@ -43,7 +42,6 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """Number of counted values."""
         return int(self._counts.sum())
 
     def at(self, share: float) -> int | None:
@@ -58,7 +56,6 @@ class Distribution:
         )
 
     def cdf(self) -> tuple[Quantile, ...]:
-        """Return the cumulative distribution at CDF_SHARES."""
         found = ((share, self.at(share)) for share in CDF_SHARES)
         return tuple(Quantile(share=share, value=value) for share, value in found if value is not None)
 

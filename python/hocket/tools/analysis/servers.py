@@ -49,7 +49,6 @@ class ServerCount:
         self._rounds = 0
 
     def add(self, rows: Rows) -> None:
-        """Collect rows."""
         rows = rows[rows["iteration"] >= 0]
         answers = rows[(rows["code"] == PULL_SEND) & (rows["dep_key"] >= 0)]
         self._search.add_ns(answers["d_time_us"] * 1000)
@@ -92,7 +91,6 @@ class ServerCount:
         return self._synchronous_answers >= self._asynchronous.count
 
     def result(self, node: int) -> ServerTimes:
-        """Return the server's figures."""
         synchronous = self.synchronous
         return ServerTimes(
             node=node,

@@ -39,8 +39,6 @@ class Sizes(Struct, frozen=True, kw_only=True):
 
 
 class SizeCount:
-    """Counter of rows as they arrive."""
-
     def __init__(self) -> None:
         self._all = Distribution()
         self._sent = 0
@@ -48,7 +46,6 @@ class SizeCount:
         self._left_out: set[int] = set()
 
     def add(self, rows: Rows) -> None:
-        """Count messages."""
         if not len(rows):
             return
         self._all.add(rows["length"])

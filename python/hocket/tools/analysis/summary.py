@@ -25,8 +25,6 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class Durations:
-    """Collector of durations."""
-
     def __init__(self) -> None:
         self._values = Distribution()
         self.negative = 0

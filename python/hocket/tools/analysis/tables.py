@@ -22,7 +22,6 @@ NODES_MAX = 16
 
 
 def tables(trace: Analysis) -> Iterator[Table]:
-    """Yield the tables of an analysis."""
     if trace.records:
         yield _layers(trace)
         yield _pairs(trace)
@@ -45,7 +44,6 @@ def tables(trace: Analysis) -> Iterator[Table]:
 
 
 def diff_table(found: Diff) -> Table:
-    """Return quantities side by side."""
     table = Table("quantity", "A", "B", "B / A", title="Differences")
     for each in found.differences:
         ratio = "" if each.ratio is None else f"{each.ratio:.3f}"

@@ -21,8 +21,6 @@ class PairVolume(Struct, frozen=True, kw_only=True):
 
 
 class NodeVolume(Struct, frozen=True, kw_only=True):
-    """Traffic of one node."""
-
     node: int
     sent_bytes: int
     received_bytes: int
@@ -45,14 +43,11 @@ class Volume(Struct, frozen=True, kw_only=True):
 
 
 class VolumeCount:
-    """Counter of rows as they arrive."""
-
     def __init__(self) -> None:
         self._pairs: dict[tuple[int, int, bool], list[int]] = {}
         self._left_out = 0
 
     def add(self, rows: Rows) -> None:
-        """Count messages."""
         received = rows["node"] == rows["dst"]
         pairs = rows["src"].astype(np.int64) << 32 | rows["dst"].astype(np.int64) << 1 | received
         found, which, counts = np.unique(pairs, return_inverse=True, return_counts=True)
@@ -67,7 +62,6 @@ class VolumeCount:
             known[:] = known[0] + count, known[1] + size
 
     def result(self) -> Volume:
-        """Return the counts."""
         pairs = []
         for (source, destination, received), (count, size) in sorted(self._pairs.items()):
             if received and (source, destination, False) in self._pairs:

@@ -19,7 +19,6 @@ class Spread(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, times_s: Sequence[float]) -> Spread:
-        """Summarise at least one time."""
         ordered = sorted(times_s)
         last = len(ordered) - 1
         return cls(

@@ -102,8 +102,6 @@ def clear(output: Path, also: Sequence[str] = ()) -> None:
 
 
 class _Comparing:
-    """Comparison in progress."""
-
     def __init__(self, emulation: Emulation, wanted: Wanted, screen: Screen) -> None:
         self._emulation = emulation
         self._wanted = wanted

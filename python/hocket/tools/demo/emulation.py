@@ -99,8 +99,6 @@ def run_ranks(
 
 
 class NamespaceEmulation:
-    """Emulation by the testbed's network namespaces."""
-
     title = "network namespaces of this machine"
     remarks: Sequence[str] = ()
     carries_any_program = True
@@ -108,7 +106,6 @@ class NamespaceEmulation:
     environment: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "eth0"}
 
     def __init__(self, testbed: Testbed) -> None:
-        """Use a testbed that is up."""
         self.cluster = testbed.cluster
         self.address = testbed.address
         self.command = testbed.command
@@ -165,7 +162,6 @@ class LoopbackEmulation:
         self.environment: Mapping[str, str] = {"HOCKET_EMULATED_LINKS": str(path)}
 
     def address(self, _host: str) -> str:
-        """Return loopback, for all hosts."""
         return addresses.LOOPBACK
 
     def port(self) -> int:

@@ -63,7 +63,6 @@ class DigitsNet(nn.Module):
     """Model of two convolutions and two linear layers for the 8 x 8 digits: 0.15 million parameters."""
 
     def __init__(self) -> None:
-        """Build the model for ten classes."""
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(1, 32, kernel_size=3, padding=1),

@@ -12,8 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 
 class Phase:
-    """Phase on the screen."""
-
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self.result = ""
         self._progress = progress
@@ -46,11 +44,9 @@ class Screen:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the screen was made."""
         return time.monotonic() - self._began_s
 
     def __enter__(self) -> Screen:
-        """Begin to show."""
         self._progress.start()
         return self
 
@@ -61,7 +57,6 @@ class Screen:
         self._progress.stop()
 
     def say(self, text: str) -> None:
-        """Print a line."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @contextlib.contextmanager

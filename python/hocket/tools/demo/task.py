@@ -93,8 +93,6 @@ class ByteModelling:
 
 
 class DigitRecognition:
-    """Task: classify the ten digits."""
-
     metric_name = "accuracy"
 
     def model(self, seed: int) -> nn.Module:

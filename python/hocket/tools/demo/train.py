@@ -42,7 +42,6 @@ class Distributed(NamedTuple):
 
 
 def main() -> None:
-    """Train, score, write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--strategy", choices=STRATEGIES, required=True)
     parser.add_argument("--model", choices=TASKS, default="transformer")

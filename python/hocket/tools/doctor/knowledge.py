@@ -22,7 +22,6 @@ class Known(Struct, frozen=True, kw_only=True):
 
     @property
     def age(self) -> str:
-        """Age of the entry, for people."""
         if self.kept_at is None:
             return ""
         return str(timedelta(seconds=int((datetime.now(UTC) - self.kept_at).total_seconds())))

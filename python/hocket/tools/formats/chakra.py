@@ -25,8 +25,6 @@ MESSAGE_BYTES_MAX = 64 << 20
 
 
 class NodeType(IntEnum):
-    """Type of a node."""
-
     METADATA = 1
     MEMORY_LOAD = 2
     MEMORY_STORE = 3
@@ -85,8 +83,6 @@ class Node:
 
 @dataclass(frozen=True)
 class EtFile:
-    """Metadata and nodes of a file."""
-
     nodes: tuple[Node, ...]
     version: str = ""
     metadata: dict[str, Value] = field(default_factory=dict)
@@ -123,7 +119,6 @@ def receive(
 def collective(
     number: int, name: str, what: CollectiveType, size_bytes: int, after: Iterable[int] = ()
 ) -> Node:
-    """Return a collective of all ranks."""
     attributes: dict[str, Value] = {"is_cpu_op": False, "comm_type": int(what), "comm_size": size_bytes}
     return Node(number, name, NodeType.COLLECTIVE, tuple(after), attributes=attributes)
 

@@ -79,8 +79,6 @@ def _places(text: str, rank: int) -> dict[tuple[int, int], int]:
 
 
 class _Rank:
-    """Nodes of one rank as steps."""
-
     def __init__(
         self, file: Path, trace: EtFile, planned: tuple[Step, ...], places: dict[tuple[int, int], int]
     ) -> None:

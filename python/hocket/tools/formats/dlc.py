@@ -262,7 +262,6 @@ def write(path: Path, header: Header, batches: Iterable[pa.RecordBatch]) -> int:
 
 
 def lines(batch: pa.RecordBatch) -> bytes:
-    """Return the records as text."""
     arrow()
     import pyarrow.compute as pc  # noqa: PLC0415  # an optional dependency, checked above
 

@@ -85,8 +85,6 @@ def _turns(moments: Iterable[tuple[int, int, int, int]]) -> Turns:
 
 
 class _Node:
-    """Worker or server."""
-
     def __init__(self, run: RunInfo, roles: Roles, rank: int) -> None:
         self._roles, self._rank, self._staleness = roles, rank, _staleness(run, roles)
         self._serves = rank >= roles.workers

@@ -94,8 +94,6 @@ class Operator:
 
 @dataclass
 class RankProfile:
-    """File of one rank."""
-
     path: Path
     rank: int | None
     world: int | None

@@ -102,7 +102,6 @@ class Mesh:
         return not any(connection.outgoing for connection in self._connections.values())
 
     def close(self) -> None:
-        """Close all connections."""
         for connection in self._connections.values():
             connection.peer.close()
         self._selector.close()

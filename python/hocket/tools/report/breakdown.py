@@ -32,7 +32,6 @@ class StepTimes(Struct, frozen=True, kw_only=True):
 
     @property
     def wait_share(self) -> float | None:
-        """Share of the step spent waiting for communication."""
         return self.wait_s / self.step_s if self.wait_s is not None and self.step_s > 0 else None
 
 
@@ -58,7 +57,6 @@ def section(material: Material) -> Section:
 
 
 def rows(material: Material) -> list[StepTimes]:
-    """Breakdowns of the ranks that recorded steps."""
     return list(_rows(material))
 
 

@@ -69,7 +69,6 @@ def _row(change: Change, longest: float | None) -> Row:
 
 
 def _words(changes: tuple[Change, ...]) -> str:
-    """Return a summary of all changes."""
     kept = [each for each in changes if each.what == "kept" and each.before_s and each.after_s]
     left = sum(each.what == "left" for each in changes)
     if not kept:

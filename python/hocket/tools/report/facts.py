@@ -15,7 +15,6 @@ HOSTS_MAX = 16
 
 
 def section(material: Material) -> Section:
-    """Return a list of terms."""
     run = material.run
     hosts = list(dict.fromkeys(run.hosts))
     more = f" and {len(hosts) - HOSTS_MAX} more" if len(hosts) > HOSTS_MAX else ""

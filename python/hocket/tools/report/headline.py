@@ -11,7 +11,6 @@ from hocket.tools.report.material import Comparison, Material, Strategy
 
 
 def header(material: Material) -> Html:
-    """Return the top of the page."""
     title, subtitle, tiles = _content(material)
     figures = (
         tag("div", tag("dt", name), tag("dd", value, tag("small", note))) for name, value, note in tiles
@@ -32,7 +31,6 @@ NOTES_MAX = 6
 
 
 def numbers(material: Material) -> dict[str, Any]:
-    """Return the headline's figures."""
     pair = _pair(material.comparison)
     if pair is None:
         return {"speedup": None, "baseline": None}

@@ -16,8 +16,6 @@ VOID = frozenset({"br", "meta", "col"})
 
 
 class Html(str):
-    """Text that is HTML already."""
-
     __slots__ = ()
 
 

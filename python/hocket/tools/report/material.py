@@ -100,7 +100,6 @@ class Material:
 
     @property
     def ranks(self) -> list[int]:
-        """Ranks with records."""
         return [rank for rank, records in enumerate(self.records) if len(records)]
 
     def host(self, rank: int) -> str:

@@ -49,7 +49,6 @@ def _row(change: MembersChange, longest: float | None) -> Row:
 
 
 def _words(changes: tuple[MembersChange, ...]) -> str:
-    """Return a summary of all changes."""
     counts = Counter[str](each.what for each in changes)
     parts = [
         f"{done} {TIMES.get(counts[what], f'{counts[what]} times')}"

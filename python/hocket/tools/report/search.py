@@ -25,7 +25,6 @@ def section(material: Material) -> Section | None:
 
 
 def _words(search: Search) -> str:
-    """Return a summary of the search."""
     best, hits = search.best, search.hits
     if not search.trials or hits is None:
         words = "Nothing was on trial."

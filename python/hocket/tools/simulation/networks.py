@@ -58,7 +58,6 @@ class Network:
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
         return len(self.hosts)
 
     def native(self, pairs: Iterable[tuple[int, int]]) -> SimulatedNetwork:

@@ -128,7 +128,6 @@ def _simulated(plans: Sequence[Plan], cluster: Cluster, profile: Profile, tasks:
 
 
 def _step_s(networks: Mapping[int, Network], profile: Profile, plan: Plan) -> float:
-    """Simulate a step message by message."""
     return flow.predict(plan, networks[plan.world], profile).outcome.step_s
 
 

@@ -142,7 +142,6 @@ class Job:
             self.later(op["rank"], way["latency_s"], self.occupy, op["peer"])
 
     def end(self, at: int) -> None:
-        """Release dependents."""
         launch = self.launches[self.ops[at]["launch"]]
         launch["left"] -= 1
         launch["end_s"] = self.simgrid.Engine.clock

@@ -44,8 +44,6 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """Case and its step."""
-
     case: Case
     step_s: float
     exposed_s: float
@@ -96,7 +94,6 @@ def answer(
     conditions: Conditions | None = None,
     shaped: bool = False,
 ) -> Answer:
-    """Predict one case."""
     slots = sum(host.slots for host in cluster.hosts)
     grown = changed(cluster, case.bandwidth_bit_per_s, None if case.world == slots or given else case.world)
     outcome = predict(

@@ -14,8 +14,6 @@ Result = TypeVar("Result")
 
 
 class Tasks(Protocol):
-    """Runner of calls."""
-
     def map(
         self,
         function: Callable[[Item], Result],

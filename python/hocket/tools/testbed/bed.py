@@ -53,7 +53,6 @@ class Testbed:
             )
 
     def __enter__(self) -> Testbed:
-        """Bring the testbed up."""
         try:
             self._up()
         except BaseException:

@@ -72,7 +72,6 @@ class Switch:
             raise
 
     def carried(self) -> Carried:
-        """Return the counters so far."""
         self._tell(b"?")
         delivered, lost, overflowed, unknown, refused, *link_bytes = map(
             int, self._answer(ANSWER_TIMEOUT_S).split()

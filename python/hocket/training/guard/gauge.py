@@ -46,8 +46,6 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 class Gauge:
-    """Gauge of one session."""
-
     def __init__(self) -> None:
         self._own: list[np.ndarray] = []
         self._norms: list[Norms] = []
@@ -93,7 +91,6 @@ class Gauge:
         self._losses.extend(report.losses)
 
     def report(self, optimizer: Learning | None) -> Report:
-        """Return the observations so far."""
         return Report(
             norms=tuple(self._norms),
             losses=tuple(self._losses),

@@ -64,7 +64,6 @@ class Oversight:
 
     @property
     def alarm(self) -> Alarm | None:
-        """Alarm that this rank has seen."""
         return self._norm.alarm or self._loss.alarm
 
     @property
@@ -78,7 +77,6 @@ class Oversight:
         return bool(self._ended)
 
     def saved(self) -> SavedOversight:
-        """Return the observations and decisions."""
         return SavedOversight(
             norm=self._norm.saved(),
             loss=self._loss.saved(),
@@ -89,7 +87,6 @@ class Oversight:
         )
 
     def restore(self, saved: SavedOversight) -> None:
-        """Restore a saved state."""
         self._norm.restore(saved.norm)
         self._loss.restore(saved.loss)
         self._ended = list(saved.ended)

@@ -48,7 +48,6 @@ class Alarm(NamedTuple):
     updates: int
 
     def __str__(self) -> str:
-        """Return a sentence with the numbers."""
         return (
             f"{self.name} of {self.value:.4g} after {self.updates} updates, against {self.centre:.4g} before"
         )
@@ -99,7 +98,6 @@ class Watch:
         return SavedWatch(synchronous=tuple(self._synchronous), band=band, alarm=alarm)
 
     def restore(self, saved: SavedWatch) -> None:
-        """Restore a saved state."""
         self._synchronous = list(saved.synchronous)
         self.alarm = None if saved.alarm is None else Alarm(*saved.alarm)
         self._sentinel = None
@@ -133,7 +131,6 @@ class Sentinel:
     """
 
     def __init__(self, name: str, synchronous: Sequence[float]) -> None:
-        """Learn the band."""
         if len(synchronous) < WINDOW_MIN or not all(0 < value < math.inf for value in synchronous):
             raise UsageError(
                 f"sentinel: {name} has {len(synchronous)} values: at least {WINDOW_MIN}, positive and finite"

@@ -11,7 +11,6 @@ class FirstIteration:
     """Check of a session's first iteration, if its plan says for which workload it was made."""
 
     def __init__(self, framework: Framework, plan: Plan, rank: int) -> None:
-        """Begin to look."""
         made_for_some = plan.schedule.turns and (plan.batch, plan.accumulation) != (None, None)
         self._seen: Workload | None = framework.workload() if made_for_some else None
         self._plan, self._rank = plan, rank

@@ -15,7 +15,6 @@ class Worker:
     host: str
 
     def __str__(self) -> str:
-        """Return a description for people."""
         return f"rank {self.rank} on {self.host}"
 
 
@@ -46,7 +45,6 @@ class Change:
 
     @property
     def new_world(self) -> int:
-        """Number of ranks now."""
         return len(self.new)
 
     @property
@@ -68,13 +66,11 @@ class Changes:
     """Present workers, and the callbacks for changes of them."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
-        """Start the job with these workers."""
         self._last = Change(why="the job starts", step=0, old=(), new=tuple(workers))
         self._told: list[Told] = []
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """Present workers, by rank."""
         return self._last.new
 
     def come(self, before: Sequence[Worker], step: int) -> None:

@@ -78,7 +78,6 @@ class Scale:
         return ramp.after(ramp.done + 1)
 
     def saved(self) -> dict[str, Any]:
-        """Return the state for a checkpoint."""
         saved = SavedScale(world=self._chosen_for or self._now, ramp=self._ramp)
         return cast("dict[str, Any]", msgspec.to_builtins(saved))
 

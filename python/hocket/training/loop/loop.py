@@ -129,7 +129,6 @@ class Loop:
                 put(self._values.pop(name))
 
     def stepped(self) -> None:
-        """Note that the optimizer has stepped."""
         self.accumulating = False
 
     def count_all(self) -> None:

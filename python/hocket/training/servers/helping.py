@@ -94,7 +94,6 @@ class Helpers:
             self._send(LOAD, epoch)
 
     def begin(self, epoch: int) -> None:
-        """Tell helpers that a step begins."""
         self._send(STEP, epoch)
 
     def leave(self) -> None:

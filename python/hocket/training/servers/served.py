@@ -145,7 +145,6 @@ class ServedBuckets:
 
     @property
     def roles(self) -> Roles:
-        """Roles of ranks, for the trace."""
         description = self.description
         kept = {key.staleness for key in description.keys.values()}
         return Roles(
@@ -162,7 +161,6 @@ class ServedBuckets:
 
 
 def describe(plan: Plan, gradients: Mapping[str, Gradient], remote: Remote) -> Description:
-    """Return the servers' description of a plan."""
     plan = arranged(plan, gradients)
     lengths: dict[int, tuple[int, ...]] = {}
     for arena in arenas_of([bucket.parts for bucket in plan.buckets], gradients):

@@ -107,7 +107,6 @@ def _open_mpi(*, crowded: bool, tcp: bool, scratch: str) -> tuple[list[str], dic
 
 
 def _mpich(*, crowded: bool, tcp: bool) -> tuple[list[str], dict[str, str]]:
-    """Return flags and variables for MPICH."""
     # Spins before a waiting rank yields its core: MPICH's own number, or one.
     environment = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"} if crowded else {}
     if tcp:

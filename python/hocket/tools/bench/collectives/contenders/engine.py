@@ -20,7 +20,6 @@ class Engine:
     """Contender by the engine. Programs are compiled as a policy's; an all-reduce is thus the same, op for op, as a plan's."""
 
     def __init__(self, job: Job, request: Request) -> None:
-        """Connect to the other ranks."""
         self._world, self._timeout_s = job.world, job.settings.timeout_s
         self._topology = (
             Topology.even(world=job.world, hosts_per_rack=None if request.tcp else 1)

@@ -28,7 +28,6 @@ class Mpi:
     """Contender by MPI. MPI's waits have no deadline; the rank's own deadline ends the process."""
 
     def __init__(self, job: Job, request: Request) -> None:
-        """Start MPI."""
         import mpi4py  # noqa: PLC0415  # of the extra `mpi`
 
         # One thread calls MPI; with more, it would take locks.
