@@ -3,16 +3,12 @@
 use hocket_executor::Error;
 use std::ffi::c_int;
 
-/// A wait reached its deadline.
 pub const DEADLINE_EXCEEDED: c_int = 4;
 /// A call makes no sense now.
 pub const FAILED_PRECONDITION: c_int = 9;
-/// A rank was lost.
 pub const ABORTED: c_int = 10;
-/// Everything else.
 pub const INTERNAL: c_int = 13;
 
-/// The code of an error of this kind.
 pub fn code(cause: &Error) -> c_int {
     match cause {
         Error::Peer(_) | Error::Interrupted { .. } | Error::Mesh { .. } => ABORTED,

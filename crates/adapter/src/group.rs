@@ -23,7 +23,6 @@ const WAKE: Duration = Duration::from_millis(100);
 
 /// Where a leaf lies: its bytes, and (bucket, index there) of each of its parts.
 pub struct Placed {
-    /// As large as the leaf.
     pub region: Region,
     /// As [`Readiness::arrive`] counts them; the buckets' order is that of their programs.
     pub parts: Vec<(usize, usize)>,
@@ -61,7 +60,6 @@ struct State<P> {
     failed: Option<Error>,
     /// When executions of turns that are not over began.
     began_ns: Vec<(u32, u64)>,
-    /// The last of them all.
     last_began_ns: Option<(u32, u64)>,
     /// When the open turn's last leaf was in its bucket.
     given_ns: u64,

@@ -11,9 +11,7 @@ pub type EngineGroup = Group<Engine>;
 
 /// Why an execution may not begin.
 pub struct Refusal {
-    /// As [`crate::code`].
     pub code: c_int,
-    /// For people.
     pub message: String,
 }
 
@@ -60,7 +58,6 @@ pub fn forget(number: u64) {
     drop(known);
 }
 
-/// The group of that number, if it is open.
 pub fn find(number: u64) -> Option<Arc<EngineGroup>> {
     let groups = GROUPS.read().unwrap_or_else(PoisonError::into_inner);
     groups.known.get(&number).map(|known| Arc::clone(&known.group))

@@ -4,7 +4,6 @@ use hocket_executor::Error;
 
 /// What a runtime lends until it is told the outcome, by [`Loan::end`], once; from any thread.
 pub trait Loan: Send + 'static {
-    /// What was computed.
     fn operand(&self) -> &[u8];
 
     /// The result, which it copies before it returns, or why there is none.

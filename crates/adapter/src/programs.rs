@@ -34,14 +34,12 @@ impl Programs for Engine {
 pub enum Event {
     /// Bucket of that number: its launch has ended.
     Ended(usize, Result<(), Error>),
-    /// The group closes.
     Close,
 }
 
 /// Launches, and has the group's thread told of each end.
 pub struct Told<P> {
     pub programs: Arc<P>,
-    /// By program: its bucket.
     pub buckets: HashMap<u32, usize>,
     pub events: Sender<Event>,
     pub timeout: Duration,

@@ -18,7 +18,6 @@ pub enum Taken {
 
 /// The leaves without which a turn is not over.
 pub enum Lack {
-    /// Were not given.
     Given(Vec<usize>),
     /// Were given, and are not wanted back.
     Wanted(Vec<usize>),
@@ -28,7 +27,6 @@ pub enum Lack {
 pub struct Turns<L> {
     /// By leaf: the buckets that have parts of it.
     buckets: Vec<Vec<usize>>,
-    /// By bucket: its leaves.
     leaves: Vec<Vec<usize>>,
     open: u32,
     /// Leaves of the open turn, in the order in which they came.
@@ -119,7 +117,6 @@ impl<L> Turns<L> {
         Ok(Taken::Now)
     }
 
-    /// It waits for its turn.
     pub fn queue(&mut self, turn: u32, leaf: usize, lent: L) {
         self.later.push_back((turn, leaf, lent));
     }

@@ -44,7 +44,6 @@ impl Call {
         Self { members: (0..n).collect(), start: 0, len: elements }
     }
 
-    /// Number of members.
     pub fn n(&self) -> usize {
         self.members.len()
     }
@@ -59,7 +58,6 @@ impl Call {
         self.parts(at..at + 1, parts)
     }
 
-    /// Consecutive parts together.
     pub fn parts(&self, at: Range<usize>, parts: usize) -> Range<usize> {
         self.len * at.start / parts..self.len * at.end / parts
     }
@@ -83,7 +81,6 @@ impl Call {
         }
     }
 
-    /// A part is complete on a member of this call.
     pub fn complete(&self, member: usize, part: &Range<usize>, weave: &mut dyn Weave) {
         if !part.is_empty() {
             weave.complete(self.members[member], &self.placed(part));

@@ -7,15 +7,11 @@ use std::ops::Range;
 /// Messages from one member to another in one stage of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// The sender's position.
     pub from: usize,
-    /// The receiver's position.
     pub to: usize,
-    /// The stage.
     pub stage: Stage,
     /// Elements of all messages together.
     pub elements: usize,
-    /// Number of messages.
     pub messages: usize,
     /// Those of the elements that are reduced into the receiver's.
     pub reduced: usize,

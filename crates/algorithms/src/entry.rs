@@ -8,18 +8,15 @@ use crate::{Call, Misfit, Weave};
 /// The kind of numbers behind an algorithm's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// None.
     Nothing,
     /// The number of members of each group.
     Sizes,
-    /// One: a base.
     Base,
     /// One: the number of members that serve.
     Servers,
 }
 
 impl Takes {
-    /// A description for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nothing => "no numbers",
@@ -67,7 +64,6 @@ pub struct Entry {
     pub(crate) even_elements: fn(numbers: &[u32], n: usize) -> usize,
 }
 
-/// A check that accepts any group.
 #[expect(clippy::unnecessary_wraps, reason = "entries hold it among checks that fail")]
 pub const fn any_group(_: &[u32], _: Kind, _: usize) -> Result<(), Misfit> {
     Ok(())

@@ -1,16 +1,12 @@
 //! The members of a group: the properties that determine the choice of an algorithm.
 
-/// Members by position.
 #[derive(Clone, Copy, Debug)]
 pub struct Group<'a> {
-    /// Numbers of the members' hosts.
     pub hosts: &'a [u32],
-    /// Numbers of the members' racks.
     pub racks: &'a [u32],
 }
 
 impl Group<'_> {
-    /// Number of members.
     pub fn n(&self) -> usize {
         self.hosts.len()
     }

@@ -2,7 +2,6 @@
 
 /// A collective, without its operands. Part `i` of `n` of a slice belongs to member `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are those of MPI; `hocket_program::Collective` defines each")]
 pub enum Kind {
     AllReduce,
     ReduceScatter,
@@ -15,7 +14,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::AllReduce,
         Self::ReduceScatter,
@@ -41,7 +39,6 @@ impl Kind {
         }
     }
 
-    /// Whether values are combined.
     pub const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
     }

@@ -27,7 +27,6 @@ macro_rules! algorithms {
             $($(#[$about])* $variant $({ $(#[$what])* $numbers: $type })?,)*
             /// Not lowered: handed to a library of that name (Gloo, NCCL, MPI).
             Library {
-                /// The library's name.
                 name: String,
             },
         }
@@ -44,7 +43,6 @@ macro_rules! algorithms {
                 }
             }
 
-            /// The algorithm of that name with the given numbers.
             fn listed(name: &str, numbers: Vec<u32>) -> Option<Self> {
                 let mut numbers = Some(numbers);
                 $(if name == $file::ENTRY.name {
@@ -53,7 +51,6 @@ macro_rules! algorithms {
                 None
             }
 
-            /// The numbers behind its name.
             pub fn numbers(&self) -> &[u32] {
                 match self {
                     $(Self::$variant $({ $numbers })? => algorithms!(@numbers $($numbers)?),)*
@@ -80,7 +77,6 @@ algorithms! {
         /// Members of each group, in order; their sum is the size of the collective's group.
         sizes: Vec<u32>
     } = two_level;
-    /// Recursive halving, then recursive doubling.
     HalvingDoubling = halving_doubling;
     /// Everything to a partner at once, round by round; MPI libraries run it, Hocket does not.
     RecursiveDoubling = recursive_doubling;
@@ -100,7 +96,6 @@ algorithms! {
 
 /// A variant's fields as the numbers behind its name.
 trait Numbers {
-    /// Of as many as it takes.
     fn of(numbers: Vec<u32>) -> Self;
     fn numbers(&self) -> &[u32];
 }
@@ -130,7 +125,6 @@ impl Numbers for u32 {
 pub struct Fit {
     /// The name under which `hocket tune` measures it.
     pub measured_as: &'static str,
-    /// With its numbers.
     pub algorithm: Algorithm,
 }
 
@@ -145,7 +139,6 @@ pub fn fitting(kind: Kind, group: &Group<'_>) -> Vec<Fit> {
 }
 
 impl Algorithm {
-    /// The algorithm of that name with its numbers.
     pub fn new(name: &str, numbers: Vec<u32>) -> Result<Self, Misfit> {
         let entry = LIST.iter().find(|entry| entry.name == name);
         let entry = entry.ok_or_else(|| Misfit::Unknown(name.into()))?;

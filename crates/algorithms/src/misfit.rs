@@ -7,31 +7,16 @@ use crate::Kind;
 pub enum Misfit {
     /// No such algorithm for that collective, or not for this many members.
     #[error("{collective} by {algorithm}: not for this group; `ring` and `direct` are for any")]
-    Unsupported {
-        /// Its name.
-        collective: &'static str,
-        /// Its name.
-        algorithm: String,
-    },
+    Unsupported { collective: &'static str, algorithm: String },
     /// More servers than members, or none.
     #[error("parameter_server: {servers} servers among {members} ranks")]
-    Servers {
-        /// The given number.
-        servers: usize,
-        /// The size of the group.
-        members: usize,
-    },
+    Servers { servers: usize, members: usize },
     /// Owners, workers or stations that are not members.
     #[error("owners: {0}")]
     Owners(&'static str),
     /// Sizes of a two-level algorithm do not add up.
     #[error("two_level: groups of {sizes:?} for {members} ranks")]
-    Sizes {
-        /// The given sizes.
-        sizes: Vec<u32>,
-        /// The size of the group.
-        members: usize,
-    },
+    Sizes { sizes: Vec<u32>, members: usize },
     /// The base of `BCube`.
     #[error("bcube of base {0}: it must be at least 2")]
     Base(u32),
@@ -40,14 +25,7 @@ pub enum Misfit {
     Unknown(String),
     /// Too many or too few numbers behind the name.
     #[error("{algorithm}: it takes {takes}, not {numbers:?}")]
-    Numbers {
-        /// Its name.
-        algorithm: &'static str,
-        /// The expected numbers.
-        takes: &'static str,
-        /// The given numbers.
-        numbers: Vec<u32>,
-    },
+    Numbers { algorithm: &'static str, takes: &'static str, numbers: Vec<u32> },
 }
 
 impl Misfit {

@@ -13,14 +13,12 @@ pub struct Owned {
     pub shares: Vec<u32>,
     /// The first members, this many, have gradients; those after them only own.
     pub workers: usize,
-    /// The route of elements.
     pub via: Via,
 }
 
 /// The route from workers to owners and back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Via {
-    /// Each worker directly.
     Direct,
     /// Workers push and pull through the first of each group of consecutive ones, along a chain; these are the groups'
     /// sizes.
@@ -204,7 +202,6 @@ fn pieces(parts: &[(usize, Range<usize>)], call: &Call, stations: usize) -> Vec<
     (0..segments).flat_map(|at| parts.iter().map(move |(_, part)| segment(at, part))).collect()
 }
 
-/// The contents of a piece.
 fn within(parts: &[(usize, Range<usize>)], piece: &Range<usize>) -> Vec<(usize, Range<usize>)> {
     let cut = |(owner, part): &(usize, Range<usize>)| {
         (*owner, part.start.max(piece.start)..part.end.min(piece.end))

@@ -19,7 +19,6 @@ pub fn number(text: &[u8]) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// A number of that range.
 pub fn within(text: &[u8], least: i64, most: i64) -> Option<i64> {
     number(text).filter(|value| (least..=most).contains(value))
 }

@@ -37,7 +37,6 @@ pub struct Problem {
 ///
 /// Set-up records end after `operation`: their other fields hold zeros, and `operation` is at least [`SETUP_FIRST`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the format's")]
 pub struct Columns {
     pub id: Vec<i64>,
     pub src: Vec<i32>,

@@ -3,6 +3,7 @@
 //!
 //! Knows programs, links and the event record. Knows no framework and no Python.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 #[cfg(test)]
 extern crate self as hocket_executor;

@@ -11,7 +11,6 @@ pub struct Destination(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Operation(pub u32);
 
-/// Memory of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     /// First byte.
@@ -20,19 +19,15 @@ pub struct Memory {
     pub len: usize,
 }
 
-/// Result of posting an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posting {
-    /// It is in progress.
     Posted(Operation),
     /// The provider's queue is full: poll, then try again.
     Full,
 }
 
-/// The end of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which.
     pub operation: Operation,
     /// Bytes received, or 0 of a send.
     pub outcome: Result<usize, FabricError>,
@@ -40,7 +35,6 @@ pub struct Completion {
 
 /// An endpoint. One thread at a time uses it.
 pub trait Carrier: Send {
-    /// The provider's name.
     fn provider(&self) -> &str;
 
     /// This end's address, for [`Self::insert`] at others.

@@ -161,7 +161,6 @@ impl Endpoint {
         Ok(unsafe { (*object.0).mem_desc })
     }
 
-    /// The result of a call that posts an operation.
     fn posted(
         &mut self,
         call: &'static str,

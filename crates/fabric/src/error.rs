@@ -7,22 +7,14 @@ use std::fmt;
 pub enum FabricError {
     /// The library is not on this machine, or lacks a function.
     Library(String),
-    /// No provider fits.
     NoProvider(String),
-    /// A call failed.
     Call {
-        /// The function.
         call: &'static str,
-        /// Its error, positive.
         code: i32,
-        /// The library's text for it.
         text: String,
     },
-    /// An operation ended with an error.
     Completion {
-        /// Its error, positive.
         code: i32,
-        /// The provider's text for it.
         text: String,
     },
     /// A message is longer than the receive that it matches.
@@ -30,7 +22,6 @@ pub enum FabricError {
         /// Bytes that did not fit.
         excess_bytes: usize,
     },
-    /// The operation was cancelled.
     Cancelled,
     /// The provider returned something that its interface excludes.
     Broken(String),

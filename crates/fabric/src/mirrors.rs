@@ -14,7 +14,6 @@ macro_rules! mirrors {
             $(#[$doc])*
             #[repr(C)]
             #[derive(Clone, Copy)]
-            #[allow(missing_docs, reason = "fields have the names and meanings of libfabric's manual pages")]
             pub struct $name { $(pub $field: $kind,)* }
         )*
 
@@ -41,7 +40,6 @@ mirrors! {
         context: *mut c_void,
         ops: *const Ops,
     }
-    /// Operations of every object.
     Ops = "struct fi_ops" {
         size: usize,
         close: Option<unsafe extern "C" fn(*mut Fid) -> c_int>,
@@ -57,7 +55,6 @@ mirrors! {
         ops: *const FabricOps,
         api_version: u32,
     }
-    /// Operations of a fabric.
     FabricOps = "struct fi_ops_fabric" {
         size: usize,
         domain: Option<unsafe extern "C" fn(*mut Fabric, *mut Info, *mut *mut Domain, *mut c_void) -> c_int>,
@@ -73,7 +70,6 @@ mirrors! {
         ops: *const DomainOps,
         mr: *const MemoryOps,
     }
-    /// Operations of a domain.
     DomainOps = "struct fi_ops_domain" {
         size: usize,
         av_open: Option<unsafe extern "C" fn(*mut Domain, *mut AvAttr, *mut *mut Av, *mut c_void) -> c_int>,
@@ -107,7 +103,6 @@ mirrors! {
         regv: Unused,
         regattr: Unused,
     }
-    /// Registered memory.
     Mr = "struct fid_mr" {
         fid: Fid,
         mem_desc: *mut c_void,
@@ -169,7 +164,6 @@ mirrors! {
         wait_cond: c_int,
         wait_set: *mut c_void,
     }
-    /// A completion.
     CqTaggedEntry = "struct fi_cq_tagged_entry" {
         op_context: *mut c_void,
         flags: u64,
@@ -178,7 +172,6 @@ mirrors! {
         data: u64,
         tag: u64,
     }
-    /// A completion with an error.
     CqErrEntry = "struct fi_cq_err_entry" {
         op_context: *mut c_void,
         flags: u64,
@@ -203,7 +196,6 @@ mirrors! {
         atomic: Unused,
         collective: Unused,
     }
-    /// Operations of an endpoint.
     EpOps = "struct fi_ops_ep" {
         size: usize,
         cancel: Option<unsafe extern "C" fn(*mut Fid, *mut c_void) -> isize>,
@@ -227,7 +219,6 @@ mirrors! {
         shutdown: Unused,
         join: Unused,
     }
-    /// `fi_tagged(3)`.
     TaggedOps = "struct fi_ops_tagged" {
         size: usize,
         recv: Option<
@@ -271,7 +262,6 @@ mirrors! {
         fabric_attr: *mut FabricAttr,
         nic: *mut c_void,
     }
-    /// How an endpoint sends.
     TxAttr = "struct fi_tx_attr" {
         caps: u64,
         mode: u64,
@@ -284,7 +274,6 @@ mirrors! {
         rma_iov_limit: usize,
         tclass: u32,
     }
-    /// How an endpoint receives.
     RxAttr = "struct fi_rx_attr" {
         caps: u64,
         mode: u64,
@@ -295,7 +284,6 @@ mirrors! {
         size: usize,
         iov_limit: usize,
     }
-    /// What an endpoint is.
     EpAttr = "struct fi_ep_attr" {
         kind = "type": c_int,
         protocol: u32,
@@ -311,7 +299,6 @@ mirrors! {
         auth_key_size: usize,
         auth_key: *mut u8,
     }
-    /// What a domain is.
     DomainAttr = "struct fi_domain_attr" {
         domain: *mut Domain,
         name: *mut c_char,
@@ -341,7 +328,6 @@ mirrors! {
         mr_cnt: usize,
         tclass: u32,
     }
-    /// Which fabric.
     FabricAttr = "struct fi_fabric_attr" {
         fabric: *mut Fabric,
         name: *mut c_char,
@@ -367,11 +353,8 @@ macro_rules! constants {
 }
 
 constants! {
-    /// Capability: messages with tags.
     FI_TAGGED = 1 << 3;
-    /// Access to registered memory.
     FI_RECV = 1 << 10;
-    /// Access to registered memory.
     FI_SEND = 1 << 11;
     /// The node given is our own.
     FI_SOURCE = 1 << 57;
@@ -385,36 +368,26 @@ constants! {
     FI_MR_VIRT_ADDR = 1 << 4;
     /// Memory must have pages behind it when it is registered.
     FI_MR_ALLOCATED = 1 << 5;
-    /// The provider chooses keys.
     FI_MR_PROV_KEY = 1 << 6;
     /// Reliable messages without connections.
     FI_EP_RDM = 3;
-    /// Addresses are numbered.
     FI_AV_TABLE = 2;
     /// One thread at a time uses the objects of a domain.
     FI_THREAD_DOMAIN = 3;
     /// The provider keeps its queues from overflowing.
     FI_RM_ENABLED = 2;
-    /// Control: start an endpoint.
     FI_ENABLE = 6;
     /// Control: the object to wait on.
     FI_GETWAIT = 5;
-    /// No object to wait on.
     FI_WAIT_NONE = 0;
-    /// A descriptor.
     FI_WAIT_FD = 3;
-    /// Completions with tags.
     FI_CQ_FORMAT_TAGGED = 4;
-    /// From whichever end.
     FI_ADDR_UNSPEC = u64::MAX;
-    /// Try again.
     FI_EAGAIN = libc::EAGAIN as u64;
     /// There is an error to read.
     FI_EAVAIL = 259;
     /// A message is longer than its receive.
     FI_ETRUNC = 265;
-    /// Cancelled.
     FI_ECANCELED = libc::ECANCELED as u64;
-    /// Nothing fits.
     FI_ENODATA = libc::ENODATA as u64;
 }

@@ -39,7 +39,6 @@ impl Operations {
         (Operation(number), ptr::from_mut(&mut slot.context).cast())
     }
 
-    /// The context of one in progress.
     pub fn context(&mut self, operation: Operation) -> Option<*mut c_void> {
         let slot = self.slots.get_mut(operation.0 as usize).filter(|slot| slot.in_progress)?;
         Some(ptr::from_mut(&mut slot.context).cast())

@@ -16,20 +16,16 @@ use std::ptr;
 pub enum Choice {
     /// Amazon's Elastic Fabric Adapter.
     Efa,
-    /// Messages over TCP connections.
     Tcp,
     /// Messages over UDP, made reliable.
     Udp,
-    /// Shared memory.
     Shm,
 }
 
 impl Choice {
-    /// All, by name.
     pub const ALL: [(&'static str, Self); 4] =
         [("efa", Self::Efa), ("tcp", Self::Tcp), ("udp", Self::Udp), ("shm", Self::Shm)];
 
-    /// The one of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice)
     }
@@ -53,11 +49,8 @@ impl Choice {
 /// A way in which this machine can move tagged messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Provider {
-    /// libfabric's name.
     pub name: String,
-    /// The card or interface.
     pub domain: String,
-    /// The provider's own version.
     pub version: String,
 }
 
@@ -68,7 +61,6 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The first.
     pub fn info(&self) -> *mut Info {
         self.first
     }

@@ -18,9 +18,7 @@ pub(crate) struct Ended {
     pub outcome: Result<usize, FabricError>,
 }
 
-/// What a read found.
 pub(crate) enum Found {
-    /// Nothing more for now.
     Nothing,
     /// As many as fit: there may be more.
     Some(Vec<Ended>),

@@ -91,7 +91,6 @@ impl Area {
         self.left_word().load(Ordering::Acquire)
     }
 
-    /// Publishes a call with `barrier`.
     pub fn publish_call(&self, barrier: u32, words: [u64; CALL_WORDS]) {
         for (at, word) in words.into_iter().enumerate() {
             self.call_word(barrier, at).store(word, Ordering::Relaxed);

@@ -5,9 +5,7 @@ use crate::area::CALL_WORDS;
 use hocket_kernels::{DType, ReduceOp};
 use std::fmt;
 
-/// The collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the definition")]
 pub enum What {
     Barrier,
     Broadcast,
@@ -36,12 +34,9 @@ const WHATS: [What; 9] = [
 /// Element type and reduction; every member must use the same ones.
 pub type Reduction = (ReduceOp, DType);
 
-/// One member's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which collective.
     pub what: What,
-    /// Element type and reduction, for reductions.
     pub reduction: Option<Reduction>,
     /// The root's position in the group.
     pub root: Option<usize>,
@@ -60,7 +55,6 @@ pub const NOWHERE: u64 = 0;
 const NONE: u64 = u64::MAX;
 
 impl Call {
-    /// The published words of the call.
     pub fn encode(&self) -> [u64; CALL_WORDS] {
         let reduction = self.reduction.map_or(NONE >> 32, |(op, dtype)| (op as u64) << 8 | dtype as u64);
         [

@@ -15,11 +15,9 @@ use std::time::{Duration, Instant};
 /// One rank of a group, as known to every rank.
 #[derive(Debug)]
 pub struct Member {
-    /// Its rank in the job.
     pub rank: Rank,
     /// [`crate::AREA_BYTES`] of its arena, zero-filled before the first call of any member.
     pub area: Region,
-    /// Its arena.
     pub arena: Arc<Mapping>,
 }
 
@@ -30,7 +28,6 @@ pub struct Member {
 pub struct Flat {
     /// Limit if all have registered memory.
     pub registered_bytes: usize,
-    /// Limit if none has.
     pub other_bytes: usize,
 }
 
@@ -55,7 +52,6 @@ pub struct Communicator {
     pub(crate) ranks: Vec<Rank>,
     pub(crate) areas: Vec<Area>,
     pub(crate) arenas: Vec<Arc<Mapping>>,
-    /// Our position.
     pub(crate) own: usize,
     /// The last barrier that we arrived at.
     pub(crate) barrier: u32,
@@ -104,7 +100,6 @@ impl Communicator {
         })
     }
 
-    /// Ranks of the group.
     pub fn len(&self) -> usize {
         self.ranks.len()
     }
@@ -169,7 +164,6 @@ impl Communicator {
         self.barrier.wrapping_add(1)
     }
 
-    /// Our own area.
     pub(crate) fn area(&self) -> &Area {
         &self.areas[self.own]
     }
@@ -265,7 +259,6 @@ impl Departure {
     }
 }
 
-/// A collective in progress.
 pub(crate) struct Step<'a> {
     call: Call,
     watch: Watch<'a>,
@@ -277,15 +270,12 @@ impl Step<'_> {
         (self.watch)(None)
     }
 
-    /// The call.
     pub fn what(&self) -> String {
         self.call.to_string()
     }
 }
 
-/// All members' calls, compared.
 pub(crate) struct Calls {
-    /// The largest contribution.
     pub most_bytes: usize,
     /// Number of members whose contribution lies in their arena.
     pub registered: usize,

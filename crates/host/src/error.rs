@@ -2,42 +2,19 @@
 
 use hocket_ids::Rank;
 
-/// Why a collective failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
     /// Some ranks did not arrive.
     #[error("{what}: not complete within the timeout of {timeout_s} s; {} did not come", ranks(.absent))]
-    Absent {
-        /// Our call.
-        what: String,
-        /// A missing rank.
-        absent: Vec<Rank>,
-        /// The time waited.
-        timeout_s: f64,
-    },
+    Absent { what: String, absent: Vec<Rank>, timeout_s: f64 },
     /// Another rank makes a different call.
     #[error(
         "rank {own} calls {ours}, but rank {other} calls {theirs}\nhint: all ranks of a group call the same collectives in the same order"
     )]
-    Mismatch {
-        /// Our rank.
-        own: Rank,
-        /// Our call.
-        ours: String,
-        /// The other rank.
-        other: Rank,
-        /// Its call.
-        theirs: String,
-    },
+    Mismatch { own: Rank, ours: String, other: Rank, theirs: String },
     /// The caller's watch ended the wait.
     #[error("{what}: given up: {why}")]
-    GivenUp {
-        /// Our call.
-        what: String,
-        /// The watch's reason.
-        why: String,
-    },
-    /// An earlier collective failed.
+    GivenUp { what: String, why: String },
     #[error("the group is out of step since: {0}")]
     Broken(String),
     /// The caller's mistake.
@@ -45,12 +22,7 @@ pub enum Error {
     Usage(String),
     /// The system refused something that every Linux has.
     #[error("{what}: {why}")]
-    System {
-        /// Our call.
-        what: String,
-        /// The system's error.
-        why: String,
-    },
+    System { what: String, why: String },
 }
 
 fn ranks(absent: &[Rank]) -> String {

@@ -16,11 +16,9 @@ pub(crate) struct Reach {
 
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Not tried yet.
     Open,
     /// By position; `None` for our own.
     All(Vec<Option<Neighbour>>),
-    /// The reason why not.
     Refused(String),
 }
 
@@ -32,7 +30,6 @@ impl Reach {
         Ok(Self { card: Card::new()?, found: Found::Open, pages: LargePages::new(), blocks: Vec::new() })
     }
 
-    /// Our card for the others.
     pub fn card(&self) -> [u64; CARD_WORDS] {
         self.card.words()
     }

@@ -15,7 +15,6 @@ mod program_text;
 mod receiver;
 mod tls;
 
-/// A parser under test.
 pub struct Target {
     /// Name of the function, of its fuzz target and of the folder of its inputs.
     pub name: &'static str,
@@ -25,7 +24,6 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them.
 pub const TARGETS: [Target; 9] = [
     Target { name: "frame", run: frame::run, seeds: frame::seeds },
     Target { name: "handshake", run: handshake::run, seeds: handshake::seeds },

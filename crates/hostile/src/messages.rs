@@ -5,7 +5,6 @@ use hocket_ids::Rank;
 use hocket_protocol::messages::{Messages, Offer, Wanted};
 use std::collections::BTreeSet;
 
-/// Bytes of one event.
 const EVENT_BYTES: usize = 5;
 
 pub fn run(bytes: &[u8]) {

@@ -22,7 +22,6 @@ pub fn run(bytes: &[u8]) {
     assert_eq!(part.world(), program.world());
 }
 
-/// What the texts of programs say.
 pub fn seeds() -> Vec<Vec<u8>> {
     let parsed = |text: Vec<u8>| parse(&String::from_utf8(text).expect("text")).expect("a program");
     program_text::seeds().into_iter().map(|text| parsed(text).to_bytes()).collect()

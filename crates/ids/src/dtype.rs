@@ -2,7 +2,6 @@
 
 /// Element type of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the names are the definition")]
 pub enum DType {
     F64,
     F32,
@@ -19,7 +18,6 @@ impl DType {
     pub const ALL: [Self; 8] =
         [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::I8, Self::U8];
 
-    /// Bytes of one element.
     pub const fn bytes(self) -> usize {
         match self {
             Self::F64 | Self::I64 => 8,

@@ -4,7 +4,6 @@
 /// NaN if either operand is NaN, and order -0.0 below 0.0. 16-bit floats are added and multiplied in `f32` and rounded
 /// to nearest even. Bitwise reductions are for integers only. Floating-point sums are taken in program order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are the definition")]
 pub enum ReduceOp {
     Sum,
     Product,

@@ -117,9 +117,7 @@ pub trait Step {
 
 /// `step` at `0..elements`: whole vectors, four to a turn, and the rest one by one.
 pub struct Sweep<S> {
-    /// How many.
     pub elements: usize,
-    /// What to do to them.
     pub step: S,
 }
 

@@ -25,7 +25,6 @@ const AHEAD_BYTES: usize = 32 << 10;
 
 /// The source of the values of a fill.
 pub trait Make {
-    /// Bytes of an element.
     const BYTES: usize;
 
     /// How many elements a vector has.

@@ -9,7 +9,6 @@ use crate::half_float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 /// All functions are unsafe for the same two reasons: the CPU must have the features of the implementation, and
 /// pointers must be good for `COUNT` elements of the named type (at any alignment).
 pub trait Lanes: Copy {
-    /// Values in the vector.
     const COUNT: usize;
 
     unsafe fn splat(value: f32) -> Self;
@@ -126,12 +125,10 @@ impl Lanes for f32 {
 ///
 /// The functions are unsafe as those of [`Lanes`].
 pub trait Format {
-    /// Bytes of one value.
     const BYTES: usize;
 
     unsafe fn load<L: Lanes>(from: *const u8) -> L;
     unsafe fn store<L: Lanes>(values: L, to: *mut u8);
-    /// Rounded to this format.
     unsafe fn round<L: Lanes>(values: L) -> L;
 }
 

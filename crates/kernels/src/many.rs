@@ -12,7 +12,6 @@ use crate::fill::{Make, fill};
 use crate::lanes::{BF16, F16, F32, Format, Lanes};
 use std::marker::PhantomData;
 
-/// One of several operands.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
     /// The destination's own value. It may stand at any position, so that every rank can reduce in the same order.

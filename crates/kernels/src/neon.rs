@@ -10,7 +10,6 @@ use std::arch::aarch64::{
 };
 use std::arch::asm;
 
-/// Four values.
 #[derive(Clone, Copy)]
 pub struct Neon(float32x4_t);
 

@@ -5,17 +5,15 @@ use hocket_ids::{BufferId, Rank};
 
 /// A program's promise for its results; the verifier proves it.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "variants say what their fields are")]
 pub enum Contract {
     /// After the program, `buffer` of each rank of `group` holds `scale · ⊕` of what all of them held
     /// there before, each exactly once, and all hold the same bits.
     AllReduce {
         /// The bound buffer, with the same id and length on all ranks of the group.
         buffer: BufferId,
-        #[expect(missing_docs)]
         group: Vec<Rank>,
-        #[expect(missing_docs)]
         op: ReduceOp,
-        #[expect(missing_docs)]
         scale: f64,
     },
     /// After the program, `buffer` of each rank of `group` holds in its i-th equal part what the i-th of them held there
@@ -23,7 +21,6 @@ pub enum Contract {
     AllGather {
         /// As above; its length is a multiple of the group's.
         buffer: BufferId,
-        #[expect(missing_docs)]
         group: Vec<Rank>,
     },
     /// After the program, each owner holds in its share of `buffer` `scale · ⊕` of what all of `group` held there
@@ -32,11 +29,8 @@ pub enum Contract {
     ToOwners {
         /// As above; owners have it, too.
         buffer: BufferId,
-        #[expect(missing_docs)]
         group: Vec<Rank>,
-        #[expect(missing_docs)]
         op: ReduceOp,
-        #[expect(missing_docs)]
         scale: f64,
         /// In order, none empty; together they are the buffer.
         shares: Vec<Share>,
@@ -45,7 +39,6 @@ pub enum Contract {
     FromOwners {
         /// As above; owners have it, too.
         buffer: BufferId,
-        #[expect(missing_docs)]
         group: Vec<Rank>,
         /// As above.
         shares: Vec<Share>,
@@ -55,7 +48,6 @@ pub enum Contract {
     Same {
         /// As above.
         buffer: BufferId,
-        #[expect(missing_docs)]
         group: Vec<Rank>,
     },
 }

@@ -3,6 +3,7 @@
 //! Pure data and pure functions: no I/O, no clock, no threads. Everything that decides about
 //! communication makes a [`Program`]; everything that moves data consumes one.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod build;
 mod bytes;

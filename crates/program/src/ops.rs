@@ -120,6 +120,7 @@ impl KernelSpec {
 /// A collective on the slices of its group. Part `i` of `n` of a slice of `len` elements is `len·i/n .. len·(i+1)/n`
 /// and belongs to member `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "variants say what their fields are")]
 pub enum Collective {
     /// `slice = scale · ⊕ over the group of slice`, on every member.
     AllReduce,
@@ -128,25 +129,13 @@ pub enum Collective {
     /// Each member's own part to all.
     AllGather,
     /// The root's slice to all.
-    Broadcast {
-        #[expect(missing_docs)]
-        root: Rank,
-    },
+    Broadcast { root: Rank },
     /// As all-reduce, on the root; the others' slices are undefined after.
-    Reduce {
-        #[expect(missing_docs)]
-        root: Rank,
-    },
+    Reduce { root: Rank },
     /// Each member's own part to the root.
-    Gather {
-        #[expect(missing_docs)]
-        root: Rank,
-    },
+    Gather { root: Rank },
     /// The root's parts to their members.
-    Scatter {
-        #[expect(missing_docs)]
-        root: Rank,
-    },
+    Scatter { root: Rank },
     /// Part `j` of member `i` becomes part `i` of `dst` of member `j`.
     AllToAll {
         /// On this rank.
@@ -194,90 +183,54 @@ impl Collective {
 /// One operation of one rank. `wire` is the element type that crosses to the peer: where it differs
 /// from the slice's own, the executor casts while it sends or receives.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "variants say what their fields are")]
 pub enum Op {
     /// `dst = src`, same type.
-    Copy {
-        #[expect(missing_docs)]
-        src: Slice,
-        #[expect(missing_docs)]
-        dst: Slice,
-    },
+    Copy { src: Slice, dst: Slice },
     /// `dst = src` converted to the type of `dst`, rounded to nearest even.
-    Cast {
-        #[expect(missing_docs)]
-        src: Slice,
-        #[expect(missing_docs)]
-        dst: Slice,
-    },
+    Cast { src: Slice, dst: Slice },
     /// `dst = dst ⊕ src`; a `src` of another floating type is converted to that of `dst` first.
-    Reduce {
-        #[expect(missing_docs)]
-        op: ReduceOp,
-        #[expect(missing_docs)]
-        src: Slice,
-        #[expect(missing_docs)]
-        dst: Slice,
-    },
+    Reduce { op: ReduceOp, src: Slice, dst: Slice },
     /// `dst = kernel(dst)`, element by element.
-    Apply {
-        #[expect(missing_docs)]
-        kernel: Kernel,
-        #[expect(missing_docs)]
-        dst: Slice,
-    },
+    Apply { kernel: Kernel, dst: Slice },
     /// Sends `src` to `peer`. Complete when `src` may be overwritten.
     Send {
-        #[expect(missing_docs)]
         src: Slice,
         /// Element type on the wire.
         wire: DType,
-        #[expect(missing_docs)]
         peer: Rank,
-        #[expect(missing_docs)]
         tag: Tag,
         /// One i64 with the number of elements that move, read when the op starts; `None`: all. Both ends hold the same.
         count: Option<Slice>,
     },
     /// Receives from `peer` into `dst`: overwrites, or reduces into what is there.
     Recv {
-        #[expect(missing_docs)]
         dst: Slice,
         /// Element type on the wire.
         wire: DType,
         /// `None` overwrites.
         reduce: Option<ReduceOp>,
-        #[expect(missing_docs)]
         peer: Rank,
-        #[expect(missing_docs)]
         tag: Tag,
         /// As for the send; elements beyond it keep their values.
         count: Option<Slice>,
     },
     /// Records a property of `src`; changes nothing.
-    Record {
-        #[expect(missing_docs)]
-        what: Record,
-        #[expect(missing_docs)]
-        src: Slice,
-    },
+    Record { what: Record, src: Slice },
     /// `outputs = kernel(inputs)`.
     Call {
-        #[expect(missing_docs)]
         kernel: KernelId,
-        #[expect(missing_docs)]
         inputs: Vec<Slice>,
         /// Also read when the kernel updates them.
         outputs: Vec<Slice>,
     },
     /// A collective; lowered before it runs, unless a library executes it.
     Collective {
-        #[expect(missing_docs)]
         what: Collective,
         /// Of the same length on all members.
         slice: Slice,
         /// Members in the order of their parts, which is the order that algorithms use.
         group: Vec<Rank>,
-        #[expect(missing_docs)]
         op: ReduceOp,
         /// Factor applied to a reduction; `1.0` for a sum, `1/n` for a mean.
         scale: f64,

@@ -12,7 +12,6 @@ struct Parts {
     program: ir::Program,
     builders: Vec<RankBuilder>,
     sources: HashMap<(String, u32), SourceId>,
-    /// By rank.
     fences: Vec<Fence>,
 }
 

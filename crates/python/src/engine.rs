@@ -44,7 +44,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The executor, for the readiness hooks.
     pub fn executor(&self) -> &Arc<Executor> {
         &self.executor
     }

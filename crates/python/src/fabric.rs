@@ -11,7 +11,6 @@ fn fabric_providers(py: Python<'_>) -> PyResult<Vec<(String, String, String)>> {
     Ok(all.into_iter().map(|Provider { name, domain, version }| (name, domain, version)).collect())
 }
 
-/// The fabric of that name.
 pub fn chosen(py: Python<'_>, name: Option<&str>) -> PyResult<Option<Fabric>> {
     let fabric = name.map(Fabric::from_name).transpose();
     fabric.map_err(|what| error(py, "UsageError", &what))

@@ -16,12 +16,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Of that engine's arena.
     pub fn new(allocation: Allocation, engine: &Arc<Executor>) -> Self {
         Self { allocation, _engine: Arc::clone(engine) }
     }
 
-    /// All of it.
     pub fn region(&self) -> &Region {
         self.allocation.region()
     }
@@ -62,7 +60,6 @@ pub struct Window {
 }
 
 impl Window {
-    /// Of that engine's arena.
     pub fn new(region: Region, engine: &Arc<Executor>) -> Self {
         Self { region, _engine: Arc::clone(engine) }
     }

@@ -28,7 +28,6 @@ fn range(slice: &Slice) -> Range {
     (slice.buffer.0, slice.start, slice.stop)
 }
 
-/// An op as a dictionary.
 fn fields<'py>(py: Python<'py>, program: &ir::Program, node: &ir::Node) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let source = node.source.and_then(|source| program.sources.get(source.index()));
@@ -119,7 +118,6 @@ impl Program {
             .ok_or_else(|| refuse(py, &format!("rank {rank} of a world of {}", self.0.world())))
     }
 
-    /// The IR.
     pub fn inner(&self) -> &ir::Program {
         &self.0
     }
@@ -137,7 +135,6 @@ fn kind_name(kind: BufferKind) -> &'static str {
     }
 }
 
-/// The reduction of that name.
 pub fn reduce_op(py: Python<'_>, name: &str) -> PyResult<ReduceOp> {
     ReduceOp::parse(name).ok_or_else(|| refuse(py, &format!("there is no reduction `{name}`")))
 }
@@ -201,7 +198,6 @@ impl Proofs {
         Self::default()
     }
 
-    /// As `Program.verify`.
     fn verify(&self, py: Python<'_>, program: &Program) -> PyResult<()> {
         let found = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).verify(&program.0));
         proven(py, &program.0.name, &found)
@@ -214,7 +210,6 @@ impl Proofs {
     }
 }
 
-/// The element type of that name.
 pub fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
     DType::parse(name).ok_or_else(|| refuse(py, &format!("there is no element type `{name}`")))
 }

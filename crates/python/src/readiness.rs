@@ -173,7 +173,6 @@ impl Readiness {
 pub struct ReadyHook {
     shared: Arc<Shared>,
     places: Vec<(usize, usize)>,
-    /// By slot of its bucket.
     views: Vec<Py<PyAny>>,
 }
 

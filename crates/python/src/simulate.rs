@@ -130,7 +130,6 @@ impl SimulatedProgram {
         made.map(|graph| Self(Arc::new(graph))).map_err(|cause| refuse(py, &cause))
     }
 
-    /// Ops of all ranks.
     fn __len__(&self) -> usize {
         self.0.ops() as usize
     }

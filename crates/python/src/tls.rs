@@ -81,7 +81,6 @@ impl Tls {
     }
 }
 
-/// The credentials of this process.
 fn credentials() -> &'static Result<Credentials, String> {
     static OURS: OnceLock<Result<Credentials, String>> = OnceLock::new();
     OURS.get_or_init(|| Credentials::new().map_err(|cause| cause.to_string()))

@@ -10,7 +10,6 @@ pub const PERIOD_MAX: usize = 1024;
 
 /// A schedule that no session can keep.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "their messages")]
 pub enum Fault {
     #[error("a period of {0} iterations: it has 1 to {PERIOD_MAX}")]
     Period(usize),

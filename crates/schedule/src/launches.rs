@@ -5,9 +5,7 @@ use crate::{Point, Schedule, Sent, Turn};
 /// A turn of a bucket in one of the periods that follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch<'a> {
-    #[expect(missing_docs)]
     pub bucket: usize,
-    #[expect(missing_docs)]
     pub turn: &'a Turn,
     /// First iteration of its period, from the first one of all.
     pub begun: usize,

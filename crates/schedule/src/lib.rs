@@ -35,7 +35,6 @@ pub enum Sent {
     Begun {
         /// Iteration of the period; those of the next period count on.
         iteration: usize,
-        #[expect(missing_docs)]
         point: Point,
         /// Position among the launches there.
         #[serde(default)]
@@ -59,14 +58,12 @@ pub enum At {
 pub struct Due {
     /// Iteration of the period; those of the next period count on.
     pub iteration: usize,
-    #[expect(missing_docs)]
     #[serde(default)]
     pub at: At,
 }
 
 /// Gradients of iterations `first` to `last` of the period, summed, sent once and applied once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[expect(missing_docs, reason = "the line above")]
 pub struct Turn {
     pub first: usize,
     pub last: usize,
@@ -77,7 +74,6 @@ pub struct Turn {
 
 /// A stage of an iteration, in their order; its gates are those of its forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "their names")]
 pub enum Stage {
     Begin,
     Gate,
@@ -106,7 +102,6 @@ pub enum Overlap {
 pub struct Schedule {
     /// Number of iterations.
     pub period: usize,
-    #[expect(missing_docs)]
     pub overlap: Overlap,
     /// All buckets have the same turns.
     pub together: bool,

@@ -7,30 +7,20 @@ use thiserror::Error;
 pub enum Error {
     /// The links or routes contradict themselves, or lack what a program needs.
     #[error("network: {what}")]
-    Network {
-        #[expect(missing_docs)]
-        what: String,
-    },
+    Network { what: String },
     /// A program that cannot run; the first op, in program order, at which ranks diverge, and how many more do.
     #[error("program `{name}`: rank {rank} op {op}: {what}{}", more(*others))]
     Program {
-        #[expect(missing_docs)]
         name: String,
-        #[expect(missing_docs)]
         rank: u32,
-        #[expect(missing_docs)]
         op: u32,
-        #[expect(missing_docs)]
         what: String,
         /// Findings besides this one.
         others: usize,
     },
     /// The job or its conditions contradict themselves.
     #[error("{what}")]
-    Job {
-        #[expect(missing_docs)]
-        what: String,
-    },
+    Job { what: String },
     /// Nothing happens any more, and some ranks have not ended.
     #[error("nothing moves after {at_s:.9} s: {what}")]
     Stuck {

@@ -31,9 +31,7 @@ impl Link {
 /// The path of bytes from one rank to another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    #[expect(missing_docs)]
     pub source: u32,
-    #[expect(missing_docs)]
     pub destination: u32,
     /// Indices of links, in any order, without duplicates.
     pub links: Vec<u32>,

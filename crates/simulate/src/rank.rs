@@ -20,7 +20,6 @@ pub struct Launch {
 /// not wait for each other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Phase {
-    #[expect(missing_docs)]
     pub launches: Vec<Launch>,
     /// Minimum duration of the phase: by rank, one for all, or empty.
     pub busy: Vec<Picos>,
@@ -53,9 +52,7 @@ pub struct Started {
 /// What every rank does, act by act. Launches may outlast phases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Job {
-    #[expect(missing_docs)]
     pub world: usize,
-    #[expect(missing_docs)]
     pub launches: Vec<Started>,
     /// By rank, or one for all.
     pub timelines: Vec<Vec<Act>>,

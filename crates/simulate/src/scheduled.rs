@@ -21,7 +21,6 @@ pub struct Bucket {
 /// Iterations of a model, alike but for communication.
 #[derive(Clone, Debug)]
 pub struct Training {
-    #[expect(missing_docs)]
     pub buckets: Vec<Bucket>,
     /// When backward ends, in seconds after forward began.
     pub backward_end_s: f64,

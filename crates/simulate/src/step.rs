@@ -7,37 +7,26 @@ use hocket_trace::Kind;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// The rank's engine.
-    Compute {
-        #[expect(missing_docs)]
-        cost: Picos,
-    },
+    Compute { cost: Picos },
     /// Nothing: time passes.
-    Wait {
-        #[expect(missing_docs)]
-        time: Picos,
-    },
+    Wait { time: Picos },
     /// The engine, then the route; ends when the last byte has left.
     Send {
-        #[expect(missing_docs)]
         route: u32,
         /// The receive.
         peer: u32,
-        #[expect(missing_docs)]
         cost: Picos,
         /// The engine's work while bytes move (`sockets.rs`), and that of the receiver's.
         writing: Picos,
-        #[expect(missing_docs)]
         reading: Picos,
         /// Nothing waits for its end: it does not count for the end of its rank.
         forgotten: bool,
     },
     /// The engine, once the last byte has arrived.
     Receive {
-        #[expect(missing_docs)]
         route: u32,
         /// The send.
         peer: u32,
-        #[expect(missing_docs)]
         cost: Picos,
         /// The engine's work while bytes move (`sockets.rs`).
         reading: Picos,

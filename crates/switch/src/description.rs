@@ -18,11 +18,8 @@ use thiserror::Error;
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("line {line} of the switch's description, `{text}`: {why}")]
 pub struct DescriptionError {
-    /// From 1.
     pub line: usize,
-    /// As it was written.
     pub text: String,
-    /// What is wrong with it.
     pub why: &'static str,
 }
 

@@ -11,12 +11,9 @@ const NO_BATCH: u8 = 0;
 /// Addresses of hosts are these four bytes and then the index of the port, big-endian.
 pub const MAC_PREFIX: [u8; 4] = [0x02, 0x68, 0x6b, 0x00];
 
-/// The receivers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// The host behind this port.
     Port(usize),
-    /// Broadcast and multicast.
     Everyone,
     /// No host has that address, or the frame is too short to have one.
     Nobody,
@@ -25,9 +22,7 @@ pub enum Destination {
 /// A frame's size on a wire: bytes from the Ethernet header on, and how many of them come first as one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire {
-    /// Of all packets together.
     pub bytes: u64,
-    /// Of the largest packet.
     pub packet_bytes: u64,
 }
 

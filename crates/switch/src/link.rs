@@ -10,7 +10,6 @@ use crate::frame::Wire;
 pub struct Passage {
     /// From then on, the next link may forward it.
     pub head: Nanos,
-    /// It has arrived completely.
     pub tail: Nanos,
 }
 

@@ -5,20 +5,16 @@ use thiserror::Error;
 /// The path of one ordered pair of hosts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WayRule {
-    /// Indices of its links, in order.
     pub links: Vec<usize>,
     /// Latency of every packet, without the time that links need for its bytes.
     pub latency_s: f64,
     /// Mean of the additional, exponentially distributed delay.
     pub jitter_s: f64,
-    /// Share of lost packets.
     pub loss: f64,
 }
 
-/// The whole network.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// Number of hosts.
     pub ports: usize,
     /// byte/s of each link, one direction; None: unlimited.
     pub links: Vec<Option<f64>>,
@@ -28,7 +24,6 @@ pub struct Network {
     pub queue_s: f64,
     /// Whether jitter lets a packet overtake others of its pair.
     pub reorder: bool,
-    /// The seed of all draws.
     pub seed: u64,
     /// Memory limit of frames in flight; further ones are dropped as by a full queue.
     pub held_bytes_max: usize,
@@ -40,27 +35,16 @@ pub enum NetworkError {
     /// The number of paths is not the square of the hosts.
     #[error("{ways} ways between {ports} ports: there must be {ports} × {ports}")]
     Ways {
-        /// The given number.
         ways: usize,
         /// The given number of hosts.
         ports: usize,
     },
     /// A path names a missing link.
     #[error("way {way} crosses link {link}, and there are {links}")]
-    Link {
-        /// The path's number.
-        way: usize,
-        /// The link that it names.
-        link: usize,
-        /// The number of links.
-        links: usize,
-    },
+    Link { way: usize, link: usize, links: usize },
     /// Negative, infinite, not a number, or too large.
     #[error("{what}: not a number that can be emulated")]
-    Number {
-        /// Name of the field.
-        what: String,
-    },
+    Number { what: String },
 }
 
 /// An hour: longer values are typing errors, and nanoseconds stay far from overflow.

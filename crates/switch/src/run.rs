@@ -28,27 +28,16 @@ pub enum RunError {
     /// Fewer devices than hosts, or more.
     #[error("{taps} TAP devices for {ports} hosts")]
     Devices {
-        /// The given number.
         taps: usize,
         /// The network's number of hosts.
         ports: usize,
     },
     /// A device is gone, or was never one.
     #[error("the network device of host {port}: {cause}")]
-    Device {
-        /// Index of the host.
-        port: usize,
-        /// The system's error.
-        cause: Errno,
-    },
+    Device { port: usize, cause: Errno },
     /// The system refuses a call that every program may make.
     #[error("{what}: {cause}")]
-    System {
-        /// The call.
-        what: &'static str,
-        /// The system's error.
-        cause: Errno,
-    },
+    System { what: &'static str, cause: Errno },
 }
 
 fn system(what: &'static str) -> impl Fn(Errno) -> RunError {

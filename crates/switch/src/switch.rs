@@ -16,17 +16,14 @@ use std::collections::BinaryHeap;
 /// Counters of frames. A batch of segments counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Given out for delivery.
     pub delivered: u64,
     /// Lost on the path, by the loss of its pair.
     pub lost: u64,
     /// Dropped by a full queue.
     pub overflowed: u64,
-    /// For an unknown address.
     pub unknown: u64,
 }
 
-/// The switch.
 #[derive(Debug)]
 pub struct Switch {
     ports: usize,
@@ -47,7 +44,6 @@ struct Due {
     /// When it has arrived completely; `at` is when its first packet has.
     tail: Nanos,
     way: usize,
-    /// Number of links crossed.
     crossed: usize,
     wire: Wire,
     frame: Frame,
@@ -71,7 +67,6 @@ impl Ord for Due {
 }
 
 impl Switch {
-    /// For a valid network.
     pub fn new(network: &Network) -> Result<Self, NetworkError> {
         network.check()?;
         let queue_ns = (network.queue_s * 1e9) as Nanos;
@@ -90,7 +85,6 @@ impl Switch {
         })
     }
 
-    /// Hosts.
     pub fn ports(&self) -> usize {
         self.ports
     }
@@ -138,7 +132,6 @@ impl Switch {
         self.under_way.peek().map(|Reverse(due)| due.at)
     }
 
-    /// The counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }

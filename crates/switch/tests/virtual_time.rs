@@ -6,7 +6,6 @@ use proptest::prelude::*;
 const RATE: f64 = 125e6;
 const QUEUE_S: f64 = 0.01;
 
-/// A frame with its number in the body.
 fn frame(to: usize, number: u32, bytes: usize) -> Frame {
     let mut whole = vec![0; HEADER_BYTES];
     whole.extend([0x02, 0x68, 0x6b, 0, 0, to as u8]);

@@ -2,7 +2,6 @@
 
 use crate::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The gradient's first arrival; others are missing.
@@ -13,7 +12,6 @@ pub enum Arrival {
     Again,
 }
 
-/// Counters of one bucket.
 #[derive(Debug)]
 pub struct Arrivals {
     /// By gradient: whether it has arrived.
@@ -33,7 +31,6 @@ impl Arrivals {
         }
     }
 
-    /// Number of gradients of the bucket.
     pub fn gradients(&self) -> usize {
         self.came.len()
     }
@@ -48,7 +45,6 @@ impl Arrivals {
         if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 { Arrival::Last } else { Arrival::Counted }
     }
 
-    /// Whether all have arrived.
     pub fn is_complete(&self) -> bool {
         self.missing.load(Ordering::Acquire) == 0
     }

@@ -2,10 +2,8 @@
 
 use crate::atomic::{AtomicU32, Ordering};
 
-/// Counters of one program.
 #[derive(Debug)]
 pub struct Flow {
-    /// By instruction: unmet dependencies.
     pending: Vec<AtomicU32>,
     /// Instructions that have not ended.
     remaining: AtomicU32,
@@ -24,7 +22,6 @@ impl Flow {
         }
     }
 
-    /// Number of launches so far.
     pub fn launched(&self) -> u32 {
         self.launched.load(Ordering::Acquire)
     }

@@ -8,10 +8,8 @@ use crate::atomic::{AtomicU8, Ordering};
 
 /// This rank's dependencies are met.
 pub const RELEASED: u8 = 1;
-/// The peer announced its side.
 pub const ANNOUNCED: u8 = 2;
 
-/// The gate of one message.
 #[derive(Debug, Default)]
 pub struct Gate([AtomicU8; 2]);
 

@@ -13,7 +13,6 @@ pub const MEMBERS_MAX: usize = 64;
 /// Positions in a member's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its bytes.
     pub bytes: u64,
     /// The claims on blocks; of the first member alone.
     pub claims: u64,

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 /// Capacity of a ring in messages; a sender that finds it full keeps the rest and tries again.
 pub const SLOTS: usize = if cfg!(all(test, loom)) { 2 } else { 4096 };
-/// Words per message.
 pub const SLOT_WORDS: usize = 5;
 const SLOT_BYTES: usize = SLOT_WORDS * 8;
 const SLEEPING_AT: usize = 0;
@@ -112,7 +111,6 @@ impl<W: Words> Consumer<W> {
         Self { words: Arc::clone(words), ring_at: FIRST_RING_AT + sender * RING_BYTES, head: 0 }
     }
 
-    /// Whether the ring is empty.
     pub fn is_empty(&self) -> bool {
         self.words.word(self.ring_at + TAIL_AT).load(Ordering::Acquire) == self.head
     }

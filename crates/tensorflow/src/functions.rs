@@ -4,11 +4,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// TensorFlow's own: `TF_Status`.
 pub type Status = c_void;
-/// `TF_Tensor`.
 pub type RawTensor = c_void;
 /// `TF_OpDefinitionBuilder`.
 pub type OpBuilder = c_void;
-/// `TF_KernelBuilder`.
 pub type KernelBuilder = c_void;
 /// `TF_OpKernelConstruction`.
 pub type Construction = c_void;
@@ -19,13 +17,9 @@ pub type ShapeContext = c_void;
 /// `TF_ShapeHandle`.
 pub type Shape = c_void;
 
-/// Infers shapes.
 pub type Infer = unsafe extern "C" fn(*mut ShapeContext, *mut Status);
-/// Makes a kernel.
 pub type Create = unsafe extern "C" fn(*mut Construction) -> *mut c_void;
-/// Runs a kernel.
 pub type Compute = unsafe extern "C" fn(*mut c_void, *mut Context);
-/// Drops a kernel.
 pub type Delete = unsafe extern "C" fn(*mut c_void);
 
 macro_rules! functions {

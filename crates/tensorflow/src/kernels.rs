@@ -23,7 +23,6 @@ const NOT_COMPILED: &str = "hk.mean is in a function with jit_compile=True, and 
 /// A kernel of an op, in one graph.
 struct Kernel {
     group: u64,
-    /// Of [`GIVE`].
     leaf: usize,
 }
 
@@ -143,7 +142,6 @@ fn open(kernel: &Kernel) -> Result<Arc<EngineGroup>, Refused> {
     find(kernel.group).ok_or_else(|| (FAILED_PRECONDITION, NOT_DISTRIBUTED.to_owned()))
 }
 
-/// Output: the turn.
 unsafe fn begin_in(library: &'static Library, kernel: &Kernel, context: *mut Context) -> Result<(), Refused> {
     let turn = begin(kernel.group).map_err(|refusal| (refusal.code, refusal.message))?;
     // SAFETY: by the caller's contract.

@@ -11,7 +11,6 @@ const FILE: &CStr = c"libtensorflow_framework.so.2";
 /// Of the process; set before anything is registered.
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
-/// Code of no error.
 const OK: c_int = 0;
 
 /// Its functions, which may be called from any thread, as long as the process lives.
@@ -71,7 +70,6 @@ impl Library {
         Outcome { library: self, raw: NonNull::new(raw).expect("TensorFlow makes a status") }
     }
 
-    /// A new status, of this error.
     pub fn error(&self, code: c_int, message: &str) -> Outcome<'_> {
         let outcome = self.outcome();
         let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
@@ -82,12 +80,10 @@ impl Library {
 }
 
 impl Outcome<'_> {
-    /// For a function that sets it.
     pub fn raw(&self) -> *mut Status {
         self.raw.as_ptr()
     }
 
-    /// Err: what was set.
     pub fn check(&self) -> Result<(), (c_int, String)> {
         // SAFETY: the status is ours.
         let code = unsafe { (self.library.0.get_code)(self.raw.as_ptr()) };

@@ -16,7 +16,6 @@ pub struct Tensor {
 // SAFETY: references are counted atomically, and nobody writes the memory of an input.
 unsafe impl Send for Tensor {}
 
-/// Code and text.
 pub type Refused = (c_int, String);
 
 impl Tensor {
@@ -91,7 +90,6 @@ impl Tensor {
             .ok_or_else(|| (hocket_adapter::INTERNAL, "TensorFlow has no such tensor".into()))
     }
 
-    /// Its dimensions.
     pub fn dims(&self) -> Vec<i64> {
         // SAFETY: the reference is ours.
         unsafe {

@@ -6,7 +6,6 @@ const RECORDS_MAX: u64 = 1 << 26;
 /// The part of a run that is recorded; by default all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The first step.
     pub first: u32,
     /// The first step after it that is not recorded any more, above `first`; `None`: there is none.
     pub stop: Option<u32>,
@@ -15,7 +14,6 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a step is recorded.
     pub fn has(&self, step: u32) -> bool {
         step >= self.first && self.stop.is_none_or(|stop| step < stop)
     }

@@ -7,7 +7,6 @@ use crate::record::Record;
 /// First bytes of a file.
 pub const MAGIC: [u8; 8] = *b"HKTRACE1";
 
-/// Version of the layout.
 pub const VERSION: u32 = 2;
 
 /// The header as Python's `struct` describes it: magic, version, bytes of a record, rank, world, records dropped; then the
@@ -21,7 +20,6 @@ pub const HEADER_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum End {
-    /// It does not.
     #[default]
     Whole = 0,
     /// It has as many bytes as it may.
@@ -46,7 +44,6 @@ pub const FIELDS: [(&str, &str); 12] = [
     ("reserved", "<u8"),
 ];
 
-/// Bytes of a record in the file.
 pub const RECORD_BYTES: usize = {
     let (mut bytes, mut at) = (0, 0);
     while at < FIELDS.len() {
@@ -67,7 +64,6 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// In the file.
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         in_order([
             &MAGIC,

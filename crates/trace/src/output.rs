@@ -7,7 +7,6 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Tells people something.
 pub type Say = Box<dyn FnMut(&str) + Send>;
 
 /// Says it on standard error, as no thread of the script has to do anything for that.
@@ -16,13 +15,11 @@ pub fn on_stderr() -> Say {
     Box::new(|sentence| drop(writeln!(io::stderr(), "hocket: {sentence}")))
 }
 
-/// A file that grows.
 pub struct Output {
     file: File,
     path: PathBuf,
     /// As it should be in the file.
     header: Header,
-    /// As it is there.
     shown: (u64, End),
     records_max: u64,
     written: u64,
@@ -30,7 +27,6 @@ pub struct Output {
 }
 
 impl Output {
-    /// Creates the file.
     pub fn create(path: &Path, rank: u32, world: u32, bounds: Bounds, say: Say) -> io::Result<Self> {
         let mut file = File::create(path)?;
         let header = Header { rank, world, bounds, ..Header::default() };

@@ -19,28 +19,21 @@ pub enum Kind {
     Send = 5,
     /// A message from a peer, from posted until it has landed.
     Recv = 6,
-    /// A scan of a buffer.
     Record = 7,
-    /// A collective by another library.
     Library = 8,
     /// A program from launch to its last op.
     Instance = 16,
     /// A training step; its iteration is in `instance`, as for all kinds below.
     Step = 32,
-    /// The forward pass.
     Forward = 33,
-    /// The backward pass.
     Backward = 34,
-    /// The script waits for communication.
     Wait = 35,
-    /// The optimizer's update.
     Optimizer = 36,
     /// The optimizer has applied gradients of a turn, or of the step; no time.
     Update = 37,
 }
 
 impl Kind {
-    /// All of them, ascending.
     pub const ALL: [Self; 15] = [
         Self::Copy,
         Self::Cast,
@@ -65,13 +58,9 @@ impl Kind {
 pub struct Record {
     /// When only a free thread or wire was missing.
     pub ready_ns: u64,
-    /// When it began.
     pub start_ns: u64,
-    /// When it was done.
     pub end_ns: u64,
-    /// Bytes moved or computed.
     pub bytes: u64,
-    /// The program's number.
     pub program: u32,
     /// Which launch of the program; the iteration for spans of the step.
     pub instance: u32,
@@ -79,7 +68,6 @@ pub struct Record {
     pub op: u32,
     /// The other rank, or [`NO_PEER`].
     pub peer: u32,
-    /// The subject.
     pub kind: Kind,
 }
 

@@ -34,7 +34,6 @@ const SHARD_RECORDS_HALF: usize = SHARD_RECORDS_MAX / 2;
 pub struct Wanted {
     /// Of the file, which is replaced if there is one.
     pub path: PathBuf,
-    /// The part of the run.
     pub bounds: Bounds,
 }
 

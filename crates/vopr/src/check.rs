@@ -18,7 +18,6 @@ pub struct Commit {
     by: Vec<usize>,
 }
 
-/// All that was seen.
 #[derive(Debug, Default)]
 pub struct Checker {
     /// Nothing fails in this world.
@@ -28,7 +27,6 @@ pub struct Checker {
     /// Those whose scripts have, and how often any has.
     hung: BTreeSet<Member>,
     hangs: u32,
-    /// In the journal, on the disk.
     decisions: BTreeMap<u64, Decision>,
     entered: BTreeSet<(usize, u64)>,
     reported: BTreeMap<usize, u64>,
@@ -50,7 +48,6 @@ pub struct Seen<'a> {
     pub sums: &'a [Sum],
     pub positions: Vec<u64>,
     pub data_epoch: u64,
-    /// After the step.
     pub state: &'a State,
 }
 
@@ -79,7 +76,6 @@ impl Checker {
         self.decisions.get(&epoch)
     }
 
-    /// The latest in the journal.
     pub fn last(&self) -> Option<&Decision> {
         self.decisions.last_key_value().map(|(_, decision)| decision)
     }

@@ -214,7 +214,6 @@ impl World {
         }
     }
 
-    /// A process connects, if it can.
     pub(crate) fn link(&mut self, process: usize) -> Option<ConnectionId> {
         let up = self.host.machine.is_some() && self.host.ended.is_none();
         let cut = self.cut_until(process, COORDINATOR).max(self.cut_until(COORDINATOR, process));

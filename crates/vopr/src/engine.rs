@@ -165,7 +165,6 @@ impl World {
         }
     }
 
-    /// A packet of a collective.
     pub(crate) fn take_part(&mut self, process: usize, from: usize, packet: &Packet) {
         let current = self.steps(process);
         match *packet {

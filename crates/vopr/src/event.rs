@@ -51,7 +51,6 @@ pub enum Packet {
         block: usize,
         value: u64,
     },
-    /// Is anybody there?
     Ask,
     Alive,
 }
@@ -64,7 +63,6 @@ pub enum Local {
         lane: usize,
         packet: Packet,
     },
-    /// The other end is closed.
     Closed {
         connection: ConnectionId,
     },
@@ -82,7 +80,6 @@ pub enum Local {
         collective: usize,
         block: usize,
     },
-    /// And written, neighbour by neighbour.
     Write {
         epoch: u64,
         step: u64,

@@ -8,7 +8,6 @@
 //! Faults fall anywhere between two events. After every event `check` compares what the world has seen with the promises; when the
 //! faults end, the job must go on. `hocket_protocol::planted` breaks one rule at a time to prove that this would be noticed.
 #![forbid(unsafe_code)]
-#![expect(missing_docs, reason = "fields of the simulated world are described where they need it")]
 
 mod act;
 mod check;

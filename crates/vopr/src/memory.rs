@@ -19,7 +19,6 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// One member's contribution.
     pub fn of(member: usize, step: u64, vote: u64) -> Self {
         let mut counts = [0; MEMBERS_MAX];
         counts[member] = 1;
@@ -59,7 +58,6 @@ impl Sum {
 /// A bucket's memory in one process, which its neighbours map.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// Whose.
     pub owner: usize,
     /// Its process uses it, so that a write by a stranger does harm.
     pub live: bool,

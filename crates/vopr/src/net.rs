@@ -3,7 +3,6 @@
 //! A cut holds back what is sent over it until it heals, as TCP's retransmissions do; whoever waits learns nothing but
 //! silence. Processes of one host are joined by mailboxes in memory, which no cut reaches.
 
-/// Lanes of a pair.
 pub const LANES: usize = 2;
 /// The coordinator's place among the ends of connections.
 pub const COORDINATOR: usize = usize::MAX;
@@ -19,7 +18,6 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Which end a process is.
     pub fn side(&self, process: usize) -> usize {
         usize::from(self.ends[1] == process)
     }

@@ -135,7 +135,6 @@ impl Process {
         self.buckets.len() + 1
     }
 
-    /// Who reduces a block.
     pub fn reducer(&self, collective: usize, block: usize) -> usize {
         self.members[(collective + block) % self.members.len()]
     }

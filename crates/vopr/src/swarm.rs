@@ -7,7 +7,6 @@ use hocket_protocol::membership::Limits;
 use hocket_protocol::planted::{Bug, Rules};
 use std::time::Duration;
 
-/// A seed's world.
 #[derive(Clone, Debug)]
 pub struct Swarm {
     pub founders: usize,

@@ -21,7 +21,6 @@ const LIVE_US: u64 = 60_000_000;
 const EVENTS_MAX: u64 = 400_000;
 pub const TICK_US: u64 = 200_000;
 
-/// What a seed showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub seed: u64,
@@ -68,7 +67,6 @@ impl Ord for Entry {
     }
 }
 
-/// Everything there is.
 pub struct World {
     seed: u64,
     pub(crate) swarm: Swarm,
@@ -234,7 +232,6 @@ impl World {
         }
     }
 
-    /// What was logged.
     pub fn logged(&self) -> &[String] {
         self.log.as_deref().unwrap_or_default()
     }

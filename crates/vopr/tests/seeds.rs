@@ -3,7 +3,6 @@
 
 use hocket_vopr::run;
 
-/// Of each test here.
 const SEEDS: u64 = 5_000;
 
 fn seeds(part: u64) {
@@ -22,19 +21,16 @@ fn first_quarter() {
     seeds(0);
 }
 
-/// As the first.
 #[test]
 fn second_quarter() {
     seeds(1);
 }
 
-/// As the first.
 #[test]
 fn third_quarter() {
     seeds(2);
 }
 
-/// As the first.
 #[test]
 fn last_quarter() {
     seeds(3);

@@ -4,6 +4,8 @@
 //! [`link::Sink`] where a payload lands. Only `memory`, `shm::reach`, `shm::large_pages`, `tcp::buffer` and `tcp::info`
 //! contain `unsafe`, and `fabric::shared`.
 
+#![warn(missing_docs)]
+
 pub mod bell;
 mod callers;
 pub mod clock;

@@ -12,7 +12,6 @@ pub const STAGE_EXECUTE: c_int = 3;
 pub const BUFFER: c_int = 1;
 pub const SCALAR: c_int = 3;
 
-/// Element types.
 pub const S32: c_int = 4;
 pub const S64: c_int = 5;
 pub const U32: c_int = 8;
@@ -21,9 +20,7 @@ pub const F32: c_int = 11;
 pub const F64: c_int = 12;
 pub const BF16: c_int = 16;
 
-/// The runtime's own.
 pub type Error = c_void;
-/// The runtime's own.
 pub type Future = c_void;
 
 #[repr(C)]
@@ -66,7 +63,6 @@ pub struct Buffer {
     pub dims: *mut i64,
 }
 
-/// Operands, and results.
 #[repr(C)]
 pub struct Values {
     pub struct_size: usize,

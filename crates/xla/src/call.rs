@@ -8,7 +8,6 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr::null;
 
-/// Which handler is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Operands: gradient, turn. Result: a scalar of uint32, which is there when the gradient is copied.
@@ -17,9 +16,7 @@ pub enum Kind {
     TakeBack,
 }
 
-/// What the runtime wants.
 pub enum Call {
-    /// To know what the handler is.
     Describe(*mut Metadata),
     /// Nothing of us, before the execution.
     Prepare,
@@ -27,7 +24,6 @@ pub enum Call {
     Execute(Lent),
 }
 
-/// The memory of a call.
 #[derive(Clone, Copy)]
 pub struct Lent {
     pub group: u64,

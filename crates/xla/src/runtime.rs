@@ -38,7 +38,6 @@ impl Runtime {
         }
     }
 
-    /// Major and minor.
     pub fn version(self) -> (c_int, c_int) {
         // SAFETY: by construction; all versions begin alike.
         let version = unsafe { (*self.0).version };

@@ -174,7 +174,6 @@ impl Called {
         self.frame.attributes.values = self.values.as_mut_ptr();
     }
 
-    /// What the handler answers.
     fn answer(&mut self) -> Option<String> {
         self.frame.api = &raw const self.api;
         // SAFETY: the frame is as XLA makes it, or differs in what the handler is to notice.

@@ -54,7 +54,6 @@ fn broadcast(call: &Call, root: usize, weave: &mut dyn Weave) {
     }
 }
 
-/// The whole to the root.
 fn reduce(call: &Call, root: usize, weave: &mut dyn Weave) {
     let n = call.n();
     for (node, parent) in upwards(n) {

@@ -66,7 +66,6 @@ pub fn all_gather(call: &Call, weave: &mut dyn Weave) {
     }
 }
 
-/// From the root along the ring.
 fn broadcast(call: &Call, root: usize, weave: &mut dyn Weave) {
     let n = call.n();
     for step in 1..n {
@@ -74,7 +73,6 @@ fn broadcast(call: &Call, root: usize, weave: &mut dyn Weave) {
     }
 }
 
-/// Along the ring to the root.
 fn reduce(call: &Call, root: usize, weave: &mut dyn Weave) {
     let n = call.n();
     for step in (1..n).rev() {

@@ -11,7 +11,6 @@ type Signature = unsafe extern "C" fn(
     constants: *const f64,
 );
 
-/// The function of an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Foreign(Signature);
 
@@ -29,7 +28,6 @@ impl Foreign {
         Some(Self(unsafe { std::mem::transmute::<usize, Signature>(address) }))
     }
 
-    /// Runs it.
     pub(super) fn call(self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], constants: &[f64]) {
         let input_bytes: Vec<i64> = inputs.iter().map(|input| input.len() as i64).collect();
         let output_bytes: Vec<i64> = outputs.iter().map(|output| output.len() as i64).collect();

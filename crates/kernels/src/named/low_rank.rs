@@ -35,7 +35,6 @@ pub fn matmul(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64]) -> Res
     Ok(())
 }
 
-/// `out += factor · row k of right`.
 fn add_row(out: &mut [f32], factor: f32, right: &[f32], k: usize, inner: usize, transposed: bool) {
     let cols = out.len();
     if transposed {

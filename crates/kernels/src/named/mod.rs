@@ -16,12 +16,9 @@ pub use foreign::Foreign;
 /// Inputs, outputs, constants; `Err` has the reason for a refusal.
 pub type Builtin = fn(&[&[u8]], &mut [&mut [u8]], &[f64]) -> Result<(), String>;
 
-/// The function of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Function {
-    /// A built-in.
     Builtin(Builtin),
-    /// The user's.
     Foreign(Foreign),
 }
 
@@ -31,7 +28,6 @@ impl Function {
         BUILTINS.iter().find(|(known, _)| *known == name).map(|(_, builtin)| Self::Builtin(*builtin))
     }
 
-    /// Runs it.
     pub fn call(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], constants: &[f64]) -> Result<(), String> {
         match self {
             Self::Builtin(builtin) => builtin(inputs, outputs, constants),
@@ -124,7 +120,6 @@ fn view<T: Plain>(bytes: &[u8]) -> Result<&[T], String> {
     if before.is_empty() && after.is_empty() { Ok(elements) } else { Err("unaligned elements".into()) }
 }
 
-/// The same, to write.
 fn view_mut<T: Plain>(bytes: &mut [u8]) -> Result<&mut [T], String> {
     // SAFETY: as above; and every value of a `Plain` type is bytes without padding.
     let (before, elements, after) = unsafe { bytes.align_to_mut::<T>() };

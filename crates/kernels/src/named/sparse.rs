@@ -40,7 +40,6 @@ fn magnitude(value: f32) -> u32 {
 }
 
 impl Kernel for TopK<'_> {
-    /// Number of selected elements.
     type Output = usize;
 
     #[inline(always)]

@@ -11,7 +11,6 @@ use std::arch::x86_64::{
     _mm256_storeu_ps, _mm256_stream_si256,
 };
 
-/// Eight values.
 #[derive(Clone, Copy)]
 pub struct Avx2(__m256);
 

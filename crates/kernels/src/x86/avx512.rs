@@ -15,7 +15,6 @@ use std::arch::x86_64::{
 
 const NEAREST_EVEN: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
-/// Sixteen values.
 #[derive(Clone, Copy)]
 pub struct Avx512(__m512);
 

@@ -24,7 +24,6 @@ pub struct Limits {
 
 /// A schedule and what it comes to.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "the line above")]
 pub struct Candidate {
     pub schedule: Schedule,
     pub steady: Steady,

@@ -23,7 +23,6 @@ pub struct Timed {
 
 /// Iterations whose gradients are summed, counted from the first one of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the line above")]
 pub struct Generation {
     pub first: usize,
     pub last: usize,
@@ -31,7 +30,6 @@ pub struct Generation {
 
 /// A bucket in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the line above")]
 pub struct Sending {
     pub bucket: usize,
     pub link: usize,
