@@ -8,6 +8,7 @@ from typing_extensions import Buffer
 
 from hocket.artefacts.plan import Schedule
 from hocket.errors import Finding, PeerError
+from hocket.policy.bucketing import Closing
 
 __version__: str
 
@@ -589,6 +590,10 @@ class PlanCost:
         its time alone is multiplied with.
         """
 
+def partition(gradients: Sequence[tuple[int, float]], rule: Closing) -> list[list[int]]:
+    """Buckets of gradients, given in their order by kind and size, as their indices. One bucket of each kind is open at a time.
+    Closed ones come first, the others in the order in which they were opened."""
+
 PLAN_BUCKET_BYTES: list[int | None]
 """Sizes of buckets that `solve_plan` begins with; None: the whole model."""
 PLAN_BUILDERS: list[str]
@@ -747,12 +752,6 @@ def schedule_steady(
     step_s: float,
 ) -> tuple[float, float]:
     """Seconds of an iteration with a schedule, and updates per iteration; as `schedule_front` predicts its own."""
-
-def partition(elements: int, *, fixed_s: float, each_s: float, gap_s: float) -> int:
-    """The fewest parts of a bucket that are shorter than the gap, where a part takes `fixed_s` and `each_s` for each element.
-
-    UsageError when one element, or the latency alone, is as long.
-    """
 
 class Draw:
     """Which positions of a data set's order each member draws in a step."""

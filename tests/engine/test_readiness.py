@@ -162,7 +162,7 @@ def test_schedules_that_cannot_be_kept(job):
     for turn, said in (
         (Turn(first=0, last=0, due=Due(iteration=1)), "2 slots for bucket 0; its program has 1"),
         (Turn(first=0, last=0, due=Due(iteration=2)), "bucket 0: 3 turns are open at the same time"),
-        (Turn(first=0, last=-1, due=Due(iteration=0)), "schedule: invalid value"),
+        (Turn(first=0, last=-1, due=Due(iteration=0)), "invalid value"),
     ):
         schedule = Schedule(turns=((turn,),), delay_max=2)
         with pytest.raises(UsageError, match=said):

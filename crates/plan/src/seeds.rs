@@ -2,7 +2,8 @@
 
 use crate::bound::Bound;
 use crate::exchange::Exchange;
-use crate::problem::{CUT_ELEMENTS, PART_ELEMENTS_MIN, Part, Placed, Problem};
+use crate::partition::{Rule, partition};
+use crate::problem::{CUT_ELEMENTS, PART_ELEMENTS_MIN, Part, Placed, Problem, Variable};
 use crate::timeline::Timeline;
 use hocket_algorithms::{Algorithm, Via};
 use std::rc::Rc;
@@ -12,7 +13,7 @@ pub const BUCKET_BYTES: [Option<u64>; 4] = [Some(1 << 20), Some(4 << 20), Some(1
 /// A size that would make more buckets is not tried.
 const BUCKETS_MAX: usize = 1024;
 /// Variables in a group of `AutoDist`'s `AllReduce` builder.
-const GROUP: usize = 128;
+const GROUP: u32 = 128;
 /// Buckets of a plan whose routes are chosen one after the other.
 const GREEDY_BUCKETS_MAX: usize = 64;
 /// A smaller share of the bound's is left to the other routes: a bucket of its own costs more than it takes off them.
@@ -36,32 +37,26 @@ pub struct Uniform {
 /// Parts of one class that travel together.
 type Bundle = Vec<Part>;
 
-/// Whole variables in backward's order; a bundle closes when it has reached a size.
-pub fn bundles(problem: &Problem, size_bytes: Option<u64>) -> Vec<Bundle> {
-    let (mut closed, mut opened): (Vec<Bundle>, Vec<(usize, Bundle, f64)>) = (Vec::new(), Vec::new());
-    for place in 0..problem.backward.len() {
-        let variable = problem.variable(place);
-        let part = Part { place, start: 0, stop: variable.elements };
-        let at = opened.iter().position(|(class, ..)| *class == variable.class).unwrap_or_else(|| {
-            opened.push((variable.class, Vec::new(), 0.0));
-            opened.len() - 1
-        });
-        let (_, bundle, bytes) = &mut opened[at];
-        bundle.push(part);
-        *bytes += variable.elements as f64 * problem.model.classes[variable.class].item_bytes;
-        if size_bytes.is_some_and(|size| *bytes >= size as f64) {
-            closed.push(opened.remove(at).1);
-        }
-    }
-    closed.extend(opened.into_iter().map(|(_, bundle, _)| bundle));
-    closed
+/// Whole variables in backward's order, by a rule.
+fn bundles(problem: &Problem, rule: Rule, size: impl Fn(&Variable) -> f64) -> Vec<Bundle> {
+    let places = 0..problem.backward.len();
+    let variables = places.map(|place| problem.variable(place));
+    let whole = |place| Part { place, start: 0, stop: problem.variable(place).elements };
+    let made = partition(variables.map(|each| (each.class, size(each))), rule);
+    made.into_iter().map(|places| places.into_iter().map(whole).collect()).collect()
+}
+
+/// By bytes.
+fn by_size(problem: &Problem, size_bytes: Option<u64>) -> Vec<Bundle> {
+    let rule = Rule { size: size_bytes.map(|bytes| bytes as f64), ..Rule::default() };
+    bundles(problem, rule, |each| each.elements as f64 * problem.model.classes[each.class].item_bytes)
 }
 
 /// Different bundlings of the sizes, by index.
 pub fn bundlings(problem: &Problem) -> Vec<(usize, Vec<Bundle>)> {
     let mut found: Vec<(usize, Vec<Bundle>)> = Vec::new();
     for (size, &bytes) in BUCKET_BYTES.iter().enumerate() {
-        let made = bundles(problem, bytes);
+        let made = by_size(problem, bytes);
         if made.len() <= BUCKETS_MAX && !found.iter().any(|(_, known)| *known == made) {
             found.push((size, made));
         }
@@ -227,7 +222,7 @@ fn load_balanced(problem: &Problem) -> Option<State> {
     };
     let mut owners: Vec<(f64, usize)> =
         (0..problem.proposals.len()).filter(single).map(|at| (0.0, at)).collect();
-    let each: Vec<Bundle> = bundles(problem, Some(1));
+    let each: Vec<Bundle> = by_size(problem, Some(1));
     (each.len() <= BUCKETS_MAX).then_some(())?;
     placed(problem, &each, |_, bundle| {
         let least = owners.iter_mut().min_by(|one, other| one.0.total_cmp(&other.0))?;
@@ -242,16 +237,9 @@ fn parallax(problem: &Problem) -> Option<State> {
         |wanted: fn(&Exchange) -> bool| problem.proposals.iter().position(|each| wanted(&each.exchange));
     let dense = first(|exchange| *exchange == Exchange::AllReduce(Algorithm::Ring))?;
     let sparse = first(|exchange| matches!(exchange, Exchange::Gathered(_)));
-    let mut groups: Vec<(usize, Bundle)> = Vec::new();
-    for place in 0..problem.backward.len() {
-        let variable = problem.variable(place);
-        let part = Part { place, start: 0, stop: variable.elements };
-        match groups.iter_mut().rev().find(|(class, _)| *class == variable.class) {
-            Some((_, group)) if group.len() < GROUP => group.push(part),
-            _ => groups.push((variable.class, vec![part])),
-        }
-    }
-    let bundles: Vec<Bundle> = groups.into_iter().map(|(_, group)| group).collect();
+    let rule = Rule { size: Some(f64::from(GROUP)), ..Rule::default() };
+    let mut bundles = bundles(problem, rule, |_| 1.0);
+    bundles.sort_by_key(|bundle| bundle[0].place);
     placed(problem, &bundles, |_, bundle| {
         let class = problem.variable(bundle[0].place).class;
         sparse.filter(|_| problem.model.classes[class].rows.is_some()).or(Some(dense))

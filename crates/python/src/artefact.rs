@@ -4,30 +4,31 @@ use crate::exceptions::error;
 use hocket_schedule::Schedule;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use serde::de::DeserializeOwned;
 
-/// A schedule that is given or returned as `hocket.artefacts.plan.Schedule`. Its rate is Python's alone.
-pub struct Told(pub Schedule);
+/// What is given as a struct of Python's, and a schedule is returned as. A schedule's rate is Python's alone.
+pub struct Told<T>(pub T);
 
-impl<'py> FromPyObject<'_, 'py> for Told {
+impl<'py, T: DeserializeOwned> FromPyObject<'_, 'py> for Told<T> {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let py = given.py();
         let encoded = py.import("msgspec.json")?.call_method1("encode", (given,))?;
         let read = serde_json::from_slice(encoded.cast::<PyBytes>()?.as_bytes());
-        read.map(Self).map_err(|cause| error(py, "UsageError", &format!("schedule: {cause}")))
+        read.map(Self).map_err(|cause| error(py, "UsageError", &cause.to_string()))
     }
 }
 
-impl<'py> IntoPyObject<'py> for Told {
+impl<'py> IntoPyObject<'py> for Told<Schedule> {
     type Target = PyAny;
     type Output = Bound<'py, PyAny>;
     type Error = PyErr;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
         let class = py.import("hocket.artefacts.plan")?.getattr("Schedule")?;
-        let json = serde_json::to_vec(&self.0)
-            .map_err(|cause| error(py, "UsageError", &format!("schedule: {cause}")))?;
+        let json =
+            serde_json::to_vec(&self.0).map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
         py.import("hocket.typed")?.call_method1("of_json", (PyBytes::new(py, &json), class))
     }
 }

@@ -1,5 +1,6 @@
 //! The closed form of what a plan costs, and the search for the fastest plan.
 
+use crate::artefact::Told;
 use crate::exceptions::error;
 use crate::owned::OwnedRoute;
 use crate::schedules::DescribedPiece;
@@ -310,6 +311,13 @@ fn class((item_bytes, rows): DescribedClass) -> Class {
     Class { item_bytes, rows }
 }
 
+/// See `_native.pyi`.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
+fn partition(gradients: Vec<(usize, f64)>, rule: Told<plan::Rule>) -> Vec<Vec<usize>> {
+    plan::partition(gradients, rule.0)
+}
+
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("TCP_S_PER_BYTE", plan::TCP_S_PER_BYTE)?;
@@ -317,6 +325,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CAST_S_PER_BYTE", plan::CAST_S_PER_BYTE)?;
     module.add("COPY_S_PER_BYTE", plan::COPY_S_PER_BYTE)?;
     module.add("MESSAGE_S", plan::MESSAGE_S)?;
+    module.add_function(wrap_pyfunction!(partition, module)?)?;
     module.add("BUCKET_S", plan::BUCKET_S)?;
     module.add("PART_ELEMENTS_MIN", plan::PART_ELEMENTS_MIN)?;
     module.add("SPLIT_WORTH", plan::SPLIT_WORTH)?;

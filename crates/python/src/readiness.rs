@@ -7,7 +7,7 @@ use crate::engine::{Engine, duration, interruptible};
 use crate::exceptions::{error, raise};
 use hocket_executor::Engine as Executor;
 use hocket_executor::readiness::{Arrival, Place, Readiness as Counters};
-use hocket_schedule::Point;
+use hocket_schedule::{Point, Schedule};
 use pyo3::intern;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Readiness {
         adopt: Py<PyAny>,
         twice: Py<PyAny>,
         refused: Py<PyAny>,
-        schedule: Option<Told>,
+        schedule: Option<Told<Schedule>>,
         places: Option<DescribedPlaces>,
     ) -> PyResult<Self> {
         let schedule = schedule.map(|told| told.0).unwrap_or_default();

@@ -5,7 +5,7 @@ use crate::exceptions::error;
 use hocket_plan::knapsack::{self, Item};
 use hocket_plan::schedules::{self, Computation, Limits, Timed};
 use hocket_plan::{Piece, PlanError};
-use hocket_schedule::{PERIOD_MAX, SLOTS_MAX};
+use hocket_schedule::{PERIOD_MAX, SLOTS_MAX, Schedule};
 use pyo3::prelude::*;
 
 /// Ready, busy by link, profit: in ticks.
@@ -61,7 +61,11 @@ fn algorithm_1(
 /// See `_native.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buckets, *, capacity_factor=1.0))]
-fn staged_schedule(py: Python<'_>, buckets: Vec<DescribedBucket>, capacity_factor: f64) -> PyResult<Told> {
+fn staged_schedule(
+    py: Python<'_>,
+    buckets: Vec<DescribedBucket>,
+    capacity_factor: f64,
+) -> PyResult<Told<Schedule>> {
     let timed = |(forward_s, backward_s, busy_s)| Timed { forward_s, backward_s, busy_s };
     let buckets: Vec<Timed> = buckets.into_iter().map(timed).collect();
     let stages = py.detach(|| schedules::stages(&buckets, capacity_factor));
@@ -83,8 +87,8 @@ fn schedule_front(
     merge_max: usize,
     gates: bool,
     together: bool,
-    others: Vec<Told>,
-) -> PyResult<Vec<(Told, f64, f64)>> {
+    others: Vec<Told<Schedule>>,
+) -> PyResult<Vec<(Told<Schedule>, f64, f64)>> {
     let pieces: Vec<Piece> = pieces.into_iter().map(piece).collect();
     let others: Vec<_> = others.into_iter().map(|told| told.0).collect();
     let computation = Computation { needed_s, backward_end_s, step_s };
@@ -104,7 +108,7 @@ fn schedule_front(
 fn schedule_steady(
     py: Python<'_>,
     pieces: Vec<DescribedPiece>,
-    chosen: Told,
+    chosen: Told<Schedule>,
     needed_s: Vec<f64>,
     backward_end_s: f64,
     step_s: f64,
@@ -118,29 +122,22 @@ fn schedule_steady(
 
 /// See `_native.pyi`.
 #[pyfunction]
-#[pyo3(signature = (elements, *, fixed_s, each_s, gap_s))]
-fn partition(py: Python<'_>, elements: u64, fixed_s: f64, each_s: f64, gap_s: f64) -> PyResult<u64> {
-    schedules::parts(elements, fixed_s, each_s, gap_s).map_err(|cause| refuse(py, &cause))
-}
-
-/// See `_native.pyi`.
-#[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn schedule_faults(schedule: Told, buckets: usize) -> Vec<String> {
+fn schedule_faults(schedule: Told<Schedule>, buckets: usize) -> Vec<String> {
     schedule.0.faults(buckets).iter().map(ToString::to_string).collect()
 }
 
 /// See `_native.pyi`.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn schedule_slots(schedule: Told, buckets: usize) -> Vec<usize> {
+fn schedule_slots(schedule: Told<Schedule>, buckets: usize) -> Vec<usize> {
     (0..buckets).map(|bucket| schedule.0.slots(bucket)).collect()
 }
 
 /// See `_native.pyi`.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn schedule_launches(schedule: Told, buckets: usize, count: usize) -> Vec<(usize, usize)> {
+fn schedule_launches(schedule: Told<Schedule>, buckets: usize, count: usize) -> Vec<(usize, usize)> {
     schedule.0.launches(buckets, count).iter().map(|launch| (launch.bucket, launch.before)).collect()
 }
 
@@ -156,6 +153,5 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(algorithm_1, module)?)?;
     module.add_function(wrap_pyfunction!(staged_schedule, module)?)?;
     module.add_function(wrap_pyfunction!(schedule_front, module)?)?;
-    module.add_function(wrap_pyfunction!(schedule_steady, module)?)?;
-    module.add_function(wrap_pyfunction!(partition, module)?)
+    module.add_function(wrap_pyfunction!(schedule_steady, module)?)
 }

@@ -3,6 +3,7 @@
 use crate::artefact::Told;
 use crate::exceptions::{error, error_with};
 use crate::program::Program;
+use hocket_schedule::Schedule;
 use hocket_simulate as sim;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -213,7 +214,7 @@ impl SimulatedJob {
     fn scheduled(
         py: Python<'_>,
         world: usize,
-        schedule: Told,
+        schedule: Told<Schedule>,
         buckets: Vec<(usize, u32, f64, f64)>,
         backward_end_s: f64,
         step_s: f64,

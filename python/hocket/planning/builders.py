@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from math import gcd
 
 import msgspec
@@ -24,6 +24,7 @@ from hocket.planning import rows
 from hocket.planning.buckets import Piece, backward_order, bucket_of, plan_of
 from hocket.planning.cost import Steps, as_modelled
 from hocket.planning.question import SEED, Question
+from hocket.policy.bucketing import Closing, partition
 
 GROUPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Numbers of variables per group that are tried; 128 is AutoDist's default."""
@@ -201,14 +202,13 @@ def _uneven_shards(count: int) -> list[int]:
 
 def _fused(question: Question, owners: dict[str, Route], fused_bytes: int | None) -> Iterator[Placed]:
     """Variables in backward's order; variables with the same owners share a bucket of up to `fused_bytes`."""
-    opened: dict[tuple[Route, str], list[Piece]] = {}
-    for gradient in backward_order(question.profile.gradients):
-        key = owners[gradient.name], gradient.dtype
-        pieces = opened.setdefault(key, [])
-        pieces.append(_whole(gradient))
-        if fused_bytes is not None and sum(each.bytes for each, _, _ in pieces) >= fused_bytes:
-            yield opened.pop(key), key[0]
-    yield from ((pieces, route) for (route, _), pieces in opened.items())
+    made = partition(
+        backward_order(question.profile.gradients),
+        Closing(fused_bytes),
+        kind=lambda each: (owners[each.name], each.dtype),
+        size=lambda each: each.bytes,
+    )
+    yield from (([_whole(each) for each in own], owners[own[0].name]) for own in made)
 
 
 # All-reduces
@@ -265,17 +265,11 @@ def _flat(gradient: Gradient, shards: Sequence[int]) -> Iterator[Piece]:
 
 def _grouped(question: Question, pieces: Iterator[Piece], group: int | None) -> Iterator[Placed]:
     """Groups of `group` consecutive pieces, one element type each; adjacent pieces of a variable become one."""
-    opened: dict[str, tuple[int, list[Piece]]] = {}
-    for gradient, start, stop in pieces:
-        count, own = opened.get(gradient.dtype, (0, []))
-        if own and own[-1][0].name == gradient.name:
-            own[-1] = (gradient, own[-1][1], stop)
-        else:
-            own.append((gradient, start, stop))
-        opened[gradient.dtype] = count + 1, own
-        if count + 1 == group:
-            yield opened.pop(gradient.dtype)[1], _ring(question)
-    yield from ((own, _ring(question)) for _, own in opened.values())
+    made = partition(list(pieces), Closing(group), kind=lambda piece: piece[0].dtype, size=lambda _: 1)
+    for own in made:
+        variables = groupby(own, key=lambda piece: piece[0])
+        ranges = ((gradient, [at for _, *each in parts for at in each]) for gradient, parts in variables)
+        yield [(gradient, ends[0], ends[-1]) for gradient, ends in ranges], _ring(question)
 
 
 def _parallax(question: Question, group: int | None) -> Iterator[Placed]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from math import exp
+from math import exp, inf
 
 import msgspec
 
@@ -17,6 +17,7 @@ from hocket.artefacts.profile import Gradient
 from hocket.planning.buckets import Piece, backward_order, bucket_of, plan_of
 from hocket.planning.question import Question
 from hocket.planning.rows import travels, with_rows
+from hocket.policy.bucketing import Closing, partition
 
 WHOLE_BYTES = 256 << 10
 """Size up to which a variable stays whole."""
@@ -70,21 +71,21 @@ def _pieces(gradient: Gradient, question: Question, draw: random.Random) -> list
     return [(gradient, start, stop) for start, stop in zip(cuts, ends, strict=True) if start < stop]
 
 
-def _groups(pieces: Sequence[Piece], draw: random.Random) -> Iterator[list[Piece]]:
+def _groups(pieces: Sequence[Piece], draw: random.Random) -> list[list[Piece]]:
     """Consecutive whole variables of one type; a part is a group of its own."""
     count = draw.randint(1, GROUPS_MAX)
     size = sum(_bytes(piece) for piece in pieces) / count
-    opened: dict[str, list[Piece]] = {}
-    for piece in pieces:
+
+    def alone(piece: Piece) -> bool:
         gradient, start, stop = piece
-        if stop - start < gradient.elements or travels(gradient):
-            yield [piece]
-            continue
-        group = opened.setdefault(gradient.dtype, [])
-        group.append(piece)
-        if sum(map(_bytes, group)) >= size:
-            yield opened.pop(gradient.dtype)
-    yield from opened.values()
+        return stop - start < gradient.elements or travels(gradient)
+
+    return partition(
+        pieces,
+        Closing(size),
+        kind=lambda piece: piece if alone(piece) else piece[0].dtype,
+        size=lambda piece: inf if alone(piece) else _bytes(piece),
+    )
 
 
 def _placed(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 
+from hocket import _native
 from hocket.artefacts import gradient
 
+T = TypeVar("T")
 Some = TypeVar("Some", bound=gradient.Gradient)
 
 
@@ -36,34 +38,36 @@ class Bucket(Struct, frozen=True):
         return sum(gradient.elements for gradient in self.gradients)
 
 
+class Closing(Struct, frozen=True):
+    """Rule by which buckets close, in bytes or whatever sizes are given in.
+
+    Attributes:
+        size: that a bucket has reached when it closes. None: it never does; 0: each gradient has its own bucket.
+        first: the size at which the first bucket closes, if less.
+    """
+
+    size: float | None = None
+    first: float | None = None
+
+
+def partition(
+    gradients: Sequence[T], rule: Closing, *, kind: Callable[[T], Hashable], size: Callable[[T], float]
+) -> list[list[T]]:
+    """Put gradients, or parts of them, into buckets of one kind each, of which one is open at a time."""
+    kinds: dict[Hashable, int] = {}
+    described = [(kinds.setdefault(kind(each), len(kinds)), size(each)) for each in gradients]
+    return [[gradients[at] for at in own] for own in _native.partition(described, rule)]
+
+
 def bucketed(
     gradients: Iterable[Some], size_bytes: int | None, *, first_bytes: int | None = None
 ) -> list[list[Some]]:
-    """Group gradients into buckets.
+    """Group gradients, in the order in which backward produces them, by element type and size.
 
-    One bucket per element type is open at a time; it closes when it has reached `size_bytes`.
-
-    Args:
-        gradients: in the order in which backward produces them.
-        size_bytes: None: buckets never close; 0: each gradient has its own bucket.
-        first_bytes: the size at which the first bucket closes, if less than `size_bytes`.
-
-    Raises:
-        UsageError: an element type whose size is unknown.
+    UsageError: an element type whose size is unknown.
 
     >>> [len(each) for each in bucketed([gradient.Gradient("w", (100,), "f32")] * 5, 800, first_bytes=400)]
     [1, 2, 2]
     """
-    closed: list[list[Some]] = []
-    opened: dict[str, list[Some]] = {}
-    held_bytes: dict[str, int] = {}
-    for each in gradients:
-        opened.setdefault(each.dtype, []).append(each)
-        held = held_bytes[each.dtype] = held_bytes.get(each.dtype, 0) + each.bytes
-        limit = size_bytes
-        if limit is not None and first_bytes is not None and not closed:
-            limit = min(limit, first_bytes)
-        if limit is not None and held >= limit:
-            closed.append(opened.pop(each.dtype))
-            del held_bytes[each.dtype]
-    return closed + list(opened.values())
+    rule = Closing(size_bytes, first_bytes)
+    return partition(list(gradients), rule, kind=lambda each: each.dtype, size=lambda each: each.bytes)

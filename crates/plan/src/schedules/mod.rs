@@ -3,12 +3,10 @@
 //! A schedule fixes which gradients travel together and in which order; links never idle beside work. Times are not
 //! fixed, so the results of training depend on the schedule and not on arrival times.
 
-mod partition;
 mod periods;
 mod stages;
 mod steady;
 
-pub use partition::{PARTITION_ELEMENTS, parts};
 pub use periods::{Candidate, Limits, front, predicted, ratio_below};
 pub use stages::{Case, Generation, Sending, Staged, Stages, Timed, stages};
 pub use steady::{Computation, Steady, steady};
