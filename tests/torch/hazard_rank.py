@@ -44,7 +44,7 @@ def main():
         if step == 5 and rank == STOPPED_RANK:
             pause()
         # All ranks train still: when one has ended, the others' autopilots end, too.
-        drives = sum(thread.name == "hocket-autopilot" for thread in threading.enumerate())
+        drives = sum(thread.name == "hocket-beside" for thread in threading.enumerate())
         for model, optimizer in models:
             optimizer.zero_grad()
             model(inputs).square().mean().backward()

@@ -19,7 +19,7 @@ import numpy as np
 from hocket import _native
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.network import network
-from hocket.errors import Error
+from hocket.errors import RendezvousError
 from hocket.job.rendezvous import Job
 from hocket.job.store.store import Store
 from hocket.measure.rounds import tournament
@@ -53,12 +53,8 @@ TAG = 0xFFFF_FFFE
 Flow = tuple[int, int]
 
 
-class GivenUpError(Error):
-    """Raised if a rank could not go on with a look beside training because it is about to leave."""
-
-
 @dataclass(frozen=True)
-class Beside:
+class Pauses:
     """Means for looks while training goes on.
 
     Attributes:
@@ -197,13 +193,13 @@ def _own_rate(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int)
 class Look:
     """One rank's part in a sequence of looks."""
 
-    def __init__(self, job: Job, engine: _native.Engine, beside: Beside | None = None) -> None:
-        """Prepare looks. `beside`: for looks while training goes on; None: nothing else is sent."""
-        self._job, self._engine, self._beside = job, engine, beside
+    def __init__(self, job: Job, engine: _native.Engine, pauses: Pauses | None = None) -> None:
+        """Prepare looks. `pauses`: for looks while training goes on; None: nothing else is sent."""
+        self._job, self._engine, self._pauses = job, engine, pauses
         self._leaders = [job.hosts.index(host) for host in dict.fromkeys(job.hosts)]
-        self._tag = TAG if beside is None else beside.tag
-        self._store = job.store if beside is None else beside.store
-        self._timeout_s = job.settings.start_timeout_s if beside is None else job.settings.timeout_s
+        self._tag = TAG if pauses is None else pauses.tag
+        self._store = job.store if pauses is None else pauses.store
+        self._timeout_s = job.settings.start_timeout_s if pauses is None else job.settings.timeout_s
         self._own = self._leaders.index(job.rank) if job.rank in self._leaders else None
         # The query is sent now, so that its answer is there when it is read.
         engine.connections()
@@ -213,7 +209,7 @@ class Look:
             self._size = engine.allocate(8)
 
     def cluster(self) -> Cluster:
-        """Measure the cluster, the same on all ranks. PeerError and RendezvousError like `quick`; GivenUpError."""
+        """Measure the cluster, the same on all ranks. PeerError and RendezvousError like `quick`."""
         hosts = range(len(self._leaders))
         rates = _matrix(len(hosts), self.rounds("all", tournament(len(hosts)), in_step=False))
         latencies_s = self.latencies_s()
@@ -266,7 +262,7 @@ class Look:
                 if self._own in (a, b):
                     peer = b if self._own == a else a
                     received_s.append((turn, peer, self._meet(peer, begins=self._own == a)))
-            if in_step and self._beside is None:
+            if in_step and self._pauses is None:
                 self._gather(f"{name}/turn", None)
         found: list[dict[Flow, float]] = [{} for _ in rounds]
         for rank, rows in enumerate(self._gather(name, received_s)):
@@ -276,9 +272,9 @@ class Look:
 
     def _begin(self, name: str) -> None:
         """Begin a round. Beside training, all ranks begin it, or none does, so that no rank waits for one that has left."""
-        beside = self._beside
-        if beside is not None and not all(self._gather(name, beside.ready(), beside.patience_s)):
-            raise GivenUpError("a rank leaves")
+        pauses = self._pauses
+        if pauses is not None and not all(self._gather(name, pauses.ready(), pauses.patience_s)):
+            raise RendezvousError("a rank leaves")
 
     def latencies_s(self) -> list[list[float]]:
         """Half of the shortest round trip on each pair's connection, by host; 0 on the diagonal."""
@@ -291,8 +287,8 @@ class Look:
         first_s = self._exchange(peer, FIRST_BYTES)
         size = self._agreed(peer, _timed_bytes(first_s) if begins else None)
         byte_s = self._exchange(peer, size) / size
-        if self._beside is not None:
-            self._beside.spent((3 * FIRST_BYTES + size) * byte_s)
+        if self._pauses is not None:
+            self._pauses.spent((3 * FIRST_BYTES + size) * byte_s)
         return byte_s
 
     def _exchange(self, peer: int, size: int) -> float:

@@ -5,15 +5,12 @@ The store knows ranks as they were when all met. Members number themselves anew 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Any
 
 from hocket.errors import RendezvousError
 from hocket.job.rendezvous import Job
 from hocket.job.store.store import Store
-
-log = logging.getLogger("hocket.store")
 
 
 @dataclass(frozen=True)
@@ -60,18 +57,3 @@ class MembersStore(Store):
             lost = own.index(None)
             raise RendezvousError(f"rank {lost} on {self._hosts[lost]} is lost", rank=lost)
         return [None if each is None else each[0] for each in own]
-
-
-def store_beside(job: Job, what: str, among: Among | None) -> Store:
-    """Connect a thread beside training. `what`: its purpose, for people. RendezvousError: the store does not answer."""
-    who = f"the {what} of rank {job.rank} on {job.host}"
-    if among is not None:
-        return MembersStore(job, among.everyone, who)
-    return Store(job.store.address, job.secret, rank=None, who=who, timeout_s=job.settings.start_timeout_s)
-
-
-def warn_that_it_is_gone(job: Job, what: str, among: Among | None) -> None:
-    """Warn, on rank 0, that an elastic job's launcher has died with its store. `what`: the part of the job that goes on as
-    before."""
-    if among is not None and job.rank == 0:
-        log.warning("the launcher is gone: %s until ranks join", what)

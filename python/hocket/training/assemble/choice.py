@@ -26,8 +26,9 @@ from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.settings import Settings, seconds_of
-from hocket.training.autopilot.beside import Autopilot, useful
+from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
+from hocket.training.beside.beside import Beside
 from hocket.training.beside.spans import Spans
 from hocket.training.beside.timer import Timer
 from hocket.training.elastic.driven import driven_source
@@ -213,7 +214,8 @@ def _reordered(plan: Plan, gradients: Mapping[str, Gradient], process: Process) 
     planned = functools.partial(_same, plan)
     job = process.job
     knowledge = Knowledge(job.hosts, tuple(gradients.values()), process.cluster, EXACT, given=plan)
-    return driven(Autopilot(job, process.engine, knowledge, lambda _: plan), planned, gradients, job)
+    autopilot = Autopilot(Beside(job, process.abort), process.engine, knowledge, lambda _: plan)
+    return driven(autopilot, planned, gradients, job)
 
 
 def _driven(
@@ -242,7 +244,8 @@ def _driven(
         search_s=search_s,
         guard=job.settings.guard,
     )
-    return driven(Autopilot(job, process.engine, knowledge, default), planned, gradients, job)
+    autopilot = Autopilot(Beside(job, process.abort), process.engine, knowledge, default)
+    return driven(autopilot, planned, gradients, job)
 
 
 def _driven_among(
@@ -294,15 +297,14 @@ def _scopes(plan: Plan | None, policy: Policy | None) -> list[Scope]:
 def _of_policies(
     scopes: Sequence[Scope], gradients: Mapping[str, Gradient], process: Process
 ) -> tuple[TracedBuckets, Callable[[Epochs], Timer]]:
-    """Return the tracer of the buckets, and a function that makes the thread beside training."""
+    """Return the tracer of the buckets, and a function that makes their timer."""
     job = process.job
     topology = Topology.of(job.hosts, process.cluster)
     traced = TracedBuckets(scopes, gradients, job=job, topology=topology, tuning=process.tuning)
 
     def timer(epochs: Epochs) -> Timer:
-        return Timer(
-            scopes, job, topology=topology, epochs=epochs, guards=lambda: traced.guards, fail=process.abort
-        )
+        beside = Beside(job, process.abort)
+        return Timer(scopes, beside, topology=topology, epochs=epochs, guards=lambda: traced.guards)
 
     return traced, timer
 

@@ -1,71 +1,56 @@
-"""Thread beside training that calls policies' `on_timer`, shares statistics and proposals with all ranks, and begins epochs.
+"""Duty beside training that calls policies' `on_timer`, shares statistics and proposals with all ranks, and begins epochs.
 
-The timers of all ranks meet at the store once per tick, over their own connections; no step waits for this thread. An exception in
-a handler ends the job on every rank, with the traceback.
+The timers of all ranks meet at the store once per tick. An exception in a handler ends the job on every rank, with the traceback.
 """
 
 from __future__ import annotations
 
-import itertools
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from hocket.errors import PolicyError, RendezvousError, StoreGoneError
-from hocket.job.rendezvous import Job
+from hocket.errors import PolicyError, RendezvousError
 from hocket.job.store.store import Store
-from hocket.members.members_store import Among, store_beside, warn_that_it_is_gone
 from hocket.policy.control import Control, Statistics
 from hocket.policy.epoch import Epochs
 from hocket.policy.observed import Guard
 from hocket.policy.policy import Policy, Value
 from hocket.policy.topology import Topology
+from hocket.training.beside.beside import Beside, Duty
 from hocket.training.memory.scopes import Scope
 
-PATIENCE_S = 3600.0
-"""Limit of a tick's wait for the slowest rank's handler. It may be long, since no step waits for it."""
 
+class Timer(Duty):
+    """Timer of a job's policies."""
 
-_numbers = itertools.count()
-"""Numbers of this process's timers; equal on all ranks, which distribute their models in the same order."""
-
-
-class Timer:
-    """Timer of a job's policies, which runs until `stop`."""
+    stays = "policies' timers stand still"
 
     def __init__(
         self,
         scopes: Sequence[Scope],
-        job: Job,
+        beside: Beside,
         *,
         topology: Topology,
         epochs: Epochs,
         guards: Callable[[], list[Guard]],
-        fail: Callable[[str], None],
-        among: Among | None = None,
         before: Timer | None = None,
     ) -> None:
-        """Prepare. `scopes`: the policies. `guards` returns those of the current epoch; `fail` ends the job. `before`: the timer
-        that this one replaces, since the members of the job have changed; proposals made there are made here."""
+        """Prepare. `scopes`: the policies. `guards` returns those of the current epoch. `before`: the timer that
+        this one replaces, since the members of the job have changed; proposals made there are made here."""
         self.statistics = Statistics()
-        self._scopes, self._job, self._topology, self._epochs = tuple(scopes), job, topology, epochs
-        self._guards, self._fail = guards, fail
-        intervals_s = [job.settings.timer_interval_s or each.policy.timer_interval_s for each in scopes]
-        self._interval_s = min(intervals_s)
+        self.beside, self._guards = beside, guards
+        self._scopes, self._topology, self._epochs = tuple(scopes), topology, epochs
+        given_s = beside.job.settings.timer_interval_s
+        intervals_s = [given_s or each.policy.timer_interval_s for each in scopes]
+        self.first_s = min(intervals_s)
         # Whole ticks, so that all ranks call the same handlers at the same tick.
-        self._every = [max(1, round(each_s / self._interval_s)) for each_s in intervals_s]
+        self._every = [max(1, round(each_s / self.first_s)) for each_s in intervals_s]
         self._changes: dict[str, Value] = {} if before is None else before._changes
-        self._stopped = threading.Event()
-        self._store: Store | None = None
-        self._among = among
-        self._name = str(next(_numbers)) if among is None else among.name
         self._calling = self._scopes[0]
         self._tick = 0
         # The values that handlers see: all ranks switch to an epoch's values at the same tick, so that negotiations match.
         self._seen = epochs.current
         self._norm_wanted = True
-        self._thread = threading.Thread(target=self._run, name="hocket-timer", daemon=True)
 
     @property
     def needed(self) -> bool:
@@ -76,27 +61,9 @@ class Timer:
             getattr(kind, each) is not getattr(Policy, each) for kind in kinds for each in handlers
         )
 
-    def start(self, added: Iterable[int] | None = None) -> None:
-        """Connect, tell the policies of these workers, which are new to this rank (None: all are), and begin."""
-        if self._among is None:
-            self._connect()
-        for worker in range(self._job.world) if added is None else added:
+    def begin(self, added: Iterable[int]) -> None:
+        for worker in added:
             self._call_all("on_worker_added", worker)
-        self._thread.start()
-
-    def _connect(self) -> None:
-        self._store = store_beside(self._job, "timer", self._among)
-
-    def stop(self) -> None:
-        """End, without waiting for a handler that hangs. In an elastic job, others may never come to this timer's turn."""
-        self._stopped.set()
-        if self._among is not None and self._store is not None:
-            self._store.hang_up()
-
-    def hang_up(self) -> None:
-        """Hang up after `stop`, if the job goes on without this timer: no rank comes to its turn any more."""
-        if self._store is not None:
-            self._store.hang_up()
 
     def wants_norm(self) -> bool:
         """Return whether the norm of gradients is due: it is recorded once per tick, since it costs a pass over them."""
@@ -108,7 +75,7 @@ class Timer:
         self._call_all("on_worker_removed", worker)
 
     def gather(self, key: str, value: float) -> list[float]:
-        given = self._meet("negotiate", {"key": key, "value": value})
+        given = self.beside.gather("timer/negotiate", {"key": key, "value": value})
         keys = {each["key"] for each in given}
         if len(keys) > 1:
             raise PolicyError(f"ranks negotiate in different orders: {', '.join(sorted(keys))}")
@@ -118,30 +85,14 @@ class Timer:
         """Keep changes for the end of this tick."""
         self._changes.update(self._calling.of_job(changes))
 
-    def _run(self) -> None:
-        try:
-            if self._among is not None:
-                # This thread connects late, so as not to delay the step that an epoch of members begins with.
-                self._connect()
-            while not self._stopped.wait(self._interval_s):
-                self._tick += 1
-                self._norm_wanted = True
-                for scope, every in zip(self._scopes, self._every, strict=True):
-                    if self._tick % every == 0:
-                        self._call(scope, "on_timer", self.statistics)
-                self._share()
-        except StoreGoneError:
-            if not self._stopped.is_set():
-                warn_that_it_is_gone(self._job, "policies' timers stand still", self._among)
-            self._stopped.set()
-        except RendezvousError:
-            # A rank has left the store: in order at the end of training, or dead; then the wire reports it by name.
-            self._stopped.set()
-        except Exception as error:  # whatever it is, the others would wait for this thread
-            self._fail(f"{type(error).__name__}: {error}")
-        finally:
-            if self._store is not None:
-                self._store.leave()
+    def turn(self, _store: Store) -> float:
+        self._tick += 1
+        self._norm_wanted = True
+        for scope, every in zip(self._scopes, self._every, strict=True):
+            if self._tick % every == 0:
+                self._call(scope, "on_timer", self.statistics)
+        self._share()
+        return self.first_s
 
     def _share(self) -> None:
         mine = {
@@ -150,8 +101,8 @@ class Timer:
             "settled": self._epochs.settled,
             "epoch": self._epochs.current.number,
         }
-        everyone = self._meet("tick", mine)
-        if not self._stopped.is_set():
+        everyone = self.beside.gather("timer/tick", mine)
+        if not self.beside.stopped.is_set():
             self._changes = {}
         snapshot = [each["statistics"] for each in everyone]
         self.statistics.take_others(snapshot)
@@ -175,16 +126,6 @@ class Timer:
     def _enough(self, snapshot: list[Mapping[str, list[float]]]) -> bool:
         return all(len(each.get("step_time", ())) > 1 for each in snapshot)
 
-    def _meet(self, what: str, value: Any) -> list[Any]:
-        """Gather a value of all ranks. RendezvousError: a rank is lost."""
-        job = self._job
-        if self._store is None:
-            raise PolicyError(
-                "a handler negotiates where ranks do not call it alike\n"
-                "hint: negotiate in `on_timer`; in an elastic job, the handlers of workers propose alone"
-            )
-        return self._store.gather(f"timer/{self._name}/{what}", job.rank, job.world, value, PATIENCE_S)
-
     def _call_all(self, handler: str, argument: Any) -> None:
         for scope in self._scopes:
             self._call(scope, handler, argument)
@@ -192,7 +133,7 @@ class Timer:
     def _call(self, scope: Scope, handler: str, argument: Any) -> None:
         self._calling = scope
         control = Control(
-            self._job.rank,
+            self.beside.job.rank,
             self._topology,
             agreed=scope.own(self._seen.agreed),
             statistics=self.statistics,

@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from hocket import _native
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
 from hocket.job.rendezvous import Job
 from hocket.members.members_store import Among
 from hocket.policy.epoch import Epoch
-from hocket.training.autopilot.beside import Autopilot, useful
+from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.autopilot.stopwatch import Stopwatch
+from hocket.training.beside.beside import Beside
 from hocket.training.elastic.source import Begin, Sources
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
@@ -49,7 +49,6 @@ class _Driven:
 
     def __init__(self, gradients: Mapping[str, Gradient], process: Process) -> None:
         self._gradients, self._process = gradients, process
-        self._engine: _native.Engine = process.engine
 
     def of(
         self, plan: Plan, job: Job, first: Epoch, knowledge: Knowledge, *, members: int, watch: Stopwatch
@@ -61,13 +60,13 @@ class _Driven:
                 plan, job, first, members=members, before=None
             )
         now = arranged(plan, self._gradients)
+        among = Among(self._process.generation, members, self._process.everyone)
         autopilot = Autopilot(
-            job,
-            self._engine,
+            Beside(job, self._process.abort, among),
+            self._process.engine,
             knowledge,
             lambda _: now,
             first=first,
-            among=Among(self._process.generation, members, self._process.everyone),
             watch=watch,
         )
 

@@ -16,6 +16,7 @@ from hocket.members.members_store import Among
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Value
 from hocket.policy.topology import Topology
+from hocket.training.beside.beside import Beside
 from hocket.training.beside.timer import Timer
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
@@ -80,12 +81,10 @@ class Sources:
             )
             timer = Timer(
                 scopes,
-                job,
+                Beside(job, process.abort, Among(process.generation, members, process.everyone)),
                 topology=topology,
                 epochs=epochs,
                 guards=lambda: traced.guards,
-                fail=process.abort,
-                among=Among(process.generation, members, process.everyone),
                 before=before,
             )
 

@@ -16,7 +16,8 @@ from hocket.job.rendezvous import Job
 from hocket.parameter_server.plan import in_step
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy, Value
-from hocket.training.autopilot.beside import Autopilot
+from hocket.training.autopilot.autopilot import Autopilot
+from hocket.training.beside.beside import Duty
 from hocket.training.beside.timer import Timer
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
@@ -29,7 +30,7 @@ from hocket.training.servers.served import ServedBuckets
 
 @dataclass
 class ProgramSource:
-    """Programs of the current epoch, and threads beside training: `timer` for policies, `autopilot` for plans that change; `served`
+    """Programs of the current epoch, and duties beside training: `timer` for policies, `autopilot` for plans that change; `served`
     if parameter servers hold buckets, `helpers` if ranks that do not train own some. `following`: if ranks may be lost, the source
     of the remaining ranks, which keep a plan's buckets in an epoch of members."""
 
@@ -78,35 +79,32 @@ class ProgramSource:
         """Return whether an epoch begins now."""
         return self.epochs.decide(smallest_vote) is not None
 
-    def start_timer(self, added: Iterable[int] | None = None) -> None:
-        """Start the threads beside training. The timer is dropped if no policy needs it: then no statistics are kept. `added`: the
-        workers that are new to this rank; None: all."""
-        if self.autopilot is not None:
-            self.autopilot.start()
-        if self.timer is None:
-            return
-        if self.timer.needed:
-            self.timer.start(added)
-        else:
-            self.timer = None
+    @property
+    def duties(self) -> list[Duty]:
+        """Duties of the thread beside training."""
+        return [each for each in (self.timer, self.autopilot) if each is not None]
 
-    def stop(self) -> None:
-        """Stop the threads beside training."""
-        for beside in (self.timer, self.autopilot):
-            if beside is not None:
-                beside.stop()
+    def start_timer(self, added: Iterable[int] | None = None) -> None:
+        """Start the thread beside training. The timer is dropped if no policy needs it: then no statistics are kept. `added`: the
+        workers that are new to this rank; None: all."""
+        if self.timer is not None and not self.timer.needed:
+            self.timer = None
+        if duties := self.duties:
+            duties[0].beside.start(duties, added)
+
+    def stop(self, *, retires: bool = False) -> None:
+        """Stop the thread beside training; `retires`: in the middle of the job."""
+        for each in self.duties[:1]:
+            each.beside.stop(retires=retires)
 
     def retire(self) -> None:
-        """Stop these threads in the middle of the job. UsageError: ranks that do not train have parts of this plan to the end."""
+        """Stop this thread in the middle of the job. UsageError: ranks that do not train have parts of this plan to the end."""
         if self.served is not None or self.helpers is not None:
             raise UsageError(
                 "distribute: the model is distributed already, and servers or helpers hold parts of it\n"
                 "hint: change the model before `distribute`, or use a plan in which all ranks train"
             )
-        self.stop()
-        for beside in (self.timer, self.autopilot):
-            if beside is not None:
-                beside.hang_up()
+        self.stop(retires=True)
 
     def record(self, name: str, value: float) -> None:
         """Record a statistic if a timer can use it."""

@@ -1,12 +1,10 @@
-"""Autopilot thread beside training: all ranks meet at the store, look, prepare programs and learn epochs.
+"""Autopilot, a duty beside training: all ranks meet at the store, look, prepare programs and learn epochs.
 
-A meeting is one gather: every rank reports, and rank 0 gives the order that follows from the meeting before. Nothing in a step
-waits for this thread; its computations are short, or native without the GIL.
+A meeting is one gather: every rank reports, and rank 0 gives the order that follows from the meeting before.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -16,13 +14,11 @@ import msgspec
 from hocket import _native, typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
-from hocket.errors import EpochError, Error, PeerError, RendezvousError, StoreGoneError
-from hocket.job.cause import cause_of
+from hocket.errors import Error
 from hocket.job.rendezvous import Job
 from hocket.job.store.store import Store
 from hocket.measure.budget import Budget
-from hocket.measure.quick import HOSTS_MAX, TAG, Beside, GivenUpError, Look
-from hocket.members.members_store import Among, store_beside, warn_that_it_is_gone
+from hocket.measure.quick import HOSTS_MAX, TAG, Look, Pauses
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.training.autopilot.connections import Connections
 from hocket.training.autopilot.coordinator import FIRST_S, Coordinator
@@ -30,26 +26,21 @@ from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.autopilot.meeting import Order, Report
 from hocket.training.autopilot.plans import Plans
 from hocket.training.autopilot.stopwatch import Stopwatch
+from hocket.training.beside.beside import PATIENCE_S, Beside, Duty
 from hocket.training.memory.buckets import CompiledBucket
 
 PLAN = "plan"
 """Name of the agreed value that is the key of the plan in force. Without this value, the default plan is in force."""
 
-PATIENCE_S = 3600.0
-"""Time that a meeting waits for the slowest rank: long, since no step waits for a meeting."""
-
 STEP_PATIENCE_S = 2.0
 """Time that a look waits for the end of a step: in a pause of training the network is free anyway."""
 
 SETTLES_S = 1.0
-"""Time before this thread works on, after the members of an elastic job have changed: losses come in groups, and the step in which
+"""Time before an autopilot works on, after the members of an elastic job have changed: losses come in groups, and the step in which
 a loss is made up for is to end first."""
 
 PROFILED_RANKS = 16
 """Number of ranks that bring their part of the profile: more would say the same."""
-
-_numbers = itertools.count()
-"""Numbers of this process's autopilots: the same on all ranks, which distribute their models in one order."""
 
 
 def useful(job: Job) -> bool:
@@ -57,38 +48,38 @@ def useful(job: Job) -> bool:
     return job.settings.autopilot and 1 < len(set(job.hosts)) <= HOSTS_MAX
 
 
-class Autopilot:
-    """Autopilot of one model, and in an elastic job of one epoch of members. Runs until `stop`. `delays`: plans that it proposes
-    may merge gradients, or apply them late."""
+class Autopilot(Duty):
+    """Autopilot of one model, and in an elastic job of one epoch of members. `delays`: plans that it proposes may merge
+    gradients, or apply them late."""
+
+    stays = "the plan in force stays"
 
     def __init__(
         self,
-        job: Job,
+        beside: Beside,
         engine: _native.Engine,
         knowledge: Knowledge,
         default: Callable[[Epoch], Plan],
         *,
         first: Epoch | None = None,
-        among: Among | None = None,
         watch: Stopwatch | None = None,
     ) -> None:
         """Prepare without running anything. `default`: plan of an epoch that names no other. `first`: epoch of policies in force;
         None: the job's first. `watch`: that of the session, if it had one before."""
+        job, among, number = beside.job, beside.among, beside.number
+        self.first_s = FIRST_S + (SETTLES_S if among is not None and among.epoch else 0.0)
         self.watch = Stopwatch() if watch is None else watch
         self.delays = knowledge.delays
         # A plan that was given does not depend on the order in which backward makes gradients; in elastic jobs nobody asks for it.
         self.epochs = Epochs(first or Epoch(0), observes=knowledge.given is None and among is None)
         self.knowledge = knowledge
-        self._job, self._engine, self._default, self._among = job, engine, default, among
+        self.beside, self._engine, self._default = beside, engine, default
         self._plans = Plans({each.name: each for each in knowledge.gradients}, job, knowledge.check)
-        number = next(_numbers)
-        self._prefix = f"autopilot/{number if among is None else among.name}"
+        self._prefix = f"autopilot/{beside.name}"
         self._tag = TAG - 1 - (number if among is None else among.epoch)
-        self._stopped, self._stepped, self._looking = threading.Event(), threading.Event(), threading.Event()
-        self._store: Store | None = None
+        self._stepped, self._looking = threading.Event(), threading.Event()
         self._connections = Connections(engine)
         self._budget = Budget(time.monotonic())
-        self._look: Look | None = None
         self._prepared = ""
         self._refused: tuple[str, str] | None = None
         self._reports_times = job.rank < PROFILED_RANKS
@@ -103,7 +94,6 @@ class Autopilot:
                 prefix=self._prefix,
                 trace=job.settings.trace if traced else None,
             )
-        self._thread = threading.Thread(target=self._run, name="hocket-autopilot", daemon=True)
 
     def plan(self, epoch: Epoch) -> Plan:
         """Return the plan of an epoch."""
@@ -120,63 +110,14 @@ class Autopilot:
         self.watch.ended(self.epochs.current.number)
         self._stepped.set()
 
-    def start(self) -> None:
-        """Connect and begin; in an elastic job, connect later."""
-        if self._among is None:
-            self._store = self._connected()
-        self._thread.start()
-
-    def _connected(self) -> Store:
-        return store_beside(self._job, "autopilot", self._among)
-
-    def stop(self) -> None:
-        """End. A round of a look finishes first, since another rank takes part in it; in an elastic job that rank may be lost, and
-        the wire ends the round with the epoch of members."""
-        self._stopped.set()
+    def stop(self) -> bool:
+        """Hear that no other turn follows; a round of a look ends first, since another rank takes part in it."""
         self._stepped.set()
-        if self._among is not None:
-            if self._store is not None:
-                self._store.hang_up()
-        elif self._looking.is_set():
-            self._thread.join(self._job.settings.timeout_s)
+        return self._looking.is_set()
 
-    def hang_up(self) -> None:
-        """Hang up after `stop`, if the job goes on without this: no rank comes to its meetings any more."""
-        if self._store is not None:
-            self._store.hang_up()
-
-    def _run(self) -> None:
-        interval_s = FIRST_S
-        try:
-            if self._among is not None:
-                if self._among.epoch and self._stopped.wait(SETTLES_S):
-                    return
-                self._store = self._connected()
-            store = self._store
-            assert store is not None  # noqa: S101  # `start` made it, or this thread has
-            while not self._stopped.wait(interval_s):
-                interval_s = self._meet(store)
-        except StoreGoneError:
-            if not self._stopped.is_set():
-                warn_that_it_is_gone(self._job, "the plan in force stays", self._among)
-            self._stopped.set()
-        except (RendezvousError, PeerError, EpochError, GivenUpError):
-            # A rank has left: in order, at the end of training, or dead, in which case the wire's error names it.
-            self._stopped.set()
-        except Exception as error:  # whatever it is, the others would wait for this thread
-            # Once it has ended, the engine may be of other members, or closed.
-            if self._among is None or not self._stopped.is_set():
-                self._engine.abort(f"{type(error).__name__}: {error}", cause_of(error, self._job.rank))
-        finally:
-            self._looking.clear()
-            # The look refers back to this object, and both would keep the engine's memory and descriptors.
-            self._look = None
-            if self._store is not None:
-                self._store.leave()
-
-    def _meet(self, store: Store) -> float:
+    def turn(self, store: Store) -> float:
         """Hold one meeting of all ranks; return the seconds to the next."""
-        job, coordinator = self._job, self._coordinator
+        coordinator = self._coordinator
         times = self.watch.times() if self._reports_times else None
         if times is not None:
             self._reports_times = False
@@ -190,7 +131,7 @@ class Autopilot:
             retreated=self.watch.retreated,
             order=None if coordinator is None else coordinator.order(store),
         )
-        given = store.gather(self._prefix, job.rank, job.world, msgspec.to_builtins(mine), PATIENCE_S)
+        given = self.beside.gather("autopilot", msgspec.to_builtins(mine))
         everyone = [typed.of_builtins(each, Report) for each in given]
         order = everyone[0].order or Order(what="wait", interval_s=FIRST_S)
         now = self.plan(self.epochs.current)
@@ -200,12 +141,12 @@ class Autopilot:
         return order.interval_s
 
     def _follow(self, order: Order, now: Plan, store: Store) -> None:
-        if self._stopped.is_set():
+        if self.beside.stopped.is_set():
             # The engine is about to close.
             return
         if order.profile:
             self.watch.again()
-            self._reports_times = self._job.rank < PROFILED_RANKS
+            self._reports_times = self.beside.job.rank < PROFILED_RANKS
         if order.what == "look":
             found = self._measured(store)
             if self._coordinator is not None:
@@ -220,25 +161,24 @@ class Autopilot:
             self.epochs.learn(self.epochs.current.after({PLAN: order.key}))
 
     def _measured(self, store: Store) -> Cluster:
+        pauses = Pauses(store, self._tag, self._next_step, self._budget.spend, PATIENCE_S)
         self._looking.set()
-        if self._look is None:
-            beside = Beside(store, self._tag, self._next_step, self._budget.spend, PATIENCE_S)
-            self._look = Look(self._job, self._engine, beside)
-        found = self._look.cluster()
-        self._looking.clear()
-        return found
+        try:
+            return Look(self.beside.job, self._engine, pauses).cluster()
+        finally:
+            self._looking.clear()
 
     def _next_step(self) -> bool:
         """Wait until more may be sent and a step has ended: nothing else is sent until the first gradients of the next step."""
-        self._stopped.wait(self._budget.wait_s(time.monotonic()))
+        self.beside.stopped.wait(self._budget.wait_s(time.monotonic()))
         self._stepped.clear()
-        if not self._stopped.is_set():
+        if not self.beside.stopped.is_set():
             self._stepped.wait(STEP_PATIENCE_S)
-        return not self._stopped.is_set()
+        return not self.beside.stopped.is_set()
 
     def _prepare(self, key: str, now: Plan, store: Store) -> None:
         """Prepare the programs of a plan, and of the one in force, to which the job may return."""
-        given = store.get(f"{self._prefix}/{key}", self._job.settings.start_timeout_s)
+        given = store.get(f"{self._prefix}/{key}", self.beside.job.settings.start_timeout_s)
         try:
             kept = self._plans.hold(now)
             self._plans.hold(typed.of_builtins(given, Plan))
