@@ -35,9 +35,14 @@ def run(
 
 
 def in_turn(
-    calls: Sequence[tuple[str, ...]], world: int, directory: Path, *, settings: Settings | None = None
+    calls: Sequence[tuple[str, ...]],
+    world: int,
+    directory: Path,
+    *,
+    settings: Settings | None = None,
+    members_min: int | None = None,
 ) -> Ended:
-    """Several of them, one after the other in one job: each rank returns a list."""
+    """Several of them, one after the other in one job: each rank returns a list. `members_min`: the job is elastic."""
     argv = warm.command(Path(__file__), str(directory), json.dumps(calls))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -48,7 +53,8 @@ def in_turn(
         }
     out = io.BytesIO()
     specs = [ProcessSpec(argv=argv, environment=environment)] * world
-    outcome = launch(specs, settings=settings or Settings(timeout_s=30, start_timeout_s=30), out=out, err=out)
+    settings = settings or Settings(timeout_s=30, start_timeout_s=30)
+    outcome = launch(specs, settings=settings, members_min=members_min, out=out, err=out)
     files = [directory / f"{rank}.json" for rank in range(world)]
     returned = [json.loads(each.read_text()) if each.exists() else None for each in files]
     return Ended(outcome, out.getvalue().decode(), returned)

@@ -17,14 +17,11 @@ import hocket.torch as hk
 from hocket._native import schedule_faults
 from hocket.artefacts.plan import (
     AllReduce,
-    Begun,
     Bucket,
-    Due,
     Part,
     Plan,
     Schedule,
     Traced,
-    Turn,
 )
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning.buckets import plan_of
@@ -35,6 +32,7 @@ from hocket.torch.framework import Torch
 from hocket.training.assemble import choice
 from hocket.training.memory.buckets import assumed_backward, check_runs
 from hocket.training.memory.gradients import gradients_of
+from tests.sessions.plans import random_schedule, schedule_of, turns_of
 from tests.training.delayed_reference import RATE, Turns, merges, train
 
 ITERATIONS = 50
@@ -85,25 +83,6 @@ def plan_for(
     ]
     made = plan_of(buckets, world, label="delayed")
     return msgspec.structs.replace(made, schedule=schedule, promise="delayed")
-
-
-def turns_of(lengths: Sequence[int], delay: int, at: str) -> tuple[Turn, ...]:
-    """Of one bucket: turns of so many iterations each, one after the other."""
-    first, turns = 0, []
-    for length in lengths:
-        last = first + length - 1
-        turns.append(Turn(first=first, last=last, due=Due(iteration=last + delay, at=at)))
-        first += length
-    return tuple(turns)
-
-
-def schedule_of(lengths: Sequence[int], delay: int, buckets: int, rate: str, at: str = "end") -> Schedule:
-    """All buckets together; `at` the end of backward, or at gates."""
-    turns = turns_of(lengths, delay, at)
-    overlap = "gates" if at == "gate" else "barrier"
-    return Schedule(
-        period=sum(lengths), overlap=overlap, turns=(turns,) * buckets, rate=rate, delay_max=delay
-    )
 
 
 class Case(NamedTuple):
@@ -229,38 +208,6 @@ class Integers(nn.Module):
         # The last one first, so that backward does not follow the order that registration suggests.
         used = [*zip(self.weights, factors, strict=True)][::-1]
         return sum(each.sum() * factor for each, factor in used if factor is not None)
-
-
-def random_schedule(draw: random.Random, buckets: int) -> Schedule:
-    """Sound, with turns of each bucket's own, sent at any point, some applied at gates."""
-    overlap = draw.choice(["barrier", "gates"])
-    while True:
-        period = draw.randint(1, 4)
-        by_bucket = []
-        for _ in range(buckets):
-            turns, first = [], 0
-            while first < period:
-                last = draw.randint(first, period - 1)
-                due = last + draw.randint(0, 2)
-                at = draw.choice(["end", "gate"]) if overlap == "gates" else "end"
-                sent = {}
-                if draw.random() < 0.5:
-                    point = draw.choice(["begin", "backward_end"])
-                    begun = draw.randint(last, due + (at == "gate"))
-                    sent = {"sent": Begun(iteration=begun, point=point, place=len(turns))}
-                turns.append(Turn(first=first, last=last, due=Due(iteration=due, at=at), **sent))
-                first = last + 1
-            by_bucket.append(tuple(turns))
-        schedule = Schedule(
-            period=period,
-            overlap=overlap,
-            together=False,
-            turns=tuple(by_bucket),
-            rate="linear",
-            delay_max=2,
-        )
-        if not schedule_faults(schedule, buckets):
-            return schedule
 
 
 Found = tuple[int, int, list[float], tuple[int, int]]

@@ -8,7 +8,8 @@ import torch
 import hocket.torch as hk
 from hocket.artefacts.learning import Check
 from hocket.artefacts.plan import Evidence, Refused
-from tests.torch.delayed_scripts import RATE, here, loss_of, network, plan_for, schedule_of
+from tests.sessions.plans import schedule_of
+from tests.torch.delayed_scripts import RATE, here, loss_of, network, plan_for
 
 
 def traced(flushes: str) -> None:

@@ -14,7 +14,7 @@ from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, R
 from hocket.errors import ReplicaError
 from hocket.planning.buckets import plan_of
 from hocket.policies.local_sgd import LocalSGD
-from tests.torch.delayed_scripts import schedule_of
+from tests.sessions.plans import schedule_of
 
 RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
 STEPS_MAX = 20_000

@@ -17,7 +17,8 @@ from hocket.planning.walk import rate_factor
 from hocket.torch.distribute import distributed_of
 from hocket.training.elastic.delayed import ElasticDelayedSession
 from hocket.training.memory import turns
-from tests.torch.delayed_scripts import plan_for, schedule_of
+from tests.sessions.plans import schedule_of
+from tests.torch.delayed_scripts import plan_for
 from tests.torch.elastic_scripts import BATCH, MOMENTUM, RATE, WIDTH, Fate, die_inside, digest, made
 
 STEPS = 14

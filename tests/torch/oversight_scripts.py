@@ -11,7 +11,8 @@ from torch import nn
 import hocket.torch as hk
 from hocket.torch.distribute import distributed_of
 from hocket.training.step.delayed import DelayedSession
-from tests.torch.delayed_scripts import here, plan_for, schedule_of
+from tests.sessions.plans import schedule_of
+from tests.torch.delayed_scripts import here, plan_for
 
 SIZE, RATE, MOMENTUM = 20, 0.3, 0.9
 """Curvature 1: late by 1, the limit of the rate is 0.1; synchronously, and with updates of two iterations, it is 3.8."""

@@ -20,7 +20,8 @@ from hocket.policies.local_sgd import LocalSGD
 from hocket.policies.power_sgd import PowerSGD
 from hocket.policies.top_k import TopK
 from hocket.policy.policy import Policy
-from tests.torch.delayed_scripts import here, loss_of, network, plan_for, schedule_of
+from tests.sessions.plans import schedule_of
+from tests.torch.delayed_scripts import here, loss_of, network, plan_for
 
 PERIOD = 6
 ITERATIONS = 24

@@ -11,8 +11,8 @@ from torch import nn
 
 from benches.delays.learner import Learner, plan_of_schedules
 from hocket.settings import Settings
+from tests.sessions.plans import schedule_of
 from tests.support import ranks
-from tests.torch.delayed_scripts import schedule_of
 from tests.torch.oversight_scripts import CENTRE, MOMENTUM, RATE, SIZE
 
 STEPS = 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,12 +17,22 @@ class Adapter(Protocol):
 
     def __init__(self, values: dict[str, np.ndarray]) -> None: ...
 
-    def backward(self, x: np.ndarray, target: np.ndarray, *, spare: bool) -> None:
+    def backward(
+        self,
+        x: np.ndarray,
+        target: np.ndarray,
+        *,
+        spare: bool,
+        after_forward: Callable[[], None] | None = None,
+    ) -> None:
         """Forward and backward: the mean square of `tape.Network`."""
 
     def step(self) -> None: ...
 
-    def zero_grad(self) -> None: ...
+    def zero_grad(self, *, set_to_none: bool = True) -> None: ...
+
+    def put(self, values: dict[str, np.ndarray]) -> None:
+        """Set the parameters."""
 
     def values(self) -> dict[str, np.ndarray]:
         """Copies of the parameters."""
@@ -41,7 +52,14 @@ class OfToy:
         self.network = Network(values)
         self.framework = Toy(self.network, Momentum(self.network.parameters.values(), RATE, MOMENTUM))
 
-    def backward(self, x: np.ndarray, target: np.ndarray, *, spare: bool) -> None:
+    def backward(
+        self,
+        x: np.ndarray,
+        target: np.ndarray,
+        *,
+        spare: bool,
+        after_forward: Callable[[], None] | None = None,
+    ) -> None:
         from tests.training.tape import Tape
 
         tape = Tape()
@@ -49,13 +67,19 @@ class OfToy:
         if self.framework.gates is not None:
             # What this forward did not use must be applied before backward adds to it.
             self.framework.gates.open_all()
+        if after_forward is not None:
+            after_forward()
         self.framework.backward(tape, loss)
 
     def step(self) -> None:
         self.framework.step()
 
-    def zero_grad(self) -> None:
-        self.framework.zero_grad()
+    def zero_grad(self, *, set_to_none: bool = True) -> None:
+        self.framework.zero_grad(set_to_none)
+
+    def put(self, values: dict[str, np.ndarray]) -> None:
+        for name, value in values.items():
+            self.network.parameters[name].value[...] = value
 
     def values(self) -> dict[str, np.ndarray]:
         if self.framework.gates is not None:
@@ -98,20 +122,35 @@ class OfTorch:
         optimizer = torch.optim.SGD(self.network.parameters(), lr=RATE, momentum=MOMENTUM)
         self.framework = Torch(self.network, optimizer)
 
-    def backward(self, x: np.ndarray, target: np.ndarray, *, spare: bool) -> None:
+    def backward(
+        self,
+        x: np.ndarray,
+        target: np.ndarray,
+        *,
+        spare: bool,
+        after_forward: Callable[[], None] | None = None,
+    ) -> None:
         import torch
 
         out = self.network(torch.from_numpy(x), spare)
-        (out - torch.from_numpy(target)).square().mean().backward()
+        loss = (out - torch.from_numpy(target)).square().mean()
+        if after_forward is not None:
+            after_forward()
+        loss.backward()
 
     def step(self) -> None:
         self.framework.optimizer.step()
 
-    def zero_grad(self) -> None:
-        self.framework.optimizer.zero_grad()
+    def zero_grad(self, *, set_to_none: bool = True) -> None:
+        self.framework.optimizer.zero_grad(set_to_none)
+
+    def put(self, values: dict[str, np.ndarray]) -> None:
+        import torch
+
+        self.network.load_state_dict({name: torch.from_numpy(value.T) for name, value in values.items()})
 
     def values(self) -> dict[str, np.ndarray]:
-        return {name: each.detach().numpy().T.copy() for name, each in self.network.named_parameters()}
+        return {name: each.numpy().T.copy() for name, each in self.network.state_dict().items()}
 
     def gradients(self) -> dict[str, np.ndarray | None]:
         return {

@@ -17,14 +17,14 @@ WIDTHS = (6, 300, 40, 5)
 """The second layer has 12,000 elements: it is in a bucket of its own with small limits, and moves in several chunks."""
 
 
-def values(seed: int, dtype: str = "float64") -> dict[str, np.ndarray]:
+def values(seed: int, dtype: str = "float64", widths: tuple[int, ...] = WIDTHS) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(seed)
     made = {}
-    for at, (inputs, outputs) in enumerate(itertools.pairwise(WIDTHS)):
+    for at, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         made[f"{at}.weight"] = draw.normal(0, inputs**-0.5, (inputs, outputs)).astype(dtype)
         made[f"{at}.bias"] = draw.normal(0, 0.1, outputs).astype(dtype)
-    made["spare.weight"] = draw.normal(0, 0.4, (WIDTHS[-1], WIDTHS[-1])).astype(dtype)
-    made["spare.bias"] = draw.normal(0, 0.1, WIDTHS[-1]).astype(dtype)
+    made["spare.weight"] = draw.normal(0, 0.4, (widths[-1], widths[-1])).astype(dtype)
+    made["spare.bias"] = draw.normal(0, 0.1, widths[-1]).astype(dtype)
     return made
 
 

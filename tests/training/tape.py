@@ -134,8 +134,7 @@ class Momentum:
             moment = self.moments.setdefault(name, np.zeros_like(own.value))
             moment *= self.momentum
             moment += own.grad
-            own.value -= self.rate * self.factors.get(name, 1.0) * moment
-        self.factors = {}
+            own.value -= self.rate * self.factors.pop(name, 1.0) * moment
 
     def zero_grad(self) -> None:
         for each in self.parameters.values():

@@ -106,6 +106,7 @@ class Toy:
         self.gates: Gates | None = None
         self._ends: list[Callable[[], None]] = []
         self._stepped: list[Callable[[], None]] = []
+        self._zeroed: list[Callable[[Sequence[str]], None]] = []
         self._parts: dict[str, list[Part]] = {}
         self._reduced: set[str] = set()
         self._workload = Workload()
@@ -128,8 +129,10 @@ class Toy:
         else:
             self.gates.step()
 
-    def zero_grad(self) -> None:
-        if self.gates is None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if not set_to_none:
+            self._fill_with_zeros()
+        elif self.gates is None:
             self.zero_now()
         else:
             self.gates.zero_grad()
@@ -150,6 +153,13 @@ class Toy:
     def zero_now(self) -> None:
         self.optimizer.zero_grad()
         self._reduced = set()
+
+    def _fill_with_zeros(self) -> None:
+        made = [name for name, each in self.network.parameters.items() if each.grad is not None]
+        for name in made:
+            self._of(name).grad[...] = 0
+        for call in self._zeroed:
+            call(made)
 
     # What training calls.
 
@@ -196,7 +206,7 @@ class Toy:
         return self.gates
 
     def on_zero_grad(self, call: Callable[[Sequence[str]], None]) -> None:
-        """It removes them."""
+        self._zeroed.append(call)
 
     def on_step(self, call: Callable[[], None]) -> None:
         self._stepped.append(call)
