@@ -23,7 +23,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadscope --durations=20 --durations-min=3
 ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients --ignore=tests/frameworks --ignore=tests/ray tests
 PYTHON_CODE := python tests examples benches scripts
-PURE_CRATES := ids program protocol trace dlc order schedule simulate sync
+PURE_CRATES := ids network program protocol trace dlc order schedule simulate sync
 PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch

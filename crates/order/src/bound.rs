@@ -12,67 +12,94 @@
 
 use crate::cost::{phases, rounds};
 use crate::model::{Model, ModelError};
-use crate::network::Network;
 use crate::one_tree::OneTree;
+use crate::pairs::Pairs;
 use hocket_algorithms::{Algorithm, tree_depth};
+use hocket_network::Network;
 
 /// Seconds that no order can beat; `cost_s` is the cost of the best known order.
-pub fn lower_bound(network: &Network, model: &Model, cost_s: f64) -> Result<f64, ModelError> {
-    model.check(network.hosts())?;
-    let n = network.hosts();
+pub fn lower_bound(pairs: &Pairs, model: &Model, cost_s: f64) -> Result<f64, ModelError> {
+    model.check(pairs.hosts())?;
+    let n = pairs.hosts();
     if n < 2 {
         return Ok(0.0);
     }
-    Ok(of_pairs(network, model, cost_s).max(of_links(network, model)))
+    Ok(of_pairs(pairs, model, cost_s).max(of_links(pairs, model)))
 }
 
-fn of_links(network: &Network, model: &Model) -> f64 {
-    let Some(links) = network.links() else { return 0.0 };
-    let phases = phases(model, network.hosts());
+fn of_links(pairs: &Pairs, model: &Model) -> f64 {
+    let Some(shared) = pairs.shared() else { return 0.0 };
+    let phases = phases(model, pairs.hosts());
     let most = phases.iter().map(|phase| phase.flows.len()).max().unwrap_or(0) as u32;
     let least_s = |link: u32| match model.algorithm {
-        Algorithm::Ring => links.rate(link).busy_s(1, phases[0].bytes),
+        Algorithm::Ring => shared.link(link).busy_s(1, phases[0].bytes),
         // However many flows there are, together they carry all bytes.
-        _ => links.rate(link).busy_s(most, model.bytes / f64::from(most)),
+        _ => shared.link(link).busy_s(most, model.bytes / f64::from(most)),
     };
-    links.cuts().into_iter().map(least_s).fold(0.0, f64::max)
+    cuts(shared).into_iter().map(least_s).fold(0.0, f64::max)
 }
 
-fn of_pairs(network: &Network, model: &Model, cost_s: f64) -> f64 {
-    let n = network.hosts();
+/// Links that divide the hosts: everything from hosts on one side to those on the other crosses them, and nothing
+/// else does.
+fn cuts(shared: &Network) -> Vec<u32> {
+    let (hosts, count) = (shared.world(), shared.links().len());
+    let mut pairs = vec![0_usize; count];
+    let mut sources = vec![vec![false; hosts]; count];
+    let mut targets = vec![vec![false; hosts]; count];
+    for a in 0..hosts as u32 {
+        for b in (0..hosts as u32).filter(|&b| b != a) {
+            for &link in shared.path(a, b) {
+                pairs[link as usize] += 1;
+                sources[link as usize][a as usize] = true;
+                targets[link as usize][b as usize] = true;
+            }
+        }
+    }
+    let divides = |&link: &u32| {
+        let link = link as usize;
+        let many = |sides: &[bool]| sides.iter().filter(|&&side| side).count();
+        let from = many(&sources[link]);
+        let either = sources[link].iter().zip(&targets[link]).all(|(from, to)| from != to);
+        either && from > 0 && pairs[link] == from * (hosts - from)
+    };
+    (0..count as u32).filter(divides).collect()
+}
+
+fn of_pairs(pairs: &Pairs, model: &Model, cost_s: f64) -> f64 {
+    let n = pairs.hosts();
     match &model.algorithm {
-        Algorithm::Ring => ring(network, model.bytes, cost_s),
+        Algorithm::Ring => ring(pairs, model.bytes, cost_s),
         Algorithm::DoubleBinaryTree => {
             let half_bytes = model.bytes / 2.0;
             let piece_bytes = half_bytes.min(model.chunk_bytes);
-            let pieces = Groups::new(network, piece_bytes);
+            let pieces = Groups::new(pairs, piece_bytes);
             let rest_bytes = half_bytes - piece_bytes;
-            let rest = Groups::by(n, |a, b| rest_bytes * network.s_per_byte(a, b));
+            let rest = Groups::by(n, |a, b| rest_bytes * pairs.s_per_byte(a, b));
             let longest_s = f64::from(tree_depth(n)) * pieces.least();
             2.0 * (longest_s.max(pieces.joining(n)) + rest.joining(n))
         }
         Algorithm::TwoLevel { sizes } => {
-            let piece = Groups::new(network, model.bytes.min(model.chunk_bytes));
+            let piece = Groups::new(pairs, model.bytes.min(model.chunk_bytes));
             let longest = sizes.iter().copied().max().unwrap_or(1);
             let leaders = sizes.len() as f64;
-            let share = Groups::new(network, model.bytes / leaders);
+            let share = Groups::new(pairs, model.bytes / leaders);
             let ring_s = if leaders > 1.0 { 2.0 * (leaders - 1.0) * share.least() } else { 0.0 };
             2.0 * f64::from(longest - 1) * piece.least() + ring_s
         }
-        _ => in_rounds(network, model),
+        _ => in_rounds(pairs, model),
     }
 }
 
-fn ring(network: &Network, bytes: f64, cost_s: f64) -> f64 {
-    let n = network.hosts();
+fn ring(pairs: &Pairs, bytes: f64, cost_s: f64) -> f64 {
+    let n = pairs.hosts();
     let share_bytes = bytes / n as f64;
     let steps = 2.0 * (n as f64 - 1.0);
-    let lengths = network.messages_s(share_bytes);
+    let lengths = pairs.messages_s(share_bytes);
     let sum_s = match n {
         2 => 2.0 * lengths[1],
         _ => OneTree::new(n, &lengths, cost_s / steps * n as f64).bound,
     };
-    let transfer = |a: u32, b: u32| share_bytes * network.s_per_byte(a, b);
+    let transfer = |a: u32, b: u32| share_bytes * pairs.s_per_byte(a, b);
     let second = (0..n as u32).map(|a| {
         let mut others: Vec<f64> = (0..n as u32).filter(|&b| b != a).map(|b| transfer(a, b)).collect();
         others.sort_unstable_by(f64::total_cmp);
@@ -83,8 +110,8 @@ fn ring(network: &Network, bytes: f64, cost_s: f64) -> f64 {
 }
 
 /// The rounds by duration, the fastest first: the first `q` of them join groups of at least `r` hosts.
-fn in_rounds(network: &Network, model: &Model) -> f64 {
-    let n = network.hosts();
+fn in_rounds(pairs: &Pairs, model: &Model) -> f64 {
+    let n = pairs.hosts();
     let rounds = rounds(model, n);
     // If the number of hosts is no power of two, the last round is for those beyond one.
     let folds = !n.is_power_of_two() && !matches!(model.algorithm, Algorithm::Bcube { .. });
@@ -92,7 +119,7 @@ fn in_rounds(network: &Network, model: &Model) -> f64 {
     let smallest_bytes = core.iter().map(|round| round.bytes).fold(f64::INFINITY, f64::min);
     let mut radices: Vec<usize> = core.iter().map(|round| partners(&round.pairs) + 1).collect();
     radices.sort_unstable();
-    let groups = Groups::new(network, if smallest_bytes.is_finite() { smallest_bytes } else { 0.0 });
+    let groups = Groups::new(pairs, if smallest_bytes.is_finite() { smallest_bytes } else { 0.0 });
     let mut joined = 1;
     let mut by_groups = 0.0;
     for (radix, round) in radices.iter().zip(core) {
@@ -101,11 +128,11 @@ fn in_rounds(network: &Network, model: &Model) -> f64 {
         by_groups += round.times * if fold.is_empty() { groups.joining(joined) } else { groups.least() };
     }
     let pairwise = |bytes: f64| {
-        let groups = Groups::new(network, bytes);
+        let groups = Groups::new(pairs, bytes);
         if fold.is_empty() { groups.joining(2) } else { groups.least() }
     };
     let by_pairs: f64 = core.iter().map(|round| round.times * pairwise(round.bytes)).sum();
-    let folded: f64 = fold.iter().map(|round| round.times * Groups::new(network, round.bytes).least()).sum();
+    let folded: f64 = fold.iter().map(|round| round.times * Groups::new(pairs, round.bytes).least()).sum();
     by_groups.max(by_pairs) + folded
 }
 
@@ -122,8 +149,8 @@ struct Groups {
 }
 
 impl Groups {
-    fn new(network: &Network, bytes: f64) -> Self {
-        Self::by(network.hosts(), |a, b| network.message_s(a, b, bytes))
+    fn new(pairs: &Pairs, bytes: f64) -> Self {
+        Self::by(pairs.hosts(), |a, b| pairs.message_s(a, b, bytes))
     }
 
     /// From the edges of a minimum spanning tree (Prim 1957), shortest first.

@@ -11,16 +11,14 @@
 
 mod bound;
 mod cost;
-mod links;
 mod model;
-mod network;
 mod one_tree;
+mod pairs;
 mod solve;
 
 pub use bound::lower_bound;
 pub use cost::{Evaluator, evaluate};
 pub use hocket_algorithms::Algorithm;
-pub use links::{Links, NetworkError, Rate};
 pub use model::{First, Model, ModelError};
-pub use network::Network;
+pub use pairs::{Pairs, PairsError};
 pub use solve::{Budget, NoWatch, Solution, Watch, amount, solve};

@@ -4,7 +4,7 @@
 //! their buckets. The least time of the busiest resource is a packing problem (`packing.rs`), whose weights bound it.
 
 use crate::constants::BUCKET_S;
-use crate::network::PlanError;
+use crate::error::PlanError;
 use crate::packing::{Packed, packed, weighed};
 use crate::problem::{Overlap, Problem};
 

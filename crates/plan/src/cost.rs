@@ -9,10 +9,11 @@
 //! Budget: 250 ns per bucket. Terms linear in the elements are prepared once per route; only those links and engines
 //! are evaluated that are not dominated by another on every route.
 
-use crate::network::{Network, PlanError};
+use crate::error::PlanError;
 use crate::prepared::{Load, Prepared};
 use crate::route::Route;
 use crate::timeline::{Piece, Timeline};
+use hocket_network::Network;
 
 /// One bucket of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +66,7 @@ impl Cost {
         let prepared = prepared?;
         let kept = not_covered(&prepared);
         let loads = prepared.iter().map(|route| Columns::new(&kept, &route.loads)).collect();
-        Ok(Self { loads, links: network.links(), kept, routes: prepared })
+        Ok(Self { loads, links: network.links().len(), kept, routes: prepared })
     }
 
     /// The evaluated links and engines.

@@ -1,9 +1,9 @@
 //! The delays of one bucket that pipelining leaves, besides the busiest link.
 
 use crate::constants::{MESSAGE_S, TCP_S_PER_BYTE};
-use crate::network::Network;
 use crate::route::{Route, Stream};
 use hocket_algorithms::Stage;
+use hocket_network::Network;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Seconds of one bucket.
@@ -92,7 +92,7 @@ struct Sharing<'a> {
 
 impl<'a> Sharing<'a> {
     fn new(streams: &[(u32, &Stream)], route: &'a Route, network: &'a Network) -> Self {
-        let (mut crossing, mut ending) = (vec![0; network.links()], vec![0; network.world()]);
+        let (mut crossing, mut ending) = (vec![0; network.links().len()], vec![0; network.world()]);
         for (_, stream) in streams {
             network.path(stream.from, stream.to).iter().for_each(|&link| crossing[link as usize] += 1);
             if network.is_remote(stream.from, stream.to) {

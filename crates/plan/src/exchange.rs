@@ -1,7 +1,8 @@
 //! How a bucket's gradients reach all ranks: the messages between the members of a route.
 
 use crate::constants::{COPY_S_PER_BYTE, REDUCE_S_PER_BYTE};
-use crate::network::{Network, PlanError};
+use crate::counted;
+use crate::error::PlanError;
 use hocket_algorithms::{Algorithm, Counts, Kind, Owned};
 use std::sync::Arc;
 
@@ -48,10 +49,10 @@ pub struct Sent {
 
 impl Exchange {
     /// The messages among `n` members.
-    pub fn sent(&self, n: usize, network: &Network) -> Result<Sent, PlanError> {
+    pub fn sent(&self, n: usize) -> Result<Sent, PlanError> {
         match self {
             Self::AllReduce(algorithm) => {
-                let counts = network.counts(algorithm, Kind::AllReduce, n)?;
+                let counts = counted::counts(algorithm, Kind::AllReduce, n)?;
                 Ok(Sent { counts, scale: 1.0 })
             }
             Self::Owned(owned) => {
@@ -63,7 +64,7 @@ impl Exchange {
             }
             Self::Gathered(Gathered { algorithm, rows }) => {
                 rows.check()?;
-                let counts = network.counts(algorithm, Kind::AllGather, n)?;
+                let counts = counted::counts(algorithm, Kind::AllGather, n)?;
                 let scale = n as f64 * rows.density * (1.0 + ROW_NUMBER_BYTES / rows.row_bytes);
                 Ok(Sent { counts, scale })
             }

@@ -5,8 +5,8 @@
 //! pair has more to carry than others, what all wait for is late, and the way back begins late. An endless stream of gradients shows
 //! by how much: every flow advances through it at its fair rate, but no further than what it waits for.
 
-use crate::network::Network;
 use hocket_algorithms::{Owned, Via};
+use hocket_network::Network;
 
 /// The time of the busiest link, in so many steps.
 const STEPS: f64 = 32.0;
@@ -55,7 +55,7 @@ pub fn slower(owned: &Owned, order: &[u32], bytes: &dyn Fn(u32, u32) -> f64, net
         return 1.0;
     }
     let channels = exchange.channels(order, bytes, network);
-    let mut busy_s = vec![0.0; network.links()];
+    let mut busy_s = vec![0.0; network.links().len()];
     for channel in &channels {
         let share: f64 = channel.flows.iter().map(|&flow| exchange.flows[flow].share).sum();
         for &link in &channel.links {
@@ -212,8 +212,8 @@ impl Exchange {
 
 /// Max-min fair rates of channels, in bits a second, none above what it can use (Bertsekas and Gallager 1992, section 6.5).
 fn fair(channels: &[Channel], active: &[(usize, f64)], network: &Network) -> Vec<f64> {
-    let mut left: Vec<f64> = (0..network.links()).map(|link| network.bit_per_s(link as u32)).collect();
-    let mut users = vec![0_u32; network.links()];
+    let mut left: Vec<f64> = (0..network.links().len()).map(|link| network.bit_per_s(link as u32)).collect();
+    let mut users = vec![0_u32; network.links().len()];
     for &(at, _) in active {
         for &link in &channels[at].links {
             users[link] += 1;
@@ -246,21 +246,11 @@ fn fair(channels: &[Channel], active: &[(usize, f64)], network: &Network) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::networks::in_racks;
 
     /// Hosts on a star, a rank each.
     fn star(rates: &[f64]) -> Network {
-        let world = rates.len() as u32;
-        let pairs = || (0..world).flat_map(|from| (0..world).map(move |to| (from, to)));
-        let (mut starts, mut crossed) = (vec![0], Vec::new());
-        for (from, to) in pairs() {
-            if from != to {
-                crossed.extend([2 * from, 2 * to + 1]);
-            }
-            starts.push(crossed.len() as u32);
-        }
-        let both = rates.iter().flat_map(|&rate| [rate, rate]).collect();
-        let latency_s = vec![1e-4; (world * world) as usize];
-        Network::new((0..world).collect(), both, starts, crossed, latency_s).expect("a network")
+        in_racks(rates, &vec![0; rates.len()], &[], 1e-4)
     }
 
     fn on_star(shares: Vec<u32>, workers: usize) -> f64 {

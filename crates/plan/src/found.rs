@@ -4,14 +4,15 @@
 //! for routes that a mix of those known lacks: by the weights of links and engines under which the best mix takes longest
 //! (`packing.rs`), a route that weighs less makes a faster mix possible (column generation, Gilmore and Gomory 1961).
 
+use crate::error::PlanError;
 use crate::exchange::Exchange;
-use crate::network::{Network, PlanError};
 use crate::packing::{packed, weighed};
 use crate::prepared::Prepared;
 use crate::proposal::{Proposal, Setting};
 use crate::route::Route;
 use crate::shape::Shape;
 use hocket_algorithms::{Algorithm, Via};
+use hocket_network::Network;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The rule of routes that follow from links alone.

@@ -6,13 +6,14 @@
 mod bound;
 mod constants;
 mod cost;
+mod counted;
 mod delays;
+mod error;
 mod exchange;
 mod fair;
 mod found;
 pub mod knapsack;
 mod moves;
-mod network;
 mod packing;
 mod partition;
 mod prepared;
@@ -31,9 +32,9 @@ pub use constants::{
     BUCKET_S, CAST_S_PER_BYTE, COPY_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE,
 };
 pub use cost::{Cost, Launch, Step};
+pub use error::PlanError;
 pub use exchange::{Exchange, Gathered, Rows};
 pub use hocket_algorithms::{Owned, Via};
-pub use network::{Network, PlanError};
 pub use partition::{Rule, partition};
 pub use problem::{Factors, Model, Overlap, PART_ELEMENTS_MIN, Problem, Variable};
 pub use proposal::{Class, Order, Proposal, Setting};
@@ -44,6 +45,8 @@ pub use timeline::{Outcome, Piece, Timeline};
 
 #[cfg(test)]
 mod exhaustive_tests;
+#[cfg(test)]
+mod networks;
 #[cfg(test)]
 mod search_tests;
 #[cfg(test)]

@@ -5,10 +5,11 @@
 
 use crate::constants::{CAST_S_PER_BYTE, COPY_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE};
 use crate::delays::Delays;
+use crate::error::PlanError;
 use crate::exchange::Sent;
-use crate::network::{Network, PlanError};
 use crate::route::{Route, Stream};
 use hocket_algorithms::{Flow, Stage};
+use hocket_network::Network;
 
 /// Busy seconds of a resource: by element, and for each class by message and chunk.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,9 +69,9 @@ impl Prepared {
 
     /// As if links were so many times as long busy as they must be.
     pub fn slowed(route: &Route, network: &Network, slower: f64) -> Result<Self, PlanError> {
-        let sent = route.exchange.sent(route.order.len(), network)?;
+        let sent = route.exchange.sent(route.order.len())?;
         let (streams, classes) = streams(route, &sent);
-        let (links, world) = (network.links(), network.world());
+        let (links, world) = (network.links().len(), network.world());
         let mut loads = vec![Load::none(classes.len()); links + world];
         let mut in_cycle = loads.clone();
         let mut bytes_per_element = vec![0.0; links];
@@ -164,11 +165,11 @@ fn add(stream: &Stream, route: &Route, network: &Network, loads: &mut [Load]) {
     let tcp_s = if network.is_remote(from, to) { wire * TCP_S_PER_BYTE } else { 0.0 };
     let cast_s = if wire < plain { plain * CAST_S_PER_BYTE } else { 0.0 };
     for rank in [from, to] {
-        let load = &mut loads[network.links() + rank as usize];
+        let load = &mut loads[network.links().len() + rank as usize];
         load.element_s += stream.share * (tcp_s + cast_s);
         load.message_s[stream.class] += stream.messages * MESSAGE_S;
     }
-    loads[network.links() + to as usize].element_s += stream.reduced * plain * REDUCE_S_PER_BYTE;
+    loads[network.links().len() + to as usize].element_s += stream.reduced * plain * REDUCE_S_PER_BYTE;
 }
 
 /// Those that no other dominates.

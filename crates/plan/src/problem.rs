@@ -2,13 +2,14 @@
 
 use crate::constants::BUCKET_S;
 use crate::cost::{Cost, Launch};
+use crate::error::PlanError;
 use crate::exchange::Exchange;
-use crate::network::{Network, PlanError};
 use crate::proposal::{Class, Proposal, Setting};
 use crate::proposals::proposals;
 use crate::route::Route;
 use crate::timeline::{Outcome, Piece};
 use crate::volume::least_s_per_byte;
+use hocket_network::Network;
 use std::rc::Rc;
 
 /// Minimum number of elements of a part of a variable.

@@ -1,11 +1,12 @@
 //! The routes that a search may use: every algorithm that fits, owners of several kinds, orders and codecs.
 
+use crate::error::PlanError;
 use crate::exchange::{Exchange, Gathered, Rows};
 use crate::found::found;
-use crate::network::{Network, PlanError};
 use crate::proposal::{Order, Proposal, Setting};
 use crate::shape::greatest_common_divisor;
 use hocket_algorithms::{Algorithm, Group, Kind, Owned, Via, fitting};
+use hocket_network::Network;
 use std::collections::BTreeSet;
 
 /// With more ranks, messages from everyone to everyone are not considered: they take seconds to count, and longer to run.
@@ -47,7 +48,7 @@ pub fn proposals(
     let mut found = Vec::new();
     for codec in std::iter::once(None).chain((0..setting.codecs.len()).map(Some)) {
         for each in &plain {
-            if let Some(each) = encoded(each, codec, network, setting)? {
+            if let Some(each) = encoded(each, codec, setting)? {
                 found.push(each);
             }
         }
@@ -56,18 +57,13 @@ pub fn proposals(
 }
 
 /// A proposal with a codec on the pairs that it uses; none where it uses none.
-fn encoded(
-    plain: &Proposal,
-    codec: Option<usize>,
-    network: &Network,
-    setting: &Setting,
-) -> Result<Option<Proposal>, PlanError> {
+fn encoded(plain: &Proposal, codec: Option<usize>, setting: &Setting) -> Result<Option<Proposal>, PlanError> {
     let Some(at) = codec else { return Ok(Some(plain.clone())) };
     if matches!(plain.exchange, Exchange::Gathered(_)) {
         // Numbers of rows must stay as they are.
         return Ok(None);
     }
-    let sent = plain.exchange.sent(plain.order.len(), network)?;
+    let sent = plain.exchange.sent(plain.order.len())?;
     let pairs = sent.counts.flows.iter().map(|flow| (plain.order[flow.from], plain.order[flow.to]));
     let used: BTreeSet<(u32, u32)> = pairs.filter(|pair| setting.codecs[at].links.contains(pair)).collect();
     let with = Proposal { codec, codec_links: used.into_iter().collect(), ..plain.clone() };
@@ -309,7 +305,7 @@ fn own_bit_per_s(network: &Network, ranks: &[u32]) -> f64 {
         let path = |&(rank, other): &(u32, u32)| {
             if outward { network.path(rank, other) } else { network.path(other, rank) }
         };
-        let mut crossed = vec![0_usize; network.links()];
+        let mut crossed = vec![0_usize; network.links().len()];
         pairs.iter().flat_map(path).for_each(|&link| crossed[link as usize] += 1);
         let common = (0..crossed.len()).filter(|&link| crossed[link] == pairs.len());
         let common = common.map(|link| network.bit_per_s(link as u32)).fold(f64::INFINITY, f64::min);

@@ -1,9 +1,10 @@
 //! A bucket's route, and the flows between ranks that it is made of.
 
+use crate::error::PlanError;
 use crate::exchange::Exchange;
 use crate::fair::slower;
-use crate::network::{Network, PlanError};
 use hocket_algorithms::{Algorithm, Owned, Stage};
+use hocket_network::Network;
 use std::collections::HashSet;
 
 /// How a bucket travels.

@@ -4,8 +4,8 @@
 
 use crate::bound::{Bound, bound, least_step_s};
 use crate::constants::BUCKET_S;
+use crate::error::PlanError;
 use crate::moves::{lie_in_rows, moved, neighbours};
-use crate::network::PlanError;
 use crate::problem::{Part, Placed, Problem};
 use crate::seeds::{State, Uniform, bundlings, cut_by_shares, mixed, uniform};
 use crate::timeline::{Outcome, Timeline};

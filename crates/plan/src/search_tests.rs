@@ -2,38 +2,22 @@
 
 use crate::bound::{bound, least_step_s};
 use crate::moves::moved;
+use crate::networks::in_racks;
 use crate::problem::{Part, Problem};
 use crate::seeds::{State, cut_by_shares, uniform};
 use crate::timeline::Timeline;
 use crate::{
-    Budget, Class, Codec, Exchange, Model, Network, Order, Overlap, Setting, Solution, Variable, score, solve,
+    Budget, Class, Codec, Exchange, Model, Order, Overlap, Setting, Solution, Variable, score, solve,
 };
 use hocket_algorithms::Algorithm;
+use hocket_network::Network;
 
 pub const BUDGET: Budget = Budget { seed: 1, evaluations: 4_000, splits: false };
 
 /// Hosts with cards of their own rates and a rank each; racks with trunks.
 fn network(cards: &[f64], racks: &[u32], trunk_bit_per_s: f64, latency_s: f64) -> Network {
     let count = racks.iter().max().map_or(0, |last| *last as usize + 1);
-    between_racks(cards, racks, &vec![trunk_bit_per_s; count], latency_s)
-}
-
-/// The same with a rate of each trunk.
-fn between_racks(cards: &[f64], racks: &[u32], trunks: &[f64], latency_s: f64) -> Network {
-    let world = cards.len();
-    let rates: Vec<f64> = cards.iter().chain(trunks).flat_map(|&rate| [rate, rate]).collect();
-    let (mut starts, mut crossed) = (vec![0], Vec::new());
-    for (from, to) in (0..world).flat_map(|from| (0..world).map(move |to| (from, to))) {
-        if from != to {
-            crossed.extend([2 * from as u32, 2 * to as u32 + 1]);
-            if racks[from] != racks[to] {
-                crossed.extend([2 * (world as u32 + racks[from]), 2 * (world as u32 + racks[to]) + 1]);
-            }
-        }
-        starts.push(crossed.len() as u32);
-    }
-    Network::new((0..world as u32).collect(), rates, starts, crossed, vec![latency_s; world * world])
-        .expect("a network")
+    in_racks(cards, racks, &vec![trunk_bit_per_s; count], latency_s)
 }
 
 fn setting(racks: &[u32], workers: usize) -> Setting {
@@ -133,7 +117,7 @@ fn no_plan_beats_what_links_must_carry() {
 #[test]
 fn the_narrowest_trunk_carries_everything_once() {
     let (racks, cards) = ([0, 0, 0, 1, 1, 1, 2, 2], [4e8; 8]);
-    let network = between_racks(&cards, &racks, &[3e8, 2e8, 1.2e8], 1e-4);
+    let network = in_racks(&cards, &racks, &[3e8, 2e8, 1.2e8], 1e-4);
     let model = || model(&[800_000; 5], 0.0, Overlap::Barrier);
     let (_, by_rule) = planned(&network, &setting(&racks, 8), model(), false);
     let searched = Setting { searched: true, ..setting(&racks, 8) };
@@ -214,17 +198,11 @@ fn a_slow_host_owns_nothing() {
 
 /// Hosts of fast cards, and between each ordered pair of them a slow path of its own.
 fn narrow_paths(world: u32, card_bit_per_s: f64, path_bit_per_s: f64) -> Network {
-    let mut rates = vec![card_bit_per_s; 2 * world as usize];
-    let (mut starts, mut crossed) = (vec![0], Vec::new());
-    for (from, to) in (0..world).flat_map(|from| (0..world).map(move |to| (from, to))) {
-        if from != to {
-            crossed.extend([2 * from, rates.len() as u32, 2 * to + 1]);
-            rates.push(path_bit_per_s);
-        }
-        starts.push(crossed.len() as u32);
-    }
-    let latency_s = vec![1e-4; (world * world) as usize];
-    Network::new((0..world).collect(), rates, starts, crossed, latency_s).expect("a network")
+    let paths = vec![path_bit_per_s; (world * world) as usize];
+    let rates = [vec![card_bit_per_s; 2 * world as usize], paths].concat();
+    crate::networks::network(world, &rates, 1e-4, |from, to| {
+        vec![2 * from, 2 * world + world * from + to, 2 * to + 1]
+    })
 }
 
 /// Broken: half of the network would stay idle where a model is one large tensor, or small tensors would be cut for nothing.

@@ -9,7 +9,7 @@
 //!
 //! Knows nothing of algorithms.
 
-use crate::network::Network;
+use hocket_network::Network;
 
 /// Halvings of the interval of the best partition's time: to a millionth of it.
 const HALVINGS: u32 = 20;
@@ -100,7 +100,7 @@ fn between(network: &Network, ranks: &[u32], outward: bool) -> f64 {
         path(rank, other).iter().map(|&link| network.bit_per_s(link)).fold(f64::INFINITY, f64::min)
     };
     let common = |ranks: &[u32]| -> f64 {
-        let mut crossed = vec![0_usize; network.links()];
+        let mut crossed = vec![0_usize; network.links().len()];
         for (&rank, &other) in ranks.iter().flat_map(|rank| others.iter().map(move |other| (rank, other))) {
             for &link in path(rank, other) {
                 crossed[link as usize] += 1;
@@ -145,33 +145,15 @@ fn blocks(world: usize, of: impl Fn(u32) -> u32) -> Vec<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Hosts of a rank each in racks, behind trunks of one rate.
-    fn network(rates: &[f64], racks: &[u32], trunk_bit_per_s: f64) -> Network {
-        let world = rates.len() as u32;
-        let mut both: Vec<f64> = rates.iter().flat_map(|&rate| [rate, rate]).collect();
-        both.resize(2 * (rates.len() + 1 + *racks.iter().max().expect("a rack") as usize), trunk_bit_per_s);
-        let (mut starts, mut crossed) = (vec![0], Vec::new());
-        for (from, to) in (0..world).flat_map(|from| (0..world).map(move |to| (from, to))) {
-            let (out, into) = (racks[from as usize], racks[to as usize]);
-            if from != to {
-                crossed.extend([2 * from, 2 * to + 1]);
-            }
-            if out != into {
-                crossed.extend([2 * (world + out), 2 * (world + into) + 1]);
-            }
-            starts.push(crossed.len() as u32);
-        }
-        let latency_s = vec![0.0; (world * world) as usize];
-        Network::new((0..world).collect(), both, starts, crossed, latency_s).expect("a network")
-    }
+    use crate::networks::in_racks;
 
     /// Broken: plans would be said to be further from the best than they are, or nearer; or nobody could attain what is asked.
     #[test]
     fn hosts_and_racks_carry_their_own_and_what_passes_between_all() {
         let near = |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 1e-5, "{found} {wanted}");
         let of = |rates: &[f64], racks: &[u32], trunk, workers| {
-            least_s_per_byte(&network(rates, racks, trunk), racks, workers)
+            // A trunk of each rack there may be.
+            least_s_per_byte(&in_racks(rates, racks, &vec![trunk; rates.len()], 0.0), racks, workers)
         };
         // A ring of four: 2 (n - 1) / n.
         near(of(&[1e9; 4], &[0; 4], 1e12, 4), 1.5 * 8e-9);

@@ -18,6 +18,7 @@ mod host;
 mod kernels;
 mod membership;
 mod memory;
+mod network;
 mod notifier;
 mod order;
 mod owned;

@@ -1,9 +1,9 @@
 //! Rank orders: a collective's cost in one, and the search for a cheap one, which Python may watch and stop.
 
 use crate::exceptions::error;
-use hocket_order::{
-    Algorithm, Budget, First, Links, Model, Network, Rate, Watch, amount, evaluate, lower_bound, solve,
-};
+use crate::network;
+use hocket_network::{Link, Network};
+use hocket_order::{Algorithm, Budget, First, Model, Pairs, Watch, amount, evaluate, lower_bound, solve};
 use hocket_protocol::limits::patience;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use std::time::Instant;
 /// Hosts and a model of one collective between them.
 #[pyclass(frozen, module = "hocket._native")]
 struct OrderProblem {
-    network: Network,
+    pairs: Pairs,
     model: Model,
     progress: Arc<Progress>,
 }
@@ -66,28 +66,33 @@ impl OrderProblem {
     ) -> PyResult<Self> {
         let wrong = |what: &dyn std::fmt::Display| error(py, "UsageError", &format!("order: {what}"));
         let s_per_byte = s_per_byte.map_or(Ok(Vec::new()), |matrix| matrix.to_vec(py))?;
-        let mut network =
-            Network::new(hosts, latency_s.to_vec(py)?, s_per_byte).map_err(|what| wrong(&what))?;
+        let mut pairs = Pairs::new(hosts, latency_s.to_vec(py)?, s_per_byte).map_err(|what| wrong(&what))?;
         if let Some((rates, starts, crossed)) = links {
-            let rate = |(bytes_per_s, beside_bytes_per_s)| Rate { bytes_per_s, beside_bytes_per_s };
-            let rates = rates.into_iter().map(rate).collect();
-            let links = Links::new(hosts, rates, starts.to_vec(py)?, crossed.to_vec(py)?);
-            network = network.with_links(links.map_err(|what| wrong(&what))?);
+            let (starts, crossed) = (starts.to_vec(py)?, crossed.to_vec(py)?);
+            let link = |(bytes_per_s, beside)| Link {
+                beside_bit_per_s: 8.0 * beside,
+                ..Link::new("", 8.0 * bytes_per_s)
+            };
+            let routes = network::routes(hosts, &starts, &crossed, &vec![0.0; hosts * hosts])
+                .map_err(|what| wrong(&what))?;
+            let network =
+                Network::new((0..hosts as u32).collect(), rates.into_iter().map(link).collect(), routes);
+            pairs = pairs.sharing(&network.map_err(|what| wrong(&what))?).map_err(|what| wrong(&what))?;
         }
         let algorithm = Algorithm::new(algorithm, numbers).map_err(|what| wrong(&what))?;
         let first = if far_first { First::Far } else { First::Near };
         let model = Model { algorithm, bytes: size_bytes, chunk_bytes, first };
         model.check(hosts).map_err(|what| wrong(&what))?;
-        Ok(Self { network, model, progress: Arc::default() })
+        Ok(Self { pairs, model, progress: Arc::default() })
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
     fn cost_s(&self, py: Python<'_>, order: Vec<u32>) -> PyResult<f64> {
-        evaluate(&self.network, &self.model, &order).map_err(|what| usage(py, &what))
+        evaluate(&self.pairs, &self.model, &order).map_err(|what| usage(py, &what))
     }
 
     fn bound_s(&self, py: Python<'_>, cost_s: f64) -> PyResult<f64> {
-        py.detach(|| lower_bound(&self.network, &self.model, cost_s)).map_err(|what| usage(py, &what))
+        py.detach(|| lower_bound(&self.pairs, &self.model, cost_s)).map_err(|what| usage(py, &what))
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
@@ -104,13 +109,13 @@ impl OrderProblem {
         let limit = time_limit_s.and_then(patience);
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let watch = Limited { progress: &self.progress, end };
-        let found = py.detach(|| solve(&self.network, &self.model, &given, &budget, &watch));
+        let found = py.detach(|| solve(&self.pairs, &self.model, &given, &budget, &watch));
         let found = found.map_err(|what| usage(py, &what))?;
         Ok((found.order, found.cost_s, found.given_s, found.bound_s, found.proven, found.complete))
     }
 
     fn amount(&self, restarts: u32, effort: f64) -> u64 {
-        amount(&self.network, &self.model, &Budget { seed: 0, restarts, effort })
+        amount(&self.pairs, &self.model, &Budget { seed: 0, restarts, effort })
     }
 
     fn done(&self) -> u64 {

@@ -2,12 +2,14 @@
 
 use crate::artefact::Told;
 use crate::exceptions::error;
+use crate::network;
 use crate::owned::OwnedRoute;
 use crate::schedules::DescribedPiece;
 use hocket_algorithms::Algorithm;
+use hocket_network::{Link, Network};
 use hocket_plan as plan;
 use hocket_plan::{
-    Budget, Class, Codec, Cost, Exchange, Factors, Gathered, Launch, Model, Network, Order, Overlap, Problem,
+    Budget, Class, Codec, Cost, Exchange, Factors, Gathered, Launch, Model, Order, Overlap, Problem,
     Proposal, Route, Rows, Setting, Solution, Variable, Via,
 };
 use pyo3::prelude::*;
@@ -43,6 +45,7 @@ fn refuse(py: Python<'_>, cause: &dyn std::fmt::Display) -> PyErr {
 impl PlanNetwork {
     #[new]
     #[pyo3(signature = (*, hosts, bit_per_s, starts, crossed, latency_s))]
+    #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
     fn new(
         py: Python<'_>,
         hosts: Vec<u32>,
@@ -51,7 +54,10 @@ impl PlanNetwork {
         crossed: Vec<u32>,
         latency_s: Vec<f64>,
     ) -> PyResult<Self> {
-        let made = Network::new(hosts, bit_per_s, starts, crossed, latency_s);
+        let links = bit_per_s.into_iter().map(|rate| Link::new("", rate)).collect();
+        let routes = network::routes(hosts.len(), &starts, &crossed, &latency_s);
+        let made =
+            routes.and_then(|routes| Network::new(hosts, links, routes).map_err(|what| what.to_string()));
         made.map(Self).map_err(|cause| refuse(py, &cause))
     }
 }

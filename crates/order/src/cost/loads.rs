@@ -5,9 +5,9 @@
 use super::rounds::{Round, rounds};
 use super::tallest::Tallest;
 use super::tree::edges as tree_edges;
-use crate::links::Links;
 use crate::model::Model;
 use hocket_algorithms::Algorithm;
+use hocket_network::Network;
 
 /// Messages between ranks that are in flight at the same time, each of this many bytes.
 pub struct Phase {
@@ -53,7 +53,7 @@ fn around(ranks: &[u32], bytes: f64) -> Phase {
 
 /// Flows on links, updated while the order changes.
 pub struct Loads<'a> {
-    links: &'a Links,
+    shared: &'a Network,
     phases: Vec<Phase>,
     /// By rank: phase and index of the flows that it sends or receives.
     flows: Vec<Vec<(u32, u32)>>,
@@ -70,7 +70,7 @@ pub struct Loads<'a> {
 }
 
 impl<'a> Loads<'a> {
-    pub fn new(links: &'a Links, model: &Model, n: usize) -> Self {
+    pub fn new(shared: &'a Network, model: &Model, n: usize) -> Self {
         let phases = phases(model, n);
         let mut flows = vec![Vec::new(); n];
         for (phase, Phase { flows: all, .. }) in phases.iter().enumerate() {
@@ -80,12 +80,12 @@ impl<'a> Loads<'a> {
             }
         }
         Self {
-            links,
-            counts: vec![vec![0; links.count()]; phases.len()],
+            shared,
+            counts: vec![vec![0; shared.links().len()]; phases.len()],
             phases,
             flows,
             placed: vec![0; n],
-            busy: Tallest::new(links.count()),
+            busy: Tallest::new(shared.links().len()),
             sum_s: 0.0,
             changed: vec![0; n],
             updates: 0,
@@ -98,13 +98,13 @@ impl<'a> Loads<'a> {
         for (phase, counts) in self.phases.iter().zip(&mut self.counts) {
             counts.fill(0);
             for &(from, to) in &phase.flows {
-                for &link in self.links.path(order[from as usize], order[to as usize]) {
+                for &link in self.shared.path(order[from as usize], order[to as usize]) {
                     counts[link as usize] += 1;
                 }
             }
         }
-        let count = self.links.count();
-        let busy_s = |link: usize| busy_s(self.links, &self.phases, &self.counts, link as u32);
+        let count = self.shared.links().len();
+        let busy_s = |link: usize| busy_s(self.shared, &self.phases, &self.counts, link as u32);
         self.busy.fill(count, busy_s);
         self.sum_s = (0..count).map(|link| self.busy.get(link)).sum();
     }
@@ -131,7 +131,7 @@ impl<'a> Loads<'a> {
             self.placed[rank as usize] = order[rank as usize];
         }
         while let Some(link) = self.touched.pop() {
-            let now_s = busy_s(self.links, &self.phases, &self.counts, link);
+            let now_s = busy_s(self.shared, &self.phases, &self.counts, link);
             self.sum_s += now_s - self.busy.get(link as usize);
             self.busy.set(link as usize, now_s);
         }
@@ -144,11 +144,11 @@ impl<'a> Loads<'a> {
 
     /// Mean seconds of a link: a low value means that shared links are crossed rarely.
     pub fn mean_s(&self) -> f64 {
-        self.sum_s / self.links.count().max(1) as f64
+        self.sum_s / self.shared.links().len().max(1) as f64
     }
 
     fn count(&mut self, phase: u32, hosts: (u32, u32), by: i32) {
-        for &link in self.links.path(hosts.0, hosts.1) {
+        for &link in self.shared.path(hosts.0, hosts.1) {
             let count = &mut self.counts[phase as usize][link as usize];
             *count = count.wrapping_add_signed(by);
             self.touched.push(link);
@@ -156,7 +156,7 @@ impl<'a> Loads<'a> {
     }
 }
 
-fn busy_s(links: &Links, phases: &[Phase], counts: &[Vec<u32>], link: u32) -> f64 {
-    let rate = links.rate(link);
-    phases.iter().zip(counts).map(|(phase, counts)| rate.busy_s(counts[link as usize], phase.bytes)).sum()
+fn busy_s(shared: &Network, phases: &[Phase], counts: &[Vec<u32>], link: u32) -> f64 {
+    let crossed = shared.link(link);
+    phases.iter().zip(counts).map(|(phase, counts)| crossed.busy_s(counts[link as usize], phase.bytes)).sum()
 }

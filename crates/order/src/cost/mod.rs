@@ -10,7 +10,7 @@ mod tree;
 mod two_level;
 
 use crate::model::{Model, ModelError, check_order};
-use crate::network::Network;
+use crate::pairs::Pairs;
 use hocket_algorithms::Algorithm;
 use incremental::Cost;
 use loads::Loads;
@@ -23,28 +23,28 @@ use two_level::TwoLevelCost;
 
 /// The cost of an order, incrementally.
 pub struct Evaluator<'a> {
-    pairs: Box<dyn Cost + Send + 'a>,
+    alone: Box<dyn Cost + Send + 'a>,
     loads: Option<Loads<'a>>,
     hosts: usize,
 }
 
 impl<'a> Evaluator<'a> {
     /// For a model that fits the network; call [`Self::rebuild`] before anything else.
-    pub fn new(network: &'a Network, model: &'a Model) -> Result<Self, ModelError> {
-        model.check(network.hosts())?;
-        let pairs: Box<dyn Cost + Send + 'a> = match &model.algorithm {
-            Algorithm::Ring => Box::new(RingCost::new(network, model.bytes)),
-            Algorithm::DoubleBinaryTree => Box::new(TreeCost::new(network, model)),
-            Algorithm::TwoLevel { sizes } => Box::new(TwoLevelCost::new(network, model, sizes)),
-            _ => Box::new(RoundsCost::new(network, rounds(model, network.hosts()))),
+    pub fn new(pairs: &'a Pairs, model: &'a Model) -> Result<Self, ModelError> {
+        model.check(pairs.hosts())?;
+        let alone: Box<dyn Cost + Send + 'a> = match &model.algorithm {
+            Algorithm::Ring => Box::new(RingCost::new(pairs, model.bytes)),
+            Algorithm::DoubleBinaryTree => Box::new(TreeCost::new(pairs, model)),
+            Algorithm::TwoLevel { sizes } => Box::new(TwoLevelCost::new(pairs, model, sizes)),
+            _ => Box::new(RoundsCost::new(pairs, rounds(model, pairs.hosts()))),
         };
-        let loads = network.links().map(|links| Loads::new(links, model, network.hosts()));
-        Ok(Self { pairs, loads, hosts: network.hosts() })
+        let loads = pairs.shared().map(|shared| Loads::new(shared, model, pairs.hosts()));
+        Ok(Self { alone, loads, hosts: pairs.hosts() })
     }
 
     /// Evaluates the whole order.
     pub fn rebuild(&mut self, order: &[u32]) {
-        self.pairs.rebuild(order);
+        self.alone.rebuild(order);
         if let Some(loads) = &mut self.loads {
             loads.rebuild(order);
         }
@@ -61,7 +61,7 @@ impl<'a> Evaluator<'a> {
     }
 
     fn follow(&mut self, order: &[u32], changed: &[u32]) {
-        self.pairs.update(order, changed);
+        self.alone.update(order, changed);
         if let Some(loads) = &mut self.loads {
             loads.update(order, changed);
         }
@@ -69,7 +69,7 @@ impl<'a> Evaluator<'a> {
 
     /// Seconds that the collective takes.
     pub fn cost(&self) -> f64 {
-        self.loads.as_ref().map_or(0.0, Loads::busiest_s).max(self.pairs.cost())
+        self.loads.as_ref().map_or(0.0, Loads::busiest_s).max(self.alone.cost())
     }
 
     /// Cost and guide: among orders of equal cost, the one that burdens links least is better.
@@ -79,7 +79,7 @@ impl<'a> Evaluator<'a> {
 
     /// The cost with means in place of maxima.
     pub(crate) fn guide(&self) -> f64 {
-        self.pairs.guide() + self.loads.as_ref().map_or(0.0, Loads::mean_s)
+        self.alone.guide() + self.loads.as_ref().map_or(0.0, Loads::mean_s)
     }
 }
 
@@ -108,9 +108,9 @@ impl Rank {
 }
 
 /// Seconds that the collective takes in an order.
-pub fn evaluate(network: &Network, model: &Model, order: &[u32]) -> Result<f64, ModelError> {
-    check_order(order, network.hosts())?;
-    let mut evaluator = Evaluator::new(network, model)?;
+pub fn evaluate(pairs: &Pairs, model: &Model, order: &[u32]) -> Result<f64, ModelError> {
+    check_order(order, pairs.hosts())?;
+    let mut evaluator = Evaluator::new(pairs, model)?;
     evaluator.rebuild(order);
     Ok(evaluator.cost())
 }

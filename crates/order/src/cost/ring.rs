@@ -7,11 +7,11 @@
 
 use super::incremental::Cost;
 use super::tallest::Tallest;
-use crate::network::Network;
+use crate::pairs::Pairs;
 
 /// The ring of all ranks.
 pub struct RingCost<'a> {
-    network: &'a Network,
+    pairs: &'a Pairs,
     share_bytes: f64,
     /// By rank: the message to the next rank.
     hops_s: Vec<f64>,
@@ -20,10 +20,10 @@ pub struct RingCost<'a> {
 }
 
 impl<'a> RingCost<'a> {
-    pub fn new(network: &'a Network, bytes: f64) -> Self {
-        let n = network.hosts();
+    pub fn new(pairs: &'a Pairs, bytes: f64) -> Self {
+        let n = pairs.hosts();
         let slowest = Tallest::new(n);
-        Self { network, share_bytes: bytes / n as f64, hops_s: vec![0.0; n], sum_s: 0.0, slowest }
+        Self { pairs, share_bytes: bytes / n as f64, hops_s: vec![0.0; n], sum_s: 0.0, slowest }
     }
 
     fn look(&mut self, order: &[u32], rank: usize) {
@@ -31,10 +31,10 @@ impl<'a> RingCost<'a> {
         if from == to {
             return;
         }
-        let hop_s = self.network.message_s(from, to, self.share_bytes);
+        let hop_s = self.pairs.message_s(from, to, self.share_bytes);
         self.sum_s += hop_s - self.hops_s[rank];
         self.hops_s[rank] = hop_s;
-        self.slowest.set(rank, self.share_bytes * self.network.s_per_byte(from, to));
+        self.slowest.set(rank, self.share_bytes * self.pairs.s_per_byte(from, to));
     }
 }
 
@@ -66,14 +66,14 @@ impl Cost for RingCost<'_> {
 }
 
 /// A ring of some hosts: its cost, and its cost without the slowest link's share.
-pub fn ring_s(network: &Network, hosts: impl Iterator<Item = u32> + Clone, bytes: f64) -> (f64, f64) {
+pub fn ring_s(pairs: &Pairs, hosts: impl Iterator<Item = u32> + Clone, bytes: f64) -> (f64, f64) {
     let n = hosts.clone().count() as f64;
     let share_bytes = bytes / n;
     let next = hosts.clone().cycle().skip(1);
     let (mut sum_s, mut slowest_s) = (0.0, 0.0_f64);
     for (from, to) in hosts.zip(next).filter(|(from, to)| from != to) {
-        sum_s += network.message_s(from, to, share_bytes);
-        slowest_s = slowest_s.max(share_bytes * network.s_per_byte(from, to));
+        sum_s += pairs.message_s(from, to, share_bytes);
+        slowest_s = slowest_s.max(share_bytes * pairs.s_per_byte(from, to));
     }
     let steps = 2.0 * (n - 1.0);
     (steps * (sum_s / n).max(slowest_s), steps * sum_s / n)

@@ -5,7 +5,7 @@
 use super::incremental::Cost;
 use super::tallest::Tallest;
 use crate::model::{First, Model};
-use crate::network::Network;
+use crate::pairs::Pairs;
 use hocket_algorithms::{Algorithm, radices};
 
 /// Pairs of ranks that exchange messages which take as long as `bytes` alone, `times` times in all, there and back. In
@@ -78,7 +78,7 @@ fn exchanges(radices: &[usize], first: First, bytes: impl Fn(u32, usize) -> f64,
 
 /// The cost of rounds.
 pub struct RoundsCost<'a> {
-    network: &'a Network,
+    pairs: &'a Pairs,
     rounds: Vec<Round>,
     slowest: Vec<Tallest>,
     sums_s: Vec<f64>,
@@ -87,8 +87,8 @@ pub struct RoundsCost<'a> {
 }
 
 impl<'a> RoundsCost<'a> {
-    pub fn new(network: &'a Network, rounds: Vec<Round>) -> Self {
-        let mut exchanges = vec![Vec::new(); network.hosts()];
+    pub fn new(pairs: &'a Pairs, rounds: Vec<Round>) -> Self {
+        let mut exchanges = vec![Vec::new(); pairs.hosts()];
         for (at, round) in rounds.iter().enumerate() {
             for (pair, &(a, b)) in round.pairs.iter().enumerate() {
                 exchanges[a as usize].push((at as u32, pair as u32));
@@ -96,13 +96,13 @@ impl<'a> RoundsCost<'a> {
             }
         }
         let slowest = rounds.iter().map(|round| Tallest::new(round.pairs.len())).collect();
-        Self { network, sums_s: vec![0.0; rounds.len()], rounds, slowest, exchanges }
+        Self { pairs, sums_s: vec![0.0; rounds.len()], rounds, slowest, exchanges }
     }
 
     fn look(&mut self, order: &[u32], round: usize, pair: usize) {
         let Round { bytes, pairs, .. } = &self.rounds[round];
         let (a, b) = pairs[pair];
-        let time_s = self.network.message_s(order[a as usize], order[b as usize], *bytes);
+        let time_s = self.pairs.message_s(order[a as usize], order[b as usize], *bytes);
         self.sums_s[round] += time_s - self.slowest[round].get(pair);
         self.slowest[round].set(pair, time_s);
     }
@@ -113,7 +113,7 @@ impl Cost for RoundsCost<'_> {
         for ((round, slowest), sum_s) in self.rounds.iter().zip(&mut self.slowest).zip(&mut self.sums_s) {
             let time_s = |pair: usize| {
                 let (a, b) = round.pairs[pair];
-                self.network.message_s(order[a as usize], order[b as usize], round.bytes)
+                self.pairs.message_s(order[a as usize], order[b as usize], round.bytes)
             };
             slowest.fill(round.pairs.len(), time_s);
             *sum_s = (0..round.pairs.len()).map(|pair| slowest.get(pair)).sum();

@@ -6,12 +6,12 @@
 use super::incremental::Cost;
 use super::tallest::Tallest;
 use crate::model::Model;
-use crate::network::Network;
+use crate::pairs::Pairs;
 use hocket_algorithms::{tree_depth, tree_parent, tree_place};
 
 /// Both trees.
 pub struct TreeCost<'a> {
-    network: &'a Network,
+    pairs: &'a Pairs,
     /// Times of one piece of a half, and of the pieces that follow.
     piece_bytes: f64,
     rest_bytes: f64,
@@ -41,20 +41,20 @@ struct Shape {
 }
 
 impl<'a> TreeCost<'a> {
-    pub fn new(network: &'a Network, model: &Model) -> Self {
-        let n = network.hosts();
+    pub fn new(pairs: &'a Pairs, model: &Model) -> Self {
+        let n = pairs.hosts();
         let half_bytes = model.bytes / 2.0;
         let piece_bytes = half_bytes.min(model.chunk_bytes);
         let trees = [0, 1].map(|half| Tree::new(n, half));
-        Self { network, piece_bytes, rest_bytes: half_bytes - piece_bytes, shape: Shape::new(n), trees }
+        Self { pairs, piece_bytes, rest_bytes: half_bytes - piece_bytes, shape: Shape::new(n), trees }
     }
 
     /// The edge of `node` to its parent.
     fn edge(&self, tree: &Tree, order: &[u32], node: usize) -> (f64, f64) {
         let host = |node: u32| order[tree.ranks[node as usize] as usize];
         let (below, above) = (host(node as u32), host(self.shape.parents[node]));
-        let latency_s = self.network.message_s(below, above, self.piece_bytes);
-        (latency_s, self.rest_bytes * self.network.s_per_byte(below, above))
+        let latency_s = self.pairs.message_s(below, above, self.piece_bytes);
+        (latency_s, self.rest_bytes * self.pairs.s_per_byte(below, above))
     }
 
     fn look_at_edge(&mut self, half: usize, order: &[u32], node: usize) {

@@ -9,11 +9,11 @@ use super::incremental::Cost;
 use super::ring::ring_s;
 use super::tallest::Tallest;
 use crate::model::Model;
-use crate::network::Network;
+use crate::pairs::Pairs;
 
 /// Chains and the leaders' ring.
 pub struct TwoLevelCost<'a> {
-    network: &'a Network,
+    pairs: &'a Pairs,
     bytes: f64,
     piece_bytes: f64,
     /// By group: its first rank and the one behind its last.
@@ -29,15 +29,15 @@ pub struct TwoLevelCost<'a> {
 }
 
 impl<'a> TwoLevelCost<'a> {
-    pub fn new(network: &'a Network, model: &Model, sizes: &[u32]) -> Self {
+    pub fn new(pairs: &'a Pairs, model: &Model, sizes: &[u32]) -> Self {
         let mut spans = Vec::with_capacity(sizes.len());
-        let mut groups = Vec::with_capacity(network.hosts());
+        let mut groups = Vec::with_capacity(pairs.hosts());
         for (group, &size) in sizes.iter().enumerate() {
             spans.push((groups.len(), groups.len() + size as usize));
             groups.extend(std::iter::repeat_n(group as u32, size as usize));
         }
         Self {
-            network,
+            pairs,
             bytes: model.bytes,
             piece_bytes: model.bytes.min(model.chunk_bytes),
             chains: Tallest::new(spans.len()),
@@ -54,8 +54,8 @@ impl<'a> TwoLevelCost<'a> {
         let (start, end) = self.spans[group];
         let (mut sum_s, mut slowest_s) = (0.0, 0.0_f64);
         for link in order[start..end].windows(2) {
-            sum_s += self.network.message_s(link[0], link[1], self.piece_bytes);
-            slowest_s = slowest_s.max(self.network.s_per_byte(link[0], link[1]));
+            sum_s += self.pairs.message_s(link[0], link[1], self.piece_bytes);
+            slowest_s = slowest_s.max(self.pairs.s_per_byte(link[0], link[1]));
         }
         self.sums_s[group] = sum_s;
         self.chains.set(group, sum_s);
@@ -64,7 +64,7 @@ impl<'a> TwoLevelCost<'a> {
 
     fn look_at_ring(&mut self, order: &[u32]) {
         let leaders = self.spans.iter().map(|span| order[span.0]);
-        (self.ring_s, self.ring_mean_s) = ring_s(self.network, leaders, self.bytes);
+        (self.ring_s, self.ring_mean_s) = ring_s(self.pairs, leaders, self.bytes);
     }
 }
 

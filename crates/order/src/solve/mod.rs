@@ -13,7 +13,7 @@ mod tour;
 use crate::bound::lower_bound;
 use crate::cost::{Evaluator, Rank};
 use crate::model::{First, Model, ModelError, check_order};
-use crate::network::Network;
+use crate::pairs::Pairs;
 use hocket_algorithms::{Algorithm, radices};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -77,56 +77,54 @@ pub struct Solution {
 }
 
 /// Approximate number of steps of a search.
-pub fn amount(network: &Network, model: &Model, budget: &Budget) -> u64 {
-    let n = network.hosts();
+pub fn amount(pairs: &Pairs, model: &Model, budget: &Budget) -> u64 {
+    let n = pairs.hosts();
     match model.algorithm {
-        Algorithm::Ring if network.links().is_none() => ring::amount(n, budget),
+        Algorithm::Ring if pairs.shared().is_none() => ring::amount(n, budget),
         _ if n <= exact::ALL_MAX => 0,
         _ => {
-            ring::amount(n, &first_tour(budget)) * tours(network).len() as u64
-                + moves(network, &model.algorithm, budget) * u64::from(budget.restarts)
+            ring::amount(n, &first_tour(budget)) * tours(pairs).len() as u64
+                + moves(pairs, &model.algorithm, budget) * u64::from(budget.restarts)
         }
     }
 }
 
 /// The best order found.
 pub fn solve(
-    network: &Network,
+    pairs: &Pairs,
     model: &Model,
     given: &[u32],
     budget: &Budget,
     watch: &dyn Watch,
 ) -> Result<Solution, ModelError> {
-    check_order(given, network.hosts())?;
-    let mut evaluator = Evaluator::new(network, model)?;
+    check_order(given, pairs.hosts())?;
+    let mut evaluator = Evaluator::new(pairs, model)?;
     evaluator.rebuild(given);
     let given_s = evaluator.cost();
     let mut found = match model.algorithm {
-        Algorithm::Ring if network.links().is_none() => {
-            ring::ring(network, model.bytes, given, budget, watch)
-        }
-        _ if network.hosts() <= exact::ALL_MAX => {
-            let order = exact::cheapest(network.hosts(), &mut evaluator);
+        Algorithm::Ring if pairs.shared().is_none() => ring::ring(pairs, model.bytes, given, budget, watch),
+        _ if pairs.hosts() <= exact::ALL_MAX => {
+            let order = exact::cheapest(pairs.hosts(), &mut evaluator);
             ring::Found { order, proven: true, complete: true }
         }
-        _ => annealed(network, model, given, budget, watch)?,
+        _ => annealed(pairs, model, given, budget, watch)?,
     };
-    if model.algorithm == Algorithm::Ring && network.links().is_some() {
-        ring::turn(network, model.bytes, &mut found.order);
+    if model.algorithm == Algorithm::Ring && pairs.shared().is_some() {
+        ring::turn(pairs, model.bytes, &mut found.order);
     }
     evaluator.rebuild(&found.order);
     // An order that is equally good up to rounding is not worth a change.
     let better = evaluator.cost() < given_s * (1.0 - 1e-9);
     let (order, cost_s) = if better { (found.order, evaluator.cost()) } else { (given.to_vec(), given_s) };
-    let bound_s = if found.proven { cost_s } else { lower_bound(network, model, cost_s)?.min(cost_s) };
+    let bound_s = if found.proven { cost_s } else { lower_bound(pairs, model, cost_s)?.min(cost_s) };
     let proven = found.proven || cost_s <= bound_s * (1.0 + 1e-9);
     Ok(Solution { order, cost_s, given_s, bound_s, proven, complete: found.complete })
 }
 
-fn moves(network: &Network, algorithm: &Algorithm, budget: &Budget) -> u64 {
-    let cheap = matches!(algorithm, Algorithm::TwoLevel { .. }) && network.links().is_none();
+fn moves(pairs: &Pairs, algorithm: &Algorithm, budget: &Budget) -> u64 {
+    let cheap = matches!(algorithm, Algorithm::TwoLevel { .. }) && pairs.shared().is_none();
     let cheapness = if cheap { TWO_LEVEL_CHEAPNESS } else { 1 };
-    ((MOVES + MOVES_PER_HOST * network.hosts() as u64) as f64 * budget.effort) as u64 * cheapness
+    ((MOVES + MOVES_PER_HOST * pairs.hosts() as u64) as f64 * budget.effort) as u64 * cheapness
 }
 
 /// A tour as a start need not be the shortest.
@@ -135,23 +133,23 @@ fn first_tour(budget: &Budget) -> Budget {
 }
 
 fn annealed(
-    network: &Network,
+    pairs: &Pairs,
     model: &Model,
     given: &[u32],
     budget: &Budget,
     watch: &dyn Watch,
 ) -> Result<ring::Found, ModelError> {
-    let n = network.hosts();
+    let n = pairs.hosts();
     let mut starts = Vec::new();
     let mut complete = true;
-    for &weight in tours(network) {
+    for &weight in tours(pairs) {
         // Neighbours exchange about half of the bytes in the largest rounds, while chains and trees pass on all.
-        let lengths = network.crowded_messages_s(model.bytes / 2.0, weight);
+        let lengths = pairs.crowded_messages_s(model.bytes / 2.0, weight);
         let tour = ring::tour(n, &lengths, given, &first_tour(budget), watch);
         complete &= tour.complete;
-        starts.push(best_turn(network, model, &tour.order)?);
+        starts.push(best_turn(pairs, model, &tour.order)?);
     }
-    let mut evaluator = Evaluator::new(network, model)?;
+    let mut evaluator = Evaluator::new(pairs, model)?;
     let mut best = (Rank::worst(), given.to_vec());
     for order in starts {
         evaluator.rebuild(&order);
@@ -159,20 +157,20 @@ fn annealed(
             best = (evaluator.rank(), order);
         }
     }
-    if best.0.cost_s <= lower_bound(network, model, best.0.cost_s)? * (1.0 + 1e-9) {
+    if best.0.cost_s <= lower_bound(pairs, model, best.0.cost_s)? * (1.0 + 1e-9) {
         return Ok(ring::Found { order: best.1, proven: true, complete });
     }
     let starts = [best.1.clone(), given.to_vec()];
     let runs = in_parallel(budget.restarts, |run| {
         let mut random = fastrand::Rng::with_seed(budget.seed ^ (u64::from(run) << 32));
-        let mut evaluator = Evaluator::new(network, model)?;
+        let mut evaluator = Evaluator::new(pairs, model)?;
         // Every fourth run starts from the given order, which may be good where a tour is not.
         let start = &starts[usize::from(run % 4 == 3)];
         let heat = HEATS[run as usize % HEATS.len()];
         Ok(anneal::anneal(
             start,
             &mut evaluator,
-            moves(network, &model.algorithm, budget),
+            moves(pairs, &model.algorithm, budget),
             heat,
             &mut random,
             watch,
@@ -189,13 +187,13 @@ fn annealed(
 }
 
 /// How much the starting tours avoid shared links.
-fn tours(network: &Network) -> &'static [f64] {
-    if network.links().is_some() { &CROWDED } else { &CROWDED[..1] }
+fn tours(pairs: &Pairs) -> &'static [f64] {
+    if pairs.shared().is_some() { &CROWDED } else { &CROWDED[..1] }
 }
 
 /// A tour has no start, but groups and rounds do, and most rotations of it split racks.
-fn best_turn(network: &Network, model: &Model, tour: &[u32]) -> Result<Vec<u32>, ModelError> {
-    let mut evaluator = Evaluator::new(network, model)?;
+fn best_turn(pairs: &Pairs, model: &Model, tour: &[u32]) -> Result<Vec<u32>, ModelError> {
+    let mut evaluator = Evaluator::new(pairs, model)?;
     let mut turned = tour.to_vec();
     let mut best = (Rank::worst(), tour.to_vec());
     for _ in 0..tour.len() {

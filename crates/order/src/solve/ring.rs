@@ -8,8 +8,8 @@ use super::exact::{RING_MAX, shortest_tour};
 use super::lin_kernighan::LinKernighan;
 use super::{Budget, Watch, in_parallel};
 use crate::cost::ring_s;
-use crate::network::Network;
 use crate::one_tree::OneTree;
+use crate::pairs::Pairs;
 
 /// Number of candidate neighbours of a host.
 const CANDIDATES: usize = 8;
@@ -35,20 +35,20 @@ fn kicks(n: usize, budget: &Budget) -> u64 {
 }
 
 /// A good order for a ring; `given` is one of the starts.
-pub fn ring(network: &Network, bytes: f64, given: &[u32], budget: &Budget, watch: &dyn Watch) -> Found {
-    let mut found = cheap_ring(network, bytes, given, budget, watch);
-    turn(network, bytes, &mut found.order);
+pub fn ring(pairs: &Pairs, bytes: f64, given: &[u32], budget: &Budget, watch: &dyn Watch) -> Found {
+    let mut found = cheap_ring(pairs, bytes, given, budget, watch);
+    turn(pairs, bytes, &mut found.order);
     found
 }
 
 /// A ring may be rotated and mirrored: its longest link comes last, so that near hosts are adjacent in the printed
 /// order.
-pub fn turn(network: &Network, bytes: f64, order: &mut [u32]) {
+pub fn turn(pairs: &Pairs, bytes: f64, order: &mut [u32]) {
     let n = order.len();
     if n < 3 {
         return;
     }
-    let lengths = network.crowded_messages_s(bytes / n as f64, 1.0);
+    let lengths = pairs.crowded_messages_s(bytes / n as f64, 1.0);
     let link_s = |at: usize| lengths[order[at] as usize * n + order[(at + 1) % n] as usize];
     let longest = (0..n).max_by(|&a, &b| link_s(a).total_cmp(&link_s(b))).unwrap_or(0);
     order.rotate_left((longest + 1) % n);
@@ -57,24 +57,24 @@ pub fn turn(network: &Network, bytes: f64, order: &mut [u32]) {
     }
 }
 
-fn cheap_ring(network: &Network, bytes: f64, given: &[u32], budget: &Budget, watch: &dyn Watch) -> Found {
-    let n = network.hosts();
+fn cheap_ring(pairs: &Pairs, bytes: f64, given: &[u32], budget: &Budget, watch: &dyn Watch) -> Found {
+    let n = pairs.hosts();
     let share_bytes = bytes / n as f64;
-    let lengths = network.messages_s(share_bytes);
+    let lengths = pairs.messages_s(share_bytes);
     let mut found = tour(n, &lengths, given, budget, watch);
     let slowest = |order: &[u32]| {
         let next = order.iter().cycle().skip(1);
-        let each = order.iter().zip(next).map(|(&a, &b)| share_bytes * network.s_per_byte(a, b));
+        let each = order.iter().zip(next).map(|(&a, &b)| share_bytes * pairs.s_per_byte(a, b));
         each.fold(0.0, f64::max)
     };
-    let cost = |order: &[u32]| ring_s(network, order.iter().copied(), bytes).0;
-    let mean_s = |order: &[u32]| ring_s(network, order.iter().copied(), bytes).1 / (2 * (n - 1)) as f64;
+    let cost = |order: &[u32]| ring_s(pairs, order.iter().copied(), bytes).0;
+    let mean_s = |order: &[u32]| ring_s(pairs, order.iter().copied(), bytes).1 / (2 * (n - 1)) as f64;
     if n < 4 || slowest(&found.order) <= mean_s(&found.order) {
         return found;
     }
-    let mut transfers = network.messages_s(0.0);
+    let mut transfers = pairs.messages_s(0.0);
     for (at, transfer) in transfers.iter_mut().enumerate() {
-        *transfer = share_bytes * network.s_per_byte((at / n) as u32, (at % n) as u32);
+        *transfer = share_bytes * pairs.s_per_byte((at / n) as u32, (at % n) as u32);
     }
     let mut bounds = transfers.clone();
     bounds.sort_unstable_by(f64::total_cmp);

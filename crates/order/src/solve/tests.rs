@@ -5,7 +5,7 @@ use crate::cost::evaluate;
 use proptest::prelude::*;
 
 /// Hosts in racks and rows: 20 µs within a rack, 60 within a row, 150 between rows, a quarter of jitter, racks mixed.
-fn data_centre(n: usize, rack: usize, seed: u64, bandwidth: bool) -> Network {
+fn data_centre(n: usize, rack: usize, seed: u64, bandwidth: bool) -> Pairs {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut places: Vec<usize> = (0..n).collect();
     random.shuffle(&mut places);
@@ -26,7 +26,7 @@ fn data_centre(n: usize, rack: usize, seed: u64, bandwidth: bool) -> Network {
             (s_per_byte[a * n + b], s_per_byte[b * n + a]) = (slow * jitter, slow * jitter);
         }
     }
-    Network::new(n, latency_s, if bandwidth { s_per_byte } else { Vec::new() }).expect("a network")
+    Pairs::new(n, latency_s, if bandwidth { s_per_byte } else { Vec::new() }).expect("pairs")
 }
 
 fn model(algorithm: Algorithm, bytes: f64) -> Model {
@@ -57,12 +57,13 @@ fn algorithms(n: usize) -> Vec<Algorithm> {
 }
 
 /// The same hosts, behind trunks that their racks share; or not.
-fn sharing(network: Network, rack: usize, seed: u64, shared: bool) -> Network {
-    let n = network.hosts();
+fn sharing(pairs: Pairs, rack: usize, seed: u64, shared: bool) -> Pairs {
+    let n = pairs.hosts();
     if shared {
-        network.with_links(crate::cost::tests::racks(n, rack, seed, seed.is_multiple_of(2)))
+        let network = crate::cost::tests::racks(n, rack, seed, seed.is_multiple_of(2));
+        pairs.sharing(&network).expect("of as many hosts")
     } else {
-        network
+        pairs
     }
 }
 
@@ -74,28 +75,28 @@ proptest! {
     fn orders_are_permutations_never_worse_and_repeatable(
         n in 1_usize..40, seed: u64, which in 0_usize..6, bytes in 0.0..1e8, bandwidth: bool, far: bool, shared: bool,
     ) {
-        let network = sharing(data_centre(n, 5, seed, bandwidth), 5, seed, shared);
+        let pairs = sharing(data_centre(n, 5, seed, bandwidth), 5, seed, shared);
         let mut model = model(algorithms(n)[which].clone(), bytes);
         model.first = if far { First::Far } else { First::Near };
         let budget = budget(seed, 0.01);
-        let one = solve(&network, &model, &given(n), &budget, &NoWatch).expect("it fits");
-        let other = solve(&network, &model, &given(n), &budget, &NoWatch).expect("it fits");
+        let one = solve(&pairs, &model, &given(n), &budget, &NoWatch).expect("it fits");
+        let other = solve(&pairs, &model, &given(n), &budget, &NoWatch).expect("it fits");
         prop_assert!(check_order(&one.order, n).is_ok());
         prop_assert_eq!(&one.order, &other.order);
         prop_assert!(one.complete);
         prop_assert!(one.cost_s <= one.given_s);
         prop_assert!(one.bound_s <= one.cost_s * (1.0 + 1e-9), "bound {} of {}", one.bound_s, one.cost_s);
-        let whole = evaluate(&network, &model, &one.order).expect("it fits");
+        let whole = evaluate(&pairs, &model, &one.order).expect("it fits");
         prop_assert!((whole - one.cost_s).abs() <= 1e-9 * whole);
     }
 
     /// Broken: an order that another one beats would be called proven.
     #[test]
     fn few_hosts_get_the_best_order(n in 2_usize..8, seed: u64, which in 0_usize..6, bytes in 0.0..1e6, bandwidth: bool, shared: bool) {
-        let network = sharing(data_centre(n, 3, seed, bandwidth), 3, seed, shared);
+        let pairs = sharing(data_centre(n, 3, seed, bandwidth), 3, seed, shared);
         let model = model(algorithms(n)[which].clone(), bytes);
-        let found = solve(&network, &model, &given(n), &budget(seed, 0.01), &NoWatch).expect("it fits");
-        let best = every(n).into_iter().map(|order| evaluate(&network, &model, &order).expect("it fits"));
+        let found = solve(&pairs, &model, &given(n), &budget(seed, 0.01), &NoWatch).expect("it fits");
+        let best = every(n).into_iter().map(|order| evaluate(&pairs, &model, &order).expect("it fits"));
         let best = best.fold(f64::INFINITY, f64::min);
         prop_assert!(found.proven);
         prop_assert!((found.cost_s - best).abs() <= 1e-9 * best, "{} is not {best}", found.cost_s);
@@ -104,10 +105,10 @@ proptest! {
     /// Broken: a bound above the best order would call a good order perfect.
     #[test]
     fn bounds_are_below_the_best_order(n in 2_usize..8, seed: u64, which in 0_usize..6, bytes in 0.0..1e6, bandwidth: bool, shared: bool) {
-        let network = sharing(data_centre(n, 3, seed, bandwidth), 3, seed, shared);
+        let pairs = sharing(data_centre(n, 3, seed, bandwidth), 3, seed, shared);
         let model = model(algorithms(n)[which].clone(), bytes);
-        let found = solve(&network, &model, &given(n), &budget(seed, 0.01), &NoWatch).expect("it fits");
-        let bound = lower_bound(&network, &model, found.cost_s).expect("it fits");
+        let found = solve(&pairs, &model, &given(n), &budget(seed, 0.01), &NoWatch).expect("it fits");
+        let bound = lower_bound(&pairs, &model, found.cost_s).expect("it fits");
         prop_assert!(bound <= found.cost_s * (1.0 + 1e-9), "bound {bound} of {}", found.cost_s);
     }
 }
@@ -134,15 +135,15 @@ fn every(n: usize) -> Vec<Vec<u32>> {
 fn chained_lin_kernighan_finds_what_dynamic_programming_proves() {
     for seed in 0..20 {
         let n = exact::RING_MAX;
-        let network = data_centre(n, 4, seed, false);
-        let lengths = network.messages_s(0.0);
+        let pairs = data_centre(n, 4, seed, false);
+        let lengths = pairs.messages_s(0.0);
         let exact = exact::shortest_tour(n, &lengths).expect("a tour");
         let bound = crate::one_tree::OneTree::new(n, &lengths, 1.0);
         let candidates = bound.candidates(&lengths, 8);
         let mut search = lin_kernighan::LinKernighan::new(&lengths, &candidates, &given(n));
         search.descend();
         assert!(search.kick(200, &mut fastrand::Rng::with_seed(seed), &NoWatch));
-        let cost = |order: &[u32]| evaluate(&network, &model(Algorithm::Ring, 0.0), order).expect("it fits");
+        let cost = |order: &[u32]| evaluate(&pairs, &model(Algorithm::Ring, 0.0), order).expect("it fits");
         assert!(cost(search.order()) <= cost(&exact) * (1.0 + 1e-9), "seed {seed}");
     }
 }
@@ -150,9 +151,9 @@ fn chained_lin_kernighan_finds_what_dynamic_programming_proves() {
 /// Broken: a large cluster's ring would be far from the best without a sign of it.
 #[test]
 fn a_ring_of_many_hosts_comes_near_its_bound() {
-    let network = data_centre(256, 16, 7, false);
-    let found = solve(&network, &model(Algorithm::Ring, 0.0), &given(256), &budget(1, 0.2), &NoWatch)
-        .expect("it fits");
+    let pairs = data_centre(256, 16, 7, false);
+    let found =
+        solve(&pairs, &model(Algorithm::Ring, 0.0), &given(256), &budget(1, 0.2), &NoWatch).expect("it fits");
     assert!(found.cost_s <= 1.03 * found.bound_s, "{} against {}", found.cost_s, found.bound_s);
 }
 
@@ -160,9 +161,9 @@ fn a_ring_of_many_hosts_comes_near_its_bound() {
 #[test]
 fn halving_doubling_keeps_racks_together() {
     for first in [First::Near, First::Far] {
-        let network = data_centre(64, 8, 3, false);
+        let pairs = data_centre(64, 8, 3, false);
         let model = Model { first, ..model(Algorithm::HalvingDoubling, 0.0) };
-        let found = solve(&network, &model, &given(64), &budget(1, 1.0), &NoWatch).expect("it fits");
+        let found = solve(&pairs, &model, &given(64), &budget(1, 1.0), &NoWatch).expect("it fits");
         // Three rounds within racks (25 µs at most), two within rows (75), one between (187), there and back.
         assert!(found.cost_s <= 2.0 * (3.0 * 25e-6 + 2.0 * 75e-6 + 187.5e-6), "{}", found.cost_s);
         assert!(found.given_s > 1.5 * found.cost_s);
@@ -180,10 +181,10 @@ fn a_stopped_search_gives_what_it_has() {
 
         fn advances(&self, _steps: u64) {}
     }
-    let network = data_centre(40, 5, 1, true);
+    let pairs = data_centre(40, 5, 1, true);
     for algorithm in algorithms(40) {
         let model = model(algorithm, 1e6);
-        let found = solve(&network, &model, &given(40), &budget(1, 1.0), &Now).expect("it fits");
+        let found = solve(&pairs, &model, &given(40), &budget(1, 1.0), &Now).expect("it fits");
         assert!(!found.complete && check_order(&found.order, 40).is_ok() && found.cost_s <= found.given_s);
     }
 }
@@ -193,10 +194,10 @@ fn a_stopped_search_gives_what_it_has() {
 #[test]
 fn a_ring_leaves_each_rack_once() {
     let n = 32;
-    let network = Network::new(n, vec![0.0; n * n], Vec::new()).expect("a network");
-    let network = network.with_links(crate::cost::tests::racks(n, 8, 3, false));
+    let pairs = Pairs::new(n, vec![0.0; n * n], Vec::new()).expect("pairs");
+    let pairs = pairs.sharing(&crate::cost::tests::racks(n, 8, 3, false)).expect("of as many hosts");
     let ring = model(Algorithm::Ring, 1e6);
-    let found = solve(&network, &ring, &given(n), &budget(1, 0.1), &NoWatch).expect("it fits");
+    let found = solve(&pairs, &ring, &given(n), &budget(1, 0.1), &NoWatch).expect("it fits");
     assert!(found.proven, "{} of {}", found.bound_s, found.cost_s);
     assert!(found.given_s > 2.0 * found.cost_s);
 }

@@ -8,7 +8,7 @@
 //! layer grows from pass to pass until the result is proven or the budget of states is spent; the result says which.
 
 use super::Item;
-use crate::network::PlanError;
+use crate::error::PlanError;
 
 /// Limit of links.
 pub const LINKS_MAX: usize = 4;

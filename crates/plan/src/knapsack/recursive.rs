@@ -5,7 +5,7 @@
 //! end late on a real link; [`super::pack`] has sets that do not.
 
 use super::{BUDGET, Item, greedy, pack};
-use crate::network::PlanError;
+use crate::error::PlanError;
 
 /// The selection of a solver from the paper.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! late a turn may be applied: at the end of the next one.
 
 use super::steady::{Computation, Steady, carried_s, steady};
-use crate::network::PlanError;
+use crate::error::PlanError;
 use crate::timeline::Piece;
 use hocket_schedule::{At, Schedule, one_after_another};
 

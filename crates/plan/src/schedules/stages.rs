@@ -5,8 +5,8 @@
 //! Stages are barriers here, as in the paper; `steady` gives the schedule's result on links that do not wait for
 //! stages.
 
+use crate::error::PlanError;
 use crate::knapsack::{Item, Ticks, naive, recursive};
-use crate::network::PlanError;
 use hocket_schedule::{At, Due, Point, Schedule, Sent, Turn};
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! Schedules against the paper's walk-through and numbers, and against a plain simulation.
 
 use super::*;
-use crate::network::PlanError;
+use crate::error::PlanError;
 use crate::timeline::{Piece, Timeline};
 use hocket_schedule::{At, Point, Schedule, Sent};
 
