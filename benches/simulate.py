@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from hocket import _native
-from hocket.artefacts.network import Link
+from hocket.artefacts.network import Link, Network
 from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.planning.buckets import buckets, plan_of
 from hocket.tools.simulation import flow
 from hocket.tools.simulation.conditions import Costs
-from hocket.tools.simulation.networks import BITS, Network, leaf_spine, neighbours, torus
+from hocket.tools.simulation.networks import leaf_spine, neighbours, torus
 
 MEBIBYTE = 1 << 20
 SPLITS = 4
@@ -61,14 +61,14 @@ class Speed(Struct, frozen=True, kw_only=True):
 
 def ring(world: int, *, jitter: float = 0.0) -> Speed:
     """1 MiB around `world` ranks."""
-    links = tuple(Link(f"{rank} to next", RING_BYTE_PER_S * BITS) for rank in range(world))
+    links = tuple(Link(f"{rank} to next", 8 * RING_BYTE_PER_S) for rank in range(world))
     network = Network(
         title="ring",
         hosts=tuple(range(world)),
         links=links,
         path=lambda source, _: ((source,), RING_LATENCY_S + ENDPOINT_S),
     )
-    native = network.native(neighbours(world))
+    native = network.native_for(neighbours(world))
     program = _native.SimulatedProgram.ring(world, MEBIBYTE // SPLITS, native, ASTRA_COSTS.native())
     title = f"ring all-reduce, 1 MiB, {world:,} ranks" + (f", {jitter:.0%} jitter" if jitter else "")
     told_s = ASTRA_NS[world] * 1e-9 if world in ASTRA_NS and not jitter else None
@@ -78,7 +78,7 @@ def ring(world: int, *, jitter: float = 0.0) -> Speed:
 def all_to_all(network: Network) -> Speed:
     """1 MiB from each rank to all others, all in flight at once, so that every link is shared."""
     world = network.world
-    native = network.native((a, b) for a in range(world) for b in range(world) if a != b)
+    native = network.native_for((a, b) for a in range(world) for b in range(world) if a != b)
     program = _native.SimulatedProgram.all_to_all(world, MEBIBYTE, native, ASTRA_COSTS.native())
     return _timed(f"all-to-all, 1 MiB, {network.title}", native, program, world, phases=1)
 
@@ -127,10 +127,10 @@ RUNS: dict[str, Callable[[], Speed]] = {
     **{f"ring-{world}": lambda world=world: ring(world) for world in ASTRA_NS},  # type: ignore[misc]
     "ring-256-jitter": lambda: ring(256, jitter=0.1),
     "all-to-all-leaf-spine": lambda: all_to_all(
-        leaf_spine(16, 16, bit_per_s=RING_BYTE_PER_S * BITS, oversubscription=4.0, spines=4, latency_s=1e-6)
+        leaf_spine(16, 16, bit_per_s=8 * RING_BYTE_PER_S, oversubscription=4.0, spines=4, latency_s=1e-6)
     ),
     "all-to-all-ring": lambda: all_to_all(
-        torus([256], bit_per_s=RING_BYTE_PER_S * BITS, latency_s=RING_LATENCY_S)
+        torus([256], bit_per_s=8 * RING_BYTE_PER_S, latency_s=RING_LATENCY_S)
     ),
 }
 """All but the large one, which takes most of a minute."""
@@ -138,7 +138,7 @@ RUNS: dict[str, Callable[[], Speed]] = {
 
 def _timed(
     title: str,
-    native: _native.SimulatedNetwork,
+    native: _native.Network,
     program: _native.SimulatedProgram,
     world: int,
     *,

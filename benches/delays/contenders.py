@@ -22,12 +22,12 @@ from benches.delays.contest import Contender, Ddp, Planned
 from benches.delays.parts import Blocks, Slice
 from hocket.artefacts.chunks import CHUNK_BYTES, CHUNK_BYTES_MIN
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Bucket, Evidence, Owned, Owner, Part, Plan, Schedule
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, ROUNDED, Promise
 from hocket.planning import delays, schedules, search
 from hocket.planning.buckets import with_codec
-from hocket.planning.links import LinkGraph
 from hocket.planning.routes import name
 from hocket.planning.search import Considered
 from hocket.tools.simulation import flow
@@ -69,7 +69,7 @@ class Field(NamedTuple):
     routes: tuple[Bucket, ...]
 
     @property
-    def graph(self) -> LinkGraph:
+    def graph(self) -> Network:
         return self.considered.question.graph
 
     @property

@@ -15,8 +15,8 @@ from torch import nn
 
 from benches.strategies.sampled import Sample
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan, Served, Traced
-from hocket.planning.links import LinkGraph
 
 DEVICES, GROUPS, COMPRESSORS, KINDS = 16, 600, 3, 5
 PARTS_MAX = 8
@@ -81,7 +81,7 @@ def _encoded(sample: Sample) -> tuple[torch.Tensor, torch.Tensor]:
     return parts, present
 
 
-def _part(bucket: Bucket, group: int, elements: int, plan: Plan, graph: LinkGraph) -> torch.Tensor:
+def _part(bucket: Bucket, group: int, elements: int, plan: Plan, graph: Network) -> torch.Tensor:
     found = torch.zeros(WIDTH)
     route = bucket.route
     device = route.owners[0].rank if isinstance(route, Owned) else bucket.order[0]

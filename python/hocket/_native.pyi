@@ -539,20 +539,17 @@ BUCKET_S: float
 PART_ELEMENTS_MIN: int
 SPLIT_WORTH: float
 
-class PlanNetwork:
-    """The links between ranks, for `PlanCost`. By ordered pair of ranks, row by row with the diagonal: where its links begin in
-    `crossed` (one more at the end), and its latency. UsageError when the tables do not fit each other.
-    """
+class Network:
+    """The network between ranks, for plans, orders and simulations. UsageError for what contradicts itself."""
 
     def __init__(
         self,
-        *,
         hosts: Sequence[int],
-        bit_per_s: Sequence[float],
-        starts: Sequence[int],
-        crossed: Sequence[int],
-        latency_s: Sequence[float],
-    ) -> None: ...
+        links: Sequence[tuple[str, float, float, float, float, float]],
+        routes: Sequence[tuple[int, int, Sequence[int], float]],
+    ) -> None:
+        """Hosts by rank: bytes between two pass through sockets. Links: as `hocket.artefacts.network.Link`. Routes: source,
+        destination, indices of links, latency in seconds."""
 
 Piece = tuple[float, float, float, float, Sequence[float]]
 """Of a bucket, in seconds: when ready, before and after the busiest resource has something of it, alone, and busy by resource."""
@@ -565,7 +562,7 @@ class PlanCost:
 
     def __init__(
         self,
-        network: PlanNetwork,
+        network: Network,
         routes: Sequence[
             tuple[
                 tuple[str, Sequence[int]] | Owned | tuple[str, float, float, bool],
@@ -653,7 +650,7 @@ class PlanSolution:
     def built(self) -> list[tuple[str, float, list[tuple[list[tuple[int, int, int]], int]]]]: ...
 
 def solve_plan(
-    network: PlanNetwork,
+    network: Network,
     *,
     racks: Sequence[int],
     workers: int,
@@ -804,8 +801,7 @@ class Sampler:
 
 class OrderProblem:
     """One collective between hosts, of which the order is looked for. Matrices are symmetric, C-contiguous f64, row by row, and
-    their diagonals are not looked at. `links`, which pairs share: bytes/s of each and of what a flow has beside it; then,
-    C-contiguous u32, where the links of each ordered pair begin, and the links. UsageError says what does not fit.
+    their diagonals are not looked at. `network`: its ranks are the hosts; pairs share its links. UsageError says what does not fit.
 
     `algorithm`: one whose entry is `ordered`, with its `numbers`. `far_first`: the rounds of halving-doubling and BCube begin
     between ranks far apart.
@@ -817,7 +813,7 @@ class OrderProblem:
         hosts: int,
         latency_s: Buffer,
         s_per_byte: Buffer | None,
-        links: tuple[Sequence[tuple[float, float]], Buffer, Buffer] | None,
+        network: Network | None,
         algorithm: str,
         numbers: Sequence[int],
         size_bytes: float,
@@ -1053,32 +1049,19 @@ class SimulatedJob:
         by rank.
         """
 
-class SimulatedNetwork:
-    """Links and routes of the flow engine. UsageError for what contradicts itself."""
-
-    def __init__(
-        self,
-        links: Sequence[tuple[str, float, float, float, float]],
-        routes: Sequence[tuple[int, int, float, Sequence[int]]],
-        hosts: Sequence[int] = (),
-    ) -> None:
-        """Links: name, bytes per second, bytes that pass at once after a rest, share that each doubling of its
-        flows leaves, seconds that a receiver's word waits in front of it at most.
-        Routes: source, destination, latency in seconds, indices of links. Hosts by rank: bytes between two pass through sockets."""
-
 class SimulatedProgram:
     """A program of all ranks with its routes and costs, or a pattern whose ops are computed."""
 
     @staticmethod
-    def compile(program: Program, network: SimulatedNetwork, costs: Costs) -> SimulatedProgram:
+    def compile(program: Program, network: Network, costs: Costs) -> SimulatedProgram:
         """ProgramError names the first op at which ranks diverge; UsageError a route that is missing."""
 
     @staticmethod
-    def ring(world: int, size_bytes: int, network: SimulatedNetwork, costs: Costs) -> SimulatedProgram:
+    def ring(world: int, size_bytes: int, network: Network, costs: Costs) -> SimulatedProgram:
         """Ring all-reduce of `size_bytes` a rank in rank order; cannot be recorded."""
 
     @staticmethod
-    def all_to_all(world: int, size_bytes: int, network: SimulatedNetwork, costs: Costs) -> SimulatedProgram:
+    def all_to_all(world: int, size_bytes: int, network: Network, costs: Costs) -> SimulatedProgram:
         """All parts of `size_bytes` a rank in flight at once; cannot be recorded."""
 
     @staticmethod
@@ -1086,7 +1069,7 @@ class SimulatedProgram:
         world: int,
         messages: Sequence[tuple[int, int, int, Sequence[int], float]],
         switches: Sequence[int],
-        network: SimulatedNetwork,
+        network: Network,
         costs: Costs,
     ) -> SimulatedProgram:
         """Traffic without a program: source, destination, bytes, messages that it comes after, seconds since the last of those;
@@ -1127,7 +1110,7 @@ class Simulation:
         """As they lie in a trace file, `program` being the launch; empty unless recorded."""
 
 def simulate(
-    network: SimulatedNetwork,
+    network: Network,
     programs: Sequence[SimulatedProgram],
     job: SimulatedJob,
     *,
@@ -1138,7 +1121,7 @@ def simulate(
     changes: Sequence[tuple[float, int, float]],
     recorded: bool,
 ) -> Simulation:
-    """Run a job. `slow`: rank and factor; `changes`: seconds, link, bytes per second
+    """Run a job. `slow`: rank and factor; `changes`: seconds, link, bit/s
     from then on.
 
     SimulationError when nothing moves and ranks have not ended.

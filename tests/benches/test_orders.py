@@ -101,7 +101,7 @@ def test_the_shipped_cost_ranks_orders_as_the_simulator_does(algorithm, emulatio
         times_s = []
         for order in orders:
             program = native_program(algorithm, sizes, order, 4_000_000, pieces_of(cluster))
-            native = network.native(program.pairs())
+            native = network.native_for(program.pairs())
             compiled = SimulatedProgram.compile(program, native, costs.native())
             run = flow.run(
                 native,

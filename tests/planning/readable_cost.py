@@ -20,20 +20,20 @@ from hocket._native import (
     TCP_S_PER_BYTE,
 )
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Bucket
 from hocket.artefacts.profile import Profile
-from hocket.planning.links import LinkGraph
 from hocket.planning.traffic import wire_bytes
 from tests.planning.readable_fair import slower
 from tests.planning.readable_traffic import Stream, Traffic, traffic
 
 
-def alone_s(bucket: Bucket, graph: LinkGraph) -> float:
+def alone_s(bucket: Bucket, graph: Network) -> float:
     """Time of one bucket's all-reduce with the network to itself."""
     return _alone(bucket, graph).total_s
 
 
-def communication_s(buckets: tuple[Bucket, ...], graph: LinkGraph, profile: Profile) -> float:
+def communication_s(buckets: tuple[Bucket, ...], graph: Network, profile: Profile) -> float:
     """When the last bucket of a step is done."""
     ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
     done_s = 0.0
@@ -69,14 +69,14 @@ class _Work:
     """What sharing links costs beside the busiest one."""
 
     @classmethod
-    def none(cls, graph: LinkGraph, slower: float) -> _Work:
+    def none(cls, graph: Network, slower: float) -> _Work:
         return cls([0.0] * len(graph.links), [0.0] * len(graph.hosts), slower)
 
     def add(self, other: _Work) -> None:
         self.bytes = [a + b for a, b in zip(self.bytes, other.bytes, strict=True)]
         self.engine_s = [a + b for a, b in zip(self.engine_s, other.engine_s, strict=True)]
 
-    def busy_s(self, graph: LinkGraph) -> list[float]:
+    def busy_s(self, graph: Network) -> list[float]:
         links = zip(self.bytes, graph.links, strict=True)
         return [self.slower * count * 8 / link.bit_per_s for count, link in links] + self.engine_s
 
@@ -88,7 +88,7 @@ class _Alone:
     total_s: float
 
 
-def _alone(bucket: Bucket, graph: LinkGraph) -> _Alone:
+def _alone(bucket: Bucket, graph: Network) -> _Alone:
     moves = traffic(bucket)
     delays = _delays(moves, bucket, graph)
     work = _work(moves.cycle, bucket, graph)
@@ -101,13 +101,13 @@ def _alone(bucket: Bucket, graph: LinkGraph) -> _Alone:
     return _Alone(work, delays, delays.head_s + moving_s + delays.tail_s)
 
 
-def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> _Work:
+def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: Network) -> _Work:
     work = _Work.none(graph, _slower(bucket, graph))
     plain = ITEM_BYTES[bucket.dtype]
     for stream in streams:
         pair = (stream.source, stream.destination)
         on_wire = wire_bytes(bucket, *pair)
-        for link in graph.paths[pair]:
+        for link in graph.path(*pair)[0]:
             work.bytes[link] += stream.elements * on_wire
         remote = graph.hosts[stream.source] != graph.hosts[stream.destination]
         each_s = MESSAGE_S * _messages(stream, bucket)
@@ -118,7 +118,7 @@ def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> _Wor
     return work
 
 
-def _slower(bucket: Bucket, graph: LinkGraph) -> float:
+def _slower(bucket: Bucket, graph: Network) -> float:
     route = bucket.route
     if not isinstance(route, AllReduce) or route.algorithm != "parameter_server":
         return 1.0
@@ -149,7 +149,7 @@ class _Delays:
     tail_s: float
 
 
-def _delays(moves: Traffic, bucket: Bucket, graph: LinkGraph) -> _Delays:
+def _delays(moves: Traffic, bucket: Bucket, graph: Network) -> _Delays:
     ring = _Sharing(moves.cycle, bucket, graph)
     up = _Sharing(tuple(stream for chain in moves.head for stream in chain), bucket, graph)
     down = _Sharing(tuple(stream for chain in moves.tail for stream in chain), bucket, graph)
@@ -158,9 +158,7 @@ def _delays(moves: Traffic, bucket: Bucket, graph: LinkGraph) -> _Delays:
         place / len(moves.head) * max((up.whole_s(stream) for stream in chain), default=0.0)
         for place, chain in enumerate(moves.head)
     ]
-    last_s = max(
-        (graph.latencies_s[stream.source, stream.destination] for stream in moves.cycle), default=0.0
-    )
+    last_s = max((graph.path(stream.source, stream.destination)[1] for stream in moves.cycle), default=0.0)
     return _Delays(
         head_s=max((sum(map(up.chunk_s, chain)) for chain in moves.head), default=0.0),
         stall_s=max(stalls, default=0.0),
@@ -172,20 +170,20 @@ def _delays(moves: Traffic, bucket: Bucket, graph: LinkGraph) -> _Delays:
 class _Sharing:
     """Streams that run at the same time: those that cross a link share it, and those between hosts the engines of their ends."""
 
-    def __init__(self, streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> None:
+    def __init__(self, streams: tuple[Stream, ...], bucket: Bucket, graph: Network) -> None:
         self._bucket = bucket
         self._graph = graph
         self._crossing = [0] * len(graph.links)
         self._ending = [0] * len(graph.hosts)
         for stream in streams:
-            for link in graph.paths[stream.source, stream.destination]:
+            for link in graph.path(stream.source, stream.destination)[0]:
                 self._crossing[link] += 1
             for rank in self._ends(stream):
                 self._ending[rank] += 1
 
     def chunk_s(self, stream: Stream) -> float:
         elements = min(stream.elements / stream.pieces, _chunk_elements(self._bucket))
-        latency_s = self._graph.latencies_s[stream.source, stream.destination]
+        latency_s = self._graph.path(stream.source, stream.destination)[1]
         return self._transfer_s(stream, elements) + latency_s + 2 * MESSAGE_S
 
     def whole_s(self, stream: Stream) -> float:
@@ -195,7 +193,7 @@ class _Sharing:
     def _transfer_s(self, stream: Stream, elements: float) -> float:
         pair = (stream.source, stream.destination)
         count = elements * wire_bytes(self._bucket, *pair)
-        links = self._graph.paths[pair]
+        links = self._graph.path(*pair)[0]
         wire_s = max(8 * count * self._crossing[link] / self._graph.links[link].bit_per_s for link in links)
         engines_s = [count * self._ending[rank] * TCP_S_PER_BYTE for rank in self._ends(stream)]
         return max(wire_s, *engines_s, 0.0)

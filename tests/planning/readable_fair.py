@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hocket.planning.links import LinkGraph
+from hocket.artefacts.network import Network
 
 STEPS = 32
 EQUAL = 1e-9
@@ -38,7 +38,7 @@ def slower(
     shares: Sequence[int],
     order: Sequence[int],
     wire_bytes: Callable[[int, int], int],
-    graph: LinkGraph,
+    graph: Network,
 ) -> float:
     """The factor on the time of the busiest link, of owners whom everybody reaches directly; all members work."""
     if len(set(shares)) == 1:
@@ -46,7 +46,7 @@ def slower(
     flows = _flows(shares)
     pairs = sorted({flow.pair for flow in flows})
     bits = {pair: 8 * wire_bytes(order[pair[0]], order[pair[1]]) for pair in pairs}
-    paths = {pair: graph.paths[order[pair[0]], order[pair[1]]] for pair in pairs}
+    paths = {pair: graph.path(order[pair[0]], order[pair[1]])[0] for pair in pairs}
     busy_s = [0.0] * len(graph.links)
     for flow in flows:
         for link in paths[flow.pair]:
@@ -96,7 +96,7 @@ def _flows(shares: Sequence[int]) -> list[Flow]:
     return found
 
 
-def _fair(paths: dict[Pair, tuple[int, ...]], most: dict[Pair, float], graph: LinkGraph) -> dict[Pair, float]:
+def _fair(paths: dict[Pair, tuple[int, ...]], most: dict[Pair, float], graph: Network) -> dict[Pair, float]:
     """Max-min fair rates, none above what a pair wants: the narrowest share of a link is that of all who want so much."""
     left = {link: graph.links[link].bit_per_s for path in paths.values() for link in path}
     rates: dict[Pair, float] = {}

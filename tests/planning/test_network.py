@@ -51,12 +51,12 @@ def test_planner_policies_and_simulator_see_one_network(cluster: Cluster) -> Non
     placed = placement(cluster, world)
     topology = Topology.of([cluster.hosts[host].name for host in placed], cluster)
     graph, simulated = link_graph(cluster, world), from_cluster(cluster, world)
-    for pair in graph.paths:
+    for pair in graph.pairs():
         links, latency_s = simulated.path(*pair)
         seen = topology.link(*pair)
         assert seen.bandwidth == graph.bit_per_s(*pair)
         assert seen.bandwidth == min(simulated.links[link].bit_per_s for link in links)
-        assert seen.latency == graph.latencies_s[pair] == latency_s
+        assert seen.latency == graph.path(*pair)[1] == latency_s
 
 
 def test_rates_written_by_hand_lose_headers_and_unknown_latencies_are_the_same_for_all() -> None:

@@ -56,7 +56,7 @@ def ring_s(cluster, order):
     messages_s = [latency_s(*edge) + each for edge, each in zip(edges, alone_s, strict=True)]
     busy_s = dict.fromkeys(range(len(known.links)), 0.0)
     for edge in edges:
-        for link in known.paths[edge]:
+        for link in known.path(*edge)[0]:
             busy_s[link] += 2 * (count - 1) * piece_bit / known.links[link].bit_per_s
     return max(2 * (count - 1) * max(sum(messages_s) / count, *alone_s), *busy_s.values())
 

@@ -21,7 +21,7 @@ def test_every_pair_has_a_route_of_links_that_exist_each_once(shape):
     """A rank could not reach another, or its bytes would cross a wire twice."""
     network = NETWORKS[shape]()
     pairs = [(a, b) for a in range(network.world) for b in range(network.world) if a != b]
-    network.native(pairs)  # refuses what is unsound
+    network.native_for(pairs)  # refuses what is unsound
     for pair in pairs:
         links, latency_s = network.path(*pair)
         assert links

@@ -10,6 +10,7 @@ import pytest
 
 from hocket import _native
 from hocket._native import Program
+from hocket.artefacts.network import Link
 from hocket.tools.simulation import simgrid
 
 FLOWS = 12
@@ -40,10 +41,10 @@ def drawn(seed):
 
 
 def ours(asked):
-    routes = [(2 * at, 2 * at + 1, 0.0, flow["links"]) for at, flow in enumerate(asked["flows"])]
-    links = [(f"link{at}", rate, 0.0, 1.0, 0.0) for at, rate in enumerate(asked["links"])]
-    network = _native.SimulatedNetwork(links, routes)
+    routes = [(2 * at, 2 * at + 1, flow["links"], 0.0) for at, flow in enumerate(asked["flows"])]
+    links = [Link(f"link{at}", 8 * rate) for at, rate in enumerate(asked["links"])]
     world = 2 * FLOWS
+    network = _native.Network([0] * world, links, routes)
     programs, launches = [], []
     for at, flow in enumerate(asked["flows"]):
         programs.append(_native.SimulatedProgram.compile(message(at, flow["bytes"], world), network, FREE))

@@ -1,6 +1,5 @@
 """A plan in virtual time, from Python and from the command line, to the report."""
 
-import dataclasses
 import json
 
 import msgspec
@@ -15,6 +14,7 @@ from hocket.artefacts.promise import ROUNDED
 from hocket.cli.main import hocket
 from hocket.errors import SimulationError, UsageError
 from hocket.planning import search
+from hocket.planning.links import link_graph
 from hocket.tools.report import numbers
 from hocket.tools.simulation import fidelity, flow, shortlist, simgrid
 from hocket.tools.simulation.conditions import Conditions, LinkChange
@@ -146,7 +146,7 @@ def test_words_wait_at_hosts_and_not_at_trunks():
     hosts = tuple(Host(name=f"h{at}", rack=f"r{at // 2}", bandwidth_bit_per_s=5e8) for at in range(6))
     racks = tuple(Rack(name=f"r{at}", uplink_bit_per_s=2e8) for at in range(3))
     network = from_cluster(Cluster(hosts=hosts, racks=racks), 6)
-    crossed = {network.links[link].name: network.queues_s[link] for link in network.path(0, 5)[0]}
+    crossed = {network.links[link].name: network.links[link].queue_s for link in network.path(0, 5)[0]}
     assert list(crossed.values()) == [0.05, 0.0, 0.0, 0.05], crossed
 
 
@@ -164,7 +164,7 @@ def test_simgrid_agrees_with_flows_on_whole_programs(cluster, algorithm):
         msgspec.structs.replace(each, route=route, codec="none", codec_links=()) for each in made.buckets
     )
     plan = msgspec.structs.replace(made, buckets=buckets)
-    ideal = dataclasses.replace(from_cluster(cluster, 4), incast=(), queues_s=())
+    ideal = link_graph(cluster, 4)
     ours = flow.predict(plan, ideal, profile).outcome
     theirs = simgrid.predict(plan, ideal, profile)
     assert theirs.step_s == pytest.approx(ours.step_s, rel=0.02)

@@ -51,6 +51,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     host::register(module)?;
     kernels::register(module)?;
     membership::register(module)?;
+    network::register(module)?;
     order::register(module)?;
     owned::register(module)?;
     plan::register(module)?;

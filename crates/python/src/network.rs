@@ -1,27 +1,41 @@
-//! Tables of paths as routes of a network.
+//! Networks, which plans, orders and simulations read.
 
-use hocket_network::Route;
+use crate::exceptions::error;
+use hocket_network as network;
+use pyo3::prelude::*;
 
-/// `starts[from * world + to]`: where the links from `from` to `to` begin in `crossed`; pairs without links have no route.
-pub fn routes(
-    world: usize,
-    starts: &[u32],
-    crossed: &[u32],
-    latency_s: &[f64],
-) -> Result<Vec<Route>, String> {
-    let pairs = world * world;
-    if starts.len() != pairs + 1 || latency_s.len() != pairs {
-        return Err("the tables are not of as many pairs as there are ranks".into());
-    }
-    let mut routes = Vec::new();
-    for pair in 0..pairs {
-        let Some(links) = crossed.get(starts[pair] as usize..starts[pair + 1] as usize) else {
-            return Err("the paths do not follow one another".into());
+/// Links and the routes between ranks; see `_native.pyi`.
+#[pyclass(frozen, module = "hocket._native")]
+pub struct Network(pub network::Network);
+
+/// Name, rate, rate of each flow beside it, burst, share that each doubling of flows leaves, queue.
+type Link = (String, f64, f64, f64, f64, f64);
+
+#[pymethods]
+impl Network {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        hosts: Vec<u32>,
+        links: Vec<Link>,
+        routes: Vec<(u32, u32, Vec<u32>, f64)>,
+    ) -> PyResult<Self> {
+        let link = |(name, bit_per_s, beside_bit_per_s, burst_bytes, incast, queue_s)| network::Link {
+            name,
+            bit_per_s,
+            beside_bit_per_s,
+            burst_bytes,
+            incast,
+            queue_s,
         };
-        if !links.is_empty() {
-            let (from, to) = ((pair / world) as u32, (pair % world) as u32);
-            routes.push(Route { from, to, links: links.to_vec(), latency_s: latency_s[pair] });
-        }
+        let route = |(from, to, links, latency_s)| network::Route { from, to, links, latency_s };
+        let (links, routes) = (links.into_iter().map(link), routes.into_iter().map(route));
+        let made = network::Network::new(hosts, links.collect(), routes.collect());
+        made.map(Self).map_err(|what| error(py, "UsageError", &format!("network: {what}")))
     }
-    Ok(routes)
+}
+
+/// Adds this file's names to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Network>()
 }

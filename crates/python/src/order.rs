@@ -1,8 +1,7 @@
 //! Rank orders: a collective's cost in one, and the search for a cheap one, which Python may watch and stop.
 
 use crate::exceptions::error;
-use crate::network;
-use hocket_network::{Link, Network};
+use crate::network::Network;
 use hocket_order::{Algorithm, Budget, First, Model, Pairs, Watch, amount, evaluate, lower_bound, solve};
 use hocket_protocol::limits::patience;
 use pyo3::buffer::PyBuffer;
@@ -41,23 +40,20 @@ impl Watch for Limited<'_> {
     }
 }
 
-/// Rates of links and of flows' other paths; the start of each ordered pair's links; the links.
-type SharedLinks = (Vec<(f64, f64)>, PyBuffer<u32>, PyBuffer<u32>);
-
 /// Order, its seconds, those of the given order, the bound; proven, complete.
 type Found = (Vec<u32>, f64, f64, f64, bool, bool);
 
 #[pymethods]
 impl OrderProblem {
     #[new]
-    #[pyo3(signature = (*, hosts, latency_s, s_per_byte, links, algorithm, numbers, size_bytes, chunk_bytes, far_first))]
+    #[pyo3(signature = (*, hosts, latency_s, s_per_byte, network, algorithm, numbers, size_bytes, chunk_bytes, far_first))]
     #[expect(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "keywords of Python")]
     fn new(
         py: Python<'_>,
         hosts: usize,
         latency_s: PyBuffer<f64>,
         s_per_byte: Option<PyBuffer<f64>>,
-        links: Option<SharedLinks>,
+        network: Option<&Network>,
         algorithm: &str,
         numbers: Vec<u32>,
         size_bytes: f64,
@@ -67,17 +63,8 @@ impl OrderProblem {
         let wrong = |what: &dyn std::fmt::Display| error(py, "UsageError", &format!("order: {what}"));
         let s_per_byte = s_per_byte.map_or(Ok(Vec::new()), |matrix| matrix.to_vec(py))?;
         let mut pairs = Pairs::new(hosts, latency_s.to_vec(py)?, s_per_byte).map_err(|what| wrong(&what))?;
-        if let Some((rates, starts, crossed)) = links {
-            let (starts, crossed) = (starts.to_vec(py)?, crossed.to_vec(py)?);
-            let link = |(bytes_per_s, beside)| Link {
-                beside_bit_per_s: 8.0 * beside,
-                ..Link::new("", 8.0 * bytes_per_s)
-            };
-            let routes = network::routes(hosts, &starts, &crossed, &vec![0.0; hosts * hosts])
-                .map_err(|what| wrong(&what))?;
-            let network =
-                Network::new((0..hosts as u32).collect(), rates.into_iter().map(link).collect(), routes);
-            pairs = pairs.sharing(&network.map_err(|what| wrong(&what))?).map_err(|what| wrong(&what))?;
+        if let Some(network) = network {
+            pairs = pairs.sharing(&network.0).map_err(|what| wrong(&what))?;
         }
         let algorithm = Algorithm::new(algorithm, numbers).map_err(|what| wrong(&what))?;
         let first = if far_first { First::Far } else { First::Near };

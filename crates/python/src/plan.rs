@@ -2,21 +2,16 @@
 
 use crate::artefact::Told;
 use crate::exceptions::error;
-use crate::network;
+use crate::network::Network;
 use crate::owned::OwnedRoute;
 use crate::schedules::DescribedPiece;
 use hocket_algorithms::Algorithm;
-use hocket_network::{Link, Network};
 use hocket_plan as plan;
 use hocket_plan::{
     Budget, Class, Codec, Cost, Exchange, Factors, Gathered, Launch, Model, Order, Overlap, Problem,
     Proposal, Route, Rows, Setting, Solution, Variable, Via,
 };
 use pyo3::prelude::*;
-
-/// The links between ranks; see `_native.pyi`.
-#[pyclass(frozen, module = "hocket._native")]
-struct PlanNetwork(Network);
 
 /// Routes on a network, prepared; see `_native.pyi`.
 #[pyclass(frozen, module = "hocket._native")]
@@ -41,27 +36,6 @@ fn refuse(py: Python<'_>, cause: &dyn std::fmt::Display) -> PyErr {
     error(py, "UsageError", &format!("plan: {cause}"))
 }
 
-#[pymethods]
-impl PlanNetwork {
-    #[new]
-    #[pyo3(signature = (*, hosts, bit_per_s, starts, crossed, latency_s))]
-    #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
-    fn new(
-        py: Python<'_>,
-        hosts: Vec<u32>,
-        bit_per_s: Vec<f64>,
-        starts: Vec<u32>,
-        crossed: Vec<u32>,
-        latency_s: Vec<f64>,
-    ) -> PyResult<Self> {
-        let links = bit_per_s.into_iter().map(|rate| Link::new("", rate)).collect();
-        let routes = network::routes(hosts.len(), &starts, &crossed, &latency_s);
-        let made =
-            routes.and_then(|routes| Network::new(hosts, links, routes).map_err(|what| what.to_string()));
-        made.map(Self).map_err(|cause| refuse(py, &cause))
-    }
-}
-
 fn route(described: Described) -> Result<Route, plan::PlanError> {
     let (by, order, item_bytes, chunk_bytes, codec) = described;
     let codec = codec.map(|(item_bytes, links)| Codec {
@@ -83,7 +57,7 @@ fn route(described: Described) -> Result<Route, plan::PlanError> {
 #[pymethods]
 impl PlanCost {
     #[new]
-    fn new(py: Python<'_>, network: &PlanNetwork, routes: Vec<Described>) -> PyResult<Self> {
+    fn new(py: Python<'_>, network: &Network, routes: Vec<Described>) -> PyResult<Self> {
         let cost = py.detach(|| {
             let routes: Result<Vec<Route>, plan::PlanError> = routes.into_iter().map(route).collect();
             Cost::new(&network.0, &routes?)
@@ -256,7 +230,7 @@ impl PlanSolution {
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
 fn solve_plan(
     py: Python<'_>,
-    network: &PlanNetwork,
+    network: &Network,
     racks: Vec<u32>,
     workers: usize,
     orders: Vec<DescribedOrder>,
@@ -335,7 +309,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("BUCKET_S", plan::BUCKET_S)?;
     module.add("PART_ELEMENTS_MIN", plan::PART_ELEMENTS_MIN)?;
     module.add("SPLIT_WORTH", plan::SPLIT_WORTH)?;
-    module.add_class::<PlanNetwork>()?;
     module.add("PLAN_BUCKET_BYTES", plan::BUCKET_BYTES.to_vec())?;
     module.add("PLAN_BUILDERS", plan::BUILDERS.to_vec())?;
     module.add_class::<PlanCost>()?;

@@ -1,7 +1,8 @@
-//! The simulator: networks, compiled programs, and jobs in virtual time.
+//! The simulator: compiled programs, and jobs in virtual time.
 
 use crate::artefact::Told;
 use crate::exceptions::{error, error_with};
+use crate::network::Network;
 use crate::program::Program;
 use hocket_schedule::Schedule;
 use hocket_simulate as sim;
@@ -13,41 +14,11 @@ fn refuse(py: Python<'_>, cause: &sim::Error) -> PyErr {
     let message = cause.to_string();
     match cause {
         sim::Error::Program { .. } => error(py, "ProgramError", &message),
-        sim::Error::Network { .. } | sim::Error::Job { .. } => error(py, "UsageError", &message),
+        sim::Error::Network(_) | sim::Error::Job { .. } => error(py, "UsageError", &message),
         sim::Error::Stuck { at_s, ranks, .. } => error_with(py, "SimulationError", &message, |attributes| {
             attributes.set_item("at_s", at_s)?;
             attributes.set_item("ranks", ranks)
         }),
-    }
-}
-
-/// Links and routes; see `_native.pyi`.
-#[pyclass(module = "hocket._native", frozen)]
-pub struct SimulatedNetwork(sim::Network);
-
-#[pymethods]
-impl SimulatedNetwork {
-    #[new]
-    #[pyo3(signature = (links, routes, hosts = Vec::new()))]
-    fn new(
-        py: Python<'_>,
-        links: Vec<(String, f64, f64, f64, f64)>,
-        routes: Vec<(u32, u32, f64, Vec<u32>)>,
-        hosts: Vec<u32>,
-    ) -> PyResult<Self> {
-        let link = |(name, bytes_per_s, burst_bytes, incast, queue_s)| sim::Link {
-            name,
-            bytes_per_s,
-            burst_bytes,
-            incast,
-            queue_s,
-        };
-        let route =
-            |(source, destination, latency_s, links)| sim::Route { source, destination, links, latency_s };
-        let links = links.into_iter().map(link).collect();
-        let routes: Vec<sim::Route> = routes.into_iter().map(route).collect();
-        let made = sim::Network::new(links, &routes).map(|network| Self(network.on_hosts(hosts)));
-        made.map_err(|cause| refuse(py, &cause))
     }
 }
 
@@ -74,25 +45,14 @@ pub struct SimulatedProgram(Arc<sim::Graph>);
 #[pymethods]
 impl SimulatedProgram {
     #[staticmethod]
-    fn compile(
-        py: Python<'_>,
-        program: &Program,
-        network: &SimulatedNetwork,
-        costs: Costs,
-    ) -> PyResult<Self> {
+    fn compile(py: Python<'_>, program: &Program, network: &Network, costs: Costs) -> PyResult<Self> {
         let costs = self::costs(costs);
         let made = py.detach(|| sim::compile(program.inner(), &network.0, &costs));
         made.map(|graph| Self(Arc::new(graph))).map_err(|cause| refuse(py, &cause))
     }
 
     #[staticmethod]
-    fn ring(
-        py: Python<'_>,
-        world: u32,
-        size_bytes: u64,
-        network: &SimulatedNetwork,
-        costs: Costs,
-    ) -> PyResult<Self> {
+    fn ring(py: Python<'_>, world: u32, size_bytes: u64, network: &Network, costs: Costs) -> PyResult<Self> {
         let made = sim::Ring::new(world, size_bytes, &network.0, &self::costs(costs));
         made.map(|ring| Self(Arc::new(sim::Graph::Ring(ring)))).map_err(|cause| refuse(py, &cause))
     }
@@ -102,7 +62,7 @@ impl SimulatedProgram {
         py: Python<'_>,
         world: u32,
         size_bytes: u64,
-        network: &SimulatedNetwork,
+        network: &Network,
         costs: Costs,
     ) -> PyResult<Self> {
         let made = sim::AllToAll::new(world, size_bytes, &network.0, &self::costs(costs));
@@ -115,7 +75,7 @@ impl SimulatedProgram {
         world: u32,
         messages: Vec<(u32, u32, u64, Vec<u32>, f64)>,
         switches: Vec<u32>,
-        network: &SimulatedNetwork,
+        network: &Network,
         costs: Costs,
     ) -> PyResult<Self> {
         let timed = |(source, destination, bytes, after, gap_s)| sim::Timed {
@@ -236,7 +196,7 @@ impl SimulatedJob {
 #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
 fn simulate(
     py: Python<'_>,
-    network: &SimulatedNetwork,
+    network: &Network,
     programs: Vec<SimulatedProgram>,
     job: &SimulatedJob,
     rendezvous: bool,
@@ -249,7 +209,7 @@ fn simulate(
     let owned: Vec<Arc<sim::Graph>> = programs.into_iter().map(|program| program.0).collect();
     let graphs: Vec<&sim::Graph> = owned.iter().map(|graph| &**graph).collect();
     let job = &job.0;
-    let change = |(at_s, link, bytes_per_s)| sim::CapacityChange { at_s, link, bytes_per_s };
+    let change = |(at_s, link, bit_per_s)| sim::CapacityChange { at_s, link, bit_per_s };
     let conditions =
         sim::Conditions { seed, jitter, slow, changes: changes.into_iter().map(change).collect() };
     let outcome = py.detach(|| sim::simulate(&network.0, &graphs, job, rendezvous, &conditions, recorded));
@@ -258,7 +218,6 @@ fn simulate(
 
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<SimulatedNetwork>()?;
     module.add_class::<SimulatedProgram>()?;
     module.add_class::<SimulatedJob>()?;
     module.add_class::<Simulation>()?;

@@ -1,17 +1,16 @@
 //! Messages per second of one core: `cargo run --release --example speed`.
 #![expect(clippy::print_stdout, reason = "an example's output")]
 
-use hocket_simulate::{
-    Conditions, Costs, Graph, Job, Launch, Link, Network, Phase, Ring, Route, simulate, to_s,
-};
+use hocket_network::{Link, Network, Route};
+use hocket_simulate::{Conditions, Costs, Graph, Job, Launch, Phase, Ring, simulate, to_s};
 use std::time::Instant;
 
 fn main() {
     for (n, jitter) in [(256, 0.0), (1024, 0.0), (256, 0.1), (1024, 0.1)] {
-        let links = (0..n).map(|r| Link::new(format!("{r}"), 50.0 * f64::from(1 << 30)));
-        let route = |r| Route { source: r, destination: (r + 1) % n, links: vec![r], latency_s: 510e-9 };
-        let routes: Vec<_> = (0..n).map(route).collect();
-        let network = Network::new(links.collect(), &routes).expect("sound");
+        let links = (0..n).map(|r| Link::new(format!("{r}"), 400.0 * f64::from(1 << 30)));
+        let route = |r| Route { from: r, to: (r + 1) % n, links: vec![r], latency_s: 510e-9 };
+        let network =
+            Network::new((0..n).collect(), links.collect(), (0..n).map(route).collect()).expect("sound");
         let costs = Costs { reduce_s_per_byte: 3.0 / 50e9, rendezvous: false, ..Costs::NONE };
         let ring = Ring::new(n, 1 << 18, &network, &costs).expect("sound");
         let phase =

@@ -1,7 +1,7 @@
 //! Token buckets of links: a link's savings from its rest pass at once. A link saves only while no flow is on it.
 
-use crate::network::Network;
 use crate::time::{Picos, to_s};
+use hocket_network::Network;
 
 /// The buckets of all links; does nothing where no link has one.
 pub struct Buckets {
@@ -12,8 +12,8 @@ pub struct Buckets {
 impl Buckets {
     /// All full.
     pub fn new(network: &Network) -> Self {
-        let bursts = network.links.iter().any(|link| link.burst_bytes > 0.0);
-        let links = if bursts { &network.links[..] } else { &[] };
+        let bursts = network.links().iter().any(|link| link.burst_bytes > 0.0);
+        let links = if bursts { network.links() } else { &[] };
         Self { state: links.iter().map(|link| (link.burst_bytes, Some(0))).collect() }
     }
 
@@ -23,15 +23,15 @@ impl Buckets {
             return 0.0;
         }
         let mut passes = bytes;
-        for &at in network.links_of(route) {
+        for &at in network.crossed(route) {
             let (saved, resting) = &mut self.state[at as usize];
-            let link = &network.links[at as usize];
+            let link = network.link(at);
             if let Some(since) = resting.take() {
-                *saved = (*saved + link.bytes_per_s * to_s(now - since)).min(link.burst_bytes);
+                *saved = (*saved + link.bytes_per_s() * to_s(now - since)).min(link.burst_bytes);
             }
             passes = passes.min(*saved);
         }
-        for &at in network.links_of(route) {
+        for &at in network.crossed(route) {
             self.state[at as usize].0 -= passes;
         }
         passes

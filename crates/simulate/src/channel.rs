@@ -6,10 +6,10 @@
 use crate::bucket::Buckets;
 use crate::clock::Clock;
 use crate::event::Event;
-use crate::network::{Link, Network};
 use crate::share::Shares;
 use crate::sockets::Sockets;
 use crate::time::{Picos, from_s};
+use hocket_network::Network;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
@@ -104,6 +104,7 @@ impl Channel {
 /// All routes and what moves on them.
 pub struct Flows<'a> {
     network: &'a Network,
+    has_queues: bool,
     shares: Shares,
     buckets: Buckets,
     /// Of all ranks.
@@ -132,6 +133,7 @@ impl<'a> Flows<'a> {
         };
         Self {
             network,
+            has_queues: network.links().iter().any(|link| link.queue_s > 0.0),
             shares: Shares::new(network),
             buckets: Buckets::new(network),
             sockets,
@@ -154,7 +156,7 @@ impl<'a> Flows<'a> {
                 channel.current = Some(queued);
                 channel.since = now;
                 if !self.buckets.is_empty() {
-                    for &link in self.network.links_of(route) {
+                    for &link in self.network.crossed(route) {
                         self.buckets.rest(link, until);
                     }
                     self.pass_burst(route, now);
@@ -250,9 +252,9 @@ impl<'a> Flows<'a> {
 
     /// Bytes that crossed each link.
     pub fn link_bytes(&self) -> Vec<f64> {
-        let mut bytes = vec![0.0; self.network.links.len()];
+        let mut bytes = vec![0.0; self.network.links().len()];
         for (route, channel) in self.channels.iter().enumerate() {
-            for &link in self.network.links_of(route as u32) {
+            for &link in self.network.crossed(route as u32) {
                 bytes[link as usize] += channel.moved;
             }
         }
@@ -268,10 +270,17 @@ impl<'a> Flows<'a> {
                 .waiting(self.network, link)
                 .map(|flow| self.channels[flow as usize].left(now))
                 .sum();
-            let Link { bytes_per_s, queue_s, .. } = self.network.links[link as usize];
-            (left / bytes_per_s).min(queue_s)
+            let link = self.network.link(link);
+            (left / link.bytes_per_s()).min(link.queue_s)
         };
-        from_s(self.network.queues_back(route).map(waits_s).sum())
+        from_s(self.queues_back(route).map(waits_s).sum())
+    }
+
+    /// Links on the reverse path of a route that delay announcements; none if that direction has no route.
+    fn queues_back(&self, route: u32) -> impl Iterator<Item = u32> {
+        let (from, to) = self.network.ends(route);
+        let back = if self.has_queues { self.network.path(to, from) } else { &[] };
+        back.iter().copied().filter(|&link| self.network.link(link).queue_s > 0.0)
     }
 
     /// Whether a route has a message that does not move.
@@ -284,7 +293,7 @@ impl<'a> Flows<'a> {
     fn leave(&mut self, route: u32, now: Picos) {
         self.shares.remove(self.network, route);
         if !self.buckets.is_empty() {
-            for &link in self.network.links_of(route) {
+            for &link in self.network.crossed(route) {
                 if self.shares.members(link).is_empty() {
                     self.buckets.rest(link, now);
                 }
@@ -301,14 +310,14 @@ impl<'a> Flows<'a> {
             channel.moved += passed;
             let work = current.message.reading(passed);
             if work > 0.0 {
-                self.sockets.arrived(self.network.pairs[route as usize].1, work, now);
+                self.sockets.arrived(self.network.ends(route).1, work, now);
             }
         }
     }
 
     fn activate(&mut self, clock: &mut Clock<Event>, route: u32) {
         let network = self.network;
-        for &link in network.links_of(route) {
+        for &link in network.crossed(route) {
             self.wake_set(clock, link);
         }
         let alone = self.shares.add(network, route);
@@ -375,7 +384,7 @@ impl<'a> Flows<'a> {
 
     /// Tells both ends' engines of the current message and its rate.
     fn work(&mut self, route: u32, now: Picos) {
-        let (source, destination) = self.network.pairs[route as usize];
+        let (source, destination) = self.network.ends(route);
         let channel = &mut self.channels[route as usize];
         if let Some(current) = &mut channel.current
             && current.message.writing > 0

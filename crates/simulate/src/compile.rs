@@ -4,10 +4,10 @@
 use crate::conditions::Costs;
 use crate::error::Error;
 use crate::graph::{Graph, Listed};
-use crate::network::Network;
 use crate::step::{Step, Work};
 use crate::time::{Picos, from_s};
 use hocket_ids::{Rank, Tag};
+use hocket_network::Network;
 use hocket_program::{DType, Kernel, Op, Program, RankProgram, Slice};
 use hocket_trace::Kind;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! Costs of ops, and disturbances: constants of the machines, chance from a seed, stragglers, links that change.
 
 use crate::error::Error;
-use crate::network::Network;
+use hocket_network::Network;
 
 /// Engine time of ops. Seconds, and seconds per byte of full-width elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +37,8 @@ impl Costs {
 
     /// Seconds of either end's engine for a byte on a route, while it moves.
     pub(crate) fn socket_on(&self, route: u32, network: &Network) -> f64 {
-        if network.is_remote(route) { self.socket_s_per_byte } else { 0.0 }
+        let (from, to) = network.ends(route);
+        if network.is_remote(from, to) { self.socket_s_per_byte } else { 0.0 }
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -66,7 +67,7 @@ pub struct CapacityChange {
     /// Index.
     pub link: u32,
     /// From then on.
-    pub bytes_per_s: f64,
+    pub bit_per_s: f64,
 }
 
 /// Deviations from an ideal run.

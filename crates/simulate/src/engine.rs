@@ -10,13 +10,13 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::graph::Graph;
 use crate::instance::{ENDED, Instance};
-use crate::network::Network;
 use crate::outcome::{LaunchSpan, Outcome};
 use crate::rank::{Act, Job, Progress, Started};
 use crate::sockets::Sockets;
 use crate::step::{Step, Work};
 use crate::stuck;
 use crate::time::{Picos, from_s, to_s};
+use hocket_network::Network;
 use hocket_trace::{Kind, Record};
 use std::cmp::Reverse;
 
@@ -152,7 +152,7 @@ impl<'a> Engine<'a> {
                 let step = self.step(instance, op);
                 self.next_task(step.rank);
                 if let Work::Send { route, .. } = step.work {
-                    let latency = self.longer(self.network.latency[route as usize]);
+                    let latency = self.longer(from_s(self.network.route_latency_s(route)));
                     self.left(instance, op, &step, latency);
                 }
             }
@@ -163,7 +163,7 @@ impl<'a> Engine<'a> {
             Event::Resume { rank } => self.resume(rank),
             Event::Change { index } => {
                 let change = &self.conditions.changes[index as usize];
-                self.flows.change(&mut self.clock, change.link, change.bytes_per_s);
+                self.flows.change(&mut self.clock, change.link, change.bit_per_s / 8.0);
             }
         }
     }
@@ -237,7 +237,7 @@ impl<'a> Engine<'a> {
             Work::Receive { route, peer, .. } if self.rendezvous => {
                 // The receiver's announcement takes the reverse path of the data.
                 let waits = self.flows.word_waits(route, self.clock.now());
-                let latency = self.longer(self.network.latency[route as usize]) + waits;
+                let latency = self.longer(from_s(self.network.route_latency_s(route))) + waits;
                 if latency == 0 {
                     self.meet(instance, peer);
                 } else {
@@ -349,7 +349,7 @@ impl<'a> Engine<'a> {
             let times = &mut self.instances[instance as usize].times;
             (times[op as usize].1, times[peer as usize].1) = (now, now);
         }
-        let latency = self.longer(self.network.latency[route as usize]);
+        let latency = self.longer(from_s(self.network.route_latency_s(route)));
         let priority = self.instances[instance as usize].priority;
         let bytes = step.bytes as f64;
         let message = Message { instance, op, peer, priority, bytes, latency, forgotten, writing, reading };
@@ -426,9 +426,7 @@ impl<'a> Engine<'a> {
         let (ready, start) = state.times[op as usize];
         let route = match step.work {
             Work::Compute { .. } | Work::Wait { .. } => None,
-            Work::Send { route, .. } | Work::Receive { route, .. } => {
-                Some(self.network.pairs[route as usize])
-            }
+            Work::Send { route, .. } | Work::Receive { route, .. } => Some(self.network.ends(route)),
         };
         let peer = route.map(|(from, to)| if step.kind == Kind::Send { to } else { from });
         self.outcome.records[step.rank as usize].push(Record {
@@ -483,11 +481,11 @@ fn check(
         }
     }
     for change in &conditions.changes {
-        let sound = change.at_s >= 0.0 && change.bytes_per_s >= 0.0 && change.bytes_per_s.is_finite();
-        if !sound || change.link as usize >= network.links.len() {
+        let sound = change.at_s >= 0.0 && change.bit_per_s >= 0.0 && change.bit_per_s.is_finite();
+        if !sound || change.link as usize >= network.links().len() {
             return wrong(format!(
-                "link {} cannot change to {} B/s at {} s",
-                change.link, change.bytes_per_s, change.at_s
+                "link {} cannot change to {} bit/s at {} s",
+                change.link, change.bit_per_s, change.at_s
             ));
         }
     }

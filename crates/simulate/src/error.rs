@@ -1,13 +1,14 @@
 //! Why a simulation is impossible, or did not end.
 
+use hocket_network::NetworkError;
 use thiserror::Error;
 
 /// All errors.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Error {
     /// The links or routes contradict themselves, or lack what a program needs.
-    #[error("network: {what}")]
-    Network { what: String },
+    #[error("network: {0}")]
+    Network(#[from] NetworkError),
     /// A program that cannot run; the first op, in program order, at which ranks diverge, and how many more do.
     #[error("program `{name}`: rank {rank} op {op}: {what}{}", more(*others))]
     Program {

@@ -7,9 +7,9 @@
 use crate::conditions::Costs;
 use crate::error::Error;
 use crate::graph::{Graph, Listed};
-use crate::network::Network;
 use crate::step::{Step, Work};
 use crate::time::from_s;
+use hocket_network::Network;
 use hocket_trace::Kind;
 
 /// One message.

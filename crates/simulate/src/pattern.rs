@@ -6,10 +6,10 @@
 
 use crate::conditions::Costs;
 use crate::error::Error;
-use crate::network::Network;
 use crate::step::{Step, Work};
 use crate::time::{Picos, from_s};
 use hocket_algorithms::ring_passed;
+use hocket_network::{Network, NetworkError};
 use hocket_trace::Kind;
 
 /// The ring all-reduce of `hocket_algorithms`: n−1 steps that reduce a part, n−1 that pass it on. A rank forwards what
@@ -32,7 +32,7 @@ impl Ring {
         let next = |rank| {
             network.route(rank, (rank + 1) % world).map(|route| (route, costs.socket_on(route, network)))
         };
-        let routes: Result<_, Error> = (0..world).map(next).collect();
+        let routes: Result<_, NetworkError> = (0..world).map(next).collect();
         let edge = |part: u32| bytes * u64::from(part) / u64::from(world);
         let receive = from_s(costs.receive_s);
         let part = |part| {
@@ -108,8 +108,8 @@ impl AllToAll {
     pub fn new(world: u32, bytes: u64, network: &Network, costs: &Costs) -> Result<Self, Error> {
         check(world)?;
         let pairs = (1..world).flat_map(|far| (0..world).map(move |rank| (rank, (rank + far) % world)));
-        let route = |(rank, to)| network.route(rank, to).map(|route| (route, network.is_remote(route)));
-        let routes: Result<_, Error> = pairs.map(route).collect();
+        let route = |(rank, to)| network.route(rank, to).map(|route| (route, network.is_remote(rank, to)));
+        let routes: Result<_, NetworkError> = pairs.map(route).collect();
         let bytes = bytes / u64::from(world);
         Ok(Self {
             n: world,

@@ -6,7 +6,7 @@
 //! link but is limited elsewhere is not touched: in a network that is congested in its middle, that applies to most
 //! flows of a host's link.
 
-use crate::network::Network;
+use hocket_network::{Link, Network};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
@@ -29,7 +29,7 @@ pub struct Shares {
     incast: Vec<f64>,
     /// By link: active flows.
     members: Vec<Vec<u32>>,
-    /// By position in the network's `path`: the route's index among the link's members.
+    /// By place in the list of all routes' links: the route's index among the link's members.
     position: Vec<u32>,
     rate: Vec<f64>,
     bottleneck: Vec<u32>,
@@ -75,12 +75,12 @@ impl Ord for Rate {
 impl Shares {
     /// No flows.
     pub fn new(network: &Network) -> Self {
-        let (links, routes) = (network.links.len(), network.routes());
+        let (links, routes) = (network.links().len(), network.routes());
         Self {
-            capacity: network.links.iter().map(|link| link.bytes_per_s).collect(),
-            incast: network.links.iter().map(|link| link.incast).collect(),
+            capacity: network.links().iter().map(Link::bytes_per_s).collect(),
+            incast: network.links().iter().map(|link| link.incast).collect(),
             members: vec![Vec::new(); links],
-            position: vec![0; network.path.len()],
+            position: vec![0; (0..routes).map(|route| network.crossed(route as u32).len()).sum()],
             rate: vec![0.0; routes],
             bottleneck: vec![NONE; routes],
             level: vec![f64::INFINITY; links],
@@ -109,7 +109,7 @@ impl Shares {
         let limits =
             |route: u32, link: u32| self.rate[route as usize] >= self.level[link as usize] * (1.0 - LEVEL);
         self.members[link as usize].iter().copied().filter(move |&route| {
-            network.links_of(route).iter().filter(|&&crossed| limits(route, crossed)).min() == Some(&link)
+            network.crossed(route).iter().filter(|&&crossed| limits(route, crossed)).min() == Some(&link)
         })
     }
 
@@ -123,8 +123,8 @@ impl Shares {
     pub fn add(&mut self, network: &Network, route: u32) -> bool {
         let mut alone = true;
         let mut narrowest = (f64::INFINITY, NONE);
-        let first = network.first[route as usize] as usize;
-        for (hop, &link) in network.links_of(route).iter().enumerate() {
+        let first = network.hops(route).start;
+        for (hop, &link) in network.crossed(route).iter().enumerate() {
             let members = &mut self.members[link as usize];
             alone &= members.is_empty();
             self.position[first + hop] = members.len() as u32;
@@ -136,14 +136,14 @@ impl Shares {
         }
         if alone {
             (self.rate[route as usize], self.bottleneck[route as usize]) = narrowest;
-            for &link in network.links_of(route) {
+            for &link in network.crossed(route) {
                 self.level[link as usize] =
                     if self.capacity[link as usize] <= narrowest.0 { narrowest.0 } else { f64::INFINITY };
             }
         } else {
             self.rate[route as usize] = 0.0;
             self.bottleneck[route as usize] = NONE;
-            for &link in network.links_of(route) {
+            for &link in network.crossed(route) {
                 self.mark(link);
             }
         }
@@ -152,14 +152,14 @@ impl Shares {
 
     /// Removes a flow.
     pub fn remove(&mut self, network: &Network, route: u32) {
-        let first = network.first[route as usize] as usize;
-        for (hop, &link) in network.links_of(route).iter().enumerate() {
+        let first = network.hops(route).start;
+        for (hop, &link) in network.crossed(route).iter().enumerate() {
             let members = &mut self.members[link as usize];
             let at = self.position[first + hop];
             members.swap_remove(at as usize);
             if let Some(&moved) = members.get(at as usize) {
-                let start = network.first[moved as usize] as usize;
-                let hop = network.links_of(moved).iter().position(|&other| other == link);
+                let start = network.hops(moved).start;
+                let hop = network.crossed(moved).iter().position(|&other| other == link);
                 self.position[start + hop.expect("a member of a link crosses it")] = at;
             }
             if !members.is_empty() {
@@ -270,7 +270,7 @@ impl Shares {
         while next < self.solving.flows.len() {
             let route = self.solving.flows[next];
             next += 1;
-            for &link in network.links_of(route) {
+            for &link in network.crossed(route) {
                 self.touch(link);
             }
         }
@@ -281,7 +281,7 @@ impl Shares {
             while next < self.solving.flows.len() {
                 let route = self.solving.flows[next];
                 next += 1;
-                for &link in network.links_of(route) {
+                for &link in network.crossed(route) {
                     self.touch(link);
                 }
             }
@@ -298,7 +298,7 @@ impl Shares {
     /// Progressive filling of the chosen flows into what the others leave.
     fn fill(&mut self, network: &Network) {
         for at in 0..self.solving.flows.len() {
-            for &link in network.links_of(self.solving.flows[at]) {
+            for &link in network.crossed(self.solving.flows[at]) {
                 self.touch(link);
             }
         }
@@ -343,7 +343,7 @@ impl Shares {
                     continue;
                 }
                 (rate[flow], bottleneck[flow]) = (share, link);
-                for &crossed in network.links_of(member) {
+                for &crossed in network.crossed(member) {
                     residual[crossed as usize] = (residual[crossed as usize] - share).max(0.0);
                     open[crossed as usize] -= 1;
                 }

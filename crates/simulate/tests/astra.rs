@@ -7,18 +7,16 @@
 //!
 //! T = 4 · (2(n − 1) · (500 + ⌊m / 53.687⌋ + 10) + (n − 1) · 3 · ⌊m / 50⌋ + 10)
 
-use hocket_simulate::{
-    Conditions, Costs, Graph, Job, Launch, Link, Network, Phase, Ring, Route, simulate, to_s,
-};
+use hocket_network::{Link, Network, Route};
+use hocket_simulate::{Conditions, Costs, Graph, Job, Launch, Phase, Ring, simulate, to_s};
 
 const BYTES: u64 = 1 << 20;
 const SPLITS: u64 = 4;
 
 fn ring_network(n: u32) -> Network {
-    let links = (0..n).map(|rank| Link::new(format!("{rank}"), 50.0 * (1_u64 << 30) as f64));
-    let route =
-        |rank| Route { source: rank, destination: (rank + 1) % n, links: vec![rank], latency_s: 510e-9 };
-    Network::new(links.collect(), &(0..n).map(route).collect::<Vec<_>>()).expect("a ring is sound")
+    let links = (0..n).map(|rank| Link::new(format!("{rank}"), 400.0 * (1_u64 << 30) as f64));
+    let route = |rank| Route { from: rank, to: (rank + 1) % n, links: vec![rank], latency_s: 510e-9 };
+    Network::new((0..n).collect(), links.collect(), (0..n).map(route).collect()).expect("a ring is sound")
 }
 
 fn formula_ns(n: u64) -> u64 {

@@ -1,8 +1,7 @@
 //! Leaf and spine with slow uplinks, all ranks to all at once: many flows share each link, and most are limited in the middle.
 
-use hocket_simulate::{
-    AllToAll, Conditions, Costs, Graph, Job, Launch, Link, Network, Phase, Route, Shares, simulate,
-};
+use hocket_network::{Link, Network, Route};
+use hocket_simulate::{AllToAll, Conditions, Costs, Graph, Job, Launch, Phase, Shares, simulate};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -11,44 +10,44 @@ const SAME: f64 = 1e-9;
 /// Hosts have a link out and one in, leaves one up to each spine and one down from it; a pair's spine follows from its numbers.
 fn leaf_spine(leaves: u32, hosts_per_leaf: u32, spines: u32, oversubscription: f64) -> Network {
     let hosts = leaves * hosts_per_leaf;
-    let uplink = f64::from(hosts_per_leaf) * 1e9 / oversubscription / f64::from(spines);
-    let mut links: Vec<Link> = (0..2 * hosts).map(|at| Link::new(format!("host {at}"), 1e9)).collect();
+    let uplink = f64::from(hosts_per_leaf) * 8e9 / oversubscription / f64::from(spines);
+    let mut links: Vec<Link> = (0..2 * hosts).map(|at| Link::new(format!("host {at}"), 8e9)).collect();
     links.extend((0..2 * leaves * spines).map(|at| Link::new(format!("trunk {at}"), uplink)));
-    let route = |source: u32, destination: u32| {
-        let (left, right) = (source / hosts_per_leaf, destination / hosts_per_leaf);
-        let mut crossed = vec![2 * source, 2 * destination + 1];
+    let route = |from: u32, to: u32| {
+        let (left, right) = (from / hosts_per_leaf, to / hosts_per_leaf);
+        let mut crossed = vec![2 * from, 2 * to + 1];
         if left != right {
             // Drawn from both numbers, as ECMP draws from addresses: uplinks get different numbers of flows.
-            let mixed = (source << 16 | destination).wrapping_mul(0x9E37_79B9);
+            let mixed = (from << 16 | to).wrapping_mul(0x9E37_79B9);
             let spine = (mixed ^ mixed >> 15).wrapping_mul(0x85EB_CA6B) % 65_521 % spines;
             crossed.extend([2 * (hosts + left * spines + spine), 2 * (hosts + right * spines + spine) + 1]);
         }
-        Route { source, destination, links: crossed, latency_s: 1e-6 }
+        Route { from, to, links: crossed, latency_s: 1e-6 }
     };
     let pairs = (0..hosts).flat_map(|a| (0..hosts).filter(move |&b| b != a).map(move |b| (a, b)));
     let routes: Vec<_> = pairs.map(|(a, b)| route(a, b)).collect();
-    Network::new(links, &routes).expect("a sound network")
+    Network::new((0..hosts).collect(), links, routes).expect("a sound network")
 }
 
 /// Progressive filling from nothing, by the book: all flows rise together, those on a link that fills stay.
 fn by_the_book(network: &Network, active: &[bool]) -> Vec<f64> {
-    let links = (0..active.len() as u32).flat_map(|r| network.links_of(r)).max().map_or(0, |&l| l + 1);
-    let mut residual: Vec<f64> = (0..links).map(|link| network.capacity(link)).collect();
+    let links = (0..active.len() as u32).flat_map(|r| network.crossed(r)).max().map_or(0, |&l| l + 1);
+    let mut residual: Vec<f64> = (0..links).map(|link| network.link(link).bytes_per_s()).collect();
     let mut rate = vec![0.0; active.len()];
     let mut rising: Vec<u32> = (0..active.len() as u32).filter(|&r| active[r as usize]).collect();
     while !rising.is_empty() {
         let mut count = vec![0_u32; links as usize];
-        rising.iter().flat_map(|&r| network.links_of(r)).for_each(|&link| count[link as usize] += 1);
+        rising.iter().flat_map(|&r| network.crossed(r)).for_each(|&link| count[link as usize] += 1);
         let share = |link: u32| residual[link as usize] / f64::from(count[link as usize]);
         let crossed = (0..links).filter(|&link| count[link as usize] > 0);
         let level = crossed.clone().map(share).fold(f64::INFINITY, f64::min);
         let full: Vec<bool> =
             (0..links).map(|link| count[link as usize] > 0 && share(link) <= level * (1.0 + 1e-12)).collect();
         rising.retain(|&route| {
-            let stays = network.links_of(route).iter().any(|&link| full[link as usize]);
+            let stays = network.crossed(route).iter().any(|&link| full[link as usize]);
             if stays {
                 rate[route as usize] = level;
-                network.links_of(route).iter().for_each(|&link| residual[link as usize] -= level);
+                network.crossed(route).iter().for_each(|&link| residual[link as usize] -= level);
             }
             !stays
         });

@@ -1,6 +1,7 @@
 //! Rates are max-min fair after any sequence of changes, whatever part of the network was inspected.
 
-use hocket_simulate::{Link, Network, Route, Shares};
+use hocket_network::{Link, Network, Route};
+use hocket_simulate::Shares;
 use proptest::prelude::*;
 
 const SAME: f64 = 1e-6;
@@ -22,15 +23,15 @@ fn network() -> impl Strategy<Value = Network> {
             let links = capacities.iter().enumerate();
             let links = links.map(|(at, &bytes_per_s)| Link {
                 incast: if at.is_multiple_of(2) { 0.9 } else { 1.0 },
-                ..Link::new(format!("{at}"), bytes_per_s)
+                ..Link::new(format!("{at}"), 8.0 * bytes_per_s)
             });
             let routes = paths.into_iter().enumerate().map(|(at, links)| Route {
-                source: at as u32,
-                destination: at as u32 + 1000,
+                from: at as u32,
+                to: at as u32 + 24,
                 links,
                 latency_s: 0.0,
             });
-            Network::new(links.collect(), &routes.collect::<Vec<_>>()).expect("drawn soundly")
+            Network::new(vec![0; 48], links.collect(), routes.collect()).expect("drawn soundly")
         })
     })
 }
@@ -47,7 +48,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 /// Every flow has a bottleneck: a full link on which no flow is faster; no link exceeds its rate.
 fn check(network: &Network, shares: &Shares, active: &[bool], capacity: &[f64]) {
     let on = |link: u32| {
-        (0..active.len() as u32).filter(move |&r| active[r as usize] && network.links_of(r).contains(&link))
+        (0..active.len() as u32).filter(move |&r| active[r as usize] && network.crossed(r).contains(&link))
     };
     // Half of the links lose where flows come together.
     let usable = |link: usize| {
@@ -60,7 +61,7 @@ fn check(network: &Network, shares: &Shares, active: &[bool], capacity: &[f64]) 
         assert!(sum <= usable(link) * (1.0 + SAME) + SAME, "link {link} carries {sum} of {}", capacity[link]);
     }
     for route in (0..active.len() as u32).filter(|&route| active[route as usize]) {
-        let has_bottleneck = network.links_of(route).iter().any(|&link| {
+        let has_bottleneck = network.crossed(route).iter().any(|&link| {
             let full = load[link as usize] >= usable(link as usize) * (1.0 - SAME) - SAME;
             full && on(link).all(|other| shares.rate(other) <= shares.rate(route) * (1.0 + SAME) + SAME)
         });
@@ -76,8 +77,8 @@ proptest! {
     fn rates_are_max_min_fair_after_any_changes(network in network(), changes in changes()) {
         let mut shares = Shares::new(&network);
         let mut active = vec![false; network.routes()];
-        let links = (0..network.routes() as u32).flat_map(|r| network.links_of(r)).max().map_or(0, |&l| l as usize + 1);
-        let mut capacity: Vec<f64> = (0..links).map(|link| network.capacity(link as u32)).collect();
+        let links = (0..network.routes() as u32).flat_map(|r| network.crossed(r)).max().map_or(0, |&l| l as usize + 1);
+        let mut capacity: Vec<f64> = (0..links).map(|link| network.link(link as u32).bytes_per_s()).collect();
         let mut rates = vec![0.0; network.routes()];
         let mut changed = Vec::new();
         for change in changes.iter().chain([&Change::Solve]) {

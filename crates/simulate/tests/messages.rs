@@ -1,8 +1,8 @@
 //! Traffic without programs: messages, their dependencies, and the gaps between.
 
+use hocket_network::{Link, Network, Route};
 use hocket_simulate::{
-    Conditions, Costs, Error, Job, Launch, Link, Network, Outcome, Phase, Route, Timed, from_s, simulate,
-    timed, to_s,
+    Conditions, Costs, Error, Job, Launch, Outcome, Phase, Timed, from_s, simulate, timed, to_s,
 };
 
 const RATE: f64 = 1e6;
@@ -17,18 +17,13 @@ fn run(messages: &[Timed], world: u32) -> Result<Outcome, Error> {
 
 /// Traffic that begins each second, on links with queues of this length.
 fn run_one_after_the_other(traffic: &[&[Timed]], world: u32, queue_s: f64) -> Result<Outcome, Error> {
-    let link = |name: String| Link { name, bytes_per_s: RATE, burst_bytes: 0.0, incast: 1.0, queue_s };
+    let link = |name: String| Link { queue_s, ..Link::new(name, 8.0 * RATE) };
     let links = (0..2 * world).map(|at| link(format!("link {at}"))).collect();
     let pairs = (0..world).flat_map(|from| (0..world).map(move |to| (from, to))).filter(|(a, b)| a != b);
     let routes: Vec<Route> = pairs
-        .map(|(source, destination)| Route {
-            source,
-            destination,
-            links: vec![2 * source, 2 * destination + 1],
-            latency_s: 0.0,
-        })
+        .map(|(from, to)| Route { from, to, links: vec![2 * from, 2 * to + 1], latency_s: 0.0 })
         .collect();
-    let network = Network::new(links, &routes)?;
+    let network = Network::new(vec![0; world as usize], links, routes)?;
     let graphs = traffic
         .iter()
         .map(|messages| timed(world, messages, &[], &network, &Costs::NONE))

@@ -79,7 +79,7 @@ proptest! {
         let program = all_reduce(world, elements, &algorithm, 65_536);
         let costs = Costs { rendezvous, ..COSTS };
         let go = |bytes_per_s, jitter| {
-            let network = star(world as u32, bytes_per_s, 50e-6).on_hosts((0..world as u32).collect());
+            let network = star((0..world as u32).collect(), bytes_per_s, 50e-6);
             let graph = compile(&program, &network, &costs).expect("compiles");
             run(&network, &graph, &costs, &Conditions { seed, jitter, ..Conditions::default() }).expect("ends")
         };
@@ -105,7 +105,7 @@ proptest! {
 fn the_computed_ring_takes_as_long_as_the_lowered_one() {
     let costs = Costs { rendezvous: false, ..Costs::NONE };
     for world in [2, 3, 8] {
-        let network = star(world, 125e6, 10e-6);
+        let network = star(vec![0; world as usize], 125e6, 10e-6);
         let program = all_reduce(world as usize, 240_000, &Algorithm::Ring, usize::MAX);
         let listed =
             run(&network, &compile(&program, &network, &costs).unwrap(), &costs, &Conditions::default());
@@ -119,7 +119,7 @@ fn the_computed_ring_takes_as_long_as_the_lowered_one() {
 /// Broken: two buckets on one link would each be predicted as if the other did not exist.
 #[test]
 fn launches_in_flight_share_links_and_urgent_ones_go_first() {
-    let network = star(2, 100.0, 0.0);
+    let network = star(vec![0; 2], 100.0, 0.0);
     let program = one_message();
     let graph = compile(&program, &network, &Costs::NONE).unwrap();
     let launch = |priority, after| Launch { graph: 0, priority, after: vec![after] };
@@ -135,7 +135,7 @@ fn launches_in_flight_share_links_and_urgent_ones_go_first() {
 /// Broken: communication that outlasts an iteration could not be predicted, and delays would seem to gain nothing.
 #[test]
 fn a_launch_may_outlast_its_phase() {
-    let network = star(2, 100.0, 0.0);
+    let network = star(vec![0; 2], 100.0, 0.0);
     let program = one_message();
     let graph = compile(&program, &network, &Costs::NONE).unwrap();
     // Each launch takes 10 s; an iteration computes for 8 s, launches, and waits for the launch before.
@@ -182,7 +182,7 @@ fn phases_are_timelines() {
 #[test]
 fn a_program_may_be_of_the_first_ranks_alone() {
     let [few, all] = [3, 5].map(|world| all_reduce(world, 100_000, &Algorithm::Ring, 1 << 20));
-    let network = star(5, 12.5e6, 50e-6);
+    let network = star(vec![0; 5], 12.5e6, 50e-6);
     let graphs =
         [&few, &all].map(|program| compile(program, &network, &COSTS).expect("all routes are there"));
     let job = |graph| Job {
@@ -206,7 +206,7 @@ fn a_program_may_be_of_the_first_ranks_alone() {
 
 #[test]
 fn timelines_that_do_not_fit_are_refused() {
-    let network = star(2, 100.0, 0.0);
+    let network = star(vec![0; 2], 100.0, 0.0);
     let graph = compile(&one_message(), &network, &Costs::NONE).unwrap();
     let refused = |timelines: Vec<Vec<Act>>| {
         let job = Job { world: 2, launches: vec![Started { graph: 0, priority: 0 }], timelines };
@@ -244,7 +244,7 @@ fn one_message() -> Program {
 /// Broken: a slow rank would not slow the others down.
 #[test]
 fn stragglers_and_failed_links_show() {
-    let network = star(4, 1e9, 10e-6);
+    let network = star(vec![0; 4], 1e9, 10e-6);
     let program = all_reduce(4, 10_000, &Algorithm::Ring, 65_536);
     let go = |conditions: &Conditions| {
         run(&network, &compile(&program, &network, &COSTS).unwrap(), &COSTS, conditions)
@@ -252,7 +252,7 @@ fn stragglers_and_failed_links_show() {
     let even = go(&Conditions::default()).unwrap();
     let slow = go(&Conditions { slow: vec![(2, 10.0)], ..Conditions::default() }).unwrap();
     assert!(slow.end > even.end * 2);
-    let failed = CapacityChange { at_s: to_s(even.end) / 2.0, link: 4, bytes_per_s: 0.0 };
+    let failed = CapacityChange { at_s: to_s(even.end) / 2.0, link: 4, bit_per_s: 0.0 };
     let stuck = go(&Conditions { changes: vec![failed], ..Conditions::default() });
     let Err(Error::Stuck { ranks, what, .. }) = stuck else { panic!("{stuck:?}") };
     assert!(!ranks.is_empty());
@@ -283,7 +283,7 @@ fn a_circle_of_waits_is_told_with_its_ops() {
     program = second;
     for rendezvous in [true, false] {
         let costs = Costs { rendezvous, ..Costs::NONE };
-        let network = star(2, 1e6, 0.0);
+        let network = star(vec![0; 2], 1e6, 0.0);
         let stuck =
             run(&network, &compile(&program, &network, &costs).unwrap(), &costs, &Conditions::default());
         let Err(Error::Stuck { ranks, what, .. }) = stuck else { panic!("{stuck:?}") };
@@ -295,7 +295,7 @@ fn a_circle_of_waits_is_told_with_its_ops() {
 /// Broken: ranks that disagree about a message would be simulated as if they did not.
 #[test]
 fn ranks_that_diverge_are_refused_at_the_first_op_that_does() {
-    let network = star(2, 1e6, 0.0);
+    let network = star(vec![0; 2], 1e6, 0.0);
     let told = |change: fn(&mut Program)| {
         let mut program = one_message();
         change(&mut program);

@@ -2,7 +2,8 @@
 
 mod support;
 
-use hocket_simulate::{Conditions, Costs, Network, Timed, timed, to_s};
+use hocket_network::Network;
+use hocket_simulate::{Conditions, Costs, Timed, timed, to_s};
 use support::{run, star};
 
 const MESSAGE_BYTES: u64 = 1_000_000;
@@ -25,7 +26,7 @@ fn end_s(network: &Network, pairs: &[(u32, u32)], costs: &Costs) -> f64 {
 }
 
 fn hosts(wire_s: f64) -> Network {
-    star(4, MESSAGE_BYTES as f64 / wire_s, 0.0).on_hosts(vec![0, 1, 2, 3])
+    star(vec![0, 1, 2, 3], MESSAGE_BYTES as f64 / wire_s, 0.0)
 }
 
 fn close(found: f64, wanted: f64) {
@@ -58,7 +59,7 @@ fn between_fast_links_engines_are_what_takes_time() {
     // A ring's ranks write and read one message each.
     close(end_s(&network, &[(0, 1), (1, 2), (2, 3), (3, 0)], &COSTS), 2.0 * SOCKET_S);
     // Ranks of one host use no sockets.
-    let one_host = star(4, 1e12, 0.0).on_hosts(vec![0; 4]);
+    let one_host = star(vec![0; 4], 1e12, 0.0);
     close(end_s(&one_host, &[(0, 1)], &COSTS), 1e-6);
 }
 

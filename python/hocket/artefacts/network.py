@@ -1,16 +1,21 @@
-"""Network of a cluster file, as planners, policies, simulator and orders see it.
+"""The network between ranks, as planners, policies, simulator and orders see it, and that of a cluster file.
 
-Its links are each host's own link (out and in), each rack's trunk (out and in), the path between two hosts if it was measured,
-and the memory that ranks of one host share. This file knows nothing of ranks, algorithms or time.
+The links of a cluster are each host's own link (out and in), each rack's trunk (out and in), the path between two hosts if it was
+measured, and the memory that ranks of one host share. This file knows nothing of algorithms or time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
+from hocket import _native
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.cluster_check import check
 from hocket.artefacts.ways import latency_matrix
@@ -32,57 +37,144 @@ WITHIN_HOST_BIT_PER_S = 40e9
 """Rate between ranks of one host through shared memory without a measurement: 5 GB/s, one server core."""
 
 
-@dataclass(frozen=True)
-class Link:
+QUEUE_MS = 50
+"""Delay of a full queue on the testbed: TCP fills a link with less, and more would only hide congestion."""
+
+BURST_BYTES_MIN = 128 * 1024
+"""Least burst of a token bucket: two of the largest segments that the stack passes down at once."""
+
+BURST_S = 1e-3
+"""Time whose traffic a token bucket must hold at high rates: that between two ticks of the timer."""
+
+SLOW_SHARE = 0.5
+"""Fraction of the rate of the fastest path between hosts below which a path is slow."""
+
+Path = tuple[tuple[int, ...], float]
+"""Indices of the links on the path, in order, and its latency in seconds."""
+
+
+class Link(NamedTuple):
     """One direction of a link. `name` is for people; rates count payload.
 
-    `beside_bit_per_s`: rate that each pair of hosts on this link also has over further cards, which are on networks of their
-    own, without racks.
+    `beside_bit_per_s`: rate that each pair of hosts on this link also has over further cards, which are on networks of their own,
+    without racks. `burst_bytes`: burst that its token bucket admits after a rest. `incast`: share of its rate that remains for each
+    doubling of its flows. `queue_s`: longest delay of a receiver's announcement behind queued bytes; 0: announcements overtake.
     """
 
     name: str
     bit_per_s: float
     beside_bit_per_s: float = 0.0
+    burst_bytes: float = 0.0
+    incast: float = 1.0
+    queue_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Network:
-    """Links; by ordered pair of host indices, the links that bytes cross, in order, and the latency; within a host, memory."""
+    """Links, the host of every rank, and the path from each rank to each other one.
 
+    `cards`: a network for each card alone, where all hosts have several cards and no flows between hosts were measured.
+    """
+
+    hosts: tuple[int, ...]
     links: tuple[Link, ...]
-    paths: Mapping[tuple[int, int], tuple[int, ...]]
-    latencies_s: Mapping[tuple[int, int], float]
+    path: Callable[[int, int], Path]
+    title: str = ""
+    cards: tuple[Network, ...] = ()
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return len(self.hosts)
+
+    @cached_property
+    def native(self) -> _native.Network:
+        """The network with a path for every pair."""
+        return self.native_for(self.pairs())
+
+    def native_for(self, pairs: Iterable[tuple[int, int]]) -> _native.Network:
+        """Return the network with the paths of these pairs, and the paths back if queues delay announcements."""
+        wanted = set(pairs)
+        if any(link.queue_s for link in self.links):
+            wanted |= {(destination, source) for source, destination in wanted}
+        routes = [(source, destination, *self.path(source, destination)) for source, destination in wanted]
+        return _native.Network(self.hosts, self.links, routes)
 
     def bit_per_s(self, source: int, destination: int) -> float:
-        """Return the rate of the narrowest link from host to host."""
-        crossed = (self.links[link] for link in self.paths[source, destination])
+        """Return the rate of the narrowest link from rank to rank."""
+        crossed = (self.links[link] for link in self.path(source, destination)[0])
         return min(link.bit_per_s + link.beside_bit_per_s for link in crossed)
 
+    @cached_property
+    def slowest_bit_per_s(self) -> float:
+        """Rate of the narrowest link between hosts; infinite with one host."""
+        return min((self.bit_per_s(*pair) for pair in self.remote_pairs()), default=math.inf)
 
-def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
-    """Return the network between all hosts of a cluster, or the hosts `among` them.
+    @property
+    def limits_connections(self) -> bool:
+        """True if most paths between hosts have less than half of the rate of their hosts' links and trunks, which one neighbour
+        then cannot saturate."""
+        first = {host: rank for rank, host in reversed(list(enumerate(self.hosts)))}.values()
+        pairs = [(a, b) for a in first for b in first if a != b]
+        crossing = Counter(link for pair in pairs for link in self.path(*pair)[0])
+        limited = 0
+        for pair in pairs:
+            shared = [self.links[at].bit_per_s for at in self.path(*pair)[0] if crossing[at] > 1]
+            limited += self.bit_per_s(*pair) < SLOW_SHARE * min(shared, default=0.0)
+        return 2 * limited > len(pairs)
+
+    def slowed(self, by: Mapping[int, float]) -> Network:
+        """Return the network with links, by index, slower by a factor, alike on each card and on all cards together."""
+        links = tuple(
+            link._replace(bit_per_s=link.bit_per_s / by[at]) if at in by else link
+            for at, link in enumerate(self.links)
+        )
+        names = {self.links[at].name: factor for at, factor in by.items()}
+        cards = (
+            card.slowed({at: names[link.name] for at, link in enumerate(card.links) if link.name in names})
+            for card in self.cards
+        )
+        return replace(self, links=links, cards=tuple(cards))
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return the ordered pairs of different ranks, ascending."""
+        ranks = range(self.world)
+        return [(source, destination) for source in ranks for destination in ranks if source != destination]
+
+    def remote_pairs(self) -> tuple[tuple[int, int], ...]:
+        """Return the ordered pairs of ranks on different hosts, ascending."""
+        return tuple(pair for pair in self.pairs() if self.hosts[pair[0]] != self.hosts[pair[1]])
+
+    def slow_pairs(self) -> tuple[tuple[int, int], ...]:
+        """Return the ordered pairs of ranks on different hosts whose path is slower than half the fastest such path."""
+        rates = {pair: self.bit_per_s(*pair) for pair in self.remote_pairs()}
+        fastest = max(rates.values(), default=0.0)
+        return tuple(pair for pair, rate in rates.items() if rate < SLOW_SHARE * fastest)
+
+
+def network(cluster: Cluster, hosts: Sequence[int] | None = None) -> Network:
+    """Return the network of ranks on these hosts, by index; by default a rank on each host of the cluster.
 
     Raises ArtefactError if the cluster contradicts itself.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> both = network(Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")))
-    >>> [both.links[link].name for link in both.paths[0, 1]]
+    >>> [both.links[link].name for link in both.path(0, 1)[0]]
     ['a out', 'b in']
     """
     check(cluster)
-    used = range(len(cluster.hosts)) if among is None else sorted(set(among))
+    placed = tuple(range(len(cluster.hosts)) if hosts is None else hosts)
+    used = sorted(set(placed))
     measured = cluster.bandwidth_bit_per_s
     known_s = latency_matrix(cluster)
     goodput = 1.0 if measured else GOODPUT
     uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
     links: list[Link] = []
-    paths: dict[tuple[int, int], tuple[int, ...]] = {}
-    latencies_s: dict[tuple[int, int], float] = {}
+    paths: dict[tuple[int, int], Path] = {}
     for host in used:
         rate = (measured[host][host] if measured else 0.0) or WITHIN_HOST_BIT_PER_S
-        links.append(Link(f"memory of {cluster.hosts[host].name}", rate))
-        paths[host, host] = (len(links) - 1,)
-        latencies_s[host, host] = WITHIN_HOST_LATENCY_S
+        paths[host, host] = ((len(links),), WITHIN_HOST_LATENCY_S)
+        links.append(Link(memory_name(cluster.hosts[host].name), rate))
     found: dict[str, int] = {}
     common = cards(cluster, used)
     rates = {at: used_bit_per_s(cluster.hosts[at], common) for at in used}
@@ -96,18 +188,24 @@ def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
 
     for i, j in ((i, j) for i in used for j in used if i != j):
         source, destination = cluster.hosts[i], cluster.hosts[j]
-        path = [link(f"{source.name} out", rates[i] * goodput)]
+        crossed = [link(f"{source.name} out", rates[i] * goodput)]
         if source.rack != destination.rack:
             for rack, side in ((source.rack, "out"), (destination.rack, "in")):
                 uplink = uplinks.get(rack)
                 if uplink is not None:
-                    path.append(link(trunk_name(rack, side), uplink * goodput, beside))
-        path.append(link(f"{destination.name} in", rates[j] * goodput))
+                    crossed.append(link(trunk_name(rack, side), uplink * goodput, beside))
+        crossed.append(link(f"{destination.name} in", rates[j] * goodput))
         if measured:
-            path.append(link(pair_name(source.name, destination.name), measured[i][j]))
-        paths[i, j] = tuple(path)
-        latencies_s[i, j] = LATENCY_S if known_s is None else known_s[i][j]
-    return Network(tuple(links), paths, latencies_s)
+            crossed.append(link(pair_name(source.name, destination.name), measured[i][j]))
+        paths[i, j] = (tuple(crossed), LATENCY_S if known_s is None else known_s[i][j])
+    return Network(
+        placed, tuple(links), lambda source, destination: paths[placed[source], placed[destination]]
+    )
+
+
+def burst_bytes(bit_per_s: float) -> int:
+    """Return the burst that a token bucket of the testbed admits after a rest at that rate."""
+    return max(BURST_BYTES_MIN, int(bit_per_s / 8 * BURST_S))
 
 
 def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
@@ -197,6 +295,11 @@ def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
         for i, row in enumerate(cluster.bandwidth_bit_per_s)
     )
     return msgspec.structs.replace(cluster, hosts=tuple(hosts), racks=tuple(racks), bandwidth_bit_per_s=pairs)
+
+
+def memory_name(host: str) -> str:
+    """Return the name of the memory that ranks of a host share."""
+    return f"memory of {host}"
 
 
 def pair_name(source: str, destination: str) -> str:

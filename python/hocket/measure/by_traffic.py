@@ -50,7 +50,7 @@ def rescaled(
         source, destination = (place[hosts[rank]] for rank in pair)
         if source == destination:
             continue
-        path = [known.links[link] for link in known.paths[source, destination]]
+        path = [known.links[link] for link in known.path(source, destination)[0]]
         narrowest = min(link.bit_per_s for link in path)
         limits[pair] = {owner[link.name] for link in path if link.bit_per_s <= NARROW * narrowest}
         for name in limits[pair]:

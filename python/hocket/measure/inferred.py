@@ -15,7 +15,6 @@ from hocket.artefacts.network import network
 from hocket.measure.rounds import tournament
 from hocket.measure.topology import fastest_pair, find_racks, host_rates, settle_capacities
 from hocket.planning.ordering.matrix import BITS, Matrix
-from hocket.planning.ordering.shared import shared_links
 
 HOSTS_MAX = 1024
 """Limit of hosts for this inference: larger matrices come from models, not from measurements of all pairs."""
@@ -54,9 +53,8 @@ def with_trunks(matrix: Matrix) -> Matrix:
         racks=tuple(Rack(name=str(rack), uplink_bit_per_s=rate) for rack, rate in enumerate(trunks)),
         bandwidth_bit_per_s=tuple(tuple(rate or 1.0 for rate in row) for row in rates),
     )
-    found = network(cluster)
     names = " and ".join(" ".join(matrix.hosts[host] for host in rack) for rack in racks)
     known = sorted({f"{rate / 1e6:.0f}" for rate in trunks if rate is not None}, key=float)
     note = f"taken from the rates: {names} are racks behind trunks of {', '.join(known)} Mbit/s, which their pairs share"
-    links = shared_links(found.links, found.paths, count, racks)
-    return replace(matrix, links=links, notes=(*matrix.notes, note))
+    groups = tuple(map(tuple, racks))
+    return replace(matrix, network=network(cluster), groups=groups, notes=(*matrix.notes, note))

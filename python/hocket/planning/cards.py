@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hocket import _native
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Bucket
 from hocket.errors import UsageError
-from hocket.planning.links import LinkGraph
 
 
 class Demand(NamedTuple):
@@ -26,7 +26,7 @@ Resource = tuple[int, int]
 
 
 def over_cards(
-    buckets: Sequence[Bucket], graph: LinkGraph, whole: Demand, alone: Sequence[Demand]
+    buckets: Sequence[Bucket], graph: Network, whole: Demand, alone: Sequence[Demand]
 ) -> tuple[list[_native.Piece], list[Resource]]:
     """Return the demand of each bucket on links of the first card, of the second, …, then on engines; and these links.
 

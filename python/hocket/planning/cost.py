@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Bucket, Codec, Plan, Schedule
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
 from hocket.planning import rows
 from hocket.planning.cards import Demand, Resource, over_cards
-from hocket.planning.links import LinkGraph, link_graph
+from hocket.planning.links import link_graph
 from hocket.planning.routes import members
 
 Factor = Callable[[Bucket], float]
@@ -75,7 +76,7 @@ def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
     return predict_on(plan.buckets, link_graph(cluster, plan.world), profile, workers=plan.workers)
 
 
-def alone_s(bucket: Bucket, graph: LinkGraph) -> float:
+def alone_s(bucket: Bucket, graph: Network) -> float:
     """Time of one bucket with the network to itself."""
     cost, routes = _prepared([bucket], graph, None, {})
     return cost.alone_s(routes[_kind(bucket, None, {})], bucket.elements)
@@ -83,7 +84,7 @@ def alone_s(bucket: Bucket, graph: LinkGraph) -> float:
 
 def predict_on(
     buckets: tuple[Bucket, ...],
-    graph: LinkGraph,
+    graph: Network,
     profile: Profile,
     factor: Factor = as_modelled,
     workers: Collection[int] | None = None,
@@ -135,7 +136,7 @@ class Steps:
         ]
         self._routes = _described(kinds)
 
-    def on(self, graph: LinkGraph) -> list[float]:
+    def on(self, graph: Network) -> list[float]:
         """Seconds of a step of each plan. UsageError if a plan uses a card that not all hosts have."""
         cost = self.cost(graph)
         return [
@@ -143,10 +144,10 @@ class Steps:
             for at, launches in enumerate(self.launches)
         ]
 
-    def _on(self, graph: LinkGraph, plan: Plan) -> float:
+    def _on(self, graph: Network, plan: Plan) -> float:
         return predict_on(plan.buckets, graph, self._profile, self._factor, plan.workers).step_s
 
-    def cost(self, graph: LinkGraph) -> _native.PlanCost:
+    def cost(self, graph: Network) -> _native.PlanCost:
         """The cost model of all routes on a network, for use with the `launches` of each plan, which are in order of priority."""
         return _native.PlanCost(graph.native, self._routes)
 
@@ -158,7 +159,7 @@ class Steps:
 
 def _predicted_on_cards(
     buckets: Sequence[Bucket],
-    graph: LinkGraph,
+    graph: Network,
     profile: Profile,
     factor: Factor,
     workers: Collection[int] | None,
@@ -192,7 +193,7 @@ def _predicted_on_cards(
 
 def pieces(
     buckets: Sequence[Bucket],
-    graph: LinkGraph,
+    graph: Network,
     profile: Profile,
     factor: Factor = as_modelled,
     workers: Collection[int] | None = None,
@@ -209,7 +210,7 @@ def pieces(
 
 def demand(
     buckets: Sequence[Bucket],
-    graph: LinkGraph,
+    graph: Network,
     profile: Profile,
     factor: Factor = as_modelled,
     workers: Collection[int] | None = None,
@@ -221,7 +222,7 @@ def demand(
 
 def _on_cards(
     buckets: Sequence[Bucket],
-    graph: LinkGraph,
+    graph: Network,
     profile: Profile,
     factor: Factor,
     workers: Collection[int] | None,
@@ -233,7 +234,7 @@ def _on_cards(
 
 def _launches(
     buckets: Sequence[Bucket],
-    graph: LinkGraph,
+    graph: Network,
     profile: Profile,
     factor: Factor,
     workers: Collection[int] | None,
@@ -283,7 +284,7 @@ def _kind(bucket: Bucket, workers: Collection[int] | None, known: _Known) -> _Ki
 
 
 def _prepared(
-    buckets: Iterable[Bucket], graph: LinkGraph, workers: Collection[int] | None, known: _Known
+    buckets: Iterable[Bucket], graph: Network, workers: Collection[int] | None, known: _Known
 ) -> tuple[_native.PlanCost, dict[_Kind, int]]:
     kinds = list(dict.fromkeys(_kind(bucket, workers, known) for bucket in buckets))
     return _native.PlanCost(graph.native, _described(kinds)), {kind: at for at, kind in enumerate(kinds)}
@@ -302,7 +303,7 @@ def _described(kinds: Iterable[_Kind]) -> list[_Described]:
     ]
 
 
-def _loads(carried: list[float], graph: LinkGraph) -> tuple[Load, ...]:
+def _loads(carried: list[float], graph: Network) -> tuple[Load, ...]:
     loads = [
         Load(link.name, link.bit_per_s, count, count * 8 / link.bit_per_s)
         for link, count in zip(graph.links, carried, strict=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from hocket.artefacts.learning import Check, Learning
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Candidate, Due, Gathered, Plan, Refused, Schedule, Turn
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
@@ -17,7 +18,6 @@ from hocket.errors import UsageError
 from hocket.planning import admission
 from hocket.planning.cost import predict_on
 from hocket.planning.guard import accepted, compatible, described, used
-from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
 from hocket.planning.routes import reduces_means
 from hocket.planning.schedules import Choice, by_need, deft, front, merge_of, steady, turns
@@ -36,7 +36,7 @@ SAFER_MAX = 2
 
 def scheduled(
     plan: Plan,
-    graph: LinkGraph,
+    graph: Network,
     profile: Profile,
     promise: Promise,
     rate: Rule | None = None,
@@ -103,7 +103,7 @@ def scheduled(
 
 
 def _scheduled_dense(
-    plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, *, rate: Rule | None, guard: Guard
+    plan: Plan, graph: Network, profile: Profile, promise: Promise, *, rate: Rule | None, guard: Guard
 ) -> Plan:
     """Schedule a plan with rows: they differ between iterations and are not merged, but whole tables may gain more by merging."""
     dense = _dense(plan, graph, profile)
@@ -117,7 +117,7 @@ def _scheduled_dense(
     )
 
 
-def _dense(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan | None:
+def _dense(plan: Plan, graph: Network, profile: Profile) -> Plan | None:
     """Return the plan with whole tables instead of rows, on the route of its largest other bucket. None if there is no such bucket,
     if a table's gradient is sparse, or if a bucket is not reduced to a mean for other reasons."""
     reduced = [bucket for bucket in plan.buckets if reduces_means(bucket)]
@@ -146,7 +146,7 @@ def _dense(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan | None:
     return _saying(_named(whole, f"{plan.label}, rows as whole tables", step_s), words)
 
 
-def _synchronous(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan:
+def _synchronous(plan: Plan, graph: Network, profile: Profile) -> Plan:
     """Return the faster plan: behind a barrier, or at gates with the buckets in the order in which forward needs them.
 
     Both make the same updates, so merged or late gradients must be faster than both.
@@ -213,7 +213,7 @@ def _best(choices: Sequence[Choice]) -> Choice | None:
     return max(alike, key=lambda each: (round(each.updates_per_iteration, 6), -each.schedule.delay_max))
 
 
-def _deft(plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, rule: Rule) -> list[Choice]:
+def _deft(plan: Plan, graph: Network, profile: Profile, promise: Promise, rule: Rule) -> list[Choice]:
     """DeFT's schedules, with windows that are enlarged until the ratio is kept; empty if no round keeps it."""
     walk = admission.walk_of(profile.learning)
     if walk is None:

@@ -77,7 +77,7 @@ class ForJob:
         graph, places = link_graph(self.cluster, len(self.ranks)), self._places
         least: dict[str, float] = {}
         for (source, destination), rate in least_bit_per_s.items():
-            for link in graph.paths[places[source], places[destination]]:
+            for link in graph.path(places[source], places[destination])[0]:
                 name = graph.links[link].name
                 least[name] = max(least.get(name, 0.0), rate)
         return ForJob(raised(self.cluster, least), self.ranks)

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hocket.artefacts.belief import Belief, Estimate
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Plan
 from hocket.planning.cost import Steps, as_modelled
 from hocket.planning.features import NAMES, features
-from hocket.planning.links import LinkGraph
 from hocket.planning.question import Question
 
 GROUPS_MAX = 40
@@ -239,7 +239,7 @@ def _with_hope(found: tuple[Component, ...], model: _Model, facts: _Facts) -> tu
     return found
 
 
-def _could_be_faster(graph: LinkGraph, groups: Groups, parameters: Any) -> Iterator[tuple[int, float]]:
+def _could_be_faster(graph: Network, groups: Groups, parameters: Any) -> Iterator[tuple[int, float]]:
     """Groups of hosts, trunks and paths that are believed to be slower than others, with the logarithm of the ratio."""
     links = _slowed(graph, groups, parameters).links
     fastest: dict[str, float] = {}
@@ -259,7 +259,7 @@ def _could_be_faster(graph: LinkGraph, groups: Groups, parameters: Any) -> Itera
 class _Model:
     """Logarithms of plans' steps as functions of the parameters."""
 
-    graph: LinkGraph
+    graph: Network
     groups: Groups
     steps: Steps
     features: Any
@@ -326,12 +326,12 @@ def _prior(groups: Groups, belief: Belief) -> tuple[Any, Any]:
     return np.array(mean), np.array(sd)
 
 
-def _groups(graph: LinkGraph) -> Groups:
+def _groups(graph: Network) -> Groups:
     """Groups of links that some pair of ranks crosses: kinds, both directions, single links."""
     kinds: dict[str, list[int]] = {}
     both: dict[str, list[int]] = {}
     single: dict[str, list[int]] = {}
-    for at in sorted({link for path in graph.paths.values() for link in path}):
+    for at in sorted({link for pair in graph.pairs() for link in graph.path(*pair)[0]}):
         name = graph.links[at].name
         kinds.setdefault(_kind(name), []).append(at)
         both.setdefault(_undirected(name), []).append(at)
@@ -370,7 +370,7 @@ def _undirected(link: str) -> str:
     return link.removesuffix(" in").removesuffix(" out")
 
 
-def _slowed(graph: LinkGraph, groups: Groups, parameters: Any) -> LinkGraph:
+def _slowed(graph: Network, groups: Groups, parameters: Any) -> Network:
     slow: dict[int, float] = {}
     for group, own in zip(groups, parameters, strict=False):
         for link in group.links:

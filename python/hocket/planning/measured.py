@@ -17,10 +17,10 @@ from hocket.artefacts.algorithms import Fitting, fitting
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Bucket, Direct, Owned, Route
 from hocket.artefacts.tuning import Tuning
 from hocket.planning.cost import Factor, alone_s
-from hocket.planning.links import LinkGraph
 from hocket.planning.order import contiguous_order, placement
 from hocket.planning.routes import name as route_name
 from hocket.policy.selection import distance, nearest, network_shape, seconds
@@ -61,7 +61,7 @@ class Correction:
         return found
 
 
-def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph) -> Correction | None:
+def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: Network) -> Correction | None:
     """Return the correction for a cluster, or None if the tuning has no similar network."""
     order = contiguous_order(cluster, world)
     places = placement(cluster, world)

@@ -15,7 +15,7 @@ from hocket.artefacts.algorithms import LIST, Algorithm
 from hocket.artefacts.chunks import SHARED_CHUNK_BYTES, chunk_bytes
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.network import trunk_names
+from hocket.artefacts.network import Network, trunk_names
 from hocket.artefacts.plan import (
     AllReduce,
     Bucket,
@@ -41,7 +41,7 @@ from hocket.errors import UsageError
 from hocket.planning import rows
 from hocket.planning.buckets import plan_of, sizes_of
 from hocket.planning.cost import Prediction, alone_s, as_modelled, predict_on
-from hocket.planning.links import LinkGraph, link_graph
+from hocket.planning.links import link_graph
 from hocket.planning.measured import Correction, correction_of
 from hocket.planning.order import (
     contiguous_order,
@@ -93,7 +93,7 @@ class Order:
 class Question:
     """The job to plan for, and the allowed choices."""
 
-    graph: LinkGraph
+    graph: Network
     profile: Profile
     racks: tuple[int, ...]
     orders: tuple[Order, ...]
@@ -385,13 +385,13 @@ def question_of(
     )
 
 
-def _uneven(cluster: Cluster, world: int, graph: LinkGraph) -> bool:
+def _uneven(cluster: Cluster, world: int, graph: Network) -> bool:
     """Return whether hosts or trunks have different rates, so that some can do more than others."""
     trunks = {link.bit_per_s for link in graph.links if link.name in trunk_names(cluster)}
     return len(set(rates_bit_per_s(cluster, world))) > 1 or len(trunks) > 1
 
 
-def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str], world: int) -> Iterator[Order]:
+def _orders(cluster: Cluster, graph: Network, admitted: frozenset[str], world: int) -> Iterator[Order]:
     """Orders of the ranks that train."""
     given, contiguous = given_order(world), contiguous_order(cluster, world)
     simple = [
@@ -409,7 +409,7 @@ def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str], world:
             yield Order("solved", "solved", ranks, algorithm)
 
 
-def _codecs(graph: LinkGraph, promise: Promise) -> Iterator[tuple[Codec, tuple[tuple[int, int], ...]]]:
+def _codecs(graph: Network, promise: Promise) -> Iterator[tuple[Codec, tuple[tuple[int, int], ...]]]:
     yield "none", ()
     links = graph.slow_pairs() or graph.remote_pairs()
     if promise.allows("rounded") and links:

@@ -8,10 +8,11 @@ import msgspec
 
 from hocket.artefacts.algorithms import Algorithm
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Bucket, Plan
 from hocket.artefacts.profile import Profile
 from hocket.planning.cost import predict
-from hocket.planning.links import LinkGraph, link_graph
+from hocket.planning.links import link_graph
 from hocket.planning.order import contiguous_order, fast_first_order, given_order
 from hocket.planning.ordering.classes import Order, classes, reordered
 from hocket.planning.solved import solved_order
@@ -48,7 +49,7 @@ def in_fastest_orders(plan: Plan, cluster: Cluster, profile: Profile) -> Plan:
     )
 
 
-def _candidates(cluster: Cluster, graph: LinkGraph, members: Sequence[Bucket]) -> Iterator[Order]:
+def _candidates(cluster: Cluster, graph: Network, members: Sequence[Bucket]) -> Iterator[Order]:
     """Candidate orders for buckets of one order, judged by the largest bucket."""
     route = max(members, key=lambda bucket: bucket.elements).route
     assert isinstance(route, AllReduce)  # noqa: S101  # `classes` has no others

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from hocket import _native
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Bucket, Plan, Schedule
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
@@ -22,7 +23,6 @@ from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.planning.cost import pieces
 from hocket.planning.guard import Turns
-from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
 from hocket.planning.walk import Rule
 
@@ -37,7 +37,7 @@ class Choice(NamedTuple):
 
 def front(
     plan: Plan,
-    graph: LinkGraph,
+    graph: Network,
     profile: Profile,
     promise: Promise,
     *,
@@ -81,7 +81,7 @@ def front(
 
 
 def deft(
-    plan: Plan, graph: LinkGraph, profile: Profile, *, rate: Rule, capacity_factor: float = 1.0
+    plan: Plan, graph: Network, profile: Profile, *, rate: Rule, capacity_factor: float = 1.0
 ) -> Schedule:
     """DeFT's schedule of a plan's buckets, on the busiest resource of each; windows are `capacity_factor` times computation.
 
@@ -99,7 +99,7 @@ def deft(
     return _rated(_in_places(staged, order), rate)
 
 
-def steady(plan: Plan, graph: LinkGraph, profile: Profile) -> Choice:
+def steady(plan: Plan, graph: Network, profile: Profile) -> Choice:
     """Predict the plan's own schedule.
 
     Raises ArtefactError for a plan that is not sound, UsageError for a gradient that the profile lacks.

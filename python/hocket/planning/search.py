@@ -3,7 +3,7 @@
 The search considers three kinds of routes: algorithms whose predictions were compared with runs (`proposed` in the list of
 algorithms), algorithms that a tuning of a similar network measured, and owners of parts if hosts are unequal. If the promise allows
 it, each is also tried with a codec on slow links, or between all hosts if no link is slow. A path between two hosts is slow if its
-rate is below half that of the fastest path (`LinkGraph.slow_pairs`). Buckets of one plan may take different routes in different
+rate is below half that of the fastest path (`Network.slow_pairs`). Buckets of one plan may take different routes in different
 orders: the given one, rack by rack, fast hosts first, or one found by a search over measured latencies. A large variable is cut
 between buckets if that saves more than a fiftieth of the step.
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from hocket.artefacts.algorithms import BY_NAME, Algorithm, fitting
 from hocket.artefacts.cluster import Cluster
-from hocket.planning.links import LinkGraph
+from hocket.artefacts.network import Network
 from hocket.planning.order import contiguous_order, placement
 from hocket.planning.ordering.matrix import SHORTEST_S, build
-from hocket.planning.ordering.shared import shared_links
 from hocket.planning.ordering.solve import cost_s, own, solve
 
 SIZE_BYTES = 4 << 20
@@ -30,7 +29,7 @@ WORTH = 0.99
 
 
 def solved_orders(
-    cluster: Cluster, graph: LinkGraph, admitted: frozenset[str], simpler: Sequence[tuple[int, ...]]
+    cluster: Cluster, graph: Network, admitted: frozenset[str], simpler: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[Algorithm, tuple[int, ...]]]:
     """Admitted algorithms, each with an order that is cheaper than the simpler ones.
 
@@ -46,7 +45,7 @@ def solved_orders(
 
 
 def solved_order(
-    graph: LinkGraph, algorithm: Algorithm, simpler: Iterable[tuple[int, ...]]
+    graph: Network, algorithm: Algorithm, simpler: Iterable[tuple[int, ...]]
 ) -> tuple[int, ...] | None:
     """The cheapest order found for an algorithm; None when a simpler one is as good."""
     world = len(graph.hosts)
@@ -54,13 +53,10 @@ def solved_order(
         return None
     latency_s = np.zeros((world, world))
     bit_per_s = np.zeros((world, world))
-    for pair, one_way_s in graph.latencies_s.items():
-        latency_s[pair] = one_way_s or SHORTEST_S
+    for pair in graph.pairs():
+        latency_s[pair] = graph.path(*pair)[1] or SHORTEST_S
         bit_per_s[pair] = graph.bit_per_s(*pair)
-    matrix = replace(
-        build([str(rank) for rank in range(world)], latency_s, bit_per_s),
-        links=shared_links(graph.links, graph.paths, world),
-    )
+    matrix = replace(build([str(rank) for rank in range(world)], latency_s, bit_per_s), network=graph)
     request = own(algorithm, SIZE_BYTES, effort=EFFORT, restarts=RESTARTS)
     found = solve(matrix, request)
     if all(found.cost_s < WORTH * cost_s(matrix, request, order) for order in simpler):

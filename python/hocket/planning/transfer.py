@@ -18,6 +18,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.experience import Experience, Job
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Gathered, Owned, Plan
 from hocket.artefacts.profile import Gradient as ProfiledGradient
 from hocket.artefacts.profile import Profile
@@ -27,7 +28,7 @@ from hocket.errors import UsageError
 from hocket.planning import rows
 from hocket.planning.buckets import bucket_of, sizes_of
 from hocket.planning.learned import Trial, learned
-from hocket.planning.links import LinkGraph, link_graph
+from hocket.planning.links import link_graph
 from hocket.planning.order import placement
 from hocket.planning.question import SEED, Question, question_of
 from hocket.planning.rescaled import rescaled
@@ -195,7 +196,7 @@ def _believed(near: Sequence[Experience], cluster: Cluster, world: int) -> Belie
     return Belief(links=links, weights=found.weights)
 
 
-def _same_links(one: LinkGraph, other: LinkGraph) -> bool:
+def _same_links(one: Network, other: Network) -> bool:
     """Return whether links have the same names, and rates within measurement error."""
     rates, others = ({link.name: link.bit_per_s for link in graph.links} for graph in (one, other))
     return rates.keys() == others.keys() and all(

@@ -12,17 +12,17 @@ from collections.abc import Sequence
 import msgspec
 
 from hocket import _native
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Bucket, Plan
 from hocket.artefacts.profile import Profile
 from hocket.planning.cost import demand, predict_on
-from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
 
 FASTER = 0.98
 """Ratio of step times below which chosen cards are preferred to all cards."""
 
 
-def chosen(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan:
+def chosen(plan: Plan, graph: Network, profile: Profile) -> Plan:
     """Return the plan with the cards that make its step shortest; unchanged if hosts have one card each.
 
     Raises UsageError for a gradient that the profile lacks.
@@ -48,7 +48,7 @@ def chosen(plan: Plan, graph: LinkGraph, profile: Profile) -> Plan:
     return msgspec.structs.replace(best, reason=plan.reason + reason)
 
 
-def candidates(plan: Plan, graph: LinkGraph, profile: Profile) -> tuple[Plan, ...]:
+def candidates(plan: Plan, graph: Network, profile: Profile) -> tuple[Plan, ...]:
     """Plans with all buckets on all cards, on the fastest card, and each on the card that the packing gives it."""
     busy_s = busy_by_card(plan, graph, profile)
     totals_s = [sum(each[card] for each in busy_s) for card in range(len(graph.cards))]
@@ -73,7 +73,7 @@ def _on(plan: Plan, cards: Sequence[Sequence[int]]) -> tuple[Bucket, ...]:
     )
 
 
-def busy_by_card(plan: Plan, graph: LinkGraph, profile: Profile) -> list[list[float]]:
+def busy_by_card(plan: Plan, graph: Network, profile: Profile) -> list[list[float]]:
     """Seconds of the busiest link of each card, by bucket, if the bucket used that card alone."""
     demands = [demand(plan.buckets, card, profile, workers=plan.workers) for card in graph.cards]
     links = [

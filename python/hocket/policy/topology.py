@@ -95,10 +95,11 @@ class Topology:
                 f"hint: it has {', '.join(known)}; HOCKET_HOST gives a host the name that it has there"
             )
         between = network(cluster, [known[host] for host in hosts])
+        ranks = {host: rank for rank, host in enumerate(hosts)}
 
         def link(a: str, b: str) -> Link:
-            pair = (known[a], known[b])
-            return Link(between.bit_per_s(*pair), between.latencies_s[pair])
+            pair = (ranks[a], ranks[b])
+            return Link(between.bit_per_s(*pair), between.path(*pair)[1])
 
         racks = tuple(cluster.hosts[known[host]].rack for host in hosts)
         return cls._joined(tuple(hosts), racks, link, link)

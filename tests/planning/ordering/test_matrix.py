@@ -121,12 +121,10 @@ def test_a_cluster_written_by_hand_has_its_links() -> None:
     assert matrix.s_per_byte[0] == pytest.approx([0, 8 / (2e8 * GOODPUT), 8 / (1e9 * GOODPUT)])
     assert matrix.latency_s[0, 1] == LATENCY_S
     assert "latencies are not in the file" in matrix.notes[0]
-    assert matrix.links is not None
-    assert matrix.links.groups == ((0, 2), (1,))
-    # Out of a and c and of their rack; into them and their rack; out of b, into b.
-    assert len(matrix.links.rates) == 8
-    rates = [matrix.links.rates[link][0] for link in matrix.links.crossed[: matrix.links.starts[2]]]
-    assert rates == pytest.approx([each * GOODPUT / 8 for each in (1e9, 2e8, 5e8)])
+    assert matrix.network is not None
+    assert matrix.groups == ((0, 2), (1,))
+    rates = [matrix.network.links[link].bit_per_s for link in matrix.network.path(0, 1)[0]]
+    assert rates == pytest.approx([each * GOODPUT for each in (1e9, 2e8, 5e8)])
 
 
 def test_further_cards_are_beside_a_trunk() -> None:
@@ -138,8 +136,9 @@ def test_further_cards_are_beside_a_trunk() -> None:
     matrix = of_cluster(Cluster(hosts=hosts, racks=racks))
     assert matrix.s_per_byte is not None
     assert matrix.s_per_byte[0, 1] == pytest.approx(8 / (1.5e8 * GOODPUT))
-    assert matrix.links is not None
-    assert (5e7 * GOODPUT / 8, 1e8 * GOODPUT / 8) in [pytest.approx(each) for each in matrix.links.rates]
+    assert matrix.network is not None
+    rates = [(link.bit_per_s, link.beside_bit_per_s) for link in matrix.network.links]
+    assert (5e7 * GOODPUT, 1e8 * GOODPUT) in map(pytest.approx, rates)
 
 
 def test_trunks_show_in_rates(tmp_path: Path) -> None:
@@ -150,8 +149,7 @@ def test_trunks_show_in_rates(tmp_path: Path) -> None:
     ones = "\n".join(",".join("1" for _ in range(6)) for _ in range(6))
     latency, bandwidth = write(tmp_path / "l.csv", ones), write(tmp_path / "b.csv", rates)
     matrix = with_trunks(read_csv(latency, bandwidth=bandwidth, unit="ms"))
-    assert matrix.links is not None
-    assert matrix.links.groups == ((0, 2, 4), (1, 3, 5))
+    assert matrix.groups == ((0, 2, 4), (1, 3, 5))
     assert "host0 host2 host4 and host1 host3 host5 are racks" in matrix.notes[0]
     found = solve(matrix, Request(algorithm="ring", size_bytes=1e6))
     assert len({host % 2 for host in found.order[:3]}) == 1

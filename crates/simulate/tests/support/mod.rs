@@ -1,16 +1,16 @@
 //! Networks and jobs that several tests need.
 
-use hocket_simulate::{
-    Conditions, Costs, Error, Graph, Job, Launch, Link, Network, Outcome, Phase, Route, simulate,
-};
+use hocket_network::{Link, Network, Route};
+use hocket_simulate::{Conditions, Costs, Error, Graph, Job, Launch, Outcome, Phase, simulate};
 
-/// Each rank's own link out and in, at `bytes_per_s`; any rank to any other.
-pub fn star(ranks: u32, bytes_per_s: f64, latency_s: f64) -> Network {
-    let link = |name: String| Link::new(name, bytes_per_s);
+/// Ranks on these hosts, each with its own link out and in, at `bytes_per_s`; any rank to any other.
+pub fn star(hosts: Vec<u32>, bytes_per_s: f64, latency_s: f64) -> Network {
+    let ranks = hosts.len() as u32;
+    let link = |name: String| Link::new(name, 8.0 * bytes_per_s);
     let links = (0..ranks).flat_map(|rank| [link(format!("{rank} out")), link(format!("{rank} in"))]);
     let pairs = (0..ranks).flat_map(|a| (0..ranks).filter(move |b| *b != a).map(move |b| (a, b)));
-    let route = |(a, b)| Route { source: a, destination: b, links: vec![2 * a, 2 * b + 1], latency_s };
-    Network::new(links.collect(), &pairs.map(route).collect::<Vec<_>>()).expect("a star is sound")
+    let route = |(from, to)| Route { from, to, links: vec![2 * from, 2 * to + 1], latency_s };
+    Network::new(hosts, links.collect(), pairs.map(route).collect()).expect("a star is sound")
 }
 
 /// One graph alone.

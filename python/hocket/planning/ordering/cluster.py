@@ -9,7 +9,6 @@ from hocket.artefacts.network import LATENCY_S, Network, network, restricted
 from hocket.artefacts.ways import latency_matrix
 from hocket.errors import ArtefactError
 from hocket.planning.ordering.matrix import SHORTEST_S, Matrix, Numbers, build
-from hocket.planning.ordering.shared import shared_links
 
 
 def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
@@ -54,7 +53,8 @@ def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
         hosts=found.hosts,
         latency_s=found.latency_s,
         s_per_byte=found.s_per_byte,
-        links=shared_links(between.links, between.paths, len(kept), list(racks.values())),
+        network=between,
+        groups=tuple(map(tuple, racks.values())),
         slots=found.slots,
         left_out=measured.left_out,
         notes=tuple(dict.fromkeys((*notes, *found.notes))),

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from hocket.artefacts.decoding import clipped, text_of, unreadable
 from hocket.artefacts.names import check_hosts
+from hocket.artefacts.network import Network
 from hocket.errors import ArtefactError, UsageError
-from hocket.planning.ordering.shared import SharedLinks
 
 Numbers = NDArray[np.float64]
 
@@ -41,15 +41,16 @@ ASYMMETRY_SAID = 0.01
 class Matrix:
     """Hosts in the given order, and symmetric matrices over them; the diagonals are 0.
 
-    `latency_s` is one way. `s_per_byte` is the inverse of the bandwidth of a pair alone; None if unknown. `links` are the links
-    that pairs share; None if unknown. `slots` is the number of ranks of each host, `left_out` are unreachable hosts, `notes` lists
-    corrections.
+    `latency_s` is one way. `s_per_byte` is the inverse of the bandwidth of a pair alone; None if unknown. `network` has the links
+    that pairs share; None if unknown. `groups` are the hosts behind each switch; empty if unknown. `slots` is the number of ranks
+    of each host, `left_out` are unreachable hosts, `notes` lists corrections.
     """
 
     hosts: tuple[str, ...]
     latency_s: Numbers
     s_per_byte: Numbers | None = None
-    links: SharedLinks | None = None
+    network: Network | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
     slots: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())

@@ -146,7 +146,7 @@ def _unknown(matrix: Matrix) -> tuple[str, ...]:
     """The missing data for an order by bytes."""
     if matrix.s_per_byte is None:
         return ("the bytes of a buffer do not count: bandwidth is not known",)
-    if matrix.links is None:
+    if matrix.network is None:
         return (
             "links that several pairs share do not count: these matrices do not show any (a cluster file of `hocket probe` does)",
         )
@@ -189,8 +189,8 @@ def find_groups(matrix: Matrix, size_bytes: float = 0.0) -> tuple[tuple[int, ...
     >>> find_groups(Matrix(hosts=("a", "b", "c"), latency_s=np.array([[0, 9, 1], [9, 0, 9], [1, 9, 0]]) * 1e-4))
     ((0, 2), (1,))
     """
-    if matrix.links is not None and len(matrix.links.groups) > 1:
-        return matrix.links.groups
+    if len(matrix.groups) > 1:
+        return matrix.groups
     lengths = _message_s(matrix, size_bytes)
     joins = _spanning_tree(lengths)
     ratios = [after[0] / before[0] if before[0] > 0 else math.inf for before, after in pairwise(joins)]
@@ -293,13 +293,13 @@ def _solve_one(
 def _problem(
     matrix: Matrix, request: Request, algorithm: str, groups: tuple[int, ...]
 ) -> _native.OrderProblem:
-    links, far_first = matrix.links, request.far_first
+    far_first = request.far_first
     numbers: dict[str, tuple[int, ...]] = {"nothing": (), "sizes": groups, "base": (request.base,)}
     return _native.OrderProblem(
         hosts=len(matrix.hosts),
         latency_s=_buffer(matrix.latency_s),
         s_per_byte=None if matrix.s_per_byte is None else _buffer(matrix.s_per_byte),
-        links=None if links is None else (links.rates, links.starts.data, links.crossed.data),
+        network=None if matrix.network is None else matrix.network.native,
         algorithm=algorithm,
         numbers=numbers[BY_NAME[algorithm].takes],
         size_bytes=request.size_bytes,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import Recording, Trace
 from hocket.errors import UsageError
@@ -21,7 +22,7 @@ from hocket.tools.replay.workers import with_workers
 from hocket.tools.simulation import flow
 from hocket.tools.simulation.conditions import Conditions, Costs
 from hocket.tools.simulation.flow import Prepared
-from hocket.tools.simulation.networks import Network, from_cluster
+from hocket.tools.simulation.networks import from_cluster
 
 
 def predicted(

@@ -9,12 +9,12 @@ import numpy as np
 
 from hocket import _native
 from hocket.artefacts import trace
+from hocket.artefacts.network import Network
 from hocket.artefacts.trace import Kind
 from hocket.errors import UsageError
 from hocket.tools.replay.traffic import Message, Traffic, steps_s
 from hocket.tools.simulation import flow
 from hocket.tools.simulation.conditions import Conditions, Costs
-from hocket.tools.simulation.networks import Network
 
 NS = 1e-9
 
@@ -37,7 +37,7 @@ def predict(
     if network.world != world:
         raise UsageError(f"the trace is of {world} nodes, the network has {network.world}")
     pairs = sorted({(each.source, each.destination) for each in traffic.messages if not each.is_moment})
-    native = network.native(pairs)
+    native = network.native_for(pairs)
     rows = [
         (each.source, each.destination, each.bytes, each.after, each.gap_s * computation)
         for each in traffic.messages

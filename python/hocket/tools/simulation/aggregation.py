@@ -14,13 +14,13 @@ from hocket import _native
 from hocket._native import BUCKET_S
 from hocket.artefacts import trace
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import Kind
 from hocket.errors import UsageError
 from hocket.tools.simulation import flow, timelines
 from hocket.tools.simulation.conditions import Conditions, Costs
-from hocket.tools.simulation.networks import Network
 from hocket.tools.simulation.outcome import BucketSpan, Outcome
 
 PIECES_MAX = 1_000_000
@@ -57,14 +57,11 @@ def predict(
     if world != network.world:
         raise UsageError(f"the plan is for {world} ranks, the network has {network.world}")
     ways = [_way(network, rank) for rank in range(world)]
-    incast = network.incast or (1.0,) * len(network.links)
-    links = [
-        (link.name, link.bit_per_s / 8, 0.0, share, 0.0)
-        for link, share in zip(network.links, incast, strict=True)
-    ]
-    routes = [(rank, world, latency_s, [up]) for rank, (up, _, latency_s) in enumerate(ways)]
-    routes += [(world, rank, latency_s, [down]) for rank, (_, down, latency_s) in enumerate(ways)]
-    native = _native.SimulatedNetwork(links, routes)
+    links = [link._replace(burst_bytes=0.0, queue_s=0.0) for link in network.links]
+    routes = [(rank, world, [up], latency_s) for rank, (up, _, latency_s) in enumerate(ways)]
+    routes += [(world, rank, [down], latency_s) for rank, (_, down, latency_s) in enumerate(ways)]
+    # Without sockets, as on one host.
+    native = _native.Network([0] * (world + 1), links, routes)
     timelines.refuse_turns(plan.schedule, "a switch that sums has")
     _, made_s = flow.computation(plan, profile)
     order = sorted(range(len(plan.buckets)), key=lambda at: (made_s[at], plan.buckets[at].priority))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from hocket import _native
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Plan, Rule
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
@@ -16,7 +17,6 @@ from hocket.planning.routes import name
 from hocket.planning.rows import as_touched
 from hocket.tools.simulation import timelines
 from hocket.tools.simulation.conditions import Conditions, Costs
-from hocket.tools.simulation.networks import BITS, Network
 from hocket.tools.simulation.outcome import BucketSpan, LinkLoad, Outcome
 
 LOADS_MAX = 64
@@ -47,11 +47,9 @@ class Prepared:
         sparse = frozenset(each.name for each in profile.gradients if each.sparse)
         return cls(*_programs(as_touched(plan, profile), sparse))
 
-    def on(
-        self, network: Network, costs: Costs
-    ) -> tuple[_native.SimulatedNetwork, list[_native.SimulatedProgram]]:
+    def on(self, network: Network, costs: Costs) -> tuple[_native.Network, list[_native.SimulatedProgram]]:
         """Return the network with the routes that the programs use, and the programs on it."""
-        native = network.native(pair for program in self.programs for pair in program.pairs())
+        native = network.native_for(pair for program in self.programs for pair in program.pairs())
         cost = costs.native()
         return native, [_native.SimulatedProgram.compile(each, native, cost) for each in self.programs]
 
@@ -162,7 +160,7 @@ def computation(plan: Plan, profile: Profile) -> tuple[list[float], list[float]]
 
 
 def run(
-    native: _native.SimulatedNetwork,
+    native: _native.Network,
     programs: Sequence[_native.SimulatedProgram],
     job: _native.SimulatedJob,
     network: Network,
@@ -189,14 +187,14 @@ def run(
 
 
 def _changes(conditions: Conditions, network: Network) -> list[tuple[float, int, float]]:
-    """Return rate changes for the flow engine: seconds, link, bytes per second. UsageError for an unknown link."""
+    """Return rate changes for the flow engine: seconds, link, bit/s. UsageError for an unknown link."""
     numbers = {link.name: at for at, link in enumerate(network.links)}
     found = []
     for change in conditions.changes:
         if change.link not in numbers:
             some = ", ".join(f"`{name}`" for name in list(numbers)[:8])
             raise UsageError(f"there is no link `{change.link}`\nhint: links are {some}, …")
-        found.append((change.at_s, numbers[change.link], change.bit_per_s / BITS))
+        found.append((change.at_s, numbers[change.link], change.bit_per_s))
     return found
 
 
@@ -204,7 +202,7 @@ def loads(network: Network, link_bytes: Sequence[float], end_s: float) -> tuple[
     """Return the usage of links until the end, busiest first."""
     found = (
         LinkLoad(
-            link=link.name, bit_per_s=link.bit_per_s, bytes=count, busy=count * BITS / link.bit_per_s / end_s
+            link=link.name, bit_per_s=link.bit_per_s, bytes=count, busy=count * 8 / link.bit_per_s / end_s
         )
         for link, count in zip(network.links, link_bytes, strict=True)
         if count > 0 and end_s > 0

@@ -6,27 +6,25 @@ hosts in order; ranks of one host share its memory. This module knows nothing of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from hocket._native import SimulatedNetwork
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.network import (
     LATENCY_S,
+    QUEUE_MS,
     WITHIN_HOST_BIT_PER_S,
     WITHIN_HOST_LATENCY_S,
     Link,
+    Network,
+    Path,
+    burst_bytes,
+    memory_name,
     trunk_names,
 )
 from hocket.errors import UsageError
 from hocket.planning.links import link_graph
-from hocket.tools.testbed.wiring import QUEUE_MS, burst_bytes
-
-Path = tuple[tuple[int, ...], float]
-"""Indices of the links on the route, and its latency in seconds."""
-
-BITS = 8
 
 QUEUE_S = QUEUE_MS / 1000
 """Delay of announcements behind a host's full link: the testbed's limit. On other networks it is unknown; buffers of
@@ -39,44 +37,6 @@ TRUNK_INCAST = 0.97
 """Share of a trunk's rate that remains under TCP for each doubling of its flows: fitted to two clusters of two racks,
 tested on others
 (`python -m benches predict --fit`, docs/results.md)."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """Network: links, the host of every rank, and the route of every ordered pair of ranks."""
-
-    title: str
-    hosts: tuple[int, ...]
-    links: tuple[Link, ...]
-    path: Callable[[int, int], Path]
-    bursts_bytes: tuple[float, ...] = ()
-    """Bursts, by link, that its token bucket admits after a rest; empty: no link has one."""
-    incast: tuple[float, ...] = ()
-    """Shares, by link, of its rate that remain for each doubling of its flows; empty: all of it."""
-    queues_s: tuple[float, ...] = ()
-    """Longest delay, by link, of a receiver's announcement behind queued bytes; empty: announcements overtake."""
-
-    @property
-    def world(self) -> int:
-        return len(self.hosts)
-
-    def native(self, pairs: Iterable[tuple[int, int]]) -> SimulatedNetwork:
-        """Return the network with the routes of these pairs, for the flow engine."""
-        routes = []
-        wanted = set(pairs)
-        if self.queues_s:
-            wanted |= {(destination, source) for source, destination in wanted}
-        for source, destination in sorted(wanted):
-            crossed, latency_s = self.path(source, destination)
-            routes.append((source, destination, latency_s, list(crossed)))
-        bursts = self.bursts_bytes or (0.0,) * len(self.links)
-        incast = self.incast or (1.0,) * len(self.links)
-        queues = self.queues_s or (0.0,) * len(self.links)
-        links = [
-            (link.name, link.bit_per_s / BITS, burst, share, queue_s)
-            for link, burst, share, queue_s in zip(self.links, bursts, incast, queues, strict=True)
-        ]
-        return SimulatedNetwork(links, routes, self.hosts)
 
 
 def from_cluster(
@@ -95,20 +55,19 @@ def from_cluster(
     """
     graph = link_graph(cluster, world)
     trunks = trunk_names(cluster)
-    memory = {f"memory of {host.name}" for host in cluster.hosts}
-    bursts = [0.0 if link.name in memory else float(burst_bytes(link.bit_per_s)) for link in graph.links]
-    return Network(
-        title=f"{len(set(graph.hosts))} hosts of the cluster",
-        hosts=graph.hosts,
-        links=graph.links,
-        bursts_bytes=tuple(bursts) if shaped else (),
-        incast=tuple(trunk_incast if link.name in trunks else 1.0 for link in graph.links),
-        queues_s=tuple(0.0 if link.name in memory | trunks else QUEUE_S for link in graph.links),
-        path=lambda source, destination: (
-            graph.paths[source, destination],
-            graph.latencies_s[source, destination],
-        ),
-    )
+    memory = {memory_name(host.name) for host in cluster.hosts}
+
+    def simulated(link: Link) -> Link:
+        if link.name in memory:
+            return link
+        return link._replace(
+            burst_bytes=float(burst_bytes(link.bit_per_s)) if shaped else 0.0,
+            incast=trunk_incast if link.name in trunks else 1.0,
+            queue_s=0.0 if link.name in trunks else QUEUE_S,
+        )
+
+    title = f"{len(set(graph.hosts))} hosts of the cluster"
+    return replace(graph, title=title, links=tuple(map(simulated, graph.links)))
 
 
 def star(
@@ -268,7 +227,7 @@ class _Wires:
         per_hop: bool = False,
     ) -> Network:
         first_memory = len(self.links)
-        memory = [Link(f"memory of host {host}", WITHIN_HOST_BIT_PER_S) for host in range(hosts)]
+        memory = [Link(memory_name(f"host {host}"), WITHIN_HOST_BIT_PER_S) for host in range(hosts)]
 
         def path(rank: int, peer: int) -> Path:
             source, destination = rank // ranks_per_host, peer // ranks_per_host

@@ -13,11 +13,11 @@ from hocket import _native
 from hocket.artefacts import trace
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import Kind, LoadedProgram, Recording, RunInfo
 from hocket.errors import ArtefactError
-from hocket.tools.simulation.networks import Network
 
 NS = 1e9
 

@@ -15,13 +15,13 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Plan, Route, Sensitivity
 from hocket.artefacts.profile import Profile
-from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
 from hocket.planning.search import Considered
 from hocket.tools.simulation import flow
-from hocket.tools.simulation.networks import Network, from_cluster
+from hocket.tools.simulation.networks import from_cluster
 from hocket.tools.simulation.tasks import Here, Tasks
 
 PLANS_MAX = 64
@@ -139,7 +139,7 @@ def _messages(plan: Plan) -> float:
     )
 
 
-def _networks(graph: LinkGraph) -> list[tuple[str, float, LinkGraph]]:
+def _networks(graph: Network) -> list[tuple[str, float, Network]]:
     trunks = {at for at, link in enumerate(graph.links) if link.name.startswith("trunk")}
     kinds = {"links of hosts": set(range(len(graph.links))) - trunks, "trunks": trunks}
     return [

@@ -15,12 +15,12 @@ from typing import Any
 
 from hocket._native import BUCKET_S, Program
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import SimulationError, UsageError
 from hocket.tools.simulation import flow, timelines
 from hocket.tools.simulation.conditions import Costs
-from hocket.tools.simulation.networks import BITS, Network
 from hocket.tools.simulation.outcome import BucketSpan, Outcome
 
 DEBIAN = "/usr/lib/python3/dist-packages"
@@ -74,7 +74,7 @@ def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | No
     number = {pair: at for at, pair in enumerate(pairs)}
     request = {
         "world": plan.world,
-        "links_bytes_per_s": [link.bit_per_s / BITS for link in network.links],
+        "links_bytes_per_s": [link.bit_per_s / 8 for link in network.links],
         "routes": [{"links": list(links), "latency_s": latency_s} for links, latency_s in routes],
         "programs": [_listed(program, number, costs) for program in programs],
         "launches": launches,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.network import QUEUE_MS
 from hocket.artefacts.ways import Way
 from hocket.errors import TestbedError
 from hocket.tools.testbed import wiring
@@ -60,7 +61,7 @@ def order(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int]) 
         pids=tuple(pids),
         links=tuple(links),
         ways=tuple(found),
-        queue_s=wiring.QUEUE_MS / 1000,
+        queue_s=QUEUE_MS / 1000,
         reorder=bool(cluster.reorder),
         seed=cluster.seed or 0,
         batches=all(way.loss == 0 for row in ways for way in row),

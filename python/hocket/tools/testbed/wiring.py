@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.network import BURST_BYTES_MIN, QUEUE_MS, burst_bytes
 from hocket.errors import TestbedError
 
 CARDS_MAX = 8
@@ -17,17 +18,8 @@ CARDS_MAX = 8
 
 HOSTS_MAX = 250
 CARDS_TOLERANCE = 0.01
-QUEUE_MS = 50
-"""Delay of a full queue: TCP fills a link with less, and more would only hide congestion."""
-
-BURST_BYTES_MIN = 128 * 1024
-"""Least burst: two of the largest segments that the stack passes down at once."""
-
 LANE_BITS = 3
 """Number of bits of each end's port that choose a lane: 64 lanes."""
-
-BURST_S = 1e-3
-"""Time whose traffic the bucket must hold at high rates: that between two ticks of the timer."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +145,3 @@ def lanes(interface: str, bit_per_s: float, flow_bit_per_s: float) -> list[str]:
             f"match ip dport {destination << 1} {mask:#x} flowid 1:{minor}",
         ]
     return lines
-
-
-def burst_bytes(bit_per_s: float) -> int:
-    """Return the burst that a link of that rate admits after a rest."""
-    return max(BURST_BYTES_MIN, int(bit_per_s / 8 * BURST_S))
