@@ -182,6 +182,8 @@ TORCH = tuple(
         (2, "traced", "immediate", ("zeros", "epoch")),
         (2, "replicas", "late", ("zeros", "epoch")),
         (2, "owners", "gates", ("accumulation", "uneven")),
+        (3, "owners", "immediate", ("epoch",)),
+        (3, "rounding", "immediate", ("uneven",)),
         (3, "rows", "immediate", ("accumulation", "zeros")),
         (2, "gated", "immediate", ("accumulation", "idle")),
         (3, "local", "immediate", ("idle", "resume")),

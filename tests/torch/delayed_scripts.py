@@ -29,10 +29,9 @@ from hocket.planning.walk import rate_factor
 from hocket.policies.top_k import TopK
 from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
-from hocket.training.assemble import choice
-from hocket.training.memory.buckets import assumed_backward, check_runs
+from hocket.training.memory.buckets import check_runs
 from hocket.training.memory.gradients import gradients_of
-from tests.sessions.plans import random_schedule, schedule_of, turns_of
+from tests.sessions.plans import schedule_of, turns_of
 from tests.training.delayed_reference import RATE, Turns, merges, train
 
 ITERATIONS = 50
@@ -195,68 +194,6 @@ def compared(case: Case) -> tuple[float, bool]:
     return float(np.abs(runs[0] - expected).max()), bool(np.array_equal(*runs))
 
 
-class Integers(nn.Module):
-    """A loss whose gradients are integers that do not depend on the values: what an optimizer does with them adds up."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = nn.ParameterList(
-            [nn.Parameter(torch.zeros(size, dtype=torch.float64)) for size in (6, 3, 5)]
-        )
-
-    def forward(self, factors: Sequence[int | None]) -> torch.Tensor:
-        # The last one first, so that backward does not follow the order that registration suggests.
-        used = [*zip(self.weights, factors, strict=True)][::-1]
-        return sum(each.sum() * factor for each, factor in used if factor is not None)
-
-
-Found = tuple[int, int, list[float], tuple[int, int]]
-"""Of a seed: the epoch in the end, how far each weight is from the sum of all gradients, and what was made and applied."""
-
-
-def found(seed: int, model: nn.Module, sums: Sequence[float]) -> Found:
-    weights = zip(model.weights, sums, strict=True)  # type: ignore[arg-type]
-    far = [float((each.detach() + total).abs().max()) for each, total in weights]
-    return seed, int(hk.agreed(model)["epoch"]), far, distributed_of(model).session.counts  # type: ignore[attr-defined]
-
-
-def exactly_once(first: str, count: str) -> list[Found]:
-    """Random iterations with accumulation, gradients that some or no ranks make, and flushes."""
-    return [once(seed) for seed in range(int(first), int(first) + int(count))]
-
-
-def once(seed: int) -> Found:
-    rank, world = here()
-    draw = random.Random(seed)  # noqa: S311
-    model = Integers()
-    names = [name for name, _ in model.named_parameters()]
-    plan = plan_for(model, random_schedule(draw, len(names)), [[name] for name in names])
-    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=1.0), plan=plan)
-    sums = [0.0] * len(names)
-
-    def backward() -> None:
-        # The same draws on all ranks.
-        drawn = [[draw.choice([None, *range(-4, 5)]) for _ in names] for _ in range(world)]
-        for own in drawn:
-            if all(each is None for each in own):
-                own[0] = 0
-        for at in range(len(names)):
-            sums[at] += sum(own[at] or 0 for own in drawn) / world
-        model(drawn[rank]).backward()
-
-    for _ in range(draw.randint(1, 12)):
-        (optimizer if draw.random() < 0.5 else model).zero_grad()
-        if draw.random() < 0.3:
-            with model.no_sync():
-                backward()
-        backward()
-        optimizer.step()
-        if draw.random() < 0.15:
-            hk.flush(model)
-    hk.flush(model)
-    return found(seed, model, sums)
-
-
 def trivial(kind: str) -> bool:
     """Whether schedules that say what plain plans do have their bits."""
     rank, _ = here()
@@ -397,36 +334,3 @@ def not_flushed() -> None:
         optimizer.zero_grad()
         loss_of(model, iteration, rank).backward()
         optimizer.step()
-
-
-def between_two_schedules(first: str, count: str) -> list[Found]:
-    """Another schedule follows after backward's order was seen."""
-    return [between(seed) for seed in range(int(first), int(first) + int(count))]
-
-
-def between(seed: int) -> Found:
-    rank, world = here()
-    draw = random.Random(seed)  # noqa: S311
-    model = Integers()
-    names = [name for name, _ in model.named_parameters()]
-    before, after = (
-        plan_for(model, random_schedule(draw, len(names)), [[name] for name in order])
-        for order in (names, names[::-1])
-    )
-
-    def planned(gradients: dict[str, object], *_: object) -> Callable[[Sequence[str]], Plan]:
-        assumed = assumed_backward(gradients)
-        return lambda backward: before if tuple(backward) == assumed else after
-
-    choice._default_plan = planned  # type: ignore[assignment]
-    choice.useful = lambda _: False  # type: ignore[assignment]  # this job does not plan for itself
-    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=1.0))
-    sums = [0.0] * len(names)
-    for _ in range(14):
-        drawn = [[draw.randint(-4, 4) for _ in names] for _ in range(world)]
-        optimizer.zero_grad()
-        model(drawn[rank]).backward()
-        optimizer.step()
-        sums = [total + sum(own[at] for own in drawn) / world for at, total in enumerate(sums)]
-    hk.flush(model)
-    return found(seed, model, sums)

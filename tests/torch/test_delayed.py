@@ -32,29 +32,6 @@ def test_ranks_train_what_the_reference_does(tmp_path: Path) -> None:
         assert [label for label, _, same in found if not same] == []
 
 
-@pytest.mark.parametrize("first", range(0, 120, 60))
-def test_every_gradient_is_applied_once(first: int, tmp_path: Path) -> None:
-    """Broken: accumulation, unmade gradients or a flush would lose gradients or apply them twice, under some schedule."""
-    ended = ranks.run(f"{SCRIPTS}:exactly_once", 2, tmp_path, str(first), "60", settings=AT_ONCE)
-    assert ended.outcome.code == 0, ended.output
-    for found in ended.returned:
-        assert len(found) == 60
-        for seed, _, far, (made, applied) in found:
-            assert max(far) < 1e-9, seed
-            assert made == applied, seed
-
-
-def test_another_schedule_follows_without_loss(tmp_path: Path) -> None:
-    """Broken: gradients on their way when another plan begins would be lost, or applied with the wrong weight."""
-    ended = ranks.run(f"{SCRIPTS}:between_two_schedules", 2, tmp_path, "0", "30", settings=AT_ONCE)
-    assert ended.outcome.code == 0, ended.output
-    for found in ended.returned:
-        assert {epoch for _, epoch, _, _ in found} == {1}
-        for seed, _, far, (made, applied) in found:
-            assert max(far) < 1e-9, seed
-            assert made == applied == 14, seed
-
-
 def test_a_trivial_schedule_has_the_bits_of_none(tmp_path: Path) -> None:
     """Broken: synchronous training would depend on how it is said."""
     calls = [(f"{SCRIPTS}:trivial", kind) for kind in OPTIMIZERS]

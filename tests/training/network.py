@@ -33,10 +33,6 @@ def batch(rank: int, step: int) -> tuple[np.ndarray, np.ndarray]:
     return draw.normal(size=(SAMPLES, WIDTHS[0])), draw.normal(size=(SAMPLES, WIDTHS[-1]))
 
 
-def spare(rank: int, step: int) -> bool:
-    return rank == 1 and step not in (0, 3)
-
-
 class Reference:
     """Data-parallel training in one place: the definition that ranks are compared with."""
 
@@ -73,22 +69,3 @@ def trained(
     own = reference or Reference(values(seed=0))
     means = [own.apply([gradients(own, rank, step) for rank in range(WORLD)]) for step in steps]
     return means, own.values()
-
-
-def local_sgd(every: int, rate: float, momentum: float) -> dict[str, np.ndarray]:
-    """Ranks train alone; every so many steps, the mean of what they moved takes an outer Nesterov step from the anchor."""
-    ranks = [Reference(values(seed=0)) for _ in range(WORLD)]
-    anchor = values(seed=0)
-    moved = {name: np.zeros_like(each) for name, each in anchor.items()}
-    for step in range(STEPS):
-        for rank, own in enumerate(ranks):
-            own.apply([own.gradients(rank, step)])
-        if (step + 1) % every:
-            continue
-        for name in anchor:
-            delta = anchor[name] - sum(own.values()[name] for own in ranks) / WORLD
-            moved[name] = momentum * moved[name] + delta
-            anchor[name] = anchor[name] - rate * (delta + momentum * moved[name])
-            for own in ranks:
-                own.network.parameters[name].value[...] = anchor[name]
-    return anchor

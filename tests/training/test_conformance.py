@@ -1,4 +1,4 @@
-"""What every framework must pass to train with Hocket: the six things that it supplies, and jobs of real ranks with them.
+"""What every framework must pass to train with Hocket: the six things that it supplies, and how jobs of real ranks begin and end.
 
 A new framework adds a line to `ADAPTERS`.
 """
@@ -18,21 +18,6 @@ from tests.training.adapters import ADAPTERS
 
 CASES = "tests.training.conformance_rank"
 pytestmark = pytest.mark.parametrize("kind", list(ADAPTERS), scope="module")
-
-
-TRAININGS = {
-    "plain": ("train",),
-    **{policy: ("train", policy) for policy in ("partial_f16", "priority", "local_sgd")},
-    **{f"owned, {overlap}": ("owned", overlap) for overlap in ("barrier", "gates")},
-    **{case: (case,) for case in ("accumulate", "unused", "elsewhere", "resumed")},
-}
-
-
-@pytest.fixture(scope="module")
-def trained(kind, tmp_path_factory):
-    """By training: what each rank ends with, one model after the other in one job."""
-    calls = {name: (f"{CASES}:{case}", kind, *policy) for name, (case, *policy) in TRAININGS.items()}
-    return ranks.by_name(calls, network.WORLD, tmp_path_factory.mktemp(kind))
 
 
 def assert_equal(found, expected, relative=1e-12):
@@ -219,78 +204,14 @@ def test_the_state_goes_from_one_rank_to_another(kind, adapter):
         assert np.array_equal(value, other.values()[name]), name
 
 
-@pytest.mark.parametrize("policy", ["plain", "partial_f16", "priority"])
-def test_ranks_train_what_one_process_would(kind, policy, trained):
-    """The model would be another one: by a default plan whose buckets change after the first step, by a policy, and by gates."""
-    results = trained[policy]
-    assert_replicas(results)
-    _, expected = network.trained(lambda own, rank, step: own.gradients(rank, step), range(network.STEPS))
-    assert_equal(results[0], expected)
-
-
-@pytest.mark.parametrize("overlap", ["barrier", "gates"])
-def test_owners_train_what_one_process_would(overlap, trained):
-    """Where ranks update their own parts alone, some elements would stay behind, or an optimizer's state would be lost when parts
-    change hands."""
-    results = trained[f"owned, {overlap}"]
-    assert_replicas(results)
-    _, expected = network.trained(lambda own, rank, step: own.gradients(rank, step), range(network.STEPS))
-    epoch, values = results[0]
-    assert epoch == 1
-    assert_equal(values, expected)
-
-
-def test_gradients_accumulate_without_communication(kind, trained):
-    """`no_sync` would lose or double gradients."""
-
-    def both(own, rank, step):
-        first, second = own.gradients(rank, step), own.gradients(rank, step + 1)
-        return {name: None if each is None else each + second[name] for name, each in first.items()}
-
-    results = trained["accumulate"]
-    assert_replicas(results)
-    assert_equal(results[0], network.trained(both, range(0, network.STEPS, 2))[1])
-
-
-def test_gradients_that_some_or_no_ranks_make(kind, trained):
-    """A parameter that one rank uses would differ between ranks, and one that none uses would be moved."""
-    results = trained["unused"]
-    assert_replicas(results)
-    means, expected = network.trained(
-        lambda own, rank, step: own.gradients(rank, step, spare=network.spare(rank, step)),
-        range(network.STEPS),
-    )
-    seen, values = results[0]
-    assert_equal(values, expected)
-    for found, mean in zip(seen, means, strict=True):
-        assert {name for name, each in found.items() if each is None} == {
-            name for name, each in mean.items() if each is None
-        }
-        kept = {name: each for name, each in mean.items() if each is not None}
-        assert_equal({name: found[name] for name in kept}, kept)
-
-
-def test_gradients_that_scripts_take_away(kind, trained):
-    """`grad = None` before a backward would leave the old gradient in the bucket."""
-    results = trained["elsewhere"]
-    assert_replicas(results)
-    _, expected = network.trained(lambda own, rank, step: own.gradients(rank, step), range(network.STEPS))
-    assert_equal(results[0], expected)
-
-
-def test_ranks_that_train_alone_exchange_parameters(kind, trained):
-    """Local SGD would lose what ranks learned between exchanges."""
-    results = trained["local_sgd"]
-    assert_replicas(results)
-    assert_equal(results[0], network.local_sgd(every=2, rate=0.7, momentum=0.9))
-
-
-def test_a_job_goes_on_from_rank_0(kind, trained):
+def test_a_job_goes_on_from_rank_0(kind, tmp_path):
     """A resumed job would begin with the optimizer's state on one rank alone."""
     reference = network.Reference(network.values(seed=0))
     for step in network.BEFORE:
         reference.apply([reference.gradients(0, step)])
-    results = trained["resumed"]
+    ended = ranks.run(f"{CASES}:resumed", network.WORLD, tmp_path, kind)
+    assert ended.outcome.code == 0, ended.output
+    results = ended.returned
     assert_replicas(results)
     plain = network.trained(
         lambda own, rank, step: own.gradients(rank, step), range(network.STEPS), reference

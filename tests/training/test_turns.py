@@ -3,11 +3,14 @@
 import doctest
 from collections import defaultdict
 
+import msgspec
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hocket._native import schedule_faults
 from hocket.artefacts.plan import Begun, Due, Ready, Schedule, Turn
+from hocket.errors import UsageError
 from hocket.training.memory import turns as module
 from hocket.training.memory.turns import Turns
 
@@ -183,3 +186,22 @@ def test_ranks_an_iteration_apart_launch_the_same_again(schedule, events, held):
         ]
         assert both[0] == both[1]
         assert both[0][: len(first)] == [(turn.slot, turn.iterations) for turn in first]
+
+
+@settings(max_examples=300)
+@given(schedules(), st.integers(0, 9))
+def test_saved_turns_that_cannot_be_are_refused(planned, iterations):
+    """Broken: a checkpoint of another plan would be taken for this one's, and gradients of other iterations applied."""
+    turns = Turns(planned, range(2))
+    for _ in range(iterations):
+        turns.ended()
+        turns.counted(())
+    saved = turns.saved()
+    for wrong in (
+        msgspec.structs.replace(saved, made=saved.made + 1),
+        msgspec.structs.replace(saved, turns=saved.turns[:1]),
+        msgspec.structs.replace(saved, applied=(*saved.applied, 0)),
+        msgspec.structs.replace(saved, turns=((), *saved.turns[1:])),
+    ):
+        with pytest.raises(UsageError, match="saved turns"):
+            Turns(planned, range(2)).restore(wrong)
