@@ -18,7 +18,8 @@ from tests.support import warm
 ROOT = Path(__file__).parents[2]
 
 RUN = (
-    "hocket profile", "hocket plan", "hocket order", "hocket verify", "hocket run", "hocket report", "hocket simulate",
+    "hocket profile", "hocket plan", "hocket order", "hocket verify", "hocket run", "hocket report",
+    "hocket simulate plan", "hocket simulate sweep", "hocket simulate trace",
     "hocket trace show", "hocket trace analyse", "hocket trace convert", "hocket trace diff",
 )  # fmt: skip
 """In this order, each with what those before it wrote."""

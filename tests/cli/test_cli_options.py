@@ -13,7 +13,9 @@ from hocket.cli.shared import values
 from tests.cli.commands import leaves
 
 OTHERS = {
-    ("hocket simulate", "--world"),
+    ("hocket simulate plan", "--bandwidth"),
+    ("hocket simulate sweep", "--world"),
+    ("hocket simulate trace", "--world"),
     ("python -m benches models", "--servers"),
     ("hocket demo", "--output"),
 }
@@ -133,7 +135,7 @@ def hocket_says(*arguments, **options):
     [
         (["verfy", "two_level"], 2, "error: there is no verb `verfy`\nhint: verify"),
         (["plan", "--bogus"], 2, "hint: hocket plan --help"),
-        (["simulate"], 2, "error: Missing option '--cluster'"),
+        (["simulate", "sweep"], 2, "error: Missing option '--cluster'"),
         (["plan", "--cluster", "none.toml"], 1, "error: cluster file none.toml cannot be read"),
         (["verify", "none"], 2, "error: there is no policy `none`"),
         (["run", "--plan", "pyproject.toml", "true"], 1, "error: plan file pyproject.toml is damaged"),

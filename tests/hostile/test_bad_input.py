@@ -53,10 +53,10 @@ hocket order --topology F
 hocket order --matrix good.csv --hosts F
 hocket order --cluster good.toml --plan F
 hocket order --cluster good.toml --plan good.json --profile F
-hocket simulate --cluster F good.json
-hocket simulate --cluster good.toml F.json
-hocket simulate --cluster good.toml F.et
-hocket simulate --cluster good.toml good.json --profile F
+hocket simulate plan --cluster F good.json
+hocket simulate plan --cluster good.toml F.json
+hocket simulate trace --cluster good.toml F.et
+hocket simulate plan --cluster good.toml good.json --profile F
 hocket verify F.json
 hocket verify F.xml
 hocket verify F.et
@@ -231,7 +231,7 @@ def test_an_output_that_cannot_be_written_is_told(folder, monkeypatch):
         "hocket plan --cluster good.toml -o good.toml/x",
         "hocket order --matrix good.csv --json -o /dev/full",
         "hocket verify two_level --svg /dev/full",
-        "hocket simulate --cluster good.toml good.json --trace good.toml/x",
+        "hocket simulate plan --cluster good.toml good.json --trace good.toml/x",
         "hocket report --help/x",
     ):
         code, text = said(shlex.split(line))

@@ -15,7 +15,7 @@ import ray
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import RendezvousError, SimulationError
-from hocket.planning.search import neutral_profile, plan
+from hocket.planning.search import neutral_profile
 from hocket.ray.tasks import RETRIES_MAX, RayTasks
 from hocket.tools.simulation.sweep import STRATEGIES, cases, sweep
 from hocket.tools.simulation.tasks import Here
@@ -133,7 +133,19 @@ def says(*argv):
 
 @pytest.mark.parametrize(
     "verb",
-    [["simulate", "--bandwidth", "100Mbit,1Gbit", "-n", "2,4", "--strategy", ",".join(STRATEGIES)], ["plan"]],
+    [
+        [
+            "simulate",
+            "sweep",
+            "--bandwidth",
+            "100Mbit,1Gbit",
+            "-n",
+            "2,4",
+            "--strategy",
+            ",".join(STRATEGIES),
+        ],
+        ["plan"],
+    ],
 )
 def test_the_command_line_says_the_same_on_ray(nodes, tmp_path, verb):
     """`--ray` would be another simulator, or `hocket plan` would choose another plan."""
@@ -147,16 +159,13 @@ def test_the_command_line_says_the_same_on_ray(nodes, tmp_path, verb):
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["simulate", "--ray", "127.0.0.1:9"], "error: there is no Ray cluster at `127.0.0.1:9`"),
-        (["simulate", "PLAN", "--ray", "auto"], "--ray does not apply"),
+        (["simulate", "sweep", "--ray", "127.0.0.1:9"], "error: there is no Ray cluster at `127.0.0.1:9`"),
         (["plan", "--builder", "ring", "--ray", "auto"], "--ray does not apply"),
     ],
 )
 def test_what_ray_cannot_do_is_refused(tmp_path, argv, expected):
     """A user would see a traceback of Ray's, or wait for a cluster that is not there."""
     files.write(tmp_path / "cluster.toml", CLUSTER)
-    files.write(tmp_path / "plan.json", plan(CLUSTER, None, 4))
-    argv = [tmp_path / "plan.json" if each == "PLAN" else each for each in argv]
     code, _, said = says(*argv, "--cluster", tmp_path / "cluster.toml")
     assert code == 2, said
     assert said.startswith("error: ")

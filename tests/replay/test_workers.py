@@ -167,7 +167,7 @@ def test_the_verb_takes_a_number_of_workers(nodes, trace, tmp_path):
     """The number of workers would be left out of what the verb asks."""
     files.write(tmp_path / "wide.toml", wide(5, bit_per_s=1e8))
     for paths in (nodes, [trace]):
-        argv = ["simulate", *map(str, paths), "--cluster", str(tmp_path / "wide.toml")]
+        argv = ["simulate", "trace", *map(str, paths), "--cluster", str(tmp_path / "wide.toml")]
         base, same, more = (
             json.loads(CliRunner().invoke(hocket, [*argv, "--json", *extra], catch_exceptions=False).stdout)
             for extra in ([], ["-n", "2"], ["-n", "4"])
@@ -177,8 +177,6 @@ def test_the_verb_takes_a_number_of_workers(nodes, trace, tmp_path):
         assert more["replayed_median_s"] > 1.2 * base["replayed_median_s"]
     shown = CliRunner().invoke(hocket, [*argv, "-n", "4"], catch_exceptions=False)
     assert "simulated, workers: 4" in shown.stdout
-    plan = CliRunner().invoke(hocket, ["simulate", str(tmp_path / "plan.json"), *argv[-2:], "-n", "4"])
-    assert "a plan is for its own ranks" in str(plan.exception)
     assert CliRunner().invoke(hocket, [*argv, "-n", "0"]).exit_code == 2
     few = CliRunner().invoke(hocket, [*argv, "-n", "6"])
     assert isinstance(few.exception, UsageError)

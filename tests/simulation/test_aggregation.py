@@ -109,7 +109,14 @@ def test_the_verb_asks_the_switch(tmp_path):
     plan, profile = job(4, [1_000_000])
     files.write(tmp_path / "plan.json", plan)
     files.write(tmp_path / "profile.json", profile)
-    argv = ["simulate", str(tmp_path / "plan.json"), "--cluster", str(tmp_path / "cluster.toml"), "--json"]
+    argv = [
+        "simulate",
+        "plan",
+        str(tmp_path / "plan.json"),
+        "--cluster",
+        str(tmp_path / "cluster.toml"),
+        "--json",
+    ]
     argv += ["--profile", str(tmp_path / "profile.json")]
     steps = []
     for more in ([], ["--aggregate", "512:16384"], ["--aggregate", "2:1024"]):

@@ -99,7 +99,7 @@ def test_the_verb_writes_a_trace_that_the_report_reads(written, profile):
         str(written / "trace"),
         "--json",
     ]
-    done = CliRunner().invoke(hocket, ["simulate", *argv])
+    done = CliRunner().invoke(hocket, ["simulate", "plan", *argv])
     assert done.exit_code == 0, done.output
     outcome = json.loads(done.output)
     assert outcome["steps"] == 2
@@ -125,10 +125,10 @@ def test_the_verb_refuses_what_does_not_fit(written):
         (["--fidelity", "closed-form", "--jitter", "0.1"], "the closed form knows one ideal step"),
         (["--slow", "9:2"], "rank 9 is 2 times as slow"),
     ):
-        done = CliRunner().invoke(hocket, ["simulate", *argv, *more])
+        done = CliRunner().invoke(hocket, ["simulate", "plan", *argv, *more])
         assert isinstance(done.exception, UsageError)
         assert said in str(done.exception)
-    done = CliRunner().invoke(hocket, ["simulate", *argv, "--slow", "fast"])
+    done = CliRunner().invoke(hocket, ["simulate", "plan", *argv, "--slow", "fast"])
     assert done.exit_code == 2
     assert "is not RANK:FACTOR" in done.output
 

@@ -1,1 +1,1 @@
-"""Subjects of `hocket simulate`: a plan, a trace, or lists of networks and strategies."""
+"""Verbs of `hocket simulate`: a plan, a trace, or a sweep over networks and strategies."""

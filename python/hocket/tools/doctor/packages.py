@@ -53,7 +53,7 @@ def findings() -> Iterable[Finding]:
     yield _mpirun()
     if simgrid.environment() is None:
         why, _, hint = simgrid.MISSING.partition("\nhint: ")
-        yield _missing("SimGrid", f"{why}: `hocket simulate --fidelity simgrid`", hint)
+        yield _missing("SimGrid", f"{why}: `hocket simulate plan --fidelity simgrid`", hint)
     else:
         yield _works("SimGrid", "importable")
 

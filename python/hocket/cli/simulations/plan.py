@@ -1,21 +1,34 @@
-"""Steps of a plan in virtual time on one network: step time, buckets, busiest links; on request as a trace directory."""
+"""`hocket simulate plan`: steps in virtual time on one network: step time, buckets, busiest links; on request as a trace."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import click
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Gradient, Profile
+from hocket.cli.shared.options import (
+    FILE,
+    cluster_option,
+    dir_option,
+    fidelity_option,
+    json_option,
+    made,
+    profile_option,
+)
 from hocket.cli.shared.output import publish
+from hocket.cli.shared.values import RATE, One, count
+from hocket.cli.simulations.options import check_ideal, conditions_options
 from hocket.errors import UsageError
 from hocket.planning.buckets import sizes_of
 from hocket.planning.search import neutral_profile
 from hocket.tools.simulation import aggregation, flow
 from hocket.tools.simulation import fidelity as levels
+from hocket.tools.simulation.aggregation import Switch
 from hocket.tools.simulation.conditions import Conditions
 from hocket.tools.simulation.fidelity import Fidelity
 from hocket.tools.simulation.networks import from_cluster
@@ -25,33 +38,69 @@ from hocket.tools.simulation.sweep import changed
 LINKS_SHOWN = 8
 
 
-def run(
-    path: Path,
-    cluster: Cluster,
-    profile_path: Path | None,
-    conditions: Conditions,
+def switch(text: str) -> Switch:
+    """Return the switch of `512:1024`. ValueError for anything else."""
+    slots, _, slot_bytes = text.partition(":")
+    return Switch(slots=count(slots), slot_bytes=count(slot_bytes))
+
+
+@click.command("plan")
+@click.argument("path", metavar="PLAN", type=FILE)
+@cluster_option(required=True)
+@profile_option()
+@click.option(
+    "--bandwidth",
+    "bandwidth_bit_per_s",
+    type=RATE,
+    metavar="RATE",
+    help="Rate of every host's link, such as 100Mbit.  [default: the cluster's]",
+)
+@fidelity_option
+@click.option(
+    "--steps", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Training steps."
+)
+@conditions_options
+@click.option(
+    "--aggregate",
+    type=One("switch", "SLOTS:BYTES such as 512:1024", switch),
+    metavar="SLOTS:BYTES",
+    help="The switch sums all buckets, in so many slots of so many bytes.",
+)
+@dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.", callback=made)
+@json_option
+def command(
     *,
+    path: Path,
+    cluster_path: Path,
+    profile_path: Path | None,
     bandwidth_bit_per_s: float | None,
     fidelity: Fidelity,
     steps: int,
+    conditions: Conditions,
     shaped: bool,
-    aggregate: tuple[int, int] | None,
+    aggregate: Switch | None,
     trace_path: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the outcome. Raises UsageError for options that exclude each other, and as the fidelities' `predict` do."""
+    """Predict the step time of PLAN, bucket by bucket.
+
+    Example: hocket simulate plan plan.json --cluster cluster.toml --profile profile.json --trace simulated
+    """
+    cluster = changed(files.read(cluster_path, Cluster), bandwidth_bit_per_s, None)
+    check_ideal(fidelity, conditions, shaped, steps > 1, trace_path, aggregate)
     plan = files.read(path, Plan)
-    outcome = _predicted(
-        plan,
-        changed(cluster, bandwidth_bit_per_s, None),
-        profile_of(plan, profile_path),
-        conditions,
-        fidelity=fidelity,
-        steps=steps,
-        shaped=shaped,
-        aggregate=aggregate,
-        trace_path=trace_path,
-    )
+    profile = profile_of(plan, profile_path)
+    if aggregate is not None:
+        if steps > 1 or trace_path or shaped:
+            raise UsageError("--aggregate is one step by flows: leave out --steps, --trace and --shaped")
+        network = from_cluster(cluster, plan.world)
+        outcome = aggregation.predict(plan, network, profile, aggregate, conditions=conditions)
+    elif fidelity != "flow":
+        outcome = levels.predict(plan, cluster, profile, fidelity=fidelity)
+    else:
+        outcome = _by_flow(
+            plan, cluster, profile, conditions, steps=steps, shaped=shaped, trace_path=trace_path
+        )
     shown: list[Table | str] = [
         f"{outcome.world} ranks, {outcome.network}, {outcome.fidelity}: {outcome.step_s * 1e3:.2f} ms a step, "
         f"{outcome.exposed_s * 1e3:.2f} ms of it waiting for communication"
@@ -103,30 +152,19 @@ def _links(outcome: Outcome) -> Table:
     return table
 
 
-def _predicted(
+def _by_flow(
     plan: Plan,
     cluster: Cluster,
     profile: Profile,
     conditions: Conditions,
     *,
-    fidelity: Fidelity,
     steps: int,
     shaped: bool,
-    aggregate: tuple[int, int] | None,
     trace_path: Path | None,
 ) -> Outcome:
-    if aggregate is not None:
-        if steps > 1 or trace_path or shaped:
-            raise UsageError("--aggregate is one step by flows: leave out --steps, --trace and --shaped")
-        switch = aggregation.Switch(slots=aggregate[0], slot_bytes=aggregate[1])
-        network = from_cluster(cluster, plan.world)
-        return aggregation.predict(plan, network, profile, switch, conditions=conditions)
-    if fidelity != "flow":
-        return levels.predict(plan, cluster, profile, fidelity=fidelity)
     network = from_cluster(cluster, plan.world, shaped=shaped)
-    run = flow.predict(
-        plan, network, profile, conditions=conditions, steps=steps, recorded=trace_path is not None
-    )
+    recorded = trace_path is not None
+    run = flow.predict(plan, network, profile, conditions=conditions, steps=steps, recorded=recorded)
     if trace_path is not None:
         from hocket.tools.simulation import record  # noqa: PLC0415  # loads NumPy
 
