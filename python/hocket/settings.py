@@ -137,7 +137,7 @@ class Settings:
         "HOCKET_REJOIN_TIMEOUT_S",
         None,
         patience,
-        "Seconds that an elastic job with too few ranks waits for others to join; else 0, with `--respawn` 300.",
+        "Seconds that an elastic job with too few ranks waits for others to join; else 0, with replacements 300.",
     )
     joins: bool = _variable(
         "HOCKET_JOINS",
@@ -149,7 +149,7 @@ class Settings:
         "HOCKET_MEMBER",
         None,
         int,
-        "Number that this process gets as it joins; set by `hocket run --respawn`, else the next one.",
+        "Number that this process gets as it joins; set by a launcher that replaces a lost rank, else the next one.",
     )
     secret: str | None = _variable(
         "HOCKET_SECRET",

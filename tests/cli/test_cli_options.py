@@ -141,14 +141,10 @@ def hocket_says(*arguments, **options):
         (["run", "--plan", "pyproject.toml", "true"], 1, "error: plan file pyproject.toml is damaged"),
         (["run", "--elastic", "4", "x.py"], 2, "`4` is not MIN:MAX, two numbers of ranks such as 2:4"),
         (["run", "--elastic", "2:4", "-n", "5", "true"], 2, "starts with a number of ranks that it may have"),
-        (["run", "--rejoin-timeout", "9", "x.py"], 2, "--rejoin-timeout is of jobs that go on when they"),
-        (["run", "--respawn", "2", "x.py"], 2, "hint: give --elastic MIN:MAX as well"),
-        (
-            ["run", "--on-refusal", "end", "x.py"],
-            2,
-            "--on-refusal is of jobs that go on when they lose ranks",
-        ),
-        (["run", "--elastic", "2:4", "--respawn", "-1", "x.py"], 2, "-1 is not in the range"),
+        (["run", "--elastic", "2:4,rejoins=9", "x.py"], 2, "`rejoins=9` is not one of respawn=…, rejoin=…"),
+        (["run", "--elastic", "2:4,alone=9", "x.py"], 2, "hint: give journal=FILE as well"),
+        (["run", "--elastic", "2:4,on-refusal=stop", "x.py"], 2, "on-refusal is one of means, end"),
+        (["run", "--elastic", "2:4,respawn=-1", "x.py"], 2, "respawn is a whole number from 0 to 10000"),
         (["run", "--elastic", "2:4", "--helpers", "1", "true"], 2, "an elastic job cannot have helpers"),
     ],
 )

@@ -57,6 +57,7 @@ hocket simulate plan --cluster F good.json
 hocket simulate plan --cluster good.toml F.json
 hocket simulate trace --cluster good.toml F.et
 hocket simulate plan --cluster good.toml good.json --profile F
+hocket simulate sweep --cluster good.toml --plan F
 hocket verify F.json
 hocket verify F.xml
 hocket verify F.et
@@ -66,7 +67,7 @@ hocket verify two_level --tuning F
 hocket verify two_level --profile F
 hocket run --plan F train.py
 hocket run --resume F
-hocket run --elastic 1:2 --journal F train.py
+hocket run --elastic 1:2,journal=F train.py
 hocket run --cluster F train.py
 hocket run --tuning F train.py
 hocket run --policy F.py train.py
@@ -183,7 +184,7 @@ PRINTING = (
     "plan --cluster good.toml --json",
     "order --matrix good.csv",
     "verify two_level --after chunk",
-    "simulate --cluster good.toml good.json",
+    "simulate plan --cluster good.toml good.json",
     "simulate --help",
     "run true",
 )

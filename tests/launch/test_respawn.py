@@ -1,4 +1,4 @@
-"""`hocket run --respawn`, with real jobs."""
+"""`hocket run --elastic MIN:MAX,respawn=N`, with real jobs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_lost_rank_is_replaced_where_it_ran(place: Path) -> None:
         [
             *RUN,
             *("--hosts", hosts, "--ssh", str(ssh), "--store", "127.0.0.1", "--quiet-others"),
-            *("--elastic", "1:2", "--respawn", "2", write(place, SCRIPT), "0", "SIGKILL"),
+            *("--elastic", "1:2,respawn=2", write(place, SCRIPT), "0", "SIGKILL"),
         ],
         TMPDIR=str(place),
         OMP_NUM_THREADS="1",
@@ -59,7 +59,7 @@ def test_a_lost_rank_is_replaced_where_it_ran(place: Path) -> None:
     assert code == 0, errors
     *founders, replacement = log.read_text().splitlines()
     assert (sorted(founders), replacement) == (["nodeA", "nodeB"], "nodeA")
-    assert "rank 0 on nodeA is replaced in 1 s by rank 2: process 1 of --respawn 2" in errors
+    assert "rank 0 on nodeA is replaced in 1 s by rank 2: process 1 of respawn=2" in errors
     assert out.splitlines() == ["trained to the end on 2 via nodeA"]
 
 
@@ -68,7 +68,7 @@ def test_a_rank_that_nobody_can_end_is_replaced_as_well(place: Path) -> None:
     would wait for it when all others have ended."""
     job = start(
         # The rank stops what holds it, and itself.
-        [*RUN, "--elastic", "1:2", "--respawn", "1", write(place, SCRIPT), "1", "SIGSTOP", "0"],
+        [*RUN, "--elastic", "1:2,respawn=1", write(place, SCRIPT), "1", "SIGSTOP", "0"],
         TMPDIR=str(place),
         OMP_NUM_THREADS="1",
         HOCKET_HEARTBEAT_TIMEOUT_S="2",

@@ -45,8 +45,8 @@ def test_a_lost_rank_is_replaced_and_so_is_its_replacement(
     outcome = training.end()
     assert (outcome.code, outcome.failures, outcome.ended) == (0, (), None), training.said()
     assert training.check() == [2, 1, 2, 1, 2]
-    assert "rank 1 on b is replaced in 0.1 s by rank 2: process 1 of --respawn 5" in caplog.text
-    assert "rank 2 on b is replaced in 0.2 s by rank 3: process 2 of --respawn 5" in caplog.text
+    assert "rank 1 on b is replaced in 0.1 s by rank 2: process 1 of respawn=5" in caplog.text
+    assert "rank 2 on b is replaced in 0.2 s by rank 3: process 2 of respawn=5" in caplog.text
     assert "rank 3 on b (process" in caplog.text
 
 
@@ -64,7 +64,7 @@ def test_rank_0_is_replaced_and_others_may_join_beside(
     outcome = training.end()
     assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
     assert training.check() == [3, 2, 3, 2, 3]
-    assert "rank 0 on a is replaced in 0.1 s by rank 3: process 1 of --respawn 1" in caplog.text
+    assert "rank 0 on a is replaced in 0.1 s by rank 3: process 1 of respawn=1" in caplog.text
     for name in ("rank 3 on a", "rank 4 on c"):
         assert f"{name} (process" in caplog.text
 
@@ -92,7 +92,7 @@ def test_processes_that_never_train_are_no_more_than_asked_for(
     """Broken: a host that is out of order would be asked for processes again and again, without a pause, or would end the job."""
     training = trainings("ab", "", "never joins", respawn=3)
     os.kill(training.process("founder-1"), signal.SIGKILL)
-    training.until(lambda: "rank 4 on b is not replaced: all 3 processes of --respawn" in caplog.text)
+    training.until(lambda: "rank 4 on b is not replaced: all 3 processes of `respawn`" in caplog.text)
     for number, wait in ((2, "0.1"), (3, "0.2"), (4, "0.4")):
         assert f"is replaced in {wait} s by rank {number}" in caplog.text
     training.trains_on(1)

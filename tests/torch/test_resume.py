@@ -38,8 +38,9 @@ class Abandoned(Training):
         self._temporary = str(directory)
         training = warm.command(SCRIPT, str(directory), "founder", "is slow")
         self.start(
-            *("-n", str(FOUNDERS), "--elastic", f"1:{FOUNDERS + 1}", "--journal", str(self.journal)),
-            *("--coordinator-timeout", str(coordinator_timeout_s), "--respawn", str(respawn), *training),
+            *("-n", str(FOUNDERS), "--elastic"),
+            f"1:{FOUNDERS + 1},journal={self.journal},alone={coordinator_timeout_s},respawn={respawn}",
+            *training,
         )
         super().__init__(directory, FOUNDERS, FOUNDERS + 1)
 

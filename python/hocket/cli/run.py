@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn
 
 import click
 
@@ -18,6 +18,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise, promise_of
 from hocket.artefacts.tuning import Tuning
+from hocket.cli.shared.elastic import ELASTIC, Elastic
 from hocket.cli.shared.options import (
     cluster_option,
     dir_option,
@@ -29,24 +30,20 @@ from hocket.cli.shared.options import (
     tuning_option,
     world_option,
 )
-from hocket.cli.shared.values import MEMBERS, PATIENCE, SECONDS
+from hocket.cli.shared.values import SECONDS
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.policies import load
-from hocket.settings import OnRefusal, Settings, seconds_of
+from hocket.settings import Settings, seconds_of
 from hocket.start import hosts as hosts_file
 from hocket.start.processes import SIGNALLED, ProcessSpec
 from hocket.start.remote import processes_over, store_for
 from hocket.start.resume import resume
 from hocket.start.run import Outcome, launch
 from hocket.start.script import argv_of
-from hocket.training.elastic.refusals import check_asked
 
 HELP = ("-m", "hocket.training.servers.helper_rank")
 """Program of a helper, in place of the script."""
-
-RESPAWN_MAX = 10_000
-"""Limit of replacements: members have numbers of 16 bits."""
 
 SERVE = ("-m", "hocket.torch.server_rank")
 """Program of a parameter server, in place of the script."""
@@ -102,42 +99,9 @@ SERVE = ("-m", "hocket.torch.server_rank")
 )
 @click.option(
     "--elastic",
-    type=MEMBERS,
-    metavar="MIN:MAX",
+    type=ELASTIC,
+    metavar="MIN:MAX[,WORD...]",
     help="Go on without ranks that are lost while MIN are left, and let others join up to MAX; -n of them start.  [default: MAX]",
-)
-@click.option(
-    "--respawn",
-    type=click.IntRange(0, RESPAWN_MAX),
-    metavar="N",
-    help="With --elastic: start another process in the place of each rank that is lost; N processes at most, all ranks "
-    "together.  [default: 0]",
-)
-@click.option(
-    "--rejoin-timeout",
-    "rejoin_timeout_s",
-    type=PATIENCE,
-    metavar="SECONDS",
-    help="With --elastic: how long fewer than MIN ranks wait for others to join before the job ends.  [default: 0, with --respawn "
-    "300]",
-)
-@click.option(
-    "--on-refusal",
-    type=click.Choice(get_args(OnRefusal)),
-    help="With --elastic: if the policy refuses the ranks that are left, go on with plain means, or end.  [default: means]",
-)
-@click.option(
-    "--journal",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="With --elastic: keep there what is decided, so that ranks outlive this launcher, and --resume goes on in its place.",
-)
-@click.option(
-    "--coordinator-timeout",
-    "coordinator_timeout_s",
-    type=SECONDS,
-    metavar="SECONDS",
-    help="With --journal: how long ranks train on when this launcher has died.  [default: 300]",
 )
 @click.option(
     "--resume",
@@ -171,12 +135,7 @@ def command(
     trace_bytes: int | None,
     threads: int | None,
     timeout_s: float | None,
-    elastic: tuple[int, int] | None,
-    respawn: int | None,
-    rejoin_timeout_s: float | None,
-    on_refusal: OnRefusal | None,
-    journal: Path | None,
-    coordinator_timeout_s: float | None,
+    elastic: Elastic | None,
     resumed: Path | None,
     quiet_others: bool,
     as_module: bool,
@@ -188,35 +147,24 @@ def command(
     SCRIPT is a Python script, or any program or command. Ranks find torchrun's variables too: RANK, WORLD_SIZE, MASTER_ADDR …
 
     \b
+    Words of --elastic after MIN:MAX, separated by commas:
+      respawn=N        start another process in the place of each lost rank, N at most, all ranks together
+      rejoin=SECONDS   fewer than MIN ranks wait so long for others; else 0, with respawn 300
+      on-refusal=WHAT  if the policy refuses the ranks that are left: `means` (plain ones, the default) or `end`
+      journal=FILE     keep there what is decided: ranks outlive this launcher, and --resume goes on in its place
+      alone=SECONDS    with a journal: how long ranks train on when this launcher has died; else 300
+
+    \b
     Example: hocket run -n 4 --plan plan.json --trace run1 train.py --epochs 3
-    Example: hocket run --elastic 2:4 --respawn 10 train.py
+    Example: hocket run --elastic 2:4,respawn=10 train.py
     Example: hocket run -n 4 --trace run2 --trace-steps 2:6 train.py
     """
     if resumed is not None:
-        if any(
-            each is not None for each in (script, elastic, respawn, rejoin_timeout_s, on_refusal, journal)
-        ):
+        if script is not None or elastic is not None:
             raise UsageError("--resume goes on with a job as it is\nhint: give the journal alone")
         _end(lambda: resume(resumed))
     if script is None:
         raise click.UsageError("Missing argument 'SCRIPT'.")
-    of_elastic = {
-        "--respawn": respawn,
-        "--rejoin-timeout": rejoin_timeout_s,
-        "--on-refusal": on_refusal,
-    }
-    if elastic is None and (
-        first := next((name for name, each in of_elastic.items() if each is not None), None)
-    ):
-        raise UsageError(
-            f"{first} is of jobs that go on when they lose ranks\nhint: give --elastic MIN:MAX as well"
-        )
-    if journal is not None and elastic is None:
-        raise UsageError("--journal is of jobs whose ranks may change\nhint: give --elastic MIN:MAX as well")
-    if coordinator_timeout_s is not None and journal is None:
-        raise UsageError(
-            "without --journal, ranks end with their launcher\nhint: give --journal FILE as well"
-        )
     argv = argv_of(
         script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
     )
@@ -235,9 +183,7 @@ def command(
         "trace_bytes": trace_bytes,
         "threads": threads,
         "timeout_s": timeout_s,
-        "rejoin_timeout_s": rejoin_timeout_s,
-        "on_refusal": on_refusal,
-        "coordinator_timeout_s": coordinator_timeout_s,
+        **(elastic.settings() if elastic else {}),
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
@@ -248,7 +194,7 @@ def command(
             "--servers and --helpers: ranks that do not train are one or the other\nhint: leave one of them out"
         )
     if elastic is not None:
-        world = _elastic_world(elastic, world, settings)
+        world = elastic.world(world, settings)
     serving = ParameterServer.of(settings)
     if serving:
         extras.need("torch", "--servers")
@@ -272,10 +218,10 @@ def command(
             settings=settings,
             store=store,
             quiet_others=quiet_others,
-            members_min=None if elastic is None else elastic[0],
-            members_max=None if elastic is None else elastic[1],
-            respawn=respawn or 0,
-            journal=journal,
+            members_min=elastic.members[0] if elastic else None,
+            members_max=elastic.members[1] if elastic else None,
+            respawn=elastic.respawn if elastic else 0,
+            journal=elastic.journal if elastic else None,
         )
     )
 
@@ -320,18 +266,6 @@ def _check(settings: Settings, options: Mapping[str, str | Path | None], *, here
     settings.refuse_bounds_of_nothing()
     if settings.trace is not None and here:
         makeable(Path(settings.trace))
-
-
-def _elastic_world(elastic: tuple[int, int], world: int | None, settings: Settings) -> int:
-    """Return the number of ranks to start."""
-    members_min, members_max = elastic
-    if world is not None and not members_min <= world <= members_max:
-        raise UsageError(
-            f"-n {world} and --elastic {members_min}:{members_max}: the job starts with a number of ranks that it may have\n"
-            f"hint: -n from {members_min} to {members_max}, or leave it out to start {members_max}"
-        )
-    check_asked(settings)
-    return members_max if world is None else world
 
 
 def _absolute(path: Path | None, *, must_exist: bool) -> str | None:

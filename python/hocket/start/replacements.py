@@ -119,12 +119,12 @@ class Replacements:
         place.successor, place.due_s, place.told = next(self._numbers, None), now_s + place.wait_s, False
         if place.successor is None:
             log.warning(
-                "%s is not replaced: all %d processes of --respawn have been started", who, self._most
+                "%s is not replaced: all %d processes of `respawn` have been started", who, self._most
             )
             return
         count = place.successor - self._founders + 1
         log.warning(
-            "%s is replaced in %g s by rank %d: process %d of --respawn %d",
+            "%s is replaced in %g s by rank %d: process %d of respawn=%d",
             who,
             place.wait_s,
             place.successor,

@@ -65,7 +65,7 @@ def resume(path: Path) -> Outcome:
         signals = stack.enter_context(collected_signals())
         if range(*served.replacements):
             log.warning(
-                "lost ranks are not replaced any more, as --respawn is its first launcher's: others may join"
+                "lost ranks are not replaced any more, as `respawn` is its first launcher's: others may join"
             )
         log.warning("the ranks of %s have %g s to come back", path, COME_BACK_S)
         lost = _wait(coordination, server, signals)

@@ -84,6 +84,7 @@ def command(
 ) -> None:
     """Predict the step time of PLAN, bucket by bucket.
 
+    \b
     Example: hocket simulate plan plan.json --cluster cluster.toml --profile profile.json --trace simulated
     """
     cluster = changed(files.read(cluster_path, Cluster), bandwidth_bit_per_s, None)

@@ -31,7 +31,7 @@ def followed(
         if job.settings.on_refusal == "end":
             raise error.reworded(
                 f"{job.world} ranks are left, and a policy of the job refuses them: {error}\n"
-                "hint: HOCKET_ON_REFUSAL=means, or --on-refusal means, goes on with plain means"
+                "hint: HOCKET_ON_REFUSAL=means, or on-refusal=means in --elastic, goes on with plain means"
             ) from error
         if job.rank == 0:
             log.warning(
