@@ -27,7 +27,6 @@ from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
 from hocket.training.memory.gradients import gradients_of
 from hocket.training.process import joined
-from hocket.training.step.delayed import DelayedSession
 from hocket.training.step.reducing import ReducingSession
 
 WIDTH, LAYERS = 384, 12
@@ -59,9 +58,7 @@ class Trained(NamedTuple):
             plan = msgspec.structs.replace(plan, schedule=schedule, promise="delayed")
         hk.distribute(model, optimizer, plan=plan)
         session = distributed_of(model).session
-        if not isinstance(session, ReducingSession) or isinstance(session, DelayedSession) != bool(
-            schedule.turns
-        ):
+        if not isinstance(session, ReducingSession) or (session.delays is not None) != bool(schedule.turns):
             raise Error(f"{type(session).__name__} is not the session that this row is about")
         return cls(model, optimizer, session)
 

@@ -236,7 +236,7 @@ def noisy(delay: str) -> list[float | int | None]:
         (0.5 * (model.weight - centre).square().sum()).backward()
         optimizer.step()
         far.append(float(model.weight.detach().norm()))
-        if retreated is None and session.retreated:  # type: ignore[attr-defined]
+        if retreated is None and session.delays.retreated:  # type: ignore[attr-defined]
             retreated = iteration
     hk.flush(model)
     return [max(far[-20:]), retreated]

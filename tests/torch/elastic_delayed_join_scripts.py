@@ -15,7 +15,8 @@ import hocket.torch as hk
 from hocket.artefacts.plan import Plan
 from hocket.planning.walk import rate_factor
 from hocket.torch.distribute import distributed_of
-from hocket.training.elastic.delayed import ElasticDelayedSession
+from hocket.training.elastic.commit import Members
+from hocket.training.step.reducing import ReducingSession
 from tests.torch.delayed_scripts import plan_for
 from tests.torch.elastic_delayed_scripts import SCHEDULES, groups_of, loss_of, noted_updates
 from tests.torch.elastic_delayed_scripts import made_double as made_layers
@@ -73,12 +74,14 @@ def trained(directory: Path, name: str, schedule: str) -> None:
         plan = plan_for(model, SCHEDULES[schedule], groups_of(model))
     model, optimizer = hk.distribute(model, optimizer, plan=plan)
     session = distributed_of(model).session
-    assert isinstance(session, ElasticDelayedSession)
+    assert isinstance(session, ReducingSession)
+    commit = session.commit
+    assert isinstance(commit, Members)
     applied = noted_updates(session)
     with (directory / f"{name}.steps").open("w", buffering=1) as steps:
 
         def members() -> list[int]:
-            return [session._everyone.members[each] for each in session.counted]
+            return [commit._standing.everyone.members[each] for each in commit.counted]
 
         def note(step: int | None, members: Sequence[int], applied: Mapping[int, int]) -> None:
             record = {

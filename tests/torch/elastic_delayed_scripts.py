@@ -15,8 +15,9 @@ import hocket.torch as hk
 from hocket.artefacts.plan import Begun, Due, Schedule, Turn
 from hocket.planning.walk import rate_factor
 from hocket.torch.distribute import distributed_of
-from hocket.training.elastic.delayed import ElasticDelayedSession
+from hocket.training.elastic.commit import Members
 from hocket.training.memory import turns
+from hocket.training.step.reducing import ReducingSession
 from tests.sessions.plans import schedule_of
 from tests.torch.delayed_scripts import plan_for
 from tests.torch.elastic_scripts import BATCH, MOMENTUM, RATE, WIDTH, Fate, die_inside, digest, made
@@ -105,16 +106,16 @@ def replayed(updates: Sequence[Update], name: str, world: int) -> list[torch.Ten
     return [each.detach() for each in model.parameters()]
 
 
-def noted_updates(session: ElasticDelayedSession) -> list[dict[int, int]]:
+def noted_updates(session: ReducingSession) -> list[dict[int, int]]:
     """Of each update from now on, the iterations by arena."""
     applied: list[dict[int, int]] = []
-    show = session._show
+    show = session._give
 
     def noted(due: Sequence[turns.Turn], later: Sequence[turns.Turn] = ()) -> None:
         applied.append({turn.arena: turn.iterations for turn in due})
         show(due, later)
 
-    session._show = noted  # type: ignore[method-assign]
+    session._give = noted  # type: ignore[method-assign]
     return applied
 
 
@@ -128,7 +129,9 @@ def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | N
     plan = plan_for(model, SCHEDULES[name], groups_of(model))
     model, optimizer = hk.distribute(model, optimizer, plan=plan)
     session = distributed_of(model).session
-    assert isinstance(session, ElasticDelayedSession)
+    assert isinstance(session, ReducingSession)
+    commit = session.commit
+    assert isinstance(commit, Members)
     fate = Fate(rank, victims, lambda: hk.leave(model))
     die_inside(fate.at)
     model[2].weight.register_hook(lambda _: fate.at("backward"))
@@ -136,7 +139,7 @@ def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | N
     records: list[Update] = []
 
     def note() -> None:
-        records.append({"members": session.counted, "applied": applied[-1], "digest": digest(model)})
+        records.append({"members": commit.counted, "applied": applied[-1], "digest": digest(model)})
 
     def train() -> None:
         optimizer.zero_grad()
@@ -169,7 +172,7 @@ def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | N
         train()
     optimizer.register_step_post_hook(lambda *_: note())
     hk.flush(model)
-    assert session.counts == (STEPS, STEPS)
+    assert session.updates.counts == (STEPS, STEPS)
     if directory.exists():
         torch.save([each.detach() for each in model.parameters()], directory / f"{rank}.pt")
         (directory / f"{rank}.json").write_text(json.dumps(records))

@@ -28,7 +28,8 @@ from hocket.policy.handles import Buffer
 from hocket.policy.policy import Policy, Value
 from hocket.torch.distribute import distributed_of
 from hocket.training.checkpoint import states
-from hocket.training.elastic.session import ElasticSession
+from hocket.training.elastic.commit import Members
+from hocket.training.step.reducing import ReducingSession
 from tests.torch.elastic_scripts import Fate, die_inside, digest, loss_of, made, values
 
 STEPS_MIN, STEPS_MAX = 14, 2000
@@ -91,7 +92,9 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
         plan = _plan(gradients[::-1], int(os.environ["HOCKET_WORLD"]), policy)
     model, optimizer = hk.distribute(model, optimizer, plan=plan, policy=used)
     session = distributed_of(model).session
-    assert isinstance(session, ElasticSession)
+    assert isinstance(session, ReducingSession)
+    commit = session.commit
+    assert isinstance(commit, Members)
     die_inside(fate.at)
     model[2].weight.register_hook(lambda _: fate.at("backward"))
     records: list[dict[str, Any]] = []
@@ -107,14 +110,14 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
         fate.at("optimizer")
         records.append(
             {
-                "members": session.counted,
+                "members": commit.counted,
                 "digest": digest(model),
                 "share": agreed.get("share"),
                 "layout": layout,
                 "routes": sorted(
                     {type(bucket.route).__name__ for bucket in session.source.plan(epoch).buckets}
                 ),
-                "common": states.held(session.buckets, session.engine, session.in_force.rank).digest(),
+                "common": states.held(session.buckets, session.engine, commit.job.rank).digest(),
             }
         )
         fate.step += 1

@@ -21,7 +21,7 @@ import hocket.torch as hk
 from hocket.members.membership import Membership
 from hocket.torch.distribute import distributed_of
 from hocket.training.elastic.barrier import Barrier
-from hocket.training.elastic.session import ElasticSession
+from hocket.training.elastic.standing import Standing
 
 STEPS = 12
 LOST_IN = 5
@@ -155,7 +155,7 @@ def trained(directory: Path, victims: list[str]) -> None:
         loss.backward()
         optimizer.step()
         fate.at("optimizer")
-        records.append({"members": distributed_of(model).session.counted, "digest": digest(model)})
+        records.append({"members": distributed_of(model).session.commit.counted, "digest": digest(model)})
     assert hk.world(model) == len(records[-1]["members"])
     if directory.exists():
         torch.save(values(model), directory / f"{rank}.pt")
@@ -179,7 +179,7 @@ def die_inside(at: Callable[[str], None]) -> None:
 
         setattr(owner, name, outer)
 
-    around(ElasticSession, "_reduce", "launched", None)
+    around(Standing, "_reduce", "launched", None)
     around(Membership, "prepared", "prepared", None)
     around(Barrier, "enter", None, "entered")
     around(Membership, "done", None, "done")

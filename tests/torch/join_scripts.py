@@ -31,7 +31,7 @@ from hocket.policy.policy import Policy, Value
 from hocket.torch.distribute import distributed_of
 from hocket.training.assemble import newcomers
 from hocket.training.checkpoint import states
-from hocket.training.elastic.session import ElasticSession
+from hocket.training.step.reducing import ReducingSession
 from tests.torch.elastic_scripts import digest
 
 WIDTH, OUTPUTS, SAMPLES, BATCH, RATE, CHOSEN_FOR, STEPS_OF_A_CYCLE = 12, 3, 90, 2, 0.05, 4, 25
@@ -164,13 +164,13 @@ def uses() -> dict[str, int]:
 
 def common(model: torch.nn.Module) -> str:
     session = distributed_of(model).session
-    assert isinstance(session, ElasticSession)
-    return states.held(session.buckets, session.engine, session.in_force.rank).digest()
+    assert isinstance(session, ReducingSession)
+    return states.held(session.buckets, session.engine, session.commit.job.rank).digest()
 
 
 def plan_of(model: torch.nn.Module) -> Plan:
     session = distributed_of(model).session
-    assert isinstance(session, ElasticSession)
+    assert isinstance(session, ReducingSession)
     return session.source.plan(session.source.epochs.current)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket.torch.distribute import distributed_of
-from hocket.training.step.delayed import DelayedSession
+from hocket.training.step.reducing import ReducingSession
 from tests.sessions.plans import schedule_of
 from tests.torch.delayed_scripts import here, plan_for
 
@@ -20,9 +20,9 @@ SIZE, RATE, MOMENTUM = 20, 0.3, 0.9
 CENTRE = 0.3
 
 
-def session_of(model: nn.Module) -> DelayedSession:
+def session_of(model: nn.Module) -> ReducingSession:
     session = distributed_of(model).session
-    assert isinstance(session, DelayedSession)
+    assert isinstance(session, ReducingSession)
     return session
 
 
@@ -50,6 +50,8 @@ def descended(curved: str, safer: str, steps: str) -> list[object]:
     if curved == "curved":
         hk.curvature(model, lambda: loss_at(model, torch.Generator().manual_seed(1)))
     session = session_of(model)
+    delays = session.delays
+    assert delays is not None
     far, retreated = [], None
     for iteration in range(int(steps)):
         optimizer.zero_grad()
@@ -59,12 +61,12 @@ def descended(curved: str, safer: str, steps: str) -> list[object]:
         if curved != "silent":
             hk.log(model, loss=loss)
         far.append(float((model.weight.detach() - CENTRE).norm()))
-        if retreated is None and session.retreated:
+        if retreated is None and delays.retreated:
             retreated = iteration
     hk.flush(model)
-    in_force = session.schedule
+    in_force = session.updates.schedule
     merged = max((turn.last - turn.first + 1 for each in in_force.turns for turn in each), default=1)
-    return [max(far[-20:]), merged, in_force.delay_max, retreated, list(session.counts)]
+    return [max(far[-20:]), merged, in_force.delay_max, retreated, list(session.updates.counts)]
 
 
 def one_ranks_loss() -> list[object]:
@@ -73,6 +75,8 @@ def one_ranks_loss() -> list[object]:
     model, optimizer = late(safer=False, rate=0.01)
     draw = torch.Generator().manual_seed(rank)
     session = session_of(model)
+    delays = session.delays
+    assert delays is not None
     retreated = None
     for iteration in range(40):
         optimizer.zero_grad()
@@ -80,10 +84,10 @@ def one_ranks_loss() -> list[object]:
         optimizer.step()
         grown = 1.5 ** max(0, iteration - 15) if rank == 1 else 1.0
         hk.log(model, loss=torch.tensor(grown))
-        if retreated is None and session.retreated:
+        if retreated is None and delays.retreated:
             retreated = iteration
     hk.flush(model)
-    return [retreated, session.schedule.delay_max]
+    return [retreated, session.updates.schedule.delay_max]
 
 
 def seen() -> list[float | None]:

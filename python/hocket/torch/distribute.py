@@ -44,7 +44,6 @@ from hocket.training.process import Process, joined
 from hocket.training.servers.helping import help_training
 from hocket.training.servers.roles import helping, plan_with, plan_with_helpers, workers_of
 from hocket.training.servers.serve import serve
-from hocket.training.step.reducing import ReducingSession
 from hocket.training.step.session import Session
 
 Model = TypeVar("Model", bound=torch.nn.Module)
@@ -390,7 +389,7 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 
     found = distributed_of(model)
     session = found.session
     session.settle()
-    if not isinstance(session, ReducingSession) or not session.owners:
+    if not session.owners:
         return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
     numbers = session.owners.numbers
     return clip_divided(model.parameters(), found.framework.division, numbers, max_norm, norm_type)
@@ -402,10 +401,9 @@ def optimizer_state(model: torch.nn.Module) -> dict[str, Any]:
     The state of parameters on servers is not in it."""
     found = distributed_of(model)
     session = found.session
-    if isinstance(session, ReducingSession):
-        session.finish_step()
-        if session.owners:
-            return found.framework.division.state_dict(session.owners.whole())
+    session.finish_step()
+    if session.owners:
+        return found.framework.division.state_dict(session.owners.whole())
     return found.framework.optimizer.state_dict()
 
 

@@ -176,7 +176,7 @@ class Window:
         else:
             self._buffers.send(source, everything=True)
         self._buffers.source = 0
-        session.drop_gradients()
+        session.updates.drop()
 
     def _early(self, finished: list[int]) -> UsageError:
         job = self._session.job

@@ -10,13 +10,10 @@ import torch
 from hocket.errors import UsageError
 from hocket.torch.distribute import distributed_of
 from hocket.torch.optimizers import wrapped_step
-from hocket.training.elastic.session import ElasticSession
 from hocket.training.loop.changes import Told
 from hocket.training.loop.learning_rate import Rule, Scale
 from hocket.training.loop.loop import Loop
 from hocket.training.loop.samples import Samples
-from hocket.training.step.delayed import DelayedSession
-from hocket.training.step.reducing import ReducingSession
 
 OF_BATCHES = ("batch_size", "batch_sampler", "drop_last", "generator", "sampler", "shuffle")
 """Options of DataLoader that `batches` decides."""
@@ -196,12 +193,7 @@ def leave(model: torch.nn.Module) -> None:
 
     Raises UsageError where the job is not elastic.
     """
-    session = distributed_of(model).session
-    if not isinstance(session, ElasticSession):
-        raise UsageError(
-            "leave: this job ends with the first rank that ends\nhint: `hocket run --elastic MIN:MAX` starts one that goes on"
-        )
-    session.leave()
+    distributed_of(model).session.leave()
 
 
 def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, warmup: int = 0) -> None:
@@ -228,12 +220,9 @@ def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, wa
     """
     found = distributed_of(model)
     optimizer, session = found.framework.optimizer, found.session
-    judged = "late gradients are judged by" if isinstance(session, DelayedSession) else None
-    if isinstance(session, ReducingSession) and session.source.served is not None:
-        judged = "parameter servers update with"
-    if judged is not None:
+    if session.judged is not None:
         raise UsageError(
-            f"scale_lr: {judged} the learning rate that the script sets\n"
+            f"scale_lr: {session.judged} the learning rate that the script sets\n"
             "hint: set it for the number of ranks, hk.world(model)"
         )
     if any(group.get("lr") is None for group in optimizer.param_groups):

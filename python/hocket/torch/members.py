@@ -13,12 +13,13 @@ from hocket.torch.module_buffers import Keep
 from hocket.training.assemble.newcomers import Asked, Late, Met, meeting, met, share_states
 from hocket.training.assemble.start import elastic_session_of
 from hocket.training.beside.spans import Spans
+from hocket.training.elastic.commit import Members as Commit
 from hocket.training.elastic.refusals import refusal
-from hocket.training.elastic.session import ElasticSession
 from hocket.training.loop.loop import Loop
 from hocket.training.process import Process
 from hocket.training.programs.source import ProgramSource
 from hocket.training.step.companion import Alone, MembersCompanion
+from hocket.training.step.reducing import ReducingSession
 
 
 class Members:
@@ -36,19 +37,19 @@ class Members:
         self._framework, self._process, self._settings = framework, process, settings
         self._asked, self._keep = asked, keep
 
-    def begin(self, source: ProgramSource, spans: Spans | None) -> tuple[ElasticSession, Loop]:
+    def begin(self, source: ProgramSource, spans: Spans | None) -> tuple[ReducingSession, Loop]:
         """Begin in a job whose ranks have all met.
 
         UsageError: elastic jobs do not keep buffers in the way that was asked for.
         """
-        made = self._made(source, spans, None)
+        session, _, loop = self._made(source, spans, None)
         self._process.begin()
-        return made
+        return session, loop
 
     def _made(
         self, source: ProgramSource, spans: Spans | None, found: Met | None
-    ) -> tuple[ElasticSession, Loop]:
-        """Make the session and its loop. `found`: what a joining rank has found in the job."""
+    ) -> tuple[ReducingSession, Commit, Loop]:
+        """Make the session, its commit and its loop. `found`: what a joining rank has found in the job."""
         if self._keep == "before_forward":
             raise refusal('buffers="before_forward"')
         framework, process = self._framework, self._process
@@ -60,7 +61,7 @@ class Members:
         if found is not None:
             loop.come(found.standing.loop, found.standing.steps, found.holders)
             late.awaited(process, found.holders)
-        session = elastic_session_of(
+        session, commit = elastic_session_of(
             framework,
             source,
             process=process,
@@ -69,8 +70,9 @@ class Members:
             loop=loop,
             steps=0 if found is None else found.standing.steps,
         )
-        session.meet = meeting(
+        commit.meet = meeting(
             session,
+            commit,
             framework,
             process=process,
             settings=self._settings,
@@ -79,11 +81,11 @@ class Members:
             late=late,
             companion=self._companion,
         )
-        session.before_forward = late.exchange
+        commit.before_forward = late.exchange
         framework.before_training_forward(late.exchange)
-        return session, loop
+        return session, commit, loop
 
-    def come(self, spans: Callable[[], Spans | None]) -> tuple[ElasticSession, Loop]:
+    def come(self, spans: Callable[[], Spans | None]) -> tuple[ReducingSession, Loop]:
         """Begin in a job that trains already. If a rank is lost during the meeting, the others meet once more, with this one.
 
         RendezvousError: this rank's model is another one.
@@ -101,8 +103,8 @@ class Members:
                     asked=self._asked,
                     standing=None,
                 )
-                session, loop = self._made(found.source, spans(), found)
-                share_states(session, found.holders)
+                session, commit, loop = self._made(found.source, spans(), found)
+                share_states(session, commit, found.holders)
                 process.begin(steps=found.standing.steps)
                 return session, loop
             except (EpochError, PeerError, RendezvousError) as error:

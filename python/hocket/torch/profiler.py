@@ -32,6 +32,7 @@ from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.guard.gauge import Gauge, Norms, Report, learning_of
 from hocket.training.memory.gradients import gradients_of
+from hocket.training.step.commit import ends_together
 
 WARM_UP_STEPS = 2
 STEPS = 8
@@ -42,6 +43,9 @@ WORKLOAD = ("batch", "backwards")
 
 class Profiler:
     """Times of each step's parts, seconds since its forward began, and how many rows of gradients are not zero."""
+
+    counts_steps = False
+    owners = judged = None
 
     def __init__(
         self,
@@ -108,6 +112,13 @@ class Profiler:
     def agreed(self) -> dict[str, Value]:
         """Return the number of the only epoch."""
         return {"epoch": 0}
+
+    def leave(self) -> None:
+        """Raise UsageError."""
+        raise ends_together()
+
+    def finish_step(self) -> None:
+        """Do nothing: no step was put off."""
 
     def settle(self) -> None:
         """Do nothing: gradients are this rank's own, and final."""

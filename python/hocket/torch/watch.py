@@ -14,10 +14,6 @@ from hocket.torch.forward_hooks import before_forward
 from hocket.torch.framework import Torch
 from hocket.torch.optimizers import all_parameters
 from hocket.torch.trainable import Trainable
-from hocket.training.elastic.session import ElasticSession
-from hocket.training.step.delayed import DelayedSession
-from hocket.training.step.parameters import ParameterSession
-from hocket.training.step.reducing import ReducingSession
 from hocket.training.step.session import Session
 
 
@@ -69,15 +65,14 @@ class Watch:
     def _other_step(self, name: str) -> None:
         """Refuse, or finish the reductions for, a step of another optimizer over the distributed one's parameters."""
         session = self._session
-        if isinstance(session, ParameterSession | DelayedSession | ElasticSession):
+        if session.counts_steps:
             raise UsageError(
                 f"{self._where}: another {name} steps the parameters of {type(self._model).__name__} than the optimizer with which "
                 "the model was distributed, whose steps are counted\n"
                 "hint: model, optimizer = hk.distribute(model, optimizer) again, on all ranks, with that one"
             )
-        if isinstance(session, ReducingSession):
-            # Gates defer only the steps of their own optimizer.
-            session.finish_step()
+        # Gates defer only the steps of their own optimizer.
+        session.finish_step()
 
     def _warn_of_others(self) -> None:
         others = [

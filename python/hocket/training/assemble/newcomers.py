@@ -24,13 +24,14 @@ from hocket.settings import Settings
 from hocket.training.assemble.start import go_on_in, prepare
 from hocket.training.checkpoint import states
 from hocket.training.checkpoint.replicate import copy, near
+from hocket.training.elastic.commit import Members
 from hocket.training.elastic.plans import following
-from hocket.training.elastic.session import ElasticSession
 from hocket.training.loop.loop import Loop, SavedLoop
 from hocket.training.memory.framework import Framework
 from hocket.training.process import Process
 from hocket.training.programs.source import ProgramSource
 from hocket.training.step.companion import MembersCompanion
+from hocket.training.step.reducing import ReducingSession
 
 STATE_BYTES_MAX = FRAME_BYTES_MAX // 2
 """Largest state in bytes: a frame has it as text, which is a third longer."""
@@ -148,7 +149,7 @@ def _named(policy: str | None) -> str:
     return "no policy" if policy is None else f"policy {policy}"
 
 
-def share_states(session: ElasticSession, holders: Sequence[int]) -> None:
+def share_states(session: ReducingSession, commit: Members, holders: Sequence[int]) -> None:
     """Give newcomers the state that policies keep alike on all ranks; a rank's own begins at zero. All that have met call it.
 
     RendezvousError: some do not come.
@@ -167,11 +168,12 @@ def share_states(session: ElasticSession, holders: Sequence[int]) -> None:
             sources=near(holders, session.job.hosts),
             targets=others,
         )
-        session.keep()
+        commit.keep()
 
 
 def meeting(
-    session: ElasticSession,
+    session: ReducingSession,
+    commit: Members,
     framework: Framework,
     *,
     process: Process,
@@ -196,10 +198,10 @@ def meeting(
         source, _, holders = met(
             framework, process=process, settings=settings, asked=asked, standing=standing
         )
-        go_on_in(session, source, process=process, companion=companion(process))
-        share_states(session, holders)
+        go_on_in(session, commit, source, process=process, companion=companion(process))
+        share_states(session, commit, holders)
         process.begin(steps=session.iteration)
-        session.met(holders)
+        commit.met(holders)
         late.awaited(process, holders)
 
     def until_it_works(order: Regroup) -> None:

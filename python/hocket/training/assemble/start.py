@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
 
-from hocket import _native
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
-from hocket.job.rendezvous import Job
-from hocket.libraries.service import Service
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.training.assemble.choice import source_of
 from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.replicate import replicate
+from hocket.training.elastic.areas import Apart
+from hocket.training.elastic.commit import Members, warn_of_unwatched
 from hocket.training.elastic.compiled_refusals import check_source
-from hocket.training.elastic.delayed import ElasticDelayedSession
+from hocket.training.elastic.refusals import check_source as check_members_source
 from hocket.training.elastic.refusals import refusal
-from hocket.training.elastic.session import ElasticSession
 from hocket.training.elastic.source import Begin
 from hocket.training.loop.loop import Loop
 from hocket.training.memory.framework import Framework, Model
@@ -26,11 +23,13 @@ from hocket.training.memory.gradients import agree, gradients_of
 from hocket.training.memory.replicas import agree_on_options
 from hocket.training.process import Process
 from hocket.training.programs.run_file import RunFile
-from hocket.training.programs.source import Loaded, ProgramSource
+from hocket.training.programs.source import ProgramSource
+from hocket.training.step.commit import Commit
 from hocket.training.step.companion import Companion, MembersCompanion
 from hocket.training.step.compiled import CompiledSession
-from hocket.training.step.delayed import DelayedSession
+from hocket.training.step.memory import Memory
 from hocket.training.step.parameters import ParameterSession
+from hocket.training.step.place import Place
 from hocket.training.step.reducing import ReducingSession
 
 
@@ -90,17 +89,6 @@ def prepare(
     return source
 
 
-class Common(TypedDict):
-    """Arguments that every session has."""
-
-    source: ProgramSource
-    job: Job
-    engine: _native.Engine
-    libraries: Service
-    spans: Spans | None
-    loaded: Loaded
-
-
 def session_of(
     framework: Framework,
     source: ProgramSource,
@@ -110,15 +98,19 @@ def session_of(
     spans: Spans | None,
 ) -> ReducingSession | ParameterSession:
     """Return a session with loaded programs and hooks. Call its `start` before the script trains."""
-    exchanged = {policy.exchanges for policy in source.policies}
-    kind: type[ParameterSession | ReducingSession]
-    if "parameters" in exchanged:
-        kind = ParameterSession
-    elif source.plan(source.epochs.current).schedule.turns or (source.autopilot and source.autopilot.delays):
-        kind = DelayedSession
-    else:
-        kind = ReducingSession
-    return kind(framework, companion=companion, **_common(source, process, spans))
+    place = _place(source, process, spans)
+    if "parameters" in {policy.exchanges for policy in source.policies}:
+        return ParameterSession(framework, place, companion=companion)
+    turns = source.plan(source.epochs.current).schedule.turns
+    merges = bool(turns) or (source.autopilot is not None and source.autopilot.delays)
+    return ReducingSession(
+        framework,
+        place,
+        companion=companion,
+        memory=Memory(told_apart=merges),
+        commit=Commit(),
+        merges=merges,
+    )
 
 
 def elastic_session_of(
@@ -130,29 +122,46 @@ def elastic_session_of(
     spans: Spans | None,
     loop: Loop,
     steps: int = 0,
-) -> ElasticSession:
-    """Return a session in a job whose ranks may be lost, which tells the script's `loop`. `steps`: made by the job until now.
+) -> tuple[ReducingSession, Members]:
+    """Return a session in a job whose ranks may be lost, which tells the script's `loop`, and its commit. `steps`: made by the job
+    until now.
 
-    The process begins to take part in the job afterwards.
+    The process begins to take part in the job afterwards. UsageError: the plan has parts that cannot go on with other members.
     """
     if process.is_member:
         raise refusal("a second model")
-    common = _common(source, process, spans)
-    turns = source.plan(source.epochs.current).schedule.turns
-    kind = ElasticDelayedSession if turns else ElasticSession
-    membership = process.membership
+    check_members_source(source)
     if spans is not None:
         spans.go_on_from(steps)
-    return kind(framework, companion=companion, membership=membership, loop=loop, steps=steps, **common)
+    memory = Apart()
+    commit = Members(process.membership, loop, memory, companion)
+    session = ReducingSession(
+        framework,
+        _place(source, process, spans),
+        companion=companion,
+        memory=memory,
+        commit=commit,
+        merges=bool(source.plan(source.epochs.current).schedule.turns),
+        steps=steps,
+    )
+    warn_of_unwatched(session)
+    return session, commit
 
 
 def go_on_in(
-    session: ElasticSession, source: ProgramSource, *, process: Process, companion: MembersCompanion
+    session: ReducingSession,
+    commit: Members,
+    source: ProgramSource,
+    *,
+    process: Process,
+    companion: MembersCompanion,
 ) -> None:
     """Let an existing session go on among the ranks that have just met."""
     if session.spans is not None:
         session.spans.go_on_in(process.engine)
-    session.go_on_in(companion=companion, **_common(source, process, session.spans))
+    commit.companion = companion
+    session.go_on_in(_place(source, process, session.spans), companion)
+    commit.put_back()
 
 
 def compiled_session_of(
@@ -161,15 +170,15 @@ def compiled_session_of(
     """Return a session for a model whose gradients come out of compiled functions."""
     if process.elastic:
         raise refusal("gradients of compiled functions")
-    return CompiledSession(gradients_of(model.parameters()), **_common(source, process, spans))
+    return CompiledSession(gradients_of(model.parameters()), _place(source, process, spans))
 
 
-def _common(source: ProgramSource, process: Process, spans: Spans | None) -> Common:
-    return Common(
-        source=source,
-        job=process.job,
-        engine=process.engine,
-        libraries=process.libraries,
-        spans=spans,
-        loaded=RunFile(spans, process.everyone, source, process.cluster).loaded,
+def _place(source: ProgramSource, process: Process, spans: Spans | None) -> Place:
+    return Place(
+        source,
+        process.job,
+        process.engine,
+        process.libraries,
+        spans,
+        RunFile(spans, process.everyone, source, process.cluster).loaded,
     )

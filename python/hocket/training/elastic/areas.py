@@ -11,9 +11,13 @@ from dataclasses import dataclass, replace
 
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.training.memory.arenas import arenas_of
+from hocket.artefacts.gradient import Gradient
+from hocket.training.elastic.refusals import check_libraries
+from hocket.training.memory.arenas import Run, arenas_of
 from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket, over, parts_of
-from hocket.training.memory.gathered import MakeArray
+from hocket.training.memory.framework import Framework
+from hocket.training.step.memory import Memory
+from hocket.training.step.place import Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,54 +28,84 @@ class Area:
     numbers: tuple[int, ...]
     sums: tuple[LoadedBucket, ...]
 
-
-def areas_of(
-    buckets: Sequence[CompiledBucket],
-    engine: _native.Engine,
-    array: MakeArray,
-    slots: Sequence[int] | None = None,
-) -> list[Area]:
-    """Allocate memory for these buckets, independent of the members. `slots`: see `hocket.training.memory.buckets.load`."""
-    gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
-    made = []
-    for arena in arenas_of([parts_of(bucket) for bucket in buckets], gradients):
-        size = sum(each.bytes for each in arena.gradients)
-        count = 1 if slots is None else slots[arena.numbers[0]]
-        first, *others = (over(arena.gradients, engine.allocate(size), array) for _ in range(count))
-        sums = tuple(over(arena.gradients, engine.allocate(size), array) for _ in range(count))
-        made.append(Area(replace(first, others=tuple(others)), arena.numbers, sums))
-    return made
-
-
-def loaded(
-    areas: Sequence[Area], buckets: Sequence[CompiledBucket], engine: _native.Engine, label: str
-) -> list[LoadedBucket]:
-    """Load the programs of these buckets in the engine's epoch, in the same order on all ranks."""
-    gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
-    arenas = {each.numbers: each for each in arenas_of([parts_of(bucket) for bucket in buckets], gradients)}
-    found = []
-    for area in areas:
-        launches = []
-        for number in area.numbers:
-            compiled = buckets[number]
-            runs = arenas[area.numbers].runs(parts_of(compiled)) or ((0, 0),)
-            item = ITEM_BYTES[compiled.dtype]
-            sets = [
-                {at: (memory, runs[at % len(runs)][0] * item) for at, memory in enumerate(memories)}
-                for memories in (
-                    [slot.memory] * len(runs) + [sums.memory] * len(runs)
-                    for slot, sums in zip(area.bucket.slots, area.sums, strict=True)
-                )
-            ]
-            program = engine.load(
-                compiled.program.retained(),
-                sets[0],
-                priority=compiled.priority,
-                label=f"bucket {number}{label}",
-                kernels=compiled.kernels,
-                others=sets[1:],
+    def bound(self, runs: Sequence[Run], item: int) -> list[dict[int, tuple[_native.Memory, int]]]:
+        """Return by slot the buffers that a program binds: runs of `item` bytes an element, of gradients and of their sums."""
+        return [
+            {at: (memory, runs[at % len(runs)][0] * item) for at, memory in enumerate(memories)}
+            for memories in (
+                [slot.memory] * len(runs) + [sums.memory] * len(runs)
+                for slot, sums in zip(self.bucket.slots, self.sums, strict=True)
             )
-            launches.append(Launch(compiled, program, number, runs))
-        others = tuple(replace(each, launches=tuple(launches)) for each in area.bucket.others)
-        found.append(replace(area.bucket, launches=tuple(launches), others=others))
-    return found
+        ]
+
+
+class Apart(Memory):
+    """Memory of a session whose sums lie in other memory than gradients, independent of the members."""
+
+    def __init__(self) -> None:
+        super().__init__(told_apart=True)
+        self._areas: list[Area] = []
+
+    def placed(
+        self,
+        buckets: Sequence[CompiledBucket],
+        place: Place,
+        framework: Framework,
+        *,
+        slots: Sequence[int],
+        before: Sequence[LoadedBucket],  # noqa: ARG002  # no bucket stays: servers hold none
+    ) -> list[LoadedBucket]:
+        check_libraries(buckets)
+        self.lay_out(buckets, place.engine, framework, slots)
+        epoch = place.source.epochs.current.number
+        return self.loaded(buckets, place.engine, f" of epoch {epoch}" if epoch else "")
+
+    def sums(self, _placed: Sequence[LoadedBucket], _framework: Framework) -> list[tuple[LoadedBucket, ...]]:
+        return [area.sums for area in self._areas]
+
+    def lay_out(
+        self,
+        buckets: Sequence[CompiledBucket],
+        engine: _native.Engine,
+        framework: Framework,
+        slots: Sequence[int],
+    ) -> None:
+        """Allocate memory for these buckets. `slots`: copies by bucket."""
+        gradients, array = _gradients(buckets), framework.array
+        self._areas = []
+        for arena in arenas_of([parts_of(bucket) for bucket in buckets], gradients):
+            size = sum(each.bytes for each in arena.gradients)
+            count = slots[arena.numbers[0]]
+            first, *others = (over(arena.gradients, engine.allocate(size), array) for _ in range(count))
+            sums = tuple(over(arena.gradients, engine.allocate(size), array) for _ in range(count))
+            self._areas.append(Area(replace(first, others=tuple(others)), arena.numbers, sums))
+
+    def loaded(
+        self, buckets: Sequence[CompiledBucket], engine: _native.Engine, label: str
+    ) -> list[LoadedBucket]:
+        """Load the programs of these buckets in the engine's epoch, in the same order on all ranks."""
+        parts = [parts_of(bucket) for bucket in buckets]
+        arenas = {each.numbers: each for each in arenas_of(parts, _gradients(buckets))}
+        found = []
+        for area in self._areas:
+            launches = []
+            for number in area.numbers:
+                compiled = buckets[number]
+                runs = arenas[area.numbers].runs(parts[number]) or ((0, 0),)
+                sets = area.bound(runs, ITEM_BYTES[compiled.dtype])
+                program = engine.load(
+                    compiled.program.retained(),
+                    sets[0],
+                    priority=compiled.priority,
+                    label=f"bucket {number}{label}",
+                    kernels=compiled.kernels,
+                    others=sets[1:],
+                )
+                launches.append(Launch(compiled, program, number, runs))
+            others = tuple(replace(each, launches=tuple(launches)) for each in area.bucket.others)
+            found.append(replace(area.bucket, launches=tuple(launches), others=others))
+        return found
+
+
+def _gradients(buckets: Sequence[CompiledBucket]) -> dict[str, Gradient]:
+    return {each.name: each for bucket in buckets for each in bucket.gradients}

@@ -6,12 +6,13 @@ the order in which the first backward makes gradients on rank 0: if it leads to 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
-from hocket.errors import UsageError
+from hocket.errors import PeerError, UsageError
 from hocket.job.rendezvous import Job
 from hocket.parameter_server.plan import in_step
 from hocket.policy.epoch import Epoch, Epochs
@@ -21,7 +22,7 @@ from hocket.training.beside.beside import Duty
 from hocket.training.beside.timer import Timer
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
-from hocket.training.memory.buckets import CompiledBucket, LoadedBucket
+from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket
 from hocket.training.memory.scopes import Scope, initial
 from hocket.training.programs.traced import TracedBuckets
 from hocket.training.servers.helping import Helpers
@@ -96,6 +97,33 @@ class ProgramSource:
         """Stop the thread beside training; `retires`: in the middle of the job."""
         for each in self.duties[:1]:
             each.beside.stop(retires=retires)
+
+    def loaded(self, buckets: Sequence[LoadedBucket], launches: Sequence[Launch], *, first: bool) -> None:
+        """Tell ranks that do not train of the buckets of an epoch, which this rank has loaded. `first`: there were none before."""
+        if first and self.served is not None:
+            self.served.start(buckets)
+        if self.helpers is not None:
+            epoch = self.epochs.current
+            lengths = {
+                each.number: [stop - start for start, stop in each.runs]
+                for each in launches
+                if each.compiled.helped
+            }
+            self.helpers.loaded(self.plan(epoch), lengths, epoch.number)
+
+    def backward_began(self, iteration: int) -> None:
+        """Tell ranks that do not train that backward begins."""
+        if self.served is not None:
+            self.served.begin(iteration)
+        if self.helpers is not None:
+            self.helpers.begin(self.epochs.current.number)
+
+    def leave(self) -> None:
+        """Tell ranks that do not train that this one has finished. A job that has failed was reported already."""
+        for part in (self.served, self.helpers):
+            if part is not None:
+                with contextlib.suppress(PeerError):
+                    part.leave()
 
     def retire(self) -> None:
         """Stop this thread in the middle of the job. UsageError: ranks that do not train have parts of this plan to the end."""

@@ -15,23 +15,20 @@ from collections.abc import Iterator, Mapping
 from hocket import _native
 from hocket.artefacts.gradient import Gradient
 from hocket.errors import PeerError, UsageError
-from hocket.job.rendezvous import Job
-from hocket.libraries.service import Service
 from hocket.policy.policy import Value
-from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint import states
 from hocket.training.checkpoint.resume import resume
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.buckets import Launch, LoadedBucket, launches_of
-from hocket.training.programs.source import Loaded, ProgramSource
+from hocket.training.step.place import Place
 from hocket.training.step.statistics import Steps, warn_of_non_finite
 from hocket.training.step.votes import Votes
 
 PATIENCE_S = 1.0
 """Seconds beyond the time-out: the group's own deadline comes first, and its error names what is missing."""
 
-Place = tuple[_native.Memory, int, list[tuple[int, int]]]
+GradientPlace = tuple[_native.Memory, int, list[tuple[int, int]]]
 """Place of a gradient: memory, its first byte there, and (launch, index) of each of its parts."""
 
 
@@ -41,19 +38,14 @@ class CompiledSession:
     def __init__(
         self,
         gradients: Mapping[str, Gradient],
-        *,
-        source: ProgramSource,
-        job: Job,
-        engine: _native.Engine,
-        libraries: Service,
-        spans: Spans | None,
-        loaded: Loaded,
+        place: Place,
     ) -> None:
-        """Make the buckets and load the programs. `source`: one that `compiled_refusals` lets pass; `loaded`: called with each
-        epoch's buckets. UsageError: the policy leaves a gradient out."""
-        self.job, self.engine, self.source, self.spans = job, engine, source, spans
+        """Make the buckets and load the programs of a source that `compiled_refusals` lets pass. UsageError: the policy leaves a
+        gradient out."""
+        self.job, self.engine, self.source, self.spans = place.job, place.engine, place.source, place.spans
+        job, engine, source = self.job, self.engine, self.source
         self._gradients = dict(gradients)
-        self._libraries, self._loaded = libraries, loaded
+        self._libraries, self._loaded = place.libraries, place.loaded
         self._timeout_s = job.settings.timeout_s
         self._owner = os.getpid()
         self._turn = 0
@@ -177,13 +169,13 @@ class CompiledSession:
         bucket_memory.unload(before, self.engine)
         self._loaded(self.source, self.buckets)
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[GradientPlace]:
         """Return the place of each gradient."""
         parts: dict[str, list[tuple[int, int]]] = {}
         for at, launch in enumerate(self.launches):
             for index, (name, _, _) in enumerate(launch.compiled.ranges):
                 parts.setdefault(name, []).append((at, index))
-        found: dict[str, Place] = {}
+        found: dict[str, GradientPlace] = {}
         for bucket in self.buckets:
             starts = itertools.accumulate((each.bytes for each in bucket.gradients), initial=0)
             for each, start in zip(bucket.gradients, starts, strict=False):

@@ -1,15 +1,22 @@
-"""Check that a rank without batches may join the other ranks' steps with zeros."""
+"""Ranks that have no more batches: whether they may join the other ranks' steps with zeros, and the error if they have ended."""
 
 from __future__ import annotations
 
-from hocket.errors import UsageError
+from hocket.errors import PeerError, UsageError
+from hocket.job.rendezvous import Job
+from hocket.training.memory.framework import Hints
 from hocket.training.programs.source import ProgramSource
 from hocket.training.step.owners import Owners, check_joins
 
 
-def check_joinable(owners: Owners, source: ProgramSource) -> None:
-    """Raise UsageError for owners that update, for parameter servers, and for policies that keep or round what a finished rank
-    would have to leave out."""
+def check_joinable(owners: Owners, source: ProgramSource, *, merges: bool) -> None:
+    """Raise UsageError for owners that update, for parameter servers, for turns of several iterations (`merges`), and for policies
+    that keep or round what a finished rank would have to leave out."""
+    if merges:
+        raise UsageError(
+            "join: gradients are merged or late, and a rank that has finished would leave turns of the others open\n"
+            "hint: give every rank the same number of batches, or use a plan without merged or late gradients"
+        )
     check_joins(owners)
     if source.served is not None:
         raise UsageError(
@@ -23,3 +30,15 @@ def check_joinable(owners: Owners, source: ProgramSource) -> None:
             "it keeps or rounds what a finished rank would have to leave out\n"
             "hint: give every rank the same number of batches"
         )
+
+
+def finished_first(error: PeerError, job: Job, iteration: int, hints: Hints) -> PeerError:
+    """Return the error for a rank that has ended while this one is in an iteration."""
+    how = f"ended after {iteration} iterations and left"
+    if error.exit_code:
+        how = f"exited with code {error.exit_code} after {iteration} iterations"
+    return error.reworded(
+        f"rank {error.rank} on {error.host} {how}, while rank {job.rank} on {job.host} is in iteration {iteration + 1} ({error})\n"
+        f"hint: see how the script of rank {error.rank} ended, and with which exit code; if it had fewer batches, "
+        f"{hints.unequal_batches}"
+    )

@@ -20,7 +20,7 @@ class Means:
         """Begin with no mean due."""
         self.of = of
         self._framework = framework
-        self._zeros = [[bucket_memory.again(mean, framework.array) for mean in own] for own in of]
+        self._zeros: list[list[LoadedBucket]] = []
         self._places = {
             name: (at, index) for at, (first, *_) in enumerate(of) for index, name in enumerate(first.names)
         }
@@ -34,6 +34,9 @@ class Means:
     def zeroed(self, names: Iterable[str], shown: Mapping[int, int]) -> None:
         """Note that a script has filled these gradients with zeros. `shown`: by arena, the slot whose mean the script saw."""
         zeroed = set(names)
+        if not self._zeros:
+            array = self._framework.array
+            self._zeros = [[bucket_memory.again(mean, array) for mean in own] for own in self.of]
         for at, slot in shown.items():
             self._framework.show(self._zeros[at][slot], zeroed)
 

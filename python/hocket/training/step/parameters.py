@@ -7,10 +7,7 @@ from collections.abc import Mapping
 
 from hocket import _native
 from hocket.errors import UsageError
-from hocket.job.rendezvous import Job
-from hocket.libraries.service import Service
 from hocket.policy.policy import Value
-from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint import states
 from hocket.training.checkpoint.resume import resume
 from hocket.training.checkpoint.saved import SavedSession
@@ -18,8 +15,10 @@ from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.gradients import gradients_of
-from hocket.training.programs.source import Loaded, ProgramSource
+from hocket.training.step.commit import ends_together
 from hocket.training.step.companion import Companion
+from hocket.training.step.owners import Owners
+from hocket.training.step.place import Place
 from hocket.training.step.together import Together
 from hocket.training.step.votes import Votes
 
@@ -27,32 +26,30 @@ from hocket.training.step.votes import Votes
 class ParameterSession:
     """Session that hooks the optimizer's step. Parameters become views of buckets and keep their values."""
 
+    counts_steps = True
+    owners: Owners | None = None
+    judged = None
+
     def __init__(
         self,
         framework: Framework,
+        place: Place,
         *,
-        source: ProgramSource,
-        job: Job,
-        engine: _native.Engine,
-        libraries: Service,
-        spans: Spans | None,
         companion: Companion,
-        loaded: Loaded,
     ) -> None:
         """Make and load the buckets. Replicas are equal at the start, so initial state is the same on all ranks."""
-        (policy,) = source.policies
+        (policy,) = place.source.policies
         if policy.every < 1:
             raise UsageError("parameters are exchanged once in `every` steps, at least 1")
-        self.job, self.engine, self.source, self.spans = job, engine, source, spans
+        self.job, self.engine, self.source, self.spans = place.job, place.engine, place.source, place.spans
         self._every = policy.every
         self._framework, self._companion = framework, companion
-        self._loaded = loaded
-        self._libraries = libraries
+        self._loaded, self._libraries = place.loaded, place.libraries
         self._steps = 0
-        self._votes = Votes(engine, job.hosts, list(gradients_of(framework.parameters())))
+        self._votes = Votes(self.engine, self.job.hosts, list(gradients_of(framework.parameters())))
         self.buckets: list[LoadedBucket] = []
         self._load()
-        self._together = Together(framework, job, source, steps_alone=True)
+        self._together = Together(framework, self.job, self.source, steps_alone=True)
         self._look: tuple[float, ...] = ()
         framework.on_step(self._on_step)
 
@@ -82,6 +79,11 @@ class ParameterSession:
 
     def agreed(self) -> Mapping[str, Value]:
         return self.source.agreed()
+
+    def leave(self) -> None:
+        raise ends_together()
+
+    def finish_step(self) -> None: ...
 
     def settle(self) -> None:
         """Do nothing: gradients are this rank's own, and final."""

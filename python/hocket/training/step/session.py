@@ -10,6 +10,7 @@ from hocket.job.rendezvous import Job
 from hocket.policy.policy import Value
 from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.saved import SavedSession
+from hocket.training.step.owners import Owners
 from hocket.training.step.reducing import ReducingSession
 
 
@@ -23,6 +24,18 @@ class Session(Protocol):
 
     job: Job
     spans: Spans | None
+
+    @property
+    def counts_steps(self) -> bool:
+        """Return whether steps of the optimizer are counted, so that no other may step the parameters."""
+
+    @property
+    def owners(self) -> Owners | None:
+        """Return the owners of parameters, if owners may update some."""
+
+    @property
+    def judged(self) -> str | None:
+        """What reads the learning rate that the script sets, which must be the one of the step; None: nothing does."""
 
     def start(self) -> None:
         """Start the threads beside training: the model is distributed."""
@@ -51,6 +64,12 @@ class Session(Protocol):
 
     def agreed(self) -> Mapping[str, Value]:
         """Return the values on which all ranks agree in the current epoch, and its number as `epoch`."""
+
+    def leave(self) -> None:
+        """Leave the job in order, after a step that is still to come. UsageError: the job ends with its first rank."""
+
+    def finish_step(self) -> None:
+        """Apply updates that gates have put off."""
 
     def settle(self) -> None:
         """Make the gradients of the last backward final, before they are read or clipped.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Sequence
 
 from hocket import _native
-from hocket.training.memory.buckets import Launch
+from hocket.training.memory.buckets import Launch, LoadedBucket
+from hocket.training.memory.framework import Framework
+from hocket.training.memory.values import squared_norm
 from hocket.training.programs.source import ProgramSource
 
 
@@ -19,10 +22,13 @@ class Steps:
         self._ended_s: float | None = None
         self._sent = engine.bytes_sent()
 
-    def note(self) -> None:
-        """Record the statistics of a step that ends."""
+    def note(self, given: Sequence[LoadedBucket] = (), framework: Framework | None = None) -> None:
+        """Record the statistics of a step that ends. `given`: whole gradients that a framework's optimizer is given."""
         if self._source.timer is None:
             return
+        if framework is not None and given and self._source.timer.wants_norm():
+            norm = math.sqrt(sum(squared_norm(bucket, framework) for bucket in given))
+            self._source.record("gradient_norm", norm)
         now_s, before_s = time.perf_counter(), self._ended_s
         self._ended_s = now_s
         sent = self._engine.bytes_sent()

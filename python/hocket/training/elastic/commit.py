@@ -1,0 +1,251 @@
+"""Commit of elastic jobs: a step stands behind a barrier of its members (`standing`), and between two steps ranks leave and join.
+
+Ranks notice a loss in different steps: some when the one before it stands already. The script hears of it in the first step that is
+the mean of the remaining ranks, the same step on all: there the session's `job` and its loop become those of the remaining ranks.
+
+Ranks that leave in order do so after a step on which all agree by votes. The script hears of it when that step is applied. A
+SIGTERM makes its rank leave so. Ranks join after such a step, too: then all meet anew (`newcomers`), with new rank numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from hocket.artefacts.plan import Plan
+from hocket.errors import EpochError, RendezvousError
+from hocket.job.rendezvous import Job
+from hocket.members.member_messages import Regroup
+from hocket.members.membership import Membership
+from hocket.training.elastic.absent import gathered_without_the_absent, without_the_absent
+from hocket.training.elastic.areas import Apart
+from hocket.training.elastic.notice import Notice
+from hocket.training.elastic.refusals import refusal
+from hocket.training.elastic.standing import Standing
+from hocket.training.loop.loop import Loop, workers_of
+from hocket.training.memory.turns import Places, Turn, is_synchronous
+from hocket.training.step.commit import Commit
+from hocket.training.step.companion import MembersCompanion
+from hocket.training.step.step import Step
+
+log = logging.getLogger("hocket.elastic")
+
+
+class Members(Commit):
+    """Commit of one session in a job whose ranks may be lost.
+
+    Attributes:
+        companion: companion of the session.
+        meet: callback by which all ranks meet joining ones: called when a step is applied, it ends with `go_on_in` of the session.
+        before_forward: callback for work still to be done after a meeting before the next forward, or before this rank ends.
+    """
+
+    watches = False
+    counts_steps = True
+
+    def __init__(
+        self, membership: Membership, loop: Loop, memory: Apart, companion: MembersCompanion
+    ) -> None:
+        self._standing = Standing(membership, memory)
+        self.companion = companion
+        self._membership, self._loop = membership, loop
+        loop.gather = partial(gathered_without_the_absent, membership)
+        self._parted: tuple[int, ...] | None = None
+        """Members that train on when the step that was reduced last is applied, if others leave then."""
+        self.meet: Callable[[Regroup], None] | None = None
+        self.before_forward: Callable[[], None] | None = None
+        self._notice = Notice(self.leave)
+
+    @property
+    def job(self) -> Job:
+        return self._standing.job
+
+    @property
+    def left(self) -> bool:  # type: ignore[override]
+        return self._standing.left
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """Members whose gradients are in the last step, by their ranks when all met."""
+        return self._standing.counted
+
+    def begin(self, session: Step) -> None:
+        super().begin(session)
+        self._standing.begin(session, self.companion)
+
+    def put_back(self) -> None:
+        """Go on with the state that policies kept before all met anew."""
+        self._standing.put_back()
+
+    def met(self, holders: Sequence[int]) -> None:
+        """Tell the script and the policies that all ranks have met. `holders`: ranks that were there before."""
+        standing = self._standing
+        self._membership.met()
+        self._loop.met(standing.everyone)
+        self._tell(standing.counted, self.session.iteration)
+        world = standing.everyone.world
+        self.session.source.start_timer(rank for rank in range(world) if rank not in holders)
+
+    def loads(self, plan: Plan) -> None:
+        self._standing.plan = plan
+
+    def epoch_begins(self, load: Callable[[], None]) -> None:
+        """Begin an epoch of policies: all ranks know it, and gradients move to its buckets."""
+        try:
+            load()
+        except EpochError:
+            self._standing.lay_out()
+            self._standing.go_on(self.session.iteration)
+
+    def places(self) -> Places:
+        return self._standing.places()
+
+    def refused(self, error: Exception) -> bool:
+        """Note launches of an epoch that has ended, to make them again in the next one, after backward."""
+        if isinstance(error, EpochError):
+            self._standing.missed = True
+            return True
+        return False
+
+    def backward_began(self) -> None:
+        # A parting may be left from a step that was not applied, such as one with non-finite gradients.
+        self._tell_of_parting()
+
+    def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[Turn]:  # noqa: ARG002  # it always does
+        return self._standing.ended(unmade)
+
+    def wait(self, turn: Turn) -> None:
+        """Return at once: the turn stands."""
+
+    @contextlib.contextmanager
+    def flushing(self, due: Sequence[Turn]) -> Iterator[None]:
+        if not due:
+            yield
+            return
+        self._standing.flushing = True
+        try:
+            self._standing.flush(due)
+            yield
+        finally:
+            self._standing.flushing = False
+
+    def step_ended(self) -> None:
+        standing = self._standing
+        numbers = tuple(standing.everyone.members[each] for each in standing.counted)
+        if numbers != tuple(each.member for each in self._loop.changes.workers):
+            self._tell(standing.counted, self.session.iteration - 1)
+        self._part()
+
+    def stepped(self) -> None:
+        if self._standing.flushing:
+            return
+        if self._parted is not None:
+            self._loop.count_all()
+        self._tell_of_parting()
+        self._meet_newcomers()
+
+    def settle(self) -> list[int]:
+        """Wait until the last step stands for good. Slots have this rank's own gradients, to be reduced again after resuming."""
+        self._standing.settle()
+        return [0] * len(self.session.launches)
+
+    def restored(self) -> None:
+        self.keep()
+
+    def keep(self) -> None:
+        """Copy the state that policies keep, which is now as after the last step that stands."""
+        self._standing.keep()
+
+    def layout(self, layout: str) -> str:
+        """Return a layout that differs from other jobs', since turns in flight are saved in another way."""
+        return f"elastic {layout}"
+
+    def check_joinable(self) -> None:
+        """Raise UsageError: the coordinator decides which ranks take part in a step."""
+        raise refusal("`join`")
+
+    def check_retires(self) -> None:
+        """Raise UsageError: joining ranks would not know of it."""
+        raise refusal("a second model, or a model that is distributed again")
+
+    def leave(self) -> None:
+        """Leave in order: after a step that is still to come, this process ends when its optimizer has stepped."""
+        self._membership.leave()
+
+    def close(self) -> None:
+        """Finish: the other ranks may still ask for what this rank knows."""
+        self._notice.end()
+        if not self.left and self.before_forward is not None:
+            # Newcomers wait for this call, and hear afterwards that there are no more steps.
+            with contextlib.suppress(RendezvousError):
+                self.before_forward()
+        self._membership.finish(self.job.settings.timeout_s)
+
+    def _tell(self, members: Sequence[int], step: int, *, left: bool = False) -> None:
+        """Tell the script of a change of members."""
+        job = self.session.job = self._standing.everyone.among(members)
+        self._loop.changes.go_on(workers_of(job), step, left=left)
+
+    def _part(self) -> None:
+        """Begin the epoch without leaving ranks, if all ranks have agreed on it with the step that has just been reduced.
+
+        All ranks wait for one another once more. A rank that has done so knows that all have the step: nobody needs connections of
+        the old epoch any more, and the first rank that closes those to a leaver does no harm.
+        """
+        standing, members = self._standing, self._membership.without_leavers()
+        if members is None or self.left:
+            return
+        if not set(standing.members) <= set(members):
+            with contextlib.suppress(EpochError):
+                standing.meet_once_more()
+            iteration = self.session.iteration
+            if standing.everyone.rank not in members:
+                self._membership.wait_for_release(self.job.settings.timeout_s)
+                standing.let_go(iteration)
+                return
+            standing.go_on(iteration - 1)
+        self._parted = members
+
+    def _tell_of_parting(self) -> None:
+        if self.left:
+            raise SystemExit(0)
+        if self._parted is not None:
+            parted, self._parted = self._parted, None
+            self._tell(parted, self.session.iteration, left=True)
+
+    def _meet_newcomers(self) -> None:
+        """Meet newcomers. All ranks are here or on their way: no gradients are in flight, no samples of the next step are drawn.
+
+        Whether they meet follows from the step alone. An epoch with newcomers may have begun since, with a loss that some ranks
+        have noticed in the next step already.
+        """
+        standing = self._standing
+        session = standing.session
+        while (
+            standing.meets
+            and session.updates.settled
+            and self._membership.newcomers
+            and self.meet is not None
+        ):
+            order = None
+            with contextlib.suppress(EpochError), without_the_absent(self._membership):
+                order = self._membership.at_edge(self.job.settings.timeout_s, standing.check_finished)
+            if order is None:
+                # A rank was lost. The next epoch says if others still want to join.
+                standing.go_on(session.iteration - 1)
+                continue
+            self._loop.count_all()
+            session.source.stop()
+            self.meet(order)
+
+
+def warn_of_unwatched(session: Step) -> None:
+    """Warn that merged and late gradients are not judged in this job."""
+    job = session.job
+    if job.settings.sentinel and job.rank == 0 and not is_synchronous(session.updates.schedule):
+        log.warning(
+            "gradients are merged or late from the first iteration on, and neither guard nor sentinel watches that: "
+            "they do not work in elastic jobs yet"
+        )

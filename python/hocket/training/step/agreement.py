@@ -1,0 +1,111 @@
+"""What ranks agree on with each step, by votes: which gradients exist, which epoch begins, whether they meet or retreat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.gathered import dense_names
+from hocket.training.memory.gradients import gradients_of
+from hocket.training.step.place import Place
+from hocket.training.step.together import Together
+from hocket.training.step.votes import Ballot, OutOfStep, Votes
+
+if TYPE_CHECKING:
+    from hocket.training.step.step import Step
+
+
+class Agreement:
+    """Votes of one session among the ranks that have met.
+
+    Attributes:
+        votes: votes of the last backward.
+        together: checks that ranks hold the same.
+        begins: an epoch begins when all gradients are given.
+    """
+
+    together: Together
+
+    def __init__(self, session: Step, place: Place) -> None:
+        """Load the program of votes."""
+        self.begins = False
+        self._session = session
+        self._names = list(gradients_of(session.framework.parameters()))
+        self._unmade: Sequence[str] = ()
+        self.votes: Ballot = OutOfStep()
+        if place.source.in_step:
+            self.votes = Votes(place.engine, place.job.hosts, self._names)
+
+    def cast(self, unmade: Sequence[str], *, meet: bool, members: int = 0) -> None:
+        """Cast this rank's votes at the end of a backward."""
+        session, self._unmade = self._session, unmade
+        self.votes.cast(
+            session.source.epochs.vote(),
+            unmade,
+            meet=meet,
+            retreat=session.delays is not None and session.delays.alarmed,
+            dense=dense_names(session.updates.rows),
+            members=members,
+            look=self.together.vote(session.iteration),
+        )
+
+    def count(self) -> None:
+        """Count the votes of the last backward, if they are not counted: the same iteration on all ranks."""
+        session = self._session
+        if not session.updates.turns.counts:
+            return
+        with session.naming():
+            self.wait(session.job.settings.timeout_s)
+            self.decide()
+            session.companion.arrive()
+            if self.votes.meet:
+                session.companion.meet()
+            if self.votes.retreat and session.delays is not None:
+                epoch = session.source.epochs.current
+                session.delays.retreat(session.source.plan(epoch), session.iteration + 1, epoch.number)
+            self._begin_dense()
+
+    def wait(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
+        """Wait for all votes. `meanwhile` may raise an error that makes waiting useless."""
+        self._epoch = self.votes.count(timeout_s, meanwhile)
+
+    def decide(self) -> None:
+        """Act on the votes that are here."""
+        session = self._session
+        self.begins = bool(session.source.decide(self._epoch)) or self.begins
+        self.together.counted(self.votes)
+        session.updates.turns.counted(name for name in self._unmade if not self.votes.made(name))
+
+    def finish_rows(self, bucket: LoadedBucket) -> None:
+        """Make the gradient of a bucket of rows that of all ranks."""
+        session = self._session
+        for rows in (launch.rows for launch in bucket.launches if launch.rows is not None):
+            name = rows.gradient.name
+            if self.votes.made(name):
+                dense = self.votes.dense(name)
+                rows.finish(session.framework, session.job.settings.timeout_s, dense=dense)
+
+    def order(self, seen: list[tuple[int, int]]) -> None:
+        """Agree on the order of rank 0's gradients after the first step; gradients that did not come keep their assumed order."""
+        session, job, mine = self._session, self._session.job, None
+        if job.rank == 0:
+            names = [session.updates.name(place) for place in seen]
+            mine = list(dict.fromkeys([*names, *bucket_memory.assumed_backward(self._names)]))
+        order = job.store.gather("backward", job.rank, job.world, mine, job.settings.timeout_s)[0]
+        session.source.observed(tuple(order))
+
+    def end(self) -> None:
+        """Stop: the model trains no longer."""
+        if isinstance(self.votes, Votes):
+            self.votes.unload()
+        self.together.end()
+
+    def _begin_dense(self) -> None:
+        """Run dense programs on all ranks when votes are counted, whichever bucket each rank waits for first."""
+        session = self._session
+        for launch in session.launches:
+            if launch.rows is not None and self.votes.dense(launch.rows.gradient.name):
+                session.updates.readiness.wait(launch.number, session.job.settings.timeout_s)
+                launch.rows.begin_dense(session.iteration)

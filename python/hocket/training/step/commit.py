@@ -1,0 +1,136 @@
+"""When a step stands, as a field of it: at once (`Commit`), or behind a barrier of members (`training.elastic.commit`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hocket.artefacts.plan import Plan
+from hocket.errors import PeerError, UsageError
+from hocket.job.rendezvous import Job
+from hocket.training.memory.turns import Places, Turn
+from hocket.training.servers.served import PATIENCE_S
+
+if TYPE_CHECKING:
+    from hocket.training.step.step import Step
+
+
+def ends_together() -> UsageError:
+    """Return the error for a rank that is to leave a job which is not elastic."""
+    return UsageError(
+        "leave: this job ends with the first rank that ends\nhint: `hocket run --elastic MIN:MAX` starts one that goes on"
+    )
+
+
+class Commit:
+    """Steps of ranks that all train to the end: each goes on with a bucket as soon as it has the sums.
+
+    Votes are counted at the end of the next backward, before the next ones are cast; in the same backward only where a turn is due
+    that ends with it. So ranks wait only for turns that are due.
+    """
+
+    watches = True
+    """True if merged and late gradients are watched: all ranks have been there from the beginning."""
+    counts_steps = False
+    """True if steps of the optimizer are counted, so that no other may step the parameters."""
+    left = False
+    """True if this rank takes no further part in the job."""
+    session: Step
+
+    @property
+    def job(self) -> Job:
+        """Job of the ranks for which the programs in force were made."""
+        return self.session.job
+
+    def begin(self, session: Step) -> None:
+        """Begin among ranks that have met, when the session has its votes and no buckets."""
+        self.session = session
+
+    def loads(self, plan: Plan) -> None:
+        """Note that programs of this plan are about to be loaded."""
+
+    def epoch_begins(self, load: Callable[[], None]) -> None:
+        """Begin an epoch by `load`, after a step that stands."""
+        load()
+
+    def places(self) -> Places | None:
+        """Return where turns go on whose programs were just loaded; None: at their beginning."""
+
+    def refused(self, _error: Exception) -> bool:
+        """Return whether an error of a launch is dealt with when backward ends."""
+        return False
+
+    def backward_began(self) -> None: ...
+
+    def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[Turn]:
+        """Send this rank's part of a step; return the turns that are due at its end. `waits`: the session waits for all of them."""
+        session = self.session
+        with session.naming():
+            meet = session.companion.end()
+            session.agreement.count()
+            session.agreement.cast(unmade, meet=meet)
+            due = session.updates.ended(holds=session.ends_turns)
+            session.companion.launched(waits=waits)
+        return due
+
+    def wait(self, turn: Turn) -> None:
+        """Wait for the sums of a turn that is due."""
+        session = self.session
+        bucket = session.buckets[turn.arena]
+        with session.naming():
+            timeout_s = self.job.settings.timeout_s
+            session.updates.wait(turn, timeout_s + (PATIENCE_S if bucket.served else 0.0))
+            session.agreement.finish_rows(bucket)
+        session.updates.applied(turn)
+
+    @contextlib.contextmanager
+    def flushing(self, _due: Sequence[Turn]) -> Iterator[None]:
+        """Send turns that are due between two steps; the body applies them."""
+        self.session.agreement.count()
+        with self.session.naming():
+            self.session.updates.readiness.flush()
+        yield
+
+    def step_ended(self) -> None: ...
+
+    def stepped(self) -> None:
+        """Note that the optimizer has stepped."""
+
+    def settle(self) -> list[int]:
+        """Wait until what was sent stands; return by launch how many turns have their sums where gradients were."""
+        session = self.session
+        if session.delays is None:
+            return []
+        session.agreement.count()
+        with session.naming():
+            for launch in session.launches:
+                session.engine.wait(launch.program, self.job.settings.timeout_s)
+        return [launched - applied for launched, applied in session.updates.progress()]
+
+    def restored(self) -> None:
+        """Note that a saved state was restored."""
+
+    def layout(self, layout: str) -> str:
+        """Return the layout of saved turns, which go on under the same alone."""
+        return layout
+
+    def check_joinable(self) -> None:
+        """Raise UsageError if ranks without batches cannot join the others' steps."""
+
+    def check_retires(self) -> None:
+        """Raise UsageError if the session cannot end before its job."""
+
+    def leave(self) -> None:
+        """Leave the job after a step that is still to come. UsageError: the job ends with its first rank."""
+        raise ends_together()
+
+    def close(self) -> None:
+        """Finish what other ranks need of this one. A job that has failed was reported already."""
+        session, timeout_s = self.session, self.job.settings.timeout_s
+        with contextlib.suppress(PeerError):
+            session.finish_step()
+            if session.delays is not None:
+                if session.updates.turns.counts:
+                    session.agreement.wait(timeout_s)
+                session.updates.finish(timeout_s)

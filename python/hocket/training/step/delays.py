@@ -1,0 +1,198 @@
+"""Watch over merged and late gradients: each mean is applied once, and a save without open gradients is noticed.
+
+`oversight` decides which of the plan's schedules is in force: a session begins with synchronous updates, and retreats to safer ones
+when training no longer goes as it did, from the same iteration on all ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from hocket.artefacts.plan import Plan, Schedule
+from hocket.errors import UsageError
+from hocket.job.rendezvous import Job
+from hocket.planning.walk import rate_factor
+from hocket.training.autopilot.stopwatch import Stopwatch
+from hocket.training.checkpoint.saved import SavedDelays
+from hocket.training.checkpoint.saves import Saves
+from hocket.training.checkpoint.slots import slots_of
+from hocket.training.guard.gauge import Gauge
+from hocket.training.guard.oversight import Oversight
+from hocket.training.guard.workload import FirstIteration
+from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.framework import Framework
+from hocket.training.memory.turns import Turn, is_synchronous
+from hocket.training.memory.values import squared_norm
+from hocket.training.step.updates import Updates
+
+
+class Delays:
+    """Watch of one session whose gradients may be merged or late.
+
+    Attributes:
+        sentinel: the oversight, if schedules are judged and the plan's is not synchronous.
+        reschedules: another schedule follows when all gradients are applied.
+        retreats: ranks have agreed that the schedule in force ends.
+    """
+
+    first: FirstIteration
+    saves: Saves
+
+    def __init__(
+        self,
+        framework: Framework,
+        updates: Updates,
+        job: Job,
+        gauge: Gauge,
+        *,
+        watched: bool,
+        trace: Path | None,
+    ) -> None:
+        """Begin before gates, which put zero_grad off. `watched`: schedules are judged. `trace`: directory of the model's trace."""
+        self._framework, self._updates, self._job, self._gauge = framework, updates, job, gauge
+        self._watched, self._trace = watched, trace
+        self.sentinel: Oversight | None = None
+        self.reschedules = self.retreats = False
+        self._awaits_step = False
+        """True if means were given, and the optimizer has not stepped since."""
+        self._gauged = False
+        self._norms2: dict[int, float] = {}
+        framework.on_zero_grad(lambda names: updates.means.zeroed(names, updates.shown))
+
+    def watch(self, plan: Plan) -> None:
+        """Watch the script, now that buckets are loaded."""
+        self._framework.rates({})
+        self.first = FirstIteration(self._framework, plan, self._job.rank)
+        self.saves = Saves(self._framework, lambda: self._updates.counts)
+
+    def schedule(self, plan: Plan, iteration: int, epoch: int) -> Schedule:
+        """Return the schedule of iterations from now on. All ranks call it at the same iteration."""
+        self.reschedules = self.retreats = False
+        self._norms2 = {}
+        # Where the plan's schedule changes nothing, there is nothing to watch.
+        if self.sentinel is None and self._watched and not is_synchronous(plan.schedule):
+            self.sentinel = Oversight(self._framework, self._job, self._gauge, self._trace)
+        return plan.schedule if self.sentinel is None else self.sentinel.schedule(plan, iteration, epoch)
+
+    def tell(self, autopilot: Stopwatch, plan: Plan) -> None:
+        """Tell the autopilot which schedule its steps follow, and whether it is the plan's."""
+        schedule, late = self._updates.schedule, not is_synchronous(plan.schedule)
+        learns = late and self.sentinel is not None and self.sentinel.learns
+        ended = late and self.retreated and is_synchronous(schedule)
+        autopilot.scheduled(schedule, counts=not learns, retreated=ended)
+
+    @property
+    def retreated(self) -> bool:
+        """True if the sentinel has ended a schedule."""
+        return self.sentinel is not None and self.sentinel.retreated
+
+    @property
+    def alarmed(self) -> bool:
+        """True if this rank sees that training no longer goes as it did."""
+        return self.sentinel is not None and self.sentinel.alarm is not None
+
+    def logged(self, loss: float) -> None:
+        if self.sentinel is not None:
+            self.sentinel.logged(loss)
+
+    def check_applied(self, call: str) -> None:
+        """Raise UsageError if the optimizer has not stepped with the means that were given last."""
+        if self._awaits_step:
+            raise UsageError(
+                f"{call}: the last backward's gradients were not applied\nhint: optimizer.step() first"
+            )
+
+    def backward_began(self) -> None:
+        if self._awaits_step:
+            raise UsageError(
+                "a backward began before optimizer.step() applied the gradients of the last one, which are of a whole turn\n"
+                "hint: one step after each backward; `with model.no_sync():` around those that only accumulate"
+            )
+        self.saves.training()
+
+    def backward_ended(self) -> None:
+        """Look at complete gradients before any of them leaves. ArtefactError: the plan was made for another iteration."""
+        self.first.check()
+        self._gauged = self.sentinel is not None and self.sentinel.gauges(self._updates.turns.made)
+        if self._gauged:
+            self._gauge.made(self._updates.filling)
+
+    def retreat(self, plan: Plan, iteration: int, epoch: int) -> None:
+        """End the schedule in force, as ranks have agreed."""
+        if self.sentinel is not None and not self.retreats:
+            self.retreats = self.reschedules = True
+            self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
+
+    def give(self, now: Sequence[Turn], later: Sequence[Turn]) -> None:
+        """Note that the optimizer is given the means of some turns now, those of others at gates, and no other gradients."""
+        updates, given = self._updates, {turn.arena for turn in now}
+        factors: dict[str, float] = {}
+        for turn in (*now, *later):
+            factor = rate_factor(updates.schedule.rate, turn.iterations)
+            factors |= dict.fromkeys(updates.buckets[turn.arena].names, factor)
+        for at, bucket in enumerate(updates.buckets):
+            for name in () if at in given else bucket.names:
+                self._framework.drop(name)
+        self._framework.rates(factors)
+        self._awaits_step = bool(factors)
+
+    def stepped(self) -> bool:
+        """Note a step of the optimizer; return whether it applied means."""
+        applied, self._awaits_step = self._awaits_step, False
+        return applied
+
+    def given(self, arena: int, mean: LoadedBucket) -> None:
+        """Note that the mean of an arena is there."""
+        if self._looks:
+            self._norms2[arena] = squared_norm(mean, self._framework)
+
+    def all_given(self) -> None:
+        """Show the sentinel the norm of all gradients as applied last: buckets that are not due now keep their old norm."""
+        if self.sentinel is None or not self._looks:
+            return
+        learned = self.sentinel.learns
+        if len(self._norms2) == len(self._updates.buckets):
+            self.sentinel.see(math.sqrt(sum(self._norms2.values())))
+        # The same values on all ranks, so all have seen enough of them now.
+        self.reschedules = self.reschedules or (learned and not self.sentinel.learns)
+
+    def gauge(self, due: Sequence[Turn]) -> None:
+        """Give the gauge the means of the gradients that were copied, unless other iterations are in them."""
+        if not self._gauged:
+            return
+        means = self._updates.means.of
+        if len(due) == len(means) and all(turn.iterations == 1 for turn in due):
+            self._gauge.reduced([means[turn.arena][turn.slot] for turn in due])
+        else:
+            self._gauge.forget()
+
+    def saved(self, layout: str, reduced: Sequence[int]) -> SavedDelays:
+        """Return the state. `reduced`: by launch, turns whose slots have their means."""
+        self.saves.settled()
+        updates = self._updates
+        turns = updates.turns.saved()
+        return SavedDelays(
+            layout=layout,
+            turns=turns,
+            reduced=tuple(reduced),
+            slots=slots_of(updates.buckets, turns, updates.shown),
+            schedule=updates.schedule,
+            retreats=self.retreats,
+            reschedules=self.reschedules,
+            oversight=None if self.sentinel is None else self.sentinel.saved(),
+            norms2=tuple(self._norms2.items()),
+        )
+
+    def restore(self, saved: SavedDelays) -> None:
+        """Restore the state; that of turns is restored by `Updates`."""
+        if self.sentinel is not None and saved.oversight is not None:
+            self.sentinel.restore(saved.oversight)
+        self.retreats, self.reschedules = saved.retreats, saved.reschedules
+        self._norms2 = dict(saved.norms2)
+
+    @property
+    def _looks(self) -> bool:
+        """True if a sentinel wants to see applied gradients."""
+        return self.sentinel is not None and self.sentinel.looks and not self.retreats

@@ -1,0 +1,23 @@
+"""Place of a model's session in its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hocket import _native
+from hocket.job.rendezvous import Job
+from hocket.libraries.service import Service
+from hocket.training.beside.spans import Spans
+from hocket.training.programs.source import Loaded, ProgramSource
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a session gets of its process. `spans`: its trace, if one is written; `loaded`: called with each epoch's buckets."""
+
+    source: ProgramSource
+    job: Job
+    engine: _native.Engine
+    libraries: Service
+    spans: Spans | None
+    loaded: Loaded

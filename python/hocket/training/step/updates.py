@@ -1,0 +1,231 @@
+"""Updates of one session: which gradients of which iterations the optimizer is given, and when.
+
+A *turn* sums the gradients of its iterations in one slot of its buckets' memory; backward itself adds them. While the turn travels,
+the next one fills the other slot. At the end of each backward, or at gates, some turns are due: gradients are their means. Only the
+schedule decides which, so that two runs give the same bits. Without turns in the plan, a turn is one iteration, and due at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hocket import _native
+from hocket.artefacts.plan import Schedule
+from hocket.errors import UsageError
+from hocket.training.memory.buckets import Launch, LoadedBucket, launches_of
+from hocket.training.memory.framework import Framework
+from hocket.training.memory.gathered import Rows
+from hocket.training.memory.turns import Places, Turn, Turns
+from hocket.training.step.hooks import Hooks
+from hocket.training.step.means import Means
+
+
+class Updates:
+    """Buckets in memory, and the turns of each.
+
+    Attributes:
+        buckets: memory of gradients, by arena.
+        launches: programs of the buckets, by number.
+        rows: gradients that travel as rows.
+        means: sums as the optimizer is given them.
+        schedule: schedule in force.
+        turns: turns that are open and in flight.
+        shown: by arena, the slot whose mean was given last.
+        pending: by arena, the turn that is due at its gate, which has not opened.
+    """
+
+    buckets: list[LoadedBucket]
+    launches: list[Launch]
+    schedule: Schedule
+    turns: Turns
+    means: Means
+    readiness: _native.Readiness
+
+    def __init__(self, framework: Framework, *, merges: bool) -> None:
+        """Begin without buckets. `merges`: turns may be of several iterations, or late, so that a mean is applied once."""
+        self.buckets, self.launches = [], []
+        self.rows: list[Rows] = []
+        self.shown: dict[int, int] = {}
+        self.pending: dict[int, Turn] = {}
+        self._framework, self._merges = framework, merges
+        self._before = 0, 0
+        self._flushed = False
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Number of iterations whose gradients were made, and number of those of which all gradients were applied."""
+        return self._before[0] + self.turns.made, self._before[1] + self.turns.applied
+
+    @property
+    def settled(self) -> bool:
+        """True if every gradient that was made was given to the optimizer."""
+        return self.turns.made == self.turns.applied and not self.pending
+
+    @property
+    def ready(self) -> bool:
+        """True if other turns may follow: the open ones were ended early, or each is of one iteration."""
+        return self._flushed if self._merges else self.settled
+
+    def place(self, placed: list[LoadedBucket], sums: Sequence[Sequence[LoadedBucket]]) -> None:
+        """Use these buckets from now on, whose sums lie there."""
+        self.buckets, self.launches = placed, launches_of(placed)
+        self.rows = [each.rows for each in self.launches if each.rows is not None]
+        self.means = Means(self._framework, sums)
+        self._arena_of = {launch.number: at for at, bucket in enumerate(placed) for launch in bucket.launches}
+
+    def begin(self, schedule: Schedule, *, anew: bool) -> None:
+        """Begin the turns of a schedule. `anew`: there were others, and means that were given last lie in the first slots now."""
+        if anew:
+            self.close()
+        self.schedule, self._flushed = schedule, False
+        self.turns = Turns(schedule, [bucket.launches[0].number for bucket in self.buckets])
+        self.shown = dict.fromkeys(range(len(self.buckets)), 0) if anew else {}
+
+    def close(self) -> None:
+        """Add the turns until now to `counts`; others follow."""
+        self._before = self.counts
+
+    def clear(self) -> None:
+        """Use no buckets."""
+        self.buckets, self.launches, self.rows = [], [], []
+
+    def count(self, readiness: Callable[[Schedule], _native.Readiness], *, moves: bool) -> None:
+        """Count gradients by a new `readiness`, made for the schedule. `moves`: existing gradients move into the buckets."""
+        self.readiness = readiness(self.schedule)
+        if self.turns.held:
+            self.readiness.hold()
+        self._hooks = Hooks(self.buckets, self.readiness)
+        self._framework.hook(self.buckets, self._hooks, moves=moves)
+
+    def places(self, launched: Sequence[Turn]) -> Places:
+        """Return where a new readiness goes on, before which all of these turns were launched."""
+        of_arena = self.turns.places(launched)
+        return self.turns.phase, [of_arena[self._arena_of[launch.number]] for launch in self.launches]
+
+    @property
+    def arena_of(self) -> Mapping[int, int]:
+        """Arena of each launch, by number."""
+        return self._arena_of
+
+    @property
+    def filling(self) -> list[LoadedBucket]:
+        """Buckets in the slots that backward adds to."""
+        return [bucket.slots[turn.slot] for bucket, turn in zip(self.buckets, self.turns.open, strict=True)]
+
+    @property
+    def given(self) -> list[LoadedBucket]:
+        """Buckets that the optimizer is to read."""
+        return [self.means.of[at][slot] for at, slot in self.shown.items()]
+
+    def adopt(self, launch: int, index: int, _parameter: Any) -> None:
+        """Move a gradient that lies elsewhere (after `grad = None`) into its turn's slot, or add it to the sum there."""
+        name, view = self._hooks.gradient(launch, index)
+        rows, sends = self.launches[launch].rows, self.readiness.enabled
+        # One accumulated without communication stays elsewhere: the script may discard it, without the sum.
+        if (rows is None or not rows.sparse) and (sends or not self._open(launch).iterations):
+            self._move(name, view, launch)
+        if rows is not None and sends:
+            if rows.packed:
+                # Rows in flight lie in the same memory.
+                self.twice(launch, index)
+            rows.pack(self._framework)
+
+    def twice(self, launch: int, index: int) -> None:
+        """Raise UsageError: a gradient was made again after it was sent."""
+        raise UsageError(
+            f"backward makes the gradient of `{self._hooks.gradient(launch, index)[0]}` again after it was sent"
+            f"\nhint: {self._framework.hints.made_twice}"
+        )
+
+    def complete(self) -> list[str]:
+        """Adopt gradients that did not come in this backward; return the parameters without one on this rank. A gradient that was
+        accumulated before counts, and so do zeros that the script has left: the optimizer steps on them."""
+        unmade = []
+        # A gradient whose parts travel apart has each part missing.
+        missing = {self.name(place): place for place in self.readiness.missing()}
+        for name, (launch, index) in missing.items():
+            _, view = self._hooks.gradient(launch, index)
+            rows = self.launches[launch].rows
+            if self._framework.gradient(name) is None:
+                unmade.append(name)
+            if rows is None or not rows.sparse:
+                self._move(name, view, launch)
+            if rows is not None:
+                rows.pack(self._framework)
+        return unmade
+
+    def name(self, place: tuple[int, int]) -> str:
+        """Return the gradient to which part `index` of a launch belongs."""
+        return self._hooks.gradient(*place)[0]
+
+    def times(self) -> dict[str, int]:
+        """Return when each gradient of this backward came, in nanoseconds."""
+        return {self.name(place): time_ns for place, time_ns in self.readiness.times()}
+
+    def drop(self) -> None:
+        """Set all gradients to None; the buckets' contents stay."""
+        for bucket in self.buckets:
+            for name in bucket.names:
+                self._framework.drop(name)
+
+    def hold(self) -> None:
+        """End no more turns: those in flight become due, then open ones end early, in an iteration in which nothing else is due."""
+        self.turns.hold()
+        self.readiness.hold()
+
+    def ended(self, *, holds: bool) -> list[Turn]:
+        """End a backward, and launch what is left; return the turns that are due now, at most one of each arena. `holds`: no more
+        turns end after this backward."""
+        self._flushed = False
+        due = self.turns.ended()
+        self.readiness.finish()
+        for rows in self.rows:
+            rows.packed = False
+        if holds:
+            self.hold()
+        if self.turns.held and not due and self.turns.drained:
+            # One update per step: the open turn waits for a backward with which nothing else is due.
+            due = [turn for last in self.flush() for turn in last]
+            self.readiness.flush()
+        return due
+
+    def flush(self) -> list[list[Turn]]:
+        """End all turns; return those that were not applied, in the order of application, at most one of each arena at a time."""
+        self._flushed = True
+        return self.turns.flush()
+
+    def wait(self, turn: Turn, timeout_s: float) -> None:
+        """Wait for a turn's launches."""
+        for launch in self.buckets[turn.arena].launches:
+            self.readiness.wait(launch.number, timeout_s)
+
+    def progress(self) -> list[tuple[int, int]]:
+        """Return by launch the turns that were launched, and those of them that were applied."""
+        return [self.readiness.progress(launch.number)[1:] for launch in self.launches]
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait for all launches in flight."""
+        for number, (launched, applied) in enumerate(self.progress()):
+            for _ in range(applied, launched):
+                self.readiness.wait(number, timeout_s)
+                self.readiness.applied(number)
+
+    def applied(self, turn: Turn) -> None:
+        """Let the slot of a turn fill again."""
+        for launch in self.buckets[turn.arena].launches:
+            self.readiness.applied(launch.number)
+
+    def _open(self, launch: int) -> Turn:
+        return self.turns.open[self._arena_of[launch]]
+
+    def _move(self, name: str, view: Any, launch: int) -> None:
+        if self._merges and self.means.is_due(name):
+            raise UsageError(
+                f"the gradient of `{name}` is the mean that the last step applied, or was added to it\n"
+                "hint: optimizer.zero_grad() before each backward"
+            )
+        if self._open(launch).iterations:
+            self._framework.add(name, view)
+        else:
+            self._framework.adopt(name, view)
