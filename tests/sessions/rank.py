@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -64,13 +65,15 @@ class Run:
             framework, plan=plan, policy=policy, promise=None, process=process, settings=settings
         )
         self.session: Any
+        self.counted: Callable[[], Sequence[int]] = lambda: range(scenario.world)
         if process.elastic:
             loop = Loop(process.job)
-            self.session = elastic_session_of(
+            self.session, commit = elastic_session_of(
                 framework, source, process=process, companion=Alone(), spans=None, loop=loop
             )
             process.begin()
             framework.on_step(loop.stepped)
+            self.counted = lambda: commit.counted
         else:
             self.session = session_of(framework, source, process=process, companion=Alone(), spans=None)
         process.also_close(self.session.close)
@@ -108,7 +111,7 @@ class Run:
     def _note(self) -> None:
         values = self.adapter.values()
         self.notes.append(np.concatenate([each.ravel() for each in values.values()]))
-        self.members.append(list(getattr(self.session, "counted", range(self.scenario.world))))
+        self.members.append(list(self.counted()))
 
     def _change_plan(self) -> None:
         """Another plan follows, which all ranks know from now on."""

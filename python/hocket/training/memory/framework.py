@@ -64,7 +64,7 @@ class Values(Protocol):
 
 
 class Hooks(Protocol):
-    """Counter of gradients (`hocket.training.step.places`)."""
+    """Counter of gradients (`hocket.training.step.hooks`)."""
 
     def hook(self, bucket: int, index: int, view: Array) -> Callable[[Any], None]:
         """Return the callable to call after each accumulation of gradient `index` of a bucket, with an object that has it as
