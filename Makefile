@@ -144,7 +144,7 @@ bench: base ## benchmarks, in alternation with other libraries; `python -m bench
 	$(BIN)/python -m benches policies
 
 clean: ## remove what set-up and builds made
-	rm -rf $(VENV) target python/hocket/*.so $(SWITCH)
+	rm -rf $(VENV) target python/hocket/*.so python/hocket/_native.pyi $(SWITCH)
 
 $(STAMPS)/venv: scripts/make-venv
 	scripts/make-venv $(PYTHON) $(VENV)
@@ -196,9 +196,10 @@ $(ENVIRONMENTS:%=$(STAMPS)/%): $(STAMPS)/%: $$(or $$(constraints-$$*),tests/$$*/
 	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c $< $(packages-$*)
 	@touch $@
 
-$(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/demo
+$(STAMPS)/extension: $(RUST) pyproject.toml scripts/native_stub.py $(STAMPS)/demo
 	@echo "== native extension, release mode"
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile wheel
+	$(BIN)/python scripts/native_stub.py
 	@touch $@
 
 $(SWITCH): $(wildcard crates/switch/src/*.rs) crates/switch/Cargo.toml Cargo.toml Cargo.lock

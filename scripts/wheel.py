@@ -64,7 +64,12 @@ def wheel(architecture: str, source: Path, dist: Path) -> None:
         environment=built,
     )
     zig = ("--zig", "--target", target, "--compatibility", POLICY)
-    call("maturin", "build", *zig, "--strip", "--out", dist, cwd=source, environment=built)
+    build = ("maturin", "build", *zig, "--strip", "--out", dist)
+    call(*build, cwd=source, environment=built)
+    (made,) = dist.glob(f"hocket-*{architecture}.whl")
+    call(sys.executable, "scripts/native_stub.py", made, cwd=source)
+    # Again, with the stub; nothing is compiled twice.
+    call(*build, cwd=source, environment=built)
 
 
 def main() -> None:

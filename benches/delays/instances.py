@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from benches.delays.optimum import Item
 from hocket import _native
+from hocket.planning.cards import Piece
 
 
 class Window(NamedTuple):
@@ -62,7 +63,7 @@ class Model(NamedTuple):
         return sum(self.forward_s) + sum(self.backward_s)
 
     @property
-    def pieces(self) -> list[_native.Piece]:
+    def pieces(self) -> list[Piece]:
         """Demands on one link, the deepest bucket ready first."""
         ends_s = [sum(self.forward_s) + sum(self.backward_s[at:]) for at in range(len(self.forward_s))]
         return [

@@ -5,9 +5,11 @@ use hocket_algorithms as list;
 use hocket_algorithms::{Algorithm, Counts, Group, Kind, Takes};
 use pyo3::prelude::*;
 
-/// One algorithm; see `_native.pyi`.
+/// What is known of an algorithm. `title`: in a sentence; `takes`: its numbers; `measured_as`: names in tunings; `does`:
+/// collectives that Hocket runs by it; `ordered`: its cost depends on the order of the ranks; `proposed`: plans propose it where
+/// nothing was measured.
 #[pyclass(frozen, get_all, module = "hocket._native")]
-struct AlgorithmEntry {
+pub struct AlgorithmEntry {
     name: &'static str,
     title: &'static str,
     takes: &'static str,
@@ -30,8 +32,9 @@ fn kind(py: Python<'_>, name: &str) -> PyResult<Kind> {
     found.ok_or_else(|| error(py, "UsageError", &format!("there is no collective `{name}`")))
 }
 
+/// All but libraries, simplest first.
 #[pyfunction]
-fn algorithms() -> Vec<AlgorithmEntry> {
+pub fn algorithms() -> Vec<AlgorithmEntry> {
     let entry = |entry: &list::Entry| AlgorithmEntry {
         name: entry.name,
         title: entry.title,
@@ -52,9 +55,12 @@ fn algorithms() -> Vec<AlgorithmEntry> {
 /// The name under which it is measured, its own, and its numbers.
 type Fit = (&'static str, &'static str, Vec<u32>);
 
+/// What can do a collective of a group, simplest first: the name that it is measured under, its own, its numbers.
+///
+/// `hosts`, `racks`: numbers, by member. `UsageError` when they are not equally many, or for an unknown collective.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
-fn fitting_algorithms(
+pub fn fitting_algorithms(
     py: Python<'_>,
     collective: &str,
     hosts: Vec<u32>,
@@ -71,9 +77,12 @@ fn fitting_algorithms(
 /// By flow: sender, receiver, elements, messages.
 type Flow = (usize, usize, usize, usize);
 
+/// What is sent: sender, receiver, elements, messages; a pair may come several times. Members by position.
+///
+/// `elements` None: as many as all parts divide evenly. `UsageError` when the algorithm does not fit.
 #[pyfunction]
 #[pyo3(signature = (name, numbers, collective, *, members, elements, root))]
-fn count_messages(
+pub fn count_messages(
     py: Python<'_>,
     name: &str,
     numbers: Vec<u32>,
@@ -90,12 +99,4 @@ fn count_messages(
     });
     let counts = counted.map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
     Ok(counts.flows.iter().map(|flow| (flow.from, flow.to, flow.elements, flow.messages)).collect())
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<AlgorithmEntry>()?;
-    module.add_function(wrap_pyfunction!(algorithms, module)?)?;
-    module.add_function(wrap_pyfunction!(fitting_algorithms, module)?)?;
-    module.add_function(wrap_pyfunction!(count_messages, module)?)
 }

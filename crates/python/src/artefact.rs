@@ -1,16 +1,33 @@
 //! Artefacts of `hocket.artefacts` as the crates read them: both sides write and read the same JSON.
 
 use crate::exceptions::error;
+use hocket_plan::Rule;
 use hocket_schedule::Schedule;
+use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
+use pyo3::type_hint_identifier;
 use pyo3::types::PyBytes;
 use serde::de::DeserializeOwned;
 
 /// What is given as a struct of Python's, and a schedule is returned as. A schedule's rate is Python's alone.
 pub struct Told<T>(pub T);
 
-impl<'py, T: DeserializeOwned> FromPyObject<'_, 'py> for Told<T> {
+/// A struct that both sides have, and its class in Python.
+pub trait Artefact: DeserializeOwned {
+    const CLASS: PyStaticExpr;
+}
+
+impl Artefact for Schedule {
+    const CLASS: PyStaticExpr = type_hint_identifier!("hocket.artefacts.plan", "Schedule");
+}
+
+impl Artefact for Rule {
+    const CLASS: PyStaticExpr = type_hint_identifier!("hocket.policy.bucketing", "Closing");
+}
+
+impl<'py, T: Artefact> FromPyObject<'_, 'py> for Told<T> {
     type Error = PyErr;
+    const INPUT_TYPE: PyStaticExpr = T::CLASS;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let py = given.py();
@@ -24,6 +41,7 @@ impl<'py> IntoPyObject<'py> for Told<Schedule> {
     type Target = PyAny;
     type Output = Bound<'py, PyAny>;
     type Error = PyErr;
+    const OUTPUT_TYPE: PyStaticExpr = Schedule::CLASS;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
         let class = py.import("hocket.artefacts.plan")?.getattr("Schedule")?;

@@ -24,7 +24,7 @@ struct Fence {
     armed: bool,
 }
 
-/// A program under construction; see `_native.pyi`.
+/// Makes a program op by op, each rank's in its own sequential order; dependencies follow from memory.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Builder(Mutex<Parts>);
 
@@ -268,12 +268,14 @@ impl Builder {
         self.push(py, rank, source, op)
     }
 
+    /// The next op comes after all so far, and all later ones after it.
     fn fence(&self, rank: usize) {
         if let Some(fence) = self.parts().fences.get_mut(rank) {
             fence.armed = true;
         }
     }
 
+    /// The buffer ends as `scale · op` over the members, the same bits on all.
     fn ensure_all_reduce(
         &self,
         py: Python<'_>,
@@ -288,6 +290,7 @@ impl Builder {
         Ok(())
     }
 
+    /// The buffer ends as the same bits on all members, which depend on what each held.
     fn ensure_same(&self, buffer: u32, members: Vec<u32>) {
         let contract = Contract::Same { buffer: BufferId(buffer), group: group(members) };
         self.parts().program.ensures.push(contract);
@@ -298,9 +301,4 @@ impl Builder {
         let ranks = parts.builders.iter().cloned().map(RankBuilder::finish).collect();
         Program::from(ir::Program { ranks, ..parts.program.clone() })
     }
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Builder>()
 }

@@ -2,20 +2,14 @@
 
 use pyo3::prelude::*;
 
-/// The clock of trace records.
+/// The clock of trace records: `CLOCK_MONOTONIC`, nanoseconds.
 #[pyfunction]
-fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     hocket_executor::now_ns()
 }
 
 /// Nanoseconds for a cache line to go from one core to another; None with one core.
 #[pyfunction]
-fn cache_line_ns(py: Python<'_>) -> Option<f64> {
+pub fn cache_line_ns(py: Python<'_>) -> Option<f64> {
     py.detach(hocket_wire::shm::ping_pong::one_way).map(|time| time.as_secs_f64() * 1e9)
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(cache_line_ns, module)?)?;
-    module.add_function(wrap_pyfunction!(now_ns, module)?)
 }

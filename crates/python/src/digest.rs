@@ -4,21 +4,17 @@
 use pyo3::prelude::*;
 use std::slice;
 
-/// The CRC32C of each of these pieces of memory: (address, bytes).
+/// The CRC32C of each piece of memory, given as its address and its bytes. Another order of the bytes, or one flipped bit, gives
+/// another digest. The memory must be there, and nobody may write to it during the call, which releases the interpreter's lock.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
-fn digests(py: Python<'_>, pieces: Vec<(usize, usize)>) -> Vec<u32> {
+pub fn digests(py: Python<'_>, pieces: Vec<(usize, usize)>) -> Vec<u32> {
     let of = |&(address, bytes): &(usize, usize)| {
         if bytes == 0 {
             return hocket_protocol::checksum::sum(&[]);
         }
-        // SAFETY: by the caller's contract in `_native.pyi`: the memory is there, and nobody writes to it during this call.
+        // SAFETY: by the caller's contract: the memory is there, and nobody writes to it during this call.
         hocket_protocol::checksum::sum(unsafe { slice::from_raw_parts(address as *const u8, bytes) })
     };
     py.detach(|| pieces.iter().map(of).collect())
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(digests, module)?)
 }

@@ -1,13 +1,14 @@
 //! Lines of DLC traces as columns of bytes.
 
-use hocket_dlc::{Nodes, OPERATIONS, SETUP_FIRST, parse};
+use hocket_dlc::{Nodes, parse};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-/// See `_native.pyi`.
+/// Whole lines of a DLC trace as columns: little-endian bytes by field, `id_dep` as bytes with `id_dep_ends` (i32). `problems`:
+/// (line, column, rule) of the first malformed lines, `problem_count` of all; `lines` read; the `last_id`.
 #[pyfunction]
-#[pyo3(signature = (text, *, first_line, last_id, workers, servers))]
-fn dlc_columns<'py>(
+#[pyo3(signature = (text, *, first_line, last_id, workers, servers) -> "dict[str, typing.Any]")]
+pub fn dlc_columns<'py>(
     py: Python<'py>,
     text: &[u8],
     first_line: u64,
@@ -33,11 +34,4 @@ fn dlc_columns<'py>(
     dict.set_item("lines", read.lines)?;
     dict.set_item("last_id", read.last_id)?;
     Ok(dict)
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("DLC_OPERATIONS", OPERATIONS.to_vec())?;
-    module.add("DLC_SETUP_FIRST", SETUP_FIRST)?;
-    module.add_function(wrap_pyfunction!(dlc_columns, module)?)
 }

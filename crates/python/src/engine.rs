@@ -7,12 +7,12 @@ use crate::fabric::chosen;
 use crate::memory::{Memory, Window};
 use crate::notifier::Notifier;
 use crate::program::Program;
+use crate::waits::{duration, interruptible};
 use hocket_executor::{
     Address, Cards, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Lifetime, Options, Region,
     Sending,
 };
 use hocket_ids::{BufferId, Member, Rank};
-use hocket_protocol::limits::patience;
 use hocket_protocol::why::Why;
 use hocket_trace::{Bounds, Kind, Wanted};
 use hocket_wire::tcp::Info;
@@ -21,13 +21,6 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// A duration from Python, as long as waits may be at most; negative values and NaN are the caller's mistake.
-pub fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
-    let wrong = || error(py, "UsageError", &format!("a time-out of {seconds} s: it is a number from 0"));
-    patience(seconds).ok_or_else(wrong)
-}
 
 /// Round trip, the least (µs); delivery (byte/s); acknowledged bytes; busy (µs); segments sent again.
 type Connection = (u32, u32, u64, u64, u64, u32);
@@ -35,7 +28,10 @@ type Connection = (u32, u32, u64, u64, u64, u32);
 /// A collective for a library to execute: program, op, slice, destination.
 type Waiting = (u32, u32, Window, Option<Window>);
 
-/// One rank's executor and wire; see `_native.pyi`.
+/// One rank's executor and wire. All other methods but `connect` need the mesh to be up.
+///
+/// `host` is the name of this host, which no other host of the job has: ranks with equal `host` use shared memory. `PeerError` has
+/// in its attributes which rank failed, on which host and why.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Engine {
     executor: Arc<Executor>,
@@ -52,11 +48,6 @@ impl Engine {
     pub fn departed(&self) -> &Arc<Departed> {
         &self.departed
     }
-}
-
-/// The exception of a pending signal, such as Ctrl-C.
-pub fn raised_signal() -> Option<PyErr> {
-    Python::attach(|py| py.check_signals().err())
 }
 
 /// The first bytes of registered memory.
@@ -86,29 +77,17 @@ fn regions(py: Python<'_>, buffers: Buffers) -> PyResult<HashMap<BufferId, Regio
     Ok(found)
 }
 
-/// Waits without the GIL. Ctrl-C ends the wait with its exception, and so does an exception of `meanwhile`, which is
-/// called several times a second.
-pub fn interruptible<T: Send>(
-    py: Python<'_>,
-    meanwhile: Option<&Py<PyAny>>,
-    wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, Error> + Send,
-) -> PyResult<T> {
-    let mut raised = None;
-    let outcome = py.detach(|| {
-        wait(&mut || {
-            raised = raised_signal()
-                .or_else(|| meanwhile.and_then(|act| Python::attach(|py| act.call0(py).err())));
-            raised.is_some()
-        })
-    });
-    match raised {
-        Some(raised) => Err(raised),
-        None => outcome.map_err(|cause| raise(py, &cause)),
-    }
-}
-
 #[pymethods]
 impl Engine {
+    /// Listen on each of `bind` (IPs, one for each interface that connections are spread over).
+    ///
+    /// `trace`: file to write the event records to: those of the steps from the first of `trace_steps` until before the second, and
+    /// at most `trace_bytes`. `emulated_links`: emulated network as (file of sixteen zero bytes per link shared by all ranks, bit/s
+    /// of each link, links that a frame crosses by destination rank). `checksum`: frames between hosts carry a CRC32C; `tls`:
+    /// connections between hosts are encrypted; both alike on all ranks. `fabric`: efa, tcp, udp, shm or auto: libfabric carries
+    /// payloads between hosts; alike on all ranks, and not with `tls`. `heartbeat_timeout_s`: a peer that is silent for so long
+    /// while it is waited for fails the job. `elastic`, alike on all ranks: a peer that is lost ends the epoch instead; see
+    /// `resume`. Needs pidfds (Linux 5.3).
     #[new]
     #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false, fabric = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
@@ -165,11 +144,16 @@ impl Engine {
         Ok(Self { executor: Arc::new(executor), notifier: Notifier::default(), departed: Arc::default() })
     }
 
+    /// `IP:PORT` that peers connect to, one for each of `bind`.
     #[getter]
     fn addresses(&self) -> Vec<String> {
         self.executor.addresses().iter().map(ToString::to_string).collect()
     }
 
+    /// Join the mesh: `(addresses, host)` of every rank, by rank. `RendezvousError`: its `missing` has the ranks that did not come
+    /// in time, its `rank` one that left.
+    ///
+    /// `streams`: connections per pair of interfaces to each rank, of which both ends say the same number; default 1.
     #[pyo3(signature = (peers, timeout_s, streams = None))]
     fn connect(
         &self,
@@ -198,36 +182,48 @@ impl Engine {
             .map_err(|cause| raise(py, &cause.of(self.executor.rank())))
     }
 
+    /// The epoch of members in force, from 1; 0 before `connect`.
     #[getter]
     fn epoch(&self) -> u64 {
         self.executor.epoch()
     }
 
+    /// Its members, by rank. Members of the first epoch have their ranks as numbers.
     #[getter]
     fn members(&self) -> Vec<u64> {
         self.executor.members().into_iter().map(|member| member.0).collect()
     }
 
+    /// Members that were lost in it, in that order.
     #[getter]
     fn lost(&self) -> Vec<u64> {
         self.executor.lost().into_iter().map(|(member, _)| member.0).collect()
     }
 
+    /// Those of the lost on this host whose processes have ended: they write to no memory any more.
     #[getter]
     fn gone(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         let gone = self.executor.gone().map_err(|cause| raise(py, &cause))?;
         Ok(gone.into_iter().map(|member| member.0).collect())
     }
 
+    /// End the epoch in force: waits raise `EpochError`, and nothing more starts.
     fn interrupt(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         self.executor.interrupt(reason).map_err(|cause| raise(py, &cause))
     }
 
+    /// End the epoch in force, and wait until nothing of it runs here and nothing here writes to any rank's memory.
     fn quiesce(&self, py: Python<'_>, reason: &str, timeout_s: f64) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
         py.detach(|| self.executor.quiesce(reason, timeout)).map_err(|cause| raise(py, &cause))
     }
 
+    /// Begin a later epoch of some of the members, by rank, over the connections that are there. All of them do the same, and only
+    /// after all have quiesced; in between, memory may be restored. The programs of the epoch before are gone.
+    ///
+    /// A member of this host that the epoch shuts out must end first, as it may write to this rank's memory: its process is waited
+    /// for, and killed after `timeout_s`. Members that have `left` in order may live on. `EpochError`: a member of the new epoch is
+    /// lost already.
     #[pyo3(signature = (epoch, members, timeout_s, *, left = vec![]))]
     fn resume(
         &self,
@@ -247,8 +243,22 @@ impl Engine {
         Ok(Memory::new(allocation, &self.executor))
     }
 
+    /// Compile this rank's part. `buffers`: bound buffer id → (memory, byte offset); `others`: further sets of them, apart from the
+    /// first, of which each launch uses one. All ranks of the program, which are the first of the job or all, load the same
+    /// programs in the same order. Lower `priority` overtakes higher. Returns the program's number.
+    ///
+    /// `number`: for a program that only some ranks load: the same on these, from 2^31 up, and free; unloading frees it.
+    ///
+    /// `cards`: the network cards that its messages to other hosts may use, by number; None: whichever can send. `UsageError`,
+    /// `ProgramError`: there is no such card.
+    ///
+    /// `kernels`: addresses of the user's kernels by name, each a C function `void (const void *const *inputs, const int64_t
+    /// *input_bytes, void *const *outputs, const int64_t *output_bytes, const double *constants)` that lives as long as the engine,
+    /// may be called from any thread, and keeps to the bytes that it is given.
     #[expect(clippy::too_many_arguments, reason = "Python's are keywords")]
-    #[pyo3(signature = (program, buffers, *, priority, label, kernels = HashMap::new(), number = None, others = Vec::new(), cards = None))]
+    #[pyo3(signature = (program, buffers: "collections.abc.Mapping[int, tuple[Memory, int]]", *, priority, label,
+        kernels: "collections.abc.Mapping[str, int]" = HashMap::new(), number = None,
+        others: "collections.abc.Sequence[collections.abc.Mapping[int, tuple[Memory, int]]]" = Vec::new(), cards = None))]
     fn load(
         &self,
         py: Python<'_>,
@@ -270,7 +280,7 @@ impl Engine {
         let sending = Sending { priority, cards };
         let mut functions = HashMap::new();
         for (name, address) in kernels {
-            // SAFETY: by the caller's contract in `_native.pyi`: the function has this signature and lives as long as
+            // SAFETY: by the caller's contract: the function has this signature and lives as long as
             // the engine.
             let function = unsafe { Foreign::new(address) };
             let function = function
@@ -284,12 +294,19 @@ impl Engine {
             .map_err(|cause| raise(py, &cause))
     }
 
+    /// Start an instance on one set of the program's memory, whose elements are multiplied with `factor` first; the previous one on
+    /// the same set must be complete. One on another set is started when those before it are complete.
     #[pyo3(signature = (program, slot = 0, factor = 1.0))]
     fn launch(&self, py: Python<'_>, program: u32, slot: u32, factor: f64) -> PyResult<()> {
         self.executor.launch_on(program, slot, factor, 0).map_err(|cause| raise(py, &cause))
     }
 
-    #[pyo3(signature = (program, timeout_s, meanwhile = None))]
+    /// Until all launches so far are complete. Ctrl-C works. `meanwhile` is called several times a second, and ends the wait with
+    /// what it raises.
+    ///
+    /// `PeerError`: its `rank` failed; with `why` "timeout", the instance waits for the ranks in its `missing`. `program`, `launch`
+    /// and `op` say where that was noticed.
+    #[pyo3(signature = (program, timeout_s, meanwhile: "collections.abc.Callable[[], None] | None" = None))]
     #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
     fn wait(
         &self,
@@ -303,23 +320,34 @@ impl Engine {
         interruptible(py, meanwhile.as_ref(), wait).map(drop)
     }
 
+    /// Whether `wait` would return at once: all launches so far are complete.
     fn is_complete(&self, py: Python<'_>, program: u32) -> PyResult<bool> {
         self.executor.is_complete(program).map_err(|cause| raise(py, &cause))
     }
 
+    /// Call `callback` once: with None when the launched instance is complete, or none runs; else with the `PeerError` that `wait`
+    /// would raise, or a `UsageError` when the engine is closed meanwhile. A time-out may be half a second late.
+    ///
+    /// A thread of the engine's calls it, with the GIL; callbacks follow one another in the order in which launches end, and
+    /// communication does not wait for them. A callback that raises ends the job with its reason. `close` returns after the last
+    /// one. `UsageError`: the engine is closed.
+    #[pyo3(signature = (program, callback: "collections.abc.Callable[[Exception | None], None]", timeout_s))]
     fn on_complete(&self, py: Python<'_>, program: u32, callback: Py<PyAny>, timeout_s: f64) -> PyResult<()> {
         self.notifier.on_complete(py, &self.executor, program, callback, duration(py, timeout_s)?)
     }
 
+    /// Free what a program holds; its last launch must have been waited for.
     fn unload(&self, py: Python<'_>, program: u32) -> PyResult<()> {
         self.executor.unload(program).map_err(|cause| raise(py, &cause))
     }
 
+    /// The executor's own buffer of that name (state or scratch) in a loaded program.
     fn state(&self, py: Python<'_>, program: u32, name: &str) -> PyResult<Option<Window>> {
         let region = self.executor.state(program, name).map_err(|cause| raise(py, &cause))?;
         Ok(region.map(|region| Window::new(region, &self.executor)))
     }
 
+    /// The next collective that waits for a library: program, op, its slice, and where an all-to-all goes; None: none came.
     fn next_external(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<Waiting>> {
         let timeout = duration(py, timeout_s)?;
         let window = |region| Window::new(region, &self.executor);
@@ -327,10 +355,13 @@ impl Engine {
         Ok(next.map(|next| (next.program, next.op, window(next.slice), next.dst.map(window))))
     }
 
+    /// The library has done it: what waits for it may go.
     fn complete_external(&self, py: Python<'_>, program: u32, op: u32) -> PyResult<()> {
         py.detach(|| self.executor.complete_external(program, op)).map_err(|cause| raise(py, &cause))
     }
 
+    /// Offer the first bytes of `memory` to rank `to`: its number. They must not be written until it is complete. It is waited for
+    /// by `wait_message`, or with `notice` by `next_message`.
     #[pyo3(signature = (to, tag, memory, size_bytes, *, notice = false))]
     fn send(
         &self,
@@ -345,6 +376,7 @@ impl Engine {
         self.executor.send(Rank(to), tag, region, notice).map_err(|cause| raise(py, &cause))
     }
 
+    /// Receive what `source`, or anyone (None), sends with that tag (64 bits) into `memory`: its number. Sizes must be equal.
     #[pyo3(signature = (source, tag, memory, size_bytes, *, notice = false))]
     fn receive(
         &self,
@@ -359,18 +391,23 @@ impl Engine {
         self.executor.receive(source.map(Rank), tag, region, notice).map_err(|cause| raise(py, &cause))
     }
 
+    /// The next complete message of those with a notice, and the rank at its other end; None: there was none in time. `PeerError`
+    /// when the job has failed.
     fn next_message(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<(u32, u32)>> {
         let timeout = duration(py, timeout_s)?;
         let next = py.detach(|| self.executor.next_message(timeout)).map_err(|cause| raise(py, &cause))?;
         Ok(next.map(|(number, peer)| (number, peer.0)))
     }
 
+    /// Withdraw a receive that nothing was offered for. Returns the error to raise: whom the message waits for since `timeout_s`.
+    #[pyo3(signature = (number, timeout_s) -> "hocket.errors.PeerError")]
     fn give_up_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<Py<PyAny>> {
         let timeout = duration(py, timeout_s)?;
         let cause = py.detach(|| self.executor.give_up_message(number, timeout));
         Ok(raise(py, &cause).into_value(py).into_any())
     }
 
+    /// Until it is complete; the rank at its other end. `PeerError` as `wait`; after a timeout a receive is withdrawn.
     fn wait_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<u32> {
         let timeout = duration(py, timeout_s)?;
         let wait =
@@ -378,15 +415,20 @@ impl Engine {
         Ok(interruptible(py, None, wait)?.map_or(u32::MAX, |rank| rank.0))
     }
 
+    /// (program, instance, element) of `record non_finite` ops that found NaN or infinity since the last call.
     fn non_finite(&self) -> Vec<(u32, u32, usize)> {
         let found = self.executor.non_finite();
         found.into_iter().map(|found| (found.program, found.instance, found.element)).collect()
     }
 
+    /// Payload bytes sent over TCP to each rank since the start.
     fn bytes_sent(&self) -> Vec<u64> {
         self.executor.bytes_sent()
     }
 
+    /// What the kernel said of the TCP connections to each rank, as one, when last looked at, which this asks for anew: smoothed
+    /// and least round trip (microseconds), rate of delivery (byte/s), bytes acknowledged, time with something on its way
+    /// (microseconds), segments sent again. None within a host, and the first time.
     fn connections(&self) -> Vec<Option<Connection>> {
         let seen = self.executor.connections().into_iter();
         let numbers = |info: Info| {
@@ -397,6 +439,7 @@ impl Engine {
         seen.map(|info| info.map(numbers)).collect()
     }
 
+    /// Add a span of this rank's step to the trace: `forward`, `backward`, `wait`, `optimizer`, `update`, `step`.
     fn mark(&self, py: Python<'_>, kind: &str, iteration: u32, start_ns: u64, end_ns: u64) -> PyResult<()> {
         let kind = match kind {
             "step" => Kind::Step,
@@ -411,6 +454,8 @@ impl Engine {
         Ok(())
     }
 
+    /// Tell all peers why this rank gives up; their waits raise `PeerError` with it, of this `rank` and with `why` `gave_up`, or of
+    /// the rank that is its `cause`, and with what that one did.
     #[pyo3(signature = (reason, cause = None))]
     fn abort(&self, py: Python<'_>, reason: &str, cause: Option<(u32, String)>) {
         py.detach(|| match cause {
@@ -422,12 +467,17 @@ impl Engine {
         });
     }
 
+    /// Why the job does not go on, or this rank does not: the job's failure, or a wait that was over and that nothing has ended
+    /// since.
     #[getter]
     fn blamed(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let cause = Error::from(self.executor.blamed()?);
         Some(raise(py, &cause).into_value(py).into_any())
     }
 
+    /// Flush the trace and leave in order; idempotent. With `at_exit` the others hear of it as the process ends, and with which
+    /// exit code, where the C library tells that. `PeerError`: the job fails meanwhile, but not because others of an elastic job
+    /// leave with messages that this rank has asked for.
     #[pyo3(signature = (*, at_exit = false))]
     fn close(&self, py: Python<'_>, at_exit: bool) -> PyResult<()> {
         let failed_before = self.executor.failure().is_some();
@@ -441,9 +491,4 @@ impl Engine {
         let cause = self.executor.failure().filter(|cause| !matches!(cause, Error::Interrupted { .. }));
         cause.filter(|_| !failed_before).map_or(Ok(()), |cause| Err(raise(py, &cause)))
     }
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Engine>()
 }

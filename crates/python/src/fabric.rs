@@ -4,9 +4,9 @@ use crate::exceptions::error;
 use hocket_executor::{Fabric, Provider, providers};
 use pyo3::prelude::*;
 
-/// Name, card or interface, and version of each provider of tagged messages. `UsageError`: there is no libfabric.
+/// libfabric's providers of tagged messages here: name, card or interface, version. `UsageError`: there is no libfabric.
 #[pyfunction]
-fn fabric_providers(py: Python<'_>) -> PyResult<Vec<(String, String, String)>> {
+pub fn fabric_providers(py: Python<'_>) -> PyResult<Vec<(String, String, String)>> {
     let all = py.detach(providers).map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
     Ok(all.into_iter().map(|Provider { name, domain, version }| (name, domain, version)).collect())
 }
@@ -14,9 +14,4 @@ fn fabric_providers(py: Python<'_>) -> PyResult<Vec<(String, String, String)>> {
 pub fn chosen(py: Python<'_>, name: Option<&str>) -> PyResult<Option<Fabric>> {
     let fabric = name.map(Fabric::from_name).transpose();
     fabric.map_err(|what| error(py, "UsageError", &what))
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(fabric_providers, module)?)
 }

@@ -1,14 +1,15 @@
 //! `HostGroup`: blocking collectives of one host, by the calling thread. Waits release the GIL.
 //!
 //! Buffers come as (address, bytes), since not every framework's element types have a buffer protocol. Each `unsafe`
-//! here relies on the caller's contract in `_native.pyi`: the memory is valid, and nobody else uses it, until the call
+//! here relies on the caller's contract: the memory is valid, and nobody else uses it, until the call
 //! returns.
 
 use crate::departed::Departed;
-use crate::engine::{Engine, duration, raised_signal};
+use crate::engine::Engine;
 use crate::exceptions::{ended_by, error, error_with, raise};
 use crate::kernels::{slice, slice_mut};
 use crate::memory::Memory;
+use crate::waits::{duration, raised_signal};
 use hocket_executor::{Engine as Executor, NotedWait, Who};
 use hocket_host::{AREA_BYTES, Communicator, Error, Flat, Member, Watch};
 use hocket_ids::Rank;
@@ -22,7 +23,12 @@ use std::time::Instant;
 /// Address and length of memory lent by the caller.
 type Lent = (usize, usize);
 
-/// A group of ranks of this host; see `_native.pyi`.
+/// Blocking collectives of ranks of one host, by the calling thread. All members call the same, in one order.
+///
+/// Buffers are (address, bytes), anywhere in this process; they must be there, and nobody else may use them, until the call
+/// returns. Those in registered memory are reduced in place, without a copy. `op`: sum, product, min, max, and of integers and, or,
+/// xor; `dtype`: as programs have it. Roots are positions in the group. `UsageError` names a rank that calls something else; the
+/// `missing` of `PeerError` are the ranks that do not come in time. After either the group is broken.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct HostGroup {
     group: Mutex<Option<Communicator>>,
@@ -142,6 +148,9 @@ impl HostGroup {
     #[classattr]
     const AREA_BYTES: usize = AREA_BYTES;
 
+    /// `area`: `AREA_BYTES` of our own; `members`: every member's rank and its area's `arena_offset`, in its order.
+    ///
+    /// `flat_bytes`: up to how many bytes every member reduces all by itself, in registered memory and in other: the same on all.
     #[new]
     #[pyo3(signature = (engine, area, *, members, timeout_s, flat_bytes))]
     fn new(
@@ -179,14 +188,19 @@ impl HostGroup {
         })
     }
 
+    /// Leave after the last call; idempotent, and what the end of this object does. `UsageError` from later calls.
+    ///
+    /// The area is freed once all members have left, since others may still be in the last call.
     fn leave(&self, py: Python<'_>) {
         py.detach(|| self.depart());
     }
 
+    /// How reductions take memory that is not registered; None before one mattered.
     fn other_memory(&self) -> Option<String> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.other_memory()
     }
 
+    /// Bounds each wait from now on.
     fn set_timeout(&self, py: Python<'_>, timeout_s: f64) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
         if let Some(group) = &mut *self.group.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -241,6 +255,7 @@ impl HostGroup {
         self.run(py, |group, watch| group.reduce_scatter(&all(inputs), bytes_mut(output), reduction, watch))
     }
 
+    /// Nanoseconds of each of `calls` all-reduces in a row, without Python between them: for benchmarks.
     fn time_all_reduce(
         &self,
         py: Python<'_>,
@@ -270,9 +285,4 @@ fn absent_because(message: &str, absent: &[Rank], culprits: &[Who]) -> String {
     }
     let named: Vec<_> = culprits.iter().map(ToString::to_string).collect();
     format!("{message}; all wait for {}", named.join(", "))
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<HostGroup>()
 }

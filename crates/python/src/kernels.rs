@@ -6,10 +6,12 @@ use hocket_kernels::{self as kernels, DType, ReduceOp, Source};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 
+/// Run one kernel of whole slices on contiguous arrays; `address` of a user's, None for a built-in.
 #[pyfunction]
-#[pyo3(signature = (name, address, inputs, outputs, constants))]
+#[pyo3(signature = (name, address, inputs: "collections.abc.Sequence[typing_extensions.Buffer]",
+    outputs: "collections.abc.Sequence[typing_extensions.Buffer]", constants))]
 #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
-fn run_kernel(
+pub fn run_kernel(
     py: Python<'_>,
     name: &str,
     address: Option<usize>,
@@ -18,7 +20,7 @@ fn run_kernel(
     constants: Vec<f64>,
 ) -> PyResult<()> {
     let function = match address {
-        // SAFETY: by the caller's contract, that of `Engine.load` in `_native.pyi`.
+        // SAFETY: by the caller's contract, that of `Engine.load`.
         Some(address) => unsafe { Foreign::new(address) }.map(Function::Foreign),
         None => Function::builtin(name),
     };
@@ -27,9 +29,14 @@ fn run_kernel(
         .map_err(|what| error(py, "ProgramError", &format!("kernel `{name}`: {what}")))
 }
 
+/// Run a kernel `times` times on the same arrays, for benchmarks. Names are those of `run_kernel`, or `memcpy`, `copy`, and with
+/// the types of destination and source `cast.f16.f32`, `sum.f32.f16`, `max.f32`, `sum_many.f32`, `scale.f32`, `round.f32.f16`,
+/// `first_non_finite.f32`. `UsageError`: there is no such kernel; `ProgramError`: it does not take these arrays.
 #[pyfunction]
+#[pyo3(signature = (name, inputs: "collections.abc.Sequence[typing_extensions.Buffer]",
+    outputs: "collections.abc.Sequence[typing_extensions.Buffer]", constants, times))]
 #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
-fn repeat_kernel(
+pub fn repeat_kernel(
     py: Python<'_>,
     name: &str,
     inputs: Vec<Bound<'_, PyAny>>,
@@ -160,10 +167,4 @@ pub unsafe fn slice<'a>(start: *const u8, len: usize) -> &'a [u8] {
 pub unsafe fn slice_mut<'a>(start: *mut u8, len: usize) -> &'a mut [u8] {
     // SAFETY: the caller's.
     if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(start, len) } }
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(repeat_kernel, module)?)?;
-    module.add_function(wrap_pyfunction!(run_kernel, module)?)
 }

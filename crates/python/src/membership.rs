@@ -1,7 +1,7 @@
 //! `Participant` and `Coordinator`: the machines of elastic jobs, with notes and orders as bytes; and `Liveness`, of their connections.
 
-use crate::engine::duration;
 use crate::exceptions::error;
+use crate::waits::duration;
 use hocket_ids::Member;
 use hocket_protocol::liveness::{self, Liveness as Silence};
 use hocket_protocol::membership::coordinator::{self, Coordinator as Machine};
@@ -12,7 +12,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a machine wants done; see `_native.pyi`.
+/// What a machine of elastic jobs wants done.
+///
+/// A participant's kinds: `send` (`bytes`: a note), `quiesce` (start nothing, let what runs end, then say `quiesced`), `barrier`
+/// (enter that of `step`), `commit` (`step` stands), `restore` and `redo` (reduce `step` again from what was given), `enter` (begin
+/// `epoch` with `members`), `exit` (take no further part: `why`); `prepare` and `fetch` are of members that join. A coordinator's:
+/// `send` (`bytes`: an order for `member`), `write` (`epoch` of `members` without those `evicted`, from `step` on: append `bytes`
+/// to the journal, then say `written`), `kill` (the process of `member`, and `why`), `let_go` (the script of `member` has ended
+/// before others'), `wait` (for others to join: `step` members are left, and `members` are lost), `end` (the job: `why`; `members`
+/// are lost).
 #[pyclass(module = "hocket._native", frozen, get_all)]
 #[derive(Default)]
 pub struct MemberAction {
@@ -101,7 +109,7 @@ fn of_coordinator(py: Python<'_>, action: &coordinator::Action) -> MemberAction 
     }
 }
 
-/// A member's side; see `_native.pyi`.
+/// A member's side of an elastic job, without I/O: events in, actions out. `now_s`: on one monotonic clock.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Participant(Mutex<Side>);
 
@@ -119,6 +127,8 @@ impl Participant {
 
 #[pymethods]
 impl Participant {
+    /// On the host of that number. `founds`: it has the state that all begin with, and is no joiner. `coordinator_patience_s`: how
+    /// long it waits for a decision while it cannot hear the coordinator.
     #[new]
     #[pyo3(signature = (*, member, host, founds, coordinator_patience_s, now_s))]
     fn new(
@@ -136,69 +146,85 @@ impl Participant {
         Ok(Self(Mutex::new(side)))
     }
 
+    /// The epoch that it trains in; None while it has stopped, or waits for one.
     #[getter]
     fn in_force(&self) -> Option<u64> {
         self.side().in_force()
     }
 
+    /// The coordinator can be heard.
     fn linked(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Linked, now_s)
     }
 
+    /// It cannot be heard any more.
     fn unlinked(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Unlinked, now_s)
     }
 
+    /// The coordinator says something. `RendezvousError`: nothing that one says.
     fn order(&self, py: Python<'_>, body: &[u8], now_s: f64) -> PyResult<Vec<MemberAction>> {
         let order = Order::decode(body).map_err(|cause| error(py, "RendezvousError", &cause.to_string()))?;
         self.handle(py, member::Event::Order(order), now_s)
     }
 
+    /// A peer cannot be heard.
     fn lost(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Lost(Member(member)), now_s)
     }
 
+    /// The process of a member on this host has ended.
     fn gone(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Gone(Member(member)), now_s)
     }
 
+    /// Nothing runs here any more.
     fn quiesced(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Quiesced, now_s)
     }
 
+    /// The script has come to where it follows what is decided.
     fn waits(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Waits, now_s)
     }
 
+    /// The script has waited for other members as long as it may.
     fn overdue(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Overdue, now_s)
     }
 
+    /// The script has ended, and makes no more steps.
     fn ended(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Ended, now_s)
     }
 
+    /// The newest epoch that it is ready for.
     #[getter]
     fn vote(&self) -> u64 {
         self.side().vote()
     }
 
+    /// It is ready for an epoch that was proposed.
     fn loaded(&self, py: Python<'_>, epoch: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Loaded(epoch), now_s)
     }
 
+    /// It is to leave in order.
     fn leave_asked(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::LeaveAsked, now_s)
     }
 
+    /// All sums of a step are here. `vote`: the smallest of all members'.
     fn prepared(&self, py: Python<'_>, step: u64, vote: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Prepared { step, vote }, now_s)
     }
 
+    /// The barrier of a step is complete here.
     fn done(&self, py: Python<'_>, step: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Done { step }, now_s)
     }
 
+    /// Time passes.
     fn tick(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, member::Event::Tick, now_s)
     }
@@ -208,15 +234,16 @@ fn read(py: Python<'_>, records: &[u8]) -> PyResult<journal::History> {
     journal::decode(records, Rules::default()).map_err(|cause| error(py, "UsageError", &cause.to_string()))
 }
 
-/// See `_native.pyi`.
+/// The decisions in a coordinator's journal, as actions `write`, and how many of its bytes are whole: a crash may have torn the
+/// last record. `UsageError`: damage that no crash leaves.
 #[pyfunction]
-fn read_journal(py: Python<'_>, records: &[u8]) -> PyResult<(Vec<MemberAction>, usize)> {
+pub fn read_journal(py: Python<'_>, records: &[u8]) -> PyResult<(Vec<MemberAction>, usize)> {
     let history = read(py, records)?;
     let decisions = history.decisions.iter().map(|decision| decided("write", decision)).collect();
     Ok((decisions, history.bytes))
 }
 
-/// The coordinator; see `_native.pyi`.
+/// The one that decides which members go on, without I/O.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Coordinator(Mutex<Machine>);
 
@@ -230,6 +257,10 @@ impl Coordinator {
 
 #[pymethods]
 impl Coordinator {
+    /// Of a job that `founders` begin, and that takes joiners while it has fewer than `members_max`. When fewer than `members_min`
+    /// are left, it waits for joiners for `rejoin_patience_s`, then ends. A member that does not report within `heartbeat_s` is
+    /// left behind, and so is a joiner whose epoch has not begun within `join_patience_s`. `history`: records of its journal so
+    /// far. `UsageError`: they are damaged.
     #[new]
     #[pyo3(signature = (*, founders, members_min, members_max, heartbeat_s, join_patience_s, rejoin_patience_s, now_s, history))]
     #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
@@ -257,36 +288,42 @@ impl Coordinator {
         Ok(Self(Mutex::new(machine)))
     }
 
+    /// A member says something. `RendezvousError`: nothing that one says.
     fn note(&self, py: Python<'_>, member: u64, body: &[u8], now_s: f64) -> PyResult<Vec<MemberAction>> {
         let note = Note::decode(body).map_err(|cause| error(py, "RendezvousError", &cause.to_string()))?;
         self.handle(py, coordinator::Event::Note { from: Member(member), note }, now_s)
     }
 
+    /// A member's connection has ended, or it cannot be heard.
     fn unlinked(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, coordinator::Event::Unlinked(Member(member)), now_s)
     }
 
+    /// A member's process has ended.
     fn gone(&self, py: Python<'_>, member: u64, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, coordinator::Event::Gone(Member(member)), now_s)
     }
 
+    /// What it wanted to be written is.
     fn written(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, coordinator::Event::Written, now_s)
     }
 
+    /// Time passes.
     fn tick(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, coordinator::Event::Tick, now_s)
     }
 }
 
-/// See `_native.pyi`.
+/// `complaints` are pairs of who cannot hear whom. Who has to go so that nobody complains of anybody who stays, and of how many
+/// complaints each is the object at that moment: first whoever has most, then the younger.
 #[pyfunction]
-fn evicted(complaints: Vec<(u64, u64)>) -> Vec<(u64, usize)> {
+pub fn evicted(complaints: Vec<(u64, u64)>) -> Vec<(u64, usize)> {
     let pairs = complaints.into_iter().map(|(by, of)| (Member(by), Member(of))).collect();
     eviction::evicted(&pairs).into_iter().map(|(member, count)| (member.0, count)).collect()
 }
 
-/// Of the other end of a connection; see `_native.pyi`.
+/// Whether the other end of a connection can be heard, without I/O. `now_s`: on a monotonic clock.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Liveness(Mutex<Silence>);
 
@@ -298,6 +335,7 @@ impl Liveness {
 
 #[pymethods]
 impl Liveness {
+    /// It has just been heard.
     #[new]
     #[pyo3(signature = (*, silence_max_s, now_s))]
     fn new(py: Python<'_>, silence_max_s: f64, now_s: f64) -> PyResult<Self> {
@@ -305,11 +343,15 @@ impl Liveness {
         Ok(Self(Mutex::new(silence)))
     }
 
+    /// Something has come from it.
     fn heard(&self, py: Python<'_>, now_s: f64) -> PyResult<()> {
         self.silence().handle_arrival(duration(py, now_s)?);
         Ok(())
     }
 
+    /// Time passes: it should be asked for a sign, or has been silent for `silence_max_s` in spite of that. A time in which this is
+    /// not called counts as a second at most.
+    #[pyo3(signature = (now_s) -> "typing.Literal['ask', 'lost'] | None")]
     fn poll(&self, py: Python<'_>, now_s: f64) -> PyResult<Option<&'static str>> {
         Ok(match self.silence().poll(duration(py, now_s)?, || true) {
             liveness::Action::Wait => None,
@@ -317,14 +359,4 @@ impl Liveness {
             liveness::Action::GiveUp { .. } => Some("lost"),
         })
     }
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<MemberAction>()?;
-    module.add_class::<Participant>()?;
-    module.add_function(wrap_pyfunction!(read_journal, module)?)?;
-    module.add_class::<Coordinator>()?;
-    module.add_function(wrap_pyfunction!(evicted, module)?)?;
-    module.add_class::<Liveness>()
 }

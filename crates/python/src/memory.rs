@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Registered memory; see `_native.pyi`.
+/// Registered memory: zero-filled, page-aligned, mapped by the ranks of the same host. Writable buffer of bytes.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Memory {
     allocation: Allocation,
@@ -36,11 +36,13 @@ impl Memory {
         self.allocation.region().len()
     }
 
+    /// Of its first byte in this process.
     #[getter]
     fn address(&self) -> usize {
         self.allocation.region().address() as usize
     }
 
+    /// Where it starts in this rank's arena: what the other ranks of the host find it by.
     #[getter]
     fn arena_offset(&self) -> u64 {
         self.allocation.region().arena_offset()
@@ -52,7 +54,7 @@ impl Memory {
     }
 }
 
-/// A slice of registered memory that a library works on; see `_native.pyi`.
+/// A slice of registered memory that a library works on. Writable buffer of bytes.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Window {
     region: Region,
@@ -95,10 +97,4 @@ unsafe fn fill(
         ffi::PyBuffer_FillInfo(view, owner.as_ptr(), region.address().cast(), region.len() as isize, 0, flags)
     };
     if filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Memory>()?;
-    module.add_class::<Window>()
 }

@@ -4,7 +4,7 @@ use crate::exceptions::error;
 use hocket_network as network;
 use pyo3::prelude::*;
 
-/// Links and the routes between ranks; see `_native.pyi`.
+/// The network between ranks, for plans, orders and simulations. `UsageError` for what contradicts itself.
 #[pyclass(frozen, module = "hocket._native")]
 pub struct Network(pub network::Network);
 
@@ -13,6 +13,8 @@ type Link = (String, f64, f64, f64, f64, f64);
 
 #[pymethods]
 impl Network {
+    /// Hosts by rank: bytes between two pass through sockets. Links: as `hocket.artefacts.network.Link`. Routes: source, destination,
+    /// indices of links, latency in seconds.
     #[new]
     fn new(
         py: Python<'_>,
@@ -33,9 +35,4 @@ impl Network {
         let made = network::Network::new(hosts, links.collect(), routes.collect());
         made.map(Self).map_err(|what| error(py, "UsageError", &format!("network: {what}")))
     }
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Network>()
 }

@@ -10,9 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Hosts and a model of one collective between them.
+/// One collective between hosts, of which the order is looked for. Matrices are symmetric, C-contiguous f64, row by row, and their
+/// diagonals are not looked at. `network`: its ranks are the hosts; pairs share its links. `UsageError` says what does not fit.
+///
+/// `algorithm`: one whose entry is `ordered`, with its `numbers`. `far_first`: the rounds of halving-doubling and BCube begin
+/// between ranks far apart.
 #[pyclass(frozen, module = "hocket._native")]
-struct OrderProblem {
+pub struct OrderProblem {
     pairs: Pairs,
     model: Model,
     progress: Arc<Progress>,
@@ -73,15 +77,19 @@ impl OrderProblem {
         Ok(Self { pairs, model, progress: Arc::default() })
     }
 
+    /// Seconds that the collective takes; `order[rank] = host`.
     #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
     fn cost_s(&self, py: Python<'_>, order: Vec<u32>) -> PyResult<f64> {
         evaluate(&self.pairs, &self.model, &order).map_err(|what| usage(py, &what))
     }
 
+    /// Seconds that no order can beat, given what a good one takes.
     fn bound_s(&self, py: Python<'_>, cost_s: f64) -> PyResult<f64> {
         py.detach(|| lower_bound(&self.pairs, &self.model, cost_s)).map_err(|what| usage(py, &what))
     }
 
+    /// The best order found: itself, seconds in it, in the given one, and at least; whether no other can be better, and whether the
+    /// search came to its end. Releases the GIL.
     #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
     fn solve(
         &self,
@@ -101,14 +109,17 @@ impl OrderProblem {
         Ok((found.order, found.cost_s, found.given_s, found.bound_s, found.proven, found.complete))
     }
 
+    /// Steps that `solve` takes, about.
     fn amount(&self, restarts: u32, effort: f64) -> u64 {
         amount(&self.pairs, &self.model, &Budget { seed: 0, restarts, effort })
     }
 
+    /// Steps done so far.
     fn done(&self) -> u64 {
         self.progress.done.load(Ordering::Relaxed)
     }
 
+    /// Ends `solve` in another thread, which returns the best so far.
     fn stop(&self) {
         self.progress.stopped.store(true, Ordering::Relaxed);
     }
@@ -116,8 +127,4 @@ impl OrderProblem {
 
 fn usage(py: Python<'_>, what: &hocket_order::ModelError) -> PyErr {
     error(py, "UsageError", &format!("order: {what}"))
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<OrderProblem>()
 }

@@ -6,7 +6,9 @@ use hocket_algorithms::{Counts, Owned, Via};
 use hocket_program as ir;
 use pyo3::prelude::*;
 
-/// See `_native.pyi`.
+/// Owners of a bucket's parts. `shares`: by member, in units of which there are as many as the sum. The first `workers` members
+/// have gradients, the others only own. `via`: `direct`; `two_level`, through the first of each group of workers, whose sizes are
+/// `stations`; `ring`, for members that all work and own equal shares. `UsageError` for what cannot be.
 #[pyclass(frozen, eq, hash, from_py_object, name = "Owned", module = "hocket._native")]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct OwnedRoute(pub Owned);
@@ -37,13 +39,13 @@ impl OwnedRoute {
         Ok(Self(owned))
     }
 
-    /// By owner: its first element and one past its last one.
+    /// Owner (by position), its first element, one past its last: in order, none empty.
     fn parts(&self, elements: usize) -> Vec<(usize, usize, usize)> {
         let parts = self.0.parts(elements).into_iter();
         parts.map(|(owner, part)| (owner, part.start, part.end)).collect()
     }
 
-    /// Traffic to owners and back.
+    /// What is sent to owners and back: sender, receiver, elements, messages; as `count_messages`.
     #[pyo3(signature = (elements))]
     fn sent(&self, py: Python<'_>, elements: Option<usize>) -> PyResult<Vec<Flow>> {
         let elements = elements.unwrap_or_else(|| self.0.even_elements());
@@ -52,7 +54,9 @@ impl OwnedRoute {
         Ok(counts.flows.iter().map(|flow| (flow.from, flow.to, flow.elements, flow.messages)).collect())
     }
 
-    /// Neither relabelled nor split; not verified.
+    /// One bound buffer of each of `world` ranks, of which the first are the members. `direction`: `both` reduces it over the
+    /// workers; `to_owners` leaves the reduction on owners, `from_owners` brings what they hold to all workers. Neither relabelled
+    /// nor split; not verified.
     #[pyo3(signature = (*, name, world, direction, elements, dtype, op, scale))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn program(
@@ -83,15 +87,10 @@ impl OwnedRoute {
     }
 }
 
-/// Raises `ProgramError` unless two programs, each verified, fit each other.
+/// Raise `ProgramError` unless values that owners make of the reductions that one program brings them reach everybody by the other:
+/// both verified before, of the same owners, parts and ranks.
 #[pyfunction]
-fn verify_halves(py: Python<'_>, to_owners: &Program, from_owners: &Program) -> PyResult<()> {
+pub fn verify_halves(py: Python<'_>, to_owners: &Program, from_owners: &Program) -> PyResult<()> {
     let (to, from) = (to_owners.inner(), from_owners.inner());
     proven(py, &from.name, &py.detach(|| ir::verify::halves(to, from)))
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<OwnedRoute>()?;
-    module.add_function(wrap_pyfunction!(verify_halves, module)?)
 }

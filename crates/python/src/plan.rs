@@ -13,9 +13,11 @@ use hocket_plan::{
 };
 use pyo3::prelude::*;
 
-/// Routes on a network, prepared; see `_native.pyi`.
+/// The routes of buckets, on a network. Each: algorithm and its numbers, or owners, or for rows an algorithm, the share of rows
+/// that a rank touches, the bytes of one, and whether they are added to a table; order; bytes of an element and of a chunk; None or
+/// the codec's bytes of an element and its ordered pairs of ranks. `UsageError` for one that does not fit.
 #[pyclass(frozen, module = "hocket._native")]
-struct PlanCost(Cost);
+pub struct PlanCost(Cost);
 
 /// An all-reduce by an algorithm with its numbers, owners, or rows by an algorithm: the share of all rows, the bytes of one, and
 /// whether they are added to a table.
@@ -65,15 +67,18 @@ impl PlanCost {
         cost.map(Self).map_err(|cause| refuse(py, &cause))
     }
 
+    /// Seconds of one bucket with the network to itself.
     fn alone_s(&self, py: Python<'_>, route: usize, elements: f64) -> PyResult<f64> {
         self.0.alone_s(route, elements).map_err(|cause| refuse(py, &cause))
     }
 
+    /// Of the links and engines that are evaluated: numbers of links, and, from their number on, of ranks.
     #[getter]
     fn resources(&self) -> Vec<usize> {
         self.0.kept().to_vec()
     }
 
+    /// What a bucket asks of links and engines: route, elements, earliest start, and what its time alone is multiplied with.
     fn piece(&self, py: Python<'_>, bucket: Bucket) -> PyResult<DescribedPiece> {
         let (route, elements, start_s, factor) = bucket;
         let piece = self.0.piece(&Launch { route, elements, start_s, due_s: 0.0, factor });
@@ -82,6 +87,8 @@ impl PlanCost {
         piece.map(described).map_err(|cause| refuse(py, &cause))
     }
 
+    /// When the last bucket is done, and bytes by link. Buckets in order of priority: route, elements, earliest start, and what its
+    /// time alone is multiplied with.
     fn step(&self, py: Python<'_>, buckets: Vec<Bucket>) -> PyResult<(f64, Vec<f64>)> {
         let launch = |(route, elements, start_s, factor)| {
             // Who asks for a step alone compares its end with forward and backward.
@@ -108,9 +115,10 @@ type DescribedExchange = (&'static str, String, Vec<u32>, Vec<u32>);
 /// Parts (variable, first element, one after the last), and the index of a proposal.
 type DescribedBucket = (Vec<(usize, u64, u64)>, usize);
 
-/// A route that was considered; see `_native.pyi`.
+/// A route that was considered. `exchange`: `all_reduce` by an algorithm with its numbers; `owned` (`direct`, `two_level`, `ring`)
+/// with the shares of the members of `order` and the sizes of stations; `gathered` by an algorithm. `codec`: index of the codec.
 #[pyclass(frozen, module = "hocket._native")]
-struct PlanProposal(Proposal);
+pub struct PlanProposal(Proposal);
 
 #[pymethods]
 impl PlanProposal {
@@ -161,9 +169,12 @@ impl PlanProposal {
     }
 }
 
-/// The fastest plan that was found; see `_native.pyi`.
+/// The fastest plan that was found. `buckets`, urgent ones first: parts (variable, first element, one after the last) and the index
+/// of the proposal. `uniform`: plans with one route for all buckets: proposal, index of the bucket size, seconds a step, simplest
+/// first; `chosen`: the index of the plan among these, None when it mixes routes. `bundlings`: index of a bucket size, and the
+/// variables of each bucket. `built`: the name of a builder, its seconds a step, and its buckets as in `buckets`.
 #[pyclass(frozen, module = "hocket._native")]
-struct PlanSolution {
+pub struct PlanSolution {
     solution: Solution,
     proposals: Vec<Py<PlanProposal>>,
 }
@@ -185,11 +196,13 @@ impl PlanSolution {
         self.solution.step_s
     }
 
+    /// No plan of these routes takes less.
     #[getter]
     fn bound_s(&self) -> f64 {
         self.solution.bound_s
     }
 
+    /// No plan takes less, whatever its routes: hosts and racks must send and receive so much.
     #[getter]
     fn least_s(&self) -> f64 {
         self.solution.least_s
@@ -223,12 +236,20 @@ impl PlanSolution {
     }
 }
 
+/// The plan with the shortest step; the same one for the same arguments, on every machine.
+///
+/// `racks`, by rank. The first `workers` ranks have gradients. `orders` of the workers, simplest first: the rule, the only
+/// algorithm that it is for, ranks. `codecs`: bytes of an element, and ordered pairs of ranks. `admitted`: algorithms, as they are
+/// measured, and `owned` for owners of parts; None: all. `classes`: bytes of an element; of gradients that may travel as rows the
+/// share of these, bytes of one, and whether they are added to a table. `variables`, in the order of the model: elements, class,
+/// ready, needed. `factors`, by the name under which an algorithm is measured: measured times over the model's, by elements,
+/// ascending. `splits`: whether a variable may be in several buckets. `UsageError` when these do not fit each other.
 #[pyfunction]
 #[pyo3(signature = (network, *, racks, workers, orders, codecs, chunk_bytes, shared_chunk_bytes, admitted,
     classes, variables, backward_end_s, step_s, gates, factors, seed, evaluations, splits, searched))]
 #[expect(clippy::too_many_arguments, reason = "all are named")]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn solve_plan(
+pub fn solve_plan(
     py: Python<'_>,
     network: &Network,
     racks: Vec<u32>,
@@ -291,28 +312,10 @@ fn class((item_bytes, rows): DescribedClass) -> Class {
     Class { item_bytes, rows }
 }
 
-/// See `_native.pyi`.
+/// Buckets of gradients, given in their order by kind and size, as their indices. One bucket of each kind is open at a time. Closed
+/// ones come first, the others in the order in which they were opened.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn partition(gradients: Vec<(usize, f64)>, rule: Told<plan::Rule>) -> Vec<Vec<usize>> {
+pub fn partition(gradients: Vec<(usize, f64)>, rule: Told<plan::Rule>) -> Vec<Vec<usize>> {
     plan::partition(gradients, rule.0)
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("TCP_S_PER_BYTE", plan::TCP_S_PER_BYTE)?;
-    module.add("REDUCE_S_PER_BYTE", plan::REDUCE_S_PER_BYTE)?;
-    module.add("CAST_S_PER_BYTE", plan::CAST_S_PER_BYTE)?;
-    module.add("COPY_S_PER_BYTE", plan::COPY_S_PER_BYTE)?;
-    module.add("MESSAGE_S", plan::MESSAGE_S)?;
-    module.add_function(wrap_pyfunction!(partition, module)?)?;
-    module.add("BUCKET_S", plan::BUCKET_S)?;
-    module.add("PART_ELEMENTS_MIN", plan::PART_ELEMENTS_MIN)?;
-    module.add("SPLIT_WORTH", plan::SPLIT_WORTH)?;
-    module.add("PLAN_BUCKET_BYTES", plan::BUCKET_BYTES.to_vec())?;
-    module.add("PLAN_BUILDERS", plan::BUILDERS.to_vec())?;
-    module.add_class::<PlanCost>()?;
-    module.add_class::<PlanProposal>()?;
-    module.add_class::<PlanSolution>()?;
-    module.add_function(wrap_pyfunction!(solve_plan, module)?)
 }

@@ -12,7 +12,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What all ranks do; see `_native.pyi`.
+/// What all ranks do, immutable; passes give new programs. `str(program)` is its text form.
+///
+/// Every method raises `ProgramError` when the program, or what is asked of it, makes no sense.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Program(pub Arc<ir::Program>);
 
@@ -186,13 +188,14 @@ pub fn proven(py: Python<'_>, name: &str, found: &[Diagnostic]) -> PyResult<()> 
     Err(error_with(py, "ProgramError", &message, |attributes| attributes.set_item("findings", findings)))
 }
 
-/// Verifies programs one after the other; see `_native.pyi`.
+/// Verifies programs one after the other. Those that differ from an earlier one in lengths alone share its proof.
 #[pyclass(module = "hocket._native", frozen)]
 #[derive(Default)]
 pub struct Proofs(Mutex<ir::verify::Proofs>);
 
 #[pymethods]
 impl Proofs {
+    /// Of none yet.
     #[new]
     fn new() -> Self {
         Self::default()
@@ -203,7 +206,7 @@ impl Proofs {
         proven(py, &program.0.name, &found)
     }
 
-    /// How many programs were proven by the proof of another.
+    /// How many did.
     #[getter]
     fn shared(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).shared
@@ -214,12 +217,14 @@ pub fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
     DType::parse(name).ok_or_else(|| refuse(py, &format!("there is no element type `{name}`")))
 }
 
-/// What passes decide by; see `_native.pyi`.
+/// What the passes of `crates/program/src/passes/pipeline.rs` decide by.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct PassOptions(passes::Options);
 
 #[pymethods]
 impl PassOptions {
+    /// `chunk_bytes`: ops are split so that none is larger. `order`: physical rank `order[i]` plays logical rank `i`. `codec`: f16
+    /// or bf16, as which f32 messages over `codec_links` (source, destination) travel. `ProgramError` for another type.
     #[new]
     #[pyo3(signature = (*, chunk_bytes, order = None, codec = None, codec_links = Vec::new()))]
     fn new(
@@ -253,23 +258,26 @@ impl Program {
         py.detach(|| self.0.to_string())
     }
 
+    /// The program of a text; `ProgramError` names line and column.
     #[staticmethod]
     fn parse(py: Python<'_>, text: &str) -> PyResult<Self> {
         py.detach(|| ir::text::parse(text)).map(Self::from).map_err(|cause| refuse(py, &cause))
     }
 
-    /// What is wrong, as `hocket.errors.Finding`; empty for a program that may run.
+    /// What the verifier finds wrong; empty for a program that may run.
+    #[pyo3(signature = () -> "builtins.list[hocket.errors.Finding]")]
     fn findings<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let found = py.detach(|| ir::verify::verify(&self.0));
         found.iter().map(|diagnostic| finding(py, diagnostic)).collect()
     }
 
-    /// Raises `ProgramError` with all findings, if there are any.
+    /// Raise `ProgramError` with all findings, if there are any.
     fn verify(&self, py: Python<'_>) -> PyResult<()> {
         proven(py, &self.0.name, &py.detach(|| ir::verify::verify(&self.0)))
     }
 
-    /// By buffer: name, element type, elements, kind, memory space.
+    /// By buffer of a rank: name, element type, elements, kind (`bound`, `scratch`, `state`, `shared_state`) and memory space
+    /// (`host`, `device`).
     fn buffers(&self, py: Python<'_>, rank: usize) -> PyResult<Vec<BufferFacts>> {
         let buffers = &self.rank(py, rank)?.buffers;
         let each =
@@ -292,17 +300,19 @@ impl Program {
         })
     }
 
-    /// An SVG of the dataflow graph, written to `path`.
+    /// Write an SVG of the dataflow graph to `path` (default: `NAME.svg` here); returns where it is.
     #[pyo3(signature = (path = None))]
     fn show<'py>(slf: &Bound<'py, Self>, path: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("hocket.tools.formats.svg")?.call_method1("show", (slf, path))
     }
 
-    /// By op: its fields by name, `op` is its kind; slices are (buffer, start, stop).
+    /// By op of a rank: its fields by name; `op` says which it is, slices are (buffer, start, stop).
+    #[pyo3(signature = (rank) -> "builtins.list[dict[str, typing.Any]]")]
     fn ops<'py>(&self, py: Python<'py>, rank: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.rank(py, rank)?.nodes.iter().map(|node| fields(py, &self.0, node)).collect()
     }
 
+    /// One bound buffer per rank and the all-reduce of it, not lowered.
     #[staticmethod]
     #[pyo3(signature = (*, name, world, elements, dtype, op, scale, algorithm, sizes, record_non_finite))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
@@ -343,7 +353,7 @@ impl Program {
         }))
     }
 
-    /// What `sources` have, all the same, to `targets`: a part from each.
+    /// The sources' bound buffers of bytes, which are the same, to the targets: a part from each source. Not lowered.
     #[staticmethod]
     #[pyo3(signature = (*, world, size_bytes, sources, targets, algorithm))]
     #[expect(clippy::needless_pass_by_value, reason = "extracted from Python")]
@@ -379,7 +389,12 @@ impl Program {
         Ok(Self::from(ir::Program { name: "broadcast".into(), ranks, ..ir::Program::default() }))
     }
 
-    /// Rows of sparse gradients, of all ranks to all.
+    /// Rows of sparse gradients, of all ranks to all, by an algorithm of all-gathers; not relabelled, not verified.
+    ///
+    /// Each rank binds four buffers and fills its own block of the first three, that of its place in the order: `rows` (`rows_max ·
+    /// elements` of `dtype` a block), `numbers` (`rows_max` i64: which row of the table each is), `counts` (two i64: rows, and
+    /// elements of these). `table`, of `table` rows, ends as the sum of all ranks' rows, the same bits on all; with 0 rows there is
+    /// none.
     #[staticmethod]
     #[pyo3(signature = (*, name, world, algorithm, rows_max, elements, dtype, table))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
@@ -399,13 +414,13 @@ impl Program {
         made.map(Self::from).map_err(|cause| refuse(py, &cause))
     }
 
-    /// After all passes of the pipeline; not verified.
+    /// After all passes; not verified.
     fn compiled(&self, py: Python<'_>, options: &PassOptions) -> PyResult<Self> {
         let compiled = py.detach(|| passes::compile(&self.0, &options.0));
         compiled.map(Self::from).map_err(|cause| refused(py, &cause))
     }
 
-    /// For ranks that take what another one compiled.
+    /// For `from_bytes` of the same build; with `rank`, only what that rank needs to run.
     #[pyo3(signature = (rank = None))]
     fn to_bytes<'py>(&self, py: Python<'py>, rank: Option<u32>) -> Bound<'py, PyBytes> {
         let bytes =
@@ -413,28 +428,32 @@ impl Program {
         PyBytes::new(py, &bytes)
     }
 
+    /// What `to_bytes` gave, not verified; `ProgramError` for bytes that are no program.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
         ir::Program::from_bytes(data).map(Self::from).map_err(|cause| refuse(py, &cause))
     }
 
-    /// For buckets of another length.
+    /// The same for ranks whose buffer of that number has `elements` elements; None where ops touch parts of it.
     fn resized(&self, py: Python<'_>, name: String, buffer: u32, elements: usize) -> Option<Self> {
         let resized = py.detach(|| self.0.resized(BufferId(buffer), elements));
         resized.map(|program| ir::Program { name, ..program }.into())
     }
 
-    /// For a bucket whose elements lie in several places.
+    /// The same, where the elements of the bound buffer 0 lie in bound buffers 0, 1, … of these lengths, one after the other: they
+    /// are copied together first, and apart at the end. None where the lengths are not those of the buffer.
     fn packed(&self, py: Python<'_>, lengths: Vec<usize>) -> Option<Self> {
         py.detach(move || self.0.packed(&lengths)).map(Self::from)
     }
 
-    /// The same, which leaves what it is given as it is.
+    /// The same, which leaves what it is given as it is: for each bound buffer there is one more, before all others, from which it
+    /// is filled first. Nothing is promised of it.
     fn retained(&self, py: Python<'_>) -> Self {
         Self::from(py.detach(|| self.0.retained()))
     }
 
-    /// After each pass, by its title; not verified.
+    /// After each pass, by its name, in order; not verified.
+    #[pyo3(signature = (options) -> "dict[str, Program]")]
     fn stages<'py>(&self, py: Python<'py>, options: &PassOptions) -> PyResult<Bound<'py, PyDict>> {
         let stages =
             py.detach(|| passes::stages(&self.0, &options.0)).map_err(|cause| refused(py, &cause))?;
@@ -444,11 +463,4 @@ impl Program {
         }
         Ok(by_title)
     }
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PassOptions>()?;
-    module.add_class::<Program>()?;
-    module.add_class::<Proofs>()
 }

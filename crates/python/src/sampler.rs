@@ -6,11 +6,14 @@ use hocket_protocol::planted::Rules;
 use hocket_protocol::sampler as drawn;
 use pyo3::prelude::*;
 
-/// See `_native.pyi`.
+/// Which positions of a data set's order each member draws in a step.
 #[pyclass(frozen, module = "hocket._native")]
 pub struct Draw(drawn::Draw);
 
-/// See `_native.pyi`.
+/// Who draws which samples, so that each counts once in a pass over the data, whoever is lost. What `draw` gives depends on what
+/// was committed alone. It is at the beginning of the next pass as soon as all of one are committed.
+///
+/// `UsageError` where `at` and `returned` are of no such sampler.
 #[pyclass(module = "hocket._native")]
 pub struct Sampler(drawn::Sampler);
 
@@ -20,6 +23,7 @@ fn members(numbers: Vec<u64>) -> Vec<Member> {
 
 #[pymethods]
 impl Draw {
+    /// Member and positions, by rank; empty for some where fewer are left than there are members.
     #[getter]
     fn slices(&self) -> Vec<(u64, Vec<u64>)> {
         self.0.slices.iter().map(|(member, slice)| (member.0, slice.clone())).collect()
@@ -45,51 +49,56 @@ impl Sampler {
         })
     }
 
+    /// Which pass, from zero.
     #[getter]
     fn data_epoch(&self) -> u64 {
         self.0.data_epoch()
     }
 
+    /// Positions before it were drawn.
     #[getter]
     fn at(&self) -> u64 {
         self.0.next()
     }
 
+    /// Positions that were drawn by members that were lost.
     #[getter]
     fn returned(&self) -> Vec<u64> {
         self.0.returned().collect()
     }
 
+    /// How many positions of this pass are not committed.
     #[getter]
     fn left(&self) -> u64 {
         self.0.left()
     }
 
+    /// Another one at the same place.
     fn copy(&self) -> Self {
         Self(self.0.clone())
     }
 
+    /// Another pass begins, whatever is left of the one before.
     fn begin(&mut self, data_epoch: u64) {
         self.0.begin(data_epoch);
     }
 
+    /// The next step's: `batch` positions for each member, by rank. Where fewer are left, nobody draws any (`whole`), or they are
+    /// shared evenly, as in the last two steps where less than one for each would remain.
     #[pyo3(signature = (members, batch, *, whole))]
     fn draw(&self, members: Vec<u64>, batch: u64, whole: bool) -> Draw {
         let members = self::members(members);
         Draw(if whole { self.0.draw_whole(&members, batch) } else { self.0.draw(&[members], batch) })
     }
 
+    /// The step counts, as the mean of these members: what others have drawn is drawn again at the end of the pass.
     fn commit(&mut self, draw: &Draw, members: Vec<u64>) {
         self.0.commit(&draw.0, &self::members(members), Rules::default());
     }
 
+    /// The samples at these positions of this pass.
     #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
     fn samples(&self, positions: Vec<u64>) -> Vec<u64> {
         positions.iter().map(|&position| self.0.sample(position)).collect()
     }
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Draw>()?;
-    module.add_class::<Sampler>()
 }

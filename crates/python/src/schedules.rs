@@ -5,7 +5,7 @@ use crate::exceptions::error;
 use hocket_plan::knapsack::{self, Item};
 use hocket_plan::schedules::{self, Computation, Limits, Timed};
 use hocket_plan::{Piece, PlanError};
-use hocket_schedule::{PERIOD_MAX, SLOTS_MAX, Schedule};
+use hocket_schedule::Schedule;
 use pyo3::prelude::*;
 
 /// Ready, busy by link, profit: in ticks.
@@ -25,11 +25,13 @@ fn piece((start_s, head_s, tail_s, alone_s, busy_s): DescribedPiece) -> Piece {
     Piece { start_s, due_s: 0.0, head_s, tail_s, alone_s, busy_s }
 }
 
-/// See `_native.pyi`.
+/// The most profitable items that links can carry, each link until its end: by item its link, the profit, and what none exceeds.
+///
+/// Items: when ready, time on each link, profit, in ticks. Links: one to four. `budget`: states that are looked at, at most.
 #[pyfunction]
 #[pyo3(signature = (items, until, *, budget=knapsack::BUDGET))]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn pack(
+pub fn pack(
     py: Python<'_>,
     items: Vec<DescribedItem>,
     until: Vec<u32>,
@@ -41,11 +43,13 @@ fn pack(
     Ok((packing.links, packing.profit, packing.bound))
 }
 
-/// See `_native.pyi`.
+/// DeFT's Algorithm 1 for items in order of readiness, each link from its begin to its end: by item its link, and the profit.
+///
+/// It ignores when all but the first item that it keeps are ready, so not all of what it returns may fit.
 #[pyfunction]
 #[pyo3(signature = (items, *, begins, until))]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn algorithm_1(
+pub fn algorithm_1(
     py: Python<'_>,
     items: Vec<DescribedItem>,
     begins: Vec<u32>,
@@ -58,10 +62,12 @@ fn algorithm_1(
     Ok((chosen.links, chosen.profit))
 }
 
-/// See `_native.pyi`.
+/// DeFT's schedule of buckets, the input side first: seconds of forward, backward, and of transfer on each link.
+///
+/// `UsageError` names a bucket that fits into no window, even `capacity_factor` times as long as computation takes.
 #[pyfunction]
 #[pyo3(signature = (buckets, *, capacity_factor=1.0))]
-fn staged_schedule(
+pub fn staged_schedule(
     py: Python<'_>,
     buckets: Vec<DescribedBucket>,
     capacity_factor: f64,
@@ -73,11 +79,14 @@ fn staged_schedule(
     Ok(Told(stages.schedule(buckets.len())))
 }
 
-/// See `_native.pyi`.
+/// Schedules, seconds of an iteration and updates per iteration: no other is better in both of these and in its delay.
+///
+/// `pieces`, in order of priority. `together`: all buckets have the same turns. `others` are candidates, too. `UsageError` for
+/// times or schedules that do not fit.
 #[pyfunction]
 #[pyo3(signature = (pieces, *, needed_s, backward_end_s, step_s, delay_max, merge_max, gates, together, others=Vec::new()))]
 #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
-fn schedule_front(
+pub fn schedule_front(
     py: Python<'_>,
     pieces: Vec<DescribedPiece>,
     needed_s: Vec<f64>,
@@ -101,11 +110,11 @@ fn schedule_front(
     Ok(found.into_iter().map(candidate).collect())
 }
 
-/// See `_native.pyi`.
+/// Seconds of an iteration with a schedule, and updates per iteration; as `schedule_front` predicts its own.
 #[pyfunction]
 #[pyo3(signature = (pieces, chosen, *, needed_s, backward_end_s, step_s))]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn schedule_steady(
+pub fn schedule_steady(
     py: Python<'_>,
     pieces: Vec<DescribedPiece>,
     chosen: Told<Schedule>,
@@ -120,38 +129,23 @@ fn schedule_steady(
     Ok((steady.iteration_s, steady.updates_per_iteration))
 }
 
-/// See `_native.pyi`.
+/// Every fault of a schedule of so many buckets, in words.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn schedule_faults(schedule: Told<Schedule>, buckets: usize) -> Vec<String> {
+pub fn schedule_faults(schedule: Told<Schedule>, buckets: usize) -> Vec<String> {
     schedule.0.faults(buckets).iter().map(ToString::to_string).collect()
 }
 
-/// See `_native.pyi`.
+/// Copies of each bucket's memory that a sound schedule needs.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn schedule_slots(schedule: Told<Schedule>, buckets: usize) -> Vec<usize> {
+pub fn schedule_slots(schedule: Told<Schedule>, buckets: usize) -> Vec<usize> {
     (0..buckets).map(|bucket| schedule.0.slots(bucket)).collect()
 }
 
-/// See `_native.pyi`.
+/// Launches in `count` iterations, as `SimulatedJob.scheduled` numbers them: bucket, and launches of it before.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-fn schedule_launches(schedule: Told<Schedule>, buckets: usize, count: usize) -> Vec<(usize, usize)> {
+pub fn schedule_launches(schedule: Told<Schedule>, buckets: usize, count: usize) -> Vec<(usize, usize)> {
     schedule.0.launches(buckets, count).iter().map(|launch| (launch.bucket, launch.before)).collect()
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("STEP_TICKS", knapsack::STEP_TICKS)?;
-    module.add("SCHEDULE_SLOTS_MAX", SLOTS_MAX)?;
-    module.add("SCHEDULE_PERIOD_MAX", PERIOD_MAX)?;
-    module.add_function(wrap_pyfunction!(schedule_faults, module)?)?;
-    module.add_function(wrap_pyfunction!(schedule_slots, module)?)?;
-    module.add_function(wrap_pyfunction!(schedule_launches, module)?)?;
-    module.add_function(wrap_pyfunction!(pack, module)?)?;
-    module.add_function(wrap_pyfunction!(algorithm_1, module)?)?;
-    module.add_function(wrap_pyfunction!(staged_schedule, module)?)?;
-    module.add_function(wrap_pyfunction!(schedule_front, module)?)?;
-    module.add_function(wrap_pyfunction!(schedule_steady, module)?)
 }

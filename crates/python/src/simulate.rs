@@ -37,13 +37,14 @@ fn costs((send_s, receive_s, reduce, cast, copy, socket, rendezvous): Costs) -> 
     }
 }
 
-/// A program or pattern on a network; see `_native.pyi`.
+/// A program of all ranks with its routes and costs, or a pattern whose ops are computed.
 #[pyclass(module = "hocket._native", frozen, from_py_object)]
 #[derive(Clone)]
 pub struct SimulatedProgram(Arc<sim::Graph>);
 
 #[pymethods]
 impl SimulatedProgram {
+    /// `ProgramError` names the first op at which ranks diverge; `UsageError` a route that is missing.
     #[staticmethod]
     fn compile(py: Python<'_>, program: &Program, network: &Network, costs: Costs) -> PyResult<Self> {
         let costs = self::costs(costs);
@@ -51,12 +52,14 @@ impl SimulatedProgram {
         made.map(|graph| Self(Arc::new(graph))).map_err(|cause| refuse(py, &cause))
     }
 
+    /// Ring all-reduce of `size_bytes` a rank in rank order; cannot be recorded.
     #[staticmethod]
     fn ring(py: Python<'_>, world: u32, size_bytes: u64, network: &Network, costs: Costs) -> PyResult<Self> {
         let made = sim::Ring::new(world, size_bytes, &network.0, &self::costs(costs));
         made.map(|ring| Self(Arc::new(sim::Graph::Ring(ring)))).map_err(|cause| refuse(py, &cause))
     }
 
+    /// All parts of `size_bytes` a rank in flight at once; cannot be recorded.
     #[staticmethod]
     fn all_to_all(
         py: Python<'_>,
@@ -69,6 +72,9 @@ impl SimulatedProgram {
         made.map(|all| Self(Arc::new(sim::Graph::AllToAll(all)))).map_err(|cause| refuse(py, &cause))
     }
 
+    /// Traffic without a program: source, destination, bytes, messages that it comes after, seconds since the last of those;
+    /// messages cost nothing at `switches`. By rank, ops are in the order of messages: a wait and a send at the source, a receive
+    /// at the destination; a wait alone for one from a rank to itself. `UsageError` for what makes no sense.
     #[staticmethod]
     fn messages(
         py: Python<'_>,
@@ -96,43 +102,49 @@ impl SimulatedProgram {
     }
 }
 
-/// The outcome of a job; see `_native.pyi`.
+/// What came of a job, in virtual time.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Simulation(sim::Outcome);
 
 #[pymethods]
 impl Simulation {
+    /// When the last rank ended.
     #[getter]
     fn end_s(&self) -> f64 {
         sim::to_s(self.0.end)
     }
 
+    /// By phase, then by rank.
     #[getter]
     fn phase_ends_s(&self) -> Vec<Vec<f64>> {
         self.0.phase_ends.iter().map(|ends| ends.iter().copied().map(sim::to_s).collect()).collect()
     }
 
+    /// First start and last end of each launch, phase by phase.
     #[getter]
     fn launches_s(&self) -> Vec<(f64, f64)> {
         self.0.launches.iter().map(|span| (sim::to_s(span.start), sim::to_s(span.end))).collect()
     }
 
+    /// By link.
     #[getter]
     fn link_bytes(&self) -> Vec<f64> {
         self.0.link_bytes.clone()
     }
 
+    /// Received.
     #[getter]
     fn messages(&self) -> u64 {
         self.0.messages
     }
 
+    /// Of the virtual clock.
     #[getter]
     fn events(&self) -> u64 {
         self.0.events
     }
 
-    /// The rank's records in the form of a trace file.
+    /// As they lie in a trace file, `program` being the launch; empty unless recorded.
     fn records<'py>(&self, py: Python<'py>, rank: usize) -> Bound<'py, PyBytes> {
         let records = self.0.records.get(rank).map_or(&[][..], Vec::as_slice);
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.to_bytes(0)).collect();
@@ -155,18 +167,22 @@ fn phase((launches, busy_s, tail_s): Phase) -> sim::Phase {
     }
 }
 
-/// What every rank of a job does; see `_native.pyi`.
+/// What every rank does. `UsageError` for times, launches or acts that do not fit each other.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct SimulatedJob(sim::Job);
 
 #[pymethods]
 impl SimulatedJob {
+    /// Phases one after the other on each rank: nothing outlasts its phase.
     #[staticmethod]
     fn phases(py: Python<'_>, world: usize, phases: Vec<Phase>) -> PyResult<Self> {
         let phases: Vec<sim::Phase> = phases.into_iter().map(phase).collect();
         sim::Job::of_phases(world, &phases).map(Self).map_err(|cause| refuse(py, &cause))
     }
 
+    /// `count` iterations by a schedule. `buckets`: program, priority, and when it is needed and ready, in seconds after forward
+    /// began. A launch that is due earlier goes first, and then by priority. `pace`: factors on computation, one for all ranks or
+    /// by rank.
     #[staticmethod]
     #[pyo3(signature = (world, schedule, buckets, *, backward_end_s, step_s, count, pace))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
@@ -190,11 +206,13 @@ impl SimulatedJob {
     }
 }
 
-/// Runs a job; see `_native.pyi`.
+/// Run a job. `slow`: rank and factor; `changes`: seconds, link, bit/s from then on.
+///
+/// `SimulationError` when nothing moves and ranks have not ended.
 #[pyfunction]
 #[pyo3(signature = (network, programs, job, *, rendezvous, seed, jitter, slow, changes, recorded))]
 #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
-fn simulate(
+pub fn simulate(
     py: Python<'_>,
     network: &Network,
     programs: Vec<SimulatedProgram>,
@@ -214,12 +232,4 @@ fn simulate(
         sim::Conditions { seed, jitter, slow, changes: changes.into_iter().map(change).collect() };
     let outcome = py.detach(|| sim::simulate(&network.0, &graphs, job, rendezvous, &conditions, recorded));
     outcome.map(Simulation).map_err(|cause| refuse(py, &cause))
-}
-
-/// Adds this file's names to the module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<SimulatedProgram>()?;
-    module.add_class::<SimulatedJob>()?;
-    module.add_class::<Simulation>()?;
-    module.add_function(wrap_pyfunction!(simulate, module)?)
 }

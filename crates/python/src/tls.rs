@@ -10,11 +10,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Plain bytes read at a time.
 const PIECE_BYTES: usize = 16 * 1024;
 
+/// One side of a TLS 1.3 session without certificates and without I/O; any key of the other side is accepted, so that what makes it
+/// a peer is a proof that covers `binding`.
 #[pyclass(name = "Tls", module = "hocket._native", frozen)]
-struct Tls(Mutex<Session>);
+pub struct Tls(Mutex<Session>);
 
 #[pymethods]
 impl Tls {
+    /// The side that connects begins: `send` gives its first message.
     #[new]
     #[pyo3(signature = (*, connects))]
     fn new(py: Python<'_>, connects: bool) -> PyResult<Self> {
@@ -26,17 +29,20 @@ impl Tls {
         Ok(Self(Mutex::new(session.map_err(|cause| failed(&cause))?)))
     }
 
+    /// 32 bytes that only the two ends of this session know; None while they shake hands.
     #[getter]
     fn binding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let binding = self.session().binding().map_err(|cause| broken(py, &cause))?;
         Ok(binding.map(|binding| PyBytes::new(py, &binding)))
     }
 
+    /// Whether the other side said that nothing more comes.
     #[getter]
     fn ended(&self) -> bool {
         self.session().has_ended()
     }
 
+    /// The plain bytes in what came; then see what there is to `send`. `RendezvousError`: it is not TLS, or was changed.
     fn receive<'py>(&self, py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
         let plain = py.detach(|| {
             let mut session = self.session();
@@ -53,6 +59,7 @@ impl Tls {
         Ok(PyBytes::new(py, &plain.map_err(|cause| broken(py, &cause))?))
     }
 
+    /// What goes to the other side: `plain` sealed, once hands are shaken, and what the session itself has to say.
     #[pyo3(signature = (plain = &[][..]))]
     fn send<'py>(&self, py: Python<'py>, plain: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
         if !plain.is_empty() && self.session().binding().is_ok_and(|binding| binding.is_none()) {
@@ -88,8 +95,4 @@ fn credentials() -> &'static Result<Credentials, String> {
 
 fn broken(py: Python<'_>, cause: &std::io::Error) -> PyErr {
     error(py, "RendezvousError", &cause.to_string())
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Tls>()
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hocket import _native
 
-ENDS = tuple(_native.TRACE_ENDS)
+ENDS = tuple(_native.trace_ends())
 """Reasons, by number in the file, for which it ends before its run does; the first: it does not."""
 
 BYTES_MAX = 1 << 32

@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hocket import _native
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Bucket
 from hocket.errors import UsageError
+
+Piece = tuple[float, float, float, float, Sequence[float]]
+"""Demand of a bucket, in seconds: when ready, before and after the busiest resource has some of it, alone, and busy by resource."""
 
 
 class Demand(NamedTuple):
     """Buckets' pieces on a network, and the link or engine for each of a piece's resources (`PlanCost.resources`)."""
 
-    pieces: Sequence[_native.Piece]
+    pieces: Sequence[Piece]
     resources: Sequence[int]
 
 
@@ -27,7 +29,7 @@ Resource = tuple[int, int]
 
 def over_cards(
     buckets: Sequence[Bucket], graph: Network, whole: Demand, alone: Sequence[Demand]
-) -> tuple[list[_native.Piece], list[Resource]]:
+) -> tuple[list[Piece], list[Resource]]:
     """Return the demand of each bucket on links of the first card, of the second, …, then on engines; and these links.
 
     `whole`: with all cards as one link; `alone`: on each card. Raises UsageError for a card that some host lacks.
@@ -44,7 +46,7 @@ def over_cards(
         for demand, card in zip(alone, graph.cards, strict=True)
     ]
     engines = [at for at, link in enumerate(whole.resources) if link >= len(graph.links)]
-    found: list[_native.Piece] = []
+    found: list[Piece] = []
     for at, bucket in enumerate(buckets):
         cards = range(len(alone)) if bucket.cards is None else bucket.cards
         pieces = [demand.pieces[at] for demand in alone]
@@ -57,9 +59,7 @@ def over_cards(
     return found, resources
 
 
-def _shared(
-    cards: Sequence[int], pieces: Sequence[_native.Piece], busy_s: Sequence[Sequence[float]]
-) -> _native.Piece:
+def _shared(cards: Sequence[int], pieces: Sequence[Piece], busy_s: Sequence[Sequence[float]]) -> Piece:
     """Demand of a bucket striped over these cards; `pieces`, `busy_s`: by card, if the bucket used that card alone."""
     rates = {card: 1 / max(*busy_s[card], 1e-12) for card in cards}
     shares = {card: rate / sum(rates.values()) for card, rate in rates.items()}

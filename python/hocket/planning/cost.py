@@ -25,7 +25,7 @@ from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
 from hocket.planning import rows
-from hocket.planning.cards import Demand, Resource, over_cards
+from hocket.planning.cards import Demand, Piece, Resource, over_cards
 from hocket.planning.links import link_graph
 from hocket.planning.routes import members
 
@@ -197,7 +197,7 @@ def pieces(
     profile: Profile,
     factor: Factor = as_modelled,
     workers: Collection[int] | None = None,
-) -> list[_native.Piece]:
+) -> list[Piece]:
     """The demand of each bucket on links and engines, and its start.
 
     Where a bucket uses some cards alone, the links are those of the first card, then those of the second, … UsageError if a card
@@ -226,7 +226,7 @@ def _on_cards(
     profile: Profile,
     factor: Factor,
     workers: Collection[int] | None,
-) -> tuple[list[_native.Piece], list[Resource]]:
+) -> tuple[list[Piece], list[Resource]]:
     whole = demand(buckets, graph, profile, factor, workers)
     alone = [demand(buckets, card, profile, factor, workers) for card in graph.cards]
     return over_cards(buckets, graph, whole, alone)

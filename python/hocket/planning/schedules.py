@@ -21,6 +21,7 @@ from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
+from hocket.planning.cards import Piece
 from hocket.planning.cost import pieces
 from hocket.planning.guard import Turns
 from hocket.planning.reason import seconds
@@ -141,7 +142,7 @@ def turns(schedule: Schedule, bucket: int) -> Turns:
 
 
 def _deft(
-    buckets: Sequence[Bucket], profile: Profile, described: Sequence[_native.Piece], factor: float
+    buckets: Sequence[Bucket], profile: Profile, described: Sequence[Piece], factor: float
 ) -> Schedule | None:
     """Return DeFT's schedule; None if a bucket fits no window."""
     try:
@@ -162,7 +163,7 @@ def _starved(at: int, bucket: Bucket, busy_s: float, gap_s: float) -> str:
 
 
 def _timed(
-    buckets: Sequence[Bucket], profile: Profile, described: Sequence[_native.Piece]
+    buckets: Sequence[Bucket], profile: Profile, described: Sequence[Piece]
 ) -> list[tuple[float, float, Sequence[float]]]:
     """Forward, backward and transfer of each bucket, the input side first: differences between times of need and readiness."""
     order = _input_first(buckets, profile)

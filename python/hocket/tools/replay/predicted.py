@@ -84,7 +84,7 @@ def predict(
     slow = dict(conditions.slow)
     pace = [computation * slow.get(rank, 1.0) for rank in range(plan.world)]
     count = len(recorded.ranks)
-    phases: list[_native.Phase] = []
+    phases: list[tuple[list[tuple[int, int, list[float]]], list[float], list[float]]] = []
     for steps in zip(*recorded.ranks, strict=True):
         after_s = [dict(step.launches) for step in steps]
         launches = [

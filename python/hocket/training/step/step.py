@@ -222,7 +222,7 @@ class Step:
         self.updates.shown = {}
         self._under_way = True
         if self._watch is not None:
-            self.updates.readiness.timed = self._watch.began()
+            self.updates.readiness.set_timed(self._watch.began())
         self._place.libraries.expect([launch.program for launch in self.launches])
         self.source.backward_began(self.iteration)
         self.owners.hold()
