@@ -38,6 +38,7 @@ from hocket.planning.builders import BUILDERS
 from hocket.planning.search import Option
 from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
+from hocket.refusals import HELPERS, MERGED, OWNERS, refused
 from hocket.settings import Guard, Settings
 from hocket.tools.simulation import shortlist
 
@@ -159,7 +160,7 @@ def command(
         helpers=helpers,
     )
     ranks = len(considered.question.graph.hosts)
-    refused: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     if given is not None:
         plan = considered.rescored(transfer.brought(given, None, cluster, ranks, profile))
     elif builder is None:
@@ -169,14 +170,11 @@ def command(
         plan = shortlist.with_sensitivity(considered.explained(considered.of_builder(builder)), considered)
     if experiences:
         found = transfer.transferred(experiences, cluster, considered.question, promise or EXACT)
-        refused = tuple(f"Not of use here: {why}" for why in found.refused)
+        unused = tuple(f"Not of use here: {why}" for why in found.refused)
         fastest = transfer.with_experience(plan, found, considered.question)
         plan = plan if fastest is plan else considered.rescored(fastest)
     if update == "owners" and promise is not None and promise.allows("merged"):
-        raise UsageError(
-            f"--update owners with the promise `{promise.level}`: no rank has the whole mean, which turns need\n"
-            "hint: leave out --update, or promise `rounded`"
-        )
+        raise refused(OWNERS, MERGED, promise=promise.level)
     if update == "owners":
         plan = considered.rescored(by_owners(plan))
     elif profile_path is not None:
@@ -197,7 +195,7 @@ def command(
     if explain is not None:
         shown.append(_options(explain, options))
     result = plan if explain is None else {"plan": plan, "options": options}
-    publish((*shown, plan.reason, *refused, *written), result, as_json=as_json)
+    publish((*shown, plan.reason, *unused, *written), result, as_json=as_json)
 
 
 def _check_choice(options: Mapping[str, object]) -> None:
@@ -222,14 +220,9 @@ def _check_helpers(helpers: int, update: str, promise: Promise | None) -> None:
     if not helpers:
         return
     if update == "owners":
-        raise UsageError(
-            "--helpers and --update owners: helpers have no optimizer\nhint: leave one of them out"
-        )
+        raise refused(HELPERS, OWNERS)
     if promise is not None and promise.allows("merged"):
-        raise UsageError(
-            f"--helpers with the promise `{promise.level}`: helpers take part in each iteration\n"
-            "hint: leave out --helpers, or promise `rounded`"
-        )
+        raise refused(HELPERS, MERGED, promise=promise.level)
 
 
 def _profile(path: Path | None, plan: Plan | None) -> Profile:

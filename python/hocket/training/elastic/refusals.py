@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from hocket.artefacts.plan import AllReduce, Gathered, Owned, Plan, Traced
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
+from hocket.refusals import ELASTIC, refused
 from hocket.settings import Settings
 from hocket.training.memory.buckets import CompiledBucket
 from hocket.training.programs.source import ProgramSource
-
-HINT = "\nhint: leave one of them out; docs/elastic.md says what an elastic job can do"
 
 
 def check_asked(
@@ -35,7 +34,7 @@ def check_source(source: ProgramSource) -> None:
     """Raise a UsageError that names the part of a plan or policy that cannot go on with other members."""
     for policy in source.policies:
         if policy.exchanges == "parameters":
-            raise refusal(f"policy {type(policy).__name__}, which exchanges parameters")
+            raise refusal("policy {policy}, which exchanges parameters", policy=type(policy).__name__)
     check_plan(source.plan(source.epochs.current))
 
 
@@ -46,19 +45,16 @@ def check_plan(plan: Plan) -> None:
     for index, bucket in enumerate(plan.buckets):
         route = bucket.route
         if isinstance(route, Gathered):
-            raise UsageError(
-                f"an elastic job cannot have sparse gradients yet, and {bucket.variables[0]} (bucket {index}) travels as rows: who "
-                "has a part of them would be lost with a rank\n"
-                "hint: sparse=False for its embedding, or a plan without rows; docs/elastic.md says what an elastic job can do"
-            )
+            raise refusal("sparse gradients", variable=bucket.variables[0], index=index)
         if not isinstance(route, AllReduce | Traced) and not (
             isinstance(route, Owned) and route.update == "replicas"
         ):
             raise refusal(
-                f"a plan whose bucket {index} is neither an all-reduce nor a policy's, nor comes from owners as a mean"
+                "a plan whose bucket {index} is neither an all-reduce nor a policy's, nor comes from owners as a mean",
+                index=index,
             )
         if bucket.cards is not None:
-            raise refusal(f"a plan whose bucket {index} uses some cards alone")
+            raise refusal("a plan whose bucket {index} uses some cards alone", index=index)
 
 
 def runs_elastic(plan: Plan) -> bool:
@@ -76,9 +72,9 @@ def check_libraries(buckets: Sequence[CompiledBucket]) -> None:
         program = bucket.program
         for op in itertools.chain.from_iterable(map(program.ops, range(program.world))):
             if "library" in op:
-                raise refusal(f"a policy that calls {op['library']}")
+                raise refusal("a policy that calls {library}", library=op["library"])
 
 
-def refusal(what: str) -> UsageError:
+def refusal(what: str, **facts: object) -> UsageError:
     """Return the error for a feature that only other jobs can have."""
-    return UsageError(f"an elastic job cannot have {what} yet: its state would be lost with a rank{HINT}")
+    return refused(ELASTIC, what, **facts)
