@@ -123,7 +123,7 @@ def test_actors_train_again(nodes):
 
 def test_nothing_else_loads_ray():
     """Every rank of every job would start a second later, where Ray is installed."""
-    modules = "hocket.cli.main, hocket.torch, hocket.tools.simulation.shortlist, hocket.cli.plan, hocket.cli.simulate"
+    modules = "hocket.cli.main, hocket.torch, hocket.tools.simulation.shortlist, hocket.cli.plan, hocket.cli.simulations.sweep"
     script = f"import sys, {modules}; print('ray' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.cli.plan import command as plan
-from hocket.cli.simulate import command as simulate
+from hocket.cli.simulations.plan import command as simulate
 from tests.replay.replay_inputs import ITERATIONS, STEPS, ParameterServer
 
 
