@@ -312,12 +312,12 @@ class Settings:
         flag,
         "1: connections between hosts are TLS 1.3, bound to a secret that only the job's ranks know.",
     )
-    fabric: str = _variable(
-        "HOCKET_FABRIC",
-        "off",
+    wire: str = _variable(
+        "HOCKET_WIRE",
+        "tcp",
         str,
-        "What carries gradients between hosts through libfabric: efa, tcp, udp or shm; auto: EFA where there is one; off: "
-        "TCP connections of our own.",
+        "What carries gradients between hosts: tcp: connections of our own; fabric:efa, fabric:tcp, fabric:udp, fabric:shm: "
+        "libfabric; fabric:auto: EFA where there is one.",
     )
     threads: int = _variable("HOCKET_THREADS", 1, count, "Native threads of each rank.")
     timeout_s: float = _variable(
@@ -363,8 +363,8 @@ class Settings:
 
     @property
     def checksums(self) -> bool:
-        """True if frames between hosts carry a checksum. TLS finds damage by itself; the cost on fabrics is not known."""
-        return (not self.tls and self.fabric == "off") if self.checksum is None else self.checksum
+        """True if frames between hosts carry a checksum. TLS finds damage by itself; the cost elsewhere is not known."""
+        return (not self.tls and self.wire == "tcp") if self.checksum is None else self.checksum
 
     @property
     def besides(self) -> int:

@@ -1,6 +1,6 @@
 """A rank in a process of its own, of a job whose ranks are told each other's addresses.
 
-`python rank_process.py RANK JOB SECRET HOSTS STEPS [ELEMENTS] [FABRIC]` prints its address, reads all of them,
+`python rank_process.py RANK JOB SECRET HOSTS STEPS [ELEMENTS] [WIRE]` prints its address, reads all of them,
 adds up STEPS times and prints each step, or the error that ends it."""
 
 import sys
@@ -37,7 +37,7 @@ def main() -> None:
         secret=secret.encode(),
         host=hosts[rank],
         bind=["127.0.0.1"],
-        fabric=sys.argv[7] if len(sys.argv) > 7 else None,
+        wire=sys.argv[7] if len(sys.argv) > 7 else "tcp",
     )
     say(engine.addresses[0])
     peers = zip(sys.stdin.readline().split(), hosts, strict=True)

@@ -58,7 +58,7 @@ def test_checksums_are_for_wires_that_have_none():
     assert Settings().checksums
     assert not Settings(checksum=False).checksums
     assert not Settings(tls=True).checksums
-    assert not Settings(fabric="tcp").checksums
+    assert not Settings(wire="fabric:tcp").checksums
     assert Settings(tls=True, checksum=True).checksums
 
 

@@ -88,26 +88,24 @@ def engine(**settings):
 
 def test_what_cannot_be_is_refused():
     """Gradients would cross a network in the clear that a user wanted encrypted, or over something else than asked for."""
-    with pytest.raises(UsageError, match="HOCKET_TLS and HOCKET_FABRIC exclude each other"):
-        engine(fabric="tcp", tls=True)
+    with pytest.raises(UsageError, match="HOCKET_TLS and a fabric exclude each other"):
+        engine(wire="fabric:tcp", tls=True)
+    with pytest.raises(UsageError, match="`infiniband` is no fabric; there are efa, tcp, udp, shm and auto"):
+        engine(wire="fabric:infiniband")
+    with pytest.raises(UsageError, match="`roce` is no transport; there are shm, fabric, tcp"):
+        engine(wire="roce")
     with pytest.raises(
-        UsageError, match="`infiniband` is no fabric; there are efa, tcp, udp, shm, auto and off"
+        Error, match=r"rank 0: host a cannot use the fabric of HOCKET_WIRE: .* no provider efa"
     ):
-        engine(fabric="infiniband")
-    with pytest.raises(
-        Error, match=r"rank 0: host a cannot use the fabric of HOCKET_FABRIC: .* no provider efa"
-    ):
-        engine(fabric="efa")
+        engine(wire="fabric:efa")
 
 
 def test_a_rank_without_the_fabric_is_noticed():
     """It would send gradients over TCP to a rank that expects them elsewhere."""
     name = uuid.uuid4().hex
     engines = [
-        _native.Engine(
-            rank=rank, world=2, job=name, secret=b"s", host=host, bind=["127.0.0.1"], fabric=fabric
-        )
-        for rank, (host, fabric) in enumerate([("a", "tcp"), ("b", None)])
+        _native.Engine(rank=rank, world=2, job=name, secret=b"s", host=host, bind=["127.0.0.1"], wire=wire)
+        for rank, (host, wire) in enumerate([("a", "fabric:tcp"), ("b", "tcp")])
     ]
     peers = [(each.addresses, host) for each, host in zip(engines, "ab", strict=True)]
     errors = {}
@@ -125,4 +123,4 @@ def test_a_rank_without_the_fabric_is_noticed():
         each.join()
     for each in engines:
         each.close()
-    assert "HOCKET_FABRIC must be the same on all ranks" in errors[0], errors
+    assert "HOCKET_WIRE must be the same on all ranks" in errors[0], errors

@@ -75,13 +75,13 @@ def test_text_is_the_program(case):
 
 
 @pytest.mark.parametrize(
-    ("hosts", "fabric"),
-    [(hosts, None) for hosts in ("aaaa", "abcd", "aabb", "abab", "a", "aabcc")]
-    + [(hosts, fabric) for fabric in FABRICS for hosts in ("abcd", "aabb")],
+    ("hosts", "wire"),
+    [(hosts, "tcp") for hosts in ("aaaa", "abcd", "aabb", "abab", "a", "aabcc")]
+    + [(hosts, wire) for wire in FABRICS for hosts in ("abcd", "aabb")],
 )
-def test_native_is_reference(hosts, fabric):
+def test_native_is_reference(hosts, wire):
     """What is verified and what runs would be two things: the same bits, whichever links carry them."""
-    job = Job(list(hosts), fabric)
+    job = Job(list(hosts), wire)
     world = len(hosts)
 
     @settings(max_examples=25, database=None)

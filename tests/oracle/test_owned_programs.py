@@ -137,13 +137,13 @@ def test_counted_elements_are_those_of_the_program(plan):
 
 
 @pytest.mark.parametrize(
-    ("hosts", "fabric"),
-    [(hosts, None) for hosts in ("aaaa", "abcd", "aabb")] + [("abcd", fabric) for fabric in FABRICS],
+    ("hosts", "wire"),
+    [(hosts, "tcp") for hosts in ("aaaa", "abcd", "aabb")] + [("abcd", wire) for wire in FABRICS],
 )
-def test_native_is_reference(hosts, fabric):
+def test_native_is_reference(hosts, wire):
     """What is verified and what runs would be two things."""
     # A program is of fewer ranks than the plan where the last ones have no part in it.
-    jobs = {world: Job(list(hosts[:world]), fabric) for world in range(1, len(hosts) + 1)}
+    jobs = {world: Job(list(hosts[:world]), wire) for world in range(1, len(hosts) + 1)}
 
     @settings(max_examples=20, database=None)
     @given(plans(world=len(hosts)), st.integers(0, 2**32 - 1))

@@ -9,14 +9,14 @@ from hocket import _native
 
 TIMEOUT_S = 20.0
 
-FABRICS = ("tcp", "shm", "udp")
+FABRICS = ("fabric:tcp", "fabric:shm", "fabric:udp")
 """Providers of libfabric that need no special card."""
 
 
 class Job:
-    """One engine per entry of `hosts`; engines with the same host share memory, others a `fabric` if there is one."""
+    """One engine per entry of `hosts`; engines with the same host share memory, others a `wire`."""
 
-    def __init__(self, hosts, fabric=None, *, elastic=False):
+    def __init__(self, hosts, wire="tcp", *, elastic=False):
         name = uuid.uuid4().hex
         self.engines = [
             _native.Engine(
@@ -26,7 +26,7 @@ class Job:
                 secret=b"secret",
                 host=host,
                 bind=["127.0.0.1"],
-                fabric=fabric,
+                wire=wire,
                 elastic=elastic,
             )
             for rank, host in enumerate(hosts)

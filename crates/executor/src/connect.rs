@@ -9,11 +9,10 @@ use crate::peer::{Peer, Peers};
 use crate::peer_table::PeerTable;
 use crate::threads::Threads;
 use hocket_ids::Member;
+use hocket_wire::connection::Terms;
+use hocket_wire::endpoint::{Own, Pair};
 use hocket_wire::identity::Address;
-use hocket_wire::mesh::Own;
 use hocket_wire::poll::Poller;
-use hocket_wire::tcp::Terms;
-use hocket_wire::transports::{Local, link};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -39,29 +38,20 @@ impl Engine {
         *threads = started;
         let dialled = before.change(&table).dialled;
         let life = lock(&self.life);
-        let fabric = self.fabric.as_ref().map(|fabric| fabric.address());
-        let shared = Own { arena: &self.arena, waker: bell.waker(), life: life.as_ref(), fabric };
-        let opened = listener.connect(&self.identity, &table.addresses(), &dialled, shared, timeout)?;
-        let local = Local {
-            arena: &self.arena,
-            bell,
-            position: table.position(own.index()),
-            terms: Terms {
-                checksums: self.identity.checksums,
-                silence_max: self.silence_max,
-                epoch: table.epoch(),
-            },
-            fabric: self.fabric.as_ref(),
-            elastic: self.elastic.is_some(),
-            shaper: self.shaper.as_ref(),
-        };
+        let (arena, endpoints) = (&self.arena, &self.endpoints);
+        let shared = Own { arena, waker: bell.waker(), life: life.as_ref(), endpoints };
+        let opened = listener.connect(&self.identity, peers, &dialled, shared, timeout)?;
+        let (checksums, silence_max) = (self.identity.checksums, self.silence_max);
+        let terms = Terms { checksums, silence_max, epoch: table.epoch() };
         let mut ports = Vec::new();
         let mut known: Vec<Option<Peer>> = (0..self.world).map(|_| None).collect();
         for (rank, connections) in dialled.into_iter().zip(opened) {
             let who = Who { rank, host: table.host_of(rank).to_owned() };
-            let opened = link(rank, connections, table.position(rank.index()), &local);
-            let (link, port, life) =
-                opened.map_err(|cause| Error::System(format!("no link to {who}: {cause}")))?;
+            let positions = (table.position(own.index()), table.position(rank.index()));
+            let addresses = (&peers[own.index()], &peers[rank.index()]);
+            let (link, port, life) = connections
+                .link(Pair { rank, positions, addresses, arena, bell, terms })
+                .map_err(|cause| Error::System(format!("no link to {who}: {cause}")))?;
             port.watch(&poller, ports.len() as u32)?;
             ports.push(Some((rank, port)));
             known[rank.index()] = Some(Peer { who, link, life, exit_code: OnceLock::new() });

@@ -14,7 +14,7 @@ use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::clock::now_ns;
 use hocket_wire::link::{Message, Post, Receive};
 use hocket_wire::memory::Region;
-use hocket_wire::shm::take::take;
+use hocket_wire::take::take;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -5,7 +5,6 @@ use crate::compile::{compile, own_bytes, refuse_spaces};
 use crate::core::{Core, Lasting};
 use crate::error::Error;
 use crate::external::External;
-use crate::fabric;
 use crate::failure::{Failure, Who};
 use crate::instruction::{Action, peers_of};
 use crate::launch::{Begun, Launch};
@@ -23,20 +22,20 @@ use hocket_kernels::Function;
 use hocket_program::Program;
 use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
-use hocket_wire::bell::Bell;
+use hocket_wire::bell::{Bell, reserved_bytes};
+use hocket_wire::claims::CLAIMS_BYTES;
 use hocket_wire::clock::now_ns;
-use hocket_wire::fabric::Shared;
+use hocket_wire::connection::Info;
+use hocket_wire::connection::tls::Credentials;
+use hocket_wire::endpoint::{self, Endpoints};
 use hocket_wire::identity::Identity;
 use hocket_wire::life::{Life, Lifetime};
 use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
 use hocket_wire::mesh::Listener;
 use hocket_wire::poll::Waker;
-use hocket_wire::shaper::Shaper;
-use hocket_wire::shm::claims::CLAIMS_BYTES;
-use hocket_wire::shm::mailbox::reserved_bytes;
-use hocket_wire::tcp::Info;
-use hocket_wire::tcp::tls::Credentials;
+use hocket_wire::transports::ALL;
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -55,9 +54,7 @@ pub struct Engine {
     host: String,
     pub(crate) world: usize,
     addresses: Vec<std::net::SocketAddr>,
-    pub(crate) shaper: Option<Arc<Shaper>>,
-    /// Carries payloads between hosts in place of TCP.
-    pub(crate) fabric: Option<Arc<Shared>>,
+    pub(crate) endpoints: Endpoints,
     pub(crate) silence_max: Duration,
     pub(crate) elastic: Option<Lifetime>,
     /// What neighbours watch, until this rank writes to their memory no more.
@@ -80,14 +77,18 @@ impl Engine {
             return Err(Error::Usage("a peer must be allowed some silence".into()));
         }
         let arena = Arena::new(reserved_bytes(LOCAL_WORLD_MAX))?;
-        let fabric = fabric::open(&options, &arena)?;
+        let endpoints = Endpoints::open(ALL, &options.wire, &arena).map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput => Error::Usage(error.to_string()),
+            _ => error.into(),
+        })?;
+        let endpoint::Options { host, bind, tls, elastic, .. } = options.wire;
         let recorder = options
             .trace
             .as_ref()
             .map(|wanted| Recorder::create(wanted, options.rank.0, options.world as u32))
             .transpose()?
             .map(Arc::new);
-        let tls = options.tls.then(Credentials::new).transpose();
+        let tls = tls.then(Credentials::new).transpose();
         let tls = tls.map_err(|cause| Error::System(format!("cannot set up TLS: {cause}")))?.map(Arc::new);
         let identity = Identity {
             rank: options.rank,
@@ -96,12 +97,12 @@ impl Engine {
             tls,
             checksums: options.checksum,
         };
-        let listener = Listener::open(&options.bind, identity.clone()).map_err(Error::from)?;
+        let listener = Listener::open(&bind, identity.clone()).map_err(Error::from)?;
         let bell = Arc::new(Bell::new(arena.mapping(), Waker::new()?));
-        let own = Who { rank: options.rank, host: options.host.clone() };
-        let (workers, elastic) = (options.threads - 1, options.elastic.is_some());
-        let core = Core::new(own, FIRST_EPOCH, Lasting { workers, bell, recorder, elastic });
-        let life = options.elastic.map(Life::new).transpose();
+        let own = Who { rank: options.rank, host: host.clone() };
+        let lasting = Lasting { workers: options.threads - 1, bell, recorder, elastic: elastic.is_some() };
+        let core = Core::new(own, FIRST_EPOCH, lasting);
+        let life = elastic.map(Life::new).transpose();
         let life = life.map_err(|cause| {
             Error::System(format!("neighbours cannot watch this process (Linux 5.3 has pidfds): {cause}"))
         })?;
@@ -109,13 +110,12 @@ impl Engine {
             core: RwLock::new(Arc::new(core)),
             arena,
             identity,
-            host: options.host,
+            host,
             world: options.world,
             addresses: listener.addresses().to_vec(),
-            shaper: options.emulated_links.map(Shaper::open).transpose()?.map(Arc::new),
-            fabric,
+            endpoints,
             silence_max: options.silence_max,
-            elastic: options.elastic,
+            elastic,
             life: Mutex::new(life),
             listener: Mutex::new(Some(listener)),
             threads: Mutex::default(),

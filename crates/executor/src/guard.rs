@@ -30,9 +30,9 @@ mod tests {
     use crate::failure::Who;
     use hocket_ids::Rank;
     use hocket_wire::bell::Bell;
+    use hocket_wire::bell::reserved_bytes;
     use hocket_wire::memory::Arena;
     use hocket_wire::poll::Waker;
-    use hocket_wire::shm::mailbox::reserved_bytes;
     use std::sync::Arc;
 
     /// All ranks would wait for a thread that has ended, until their time-outs, and blame this one for nothing.

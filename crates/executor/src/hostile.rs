@@ -19,12 +19,12 @@ use hocket_hostile::frames::{Random, frame};
 use hocket_ids::{Member, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, ReduceOp, Slice};
 use hocket_wire::bell::Bell;
+use hocket_wire::bell::reserved_bytes;
+use hocket_wire::connection::{Framed, Receiver, Stream};
 use hocket_wire::identity::Address;
 use hocket_wire::link::Sink;
 use hocket_wire::memory::{Allocation, Arena};
 use hocket_wire::poll::Waker;
-use hocket_wire::shm::mailbox::reserved_bytes;
-use hocket_wire::tcp::{Receiver, Stream, TcpLink};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
@@ -60,9 +60,8 @@ impl World {
         let address = Address { tcp: vec![([127, 0, 0, 1], 1).into()], host: "h".into(), streams: 2 };
         let members = (0..3).map(|member| (Member(member), address.clone())).collect();
         let table = PeerTable::before(Member(0)).next(members).unwrap();
-        let link = |rank| Arc::new(TcpLink::new(Rank(rank), 2, 1, false, Arc::clone(&bell)));
-        let peer =
-            |rank| Some(Peer { who: who(rank), link: link(rank), life: None, exit_code: OnceLock::new() });
+        let link = || Arc::new(Framed::new(2, 1, false, Arc::clone(&bell)));
+        let peer = |rank| Some(Peer { who: who(rank), link: link(), life: None, exit_code: OnceLock::new() });
         assert!(core.peers.set(Peers::new(table, vec![None, peer(1), peer(2)])).is_ok());
         let mut memory = Vec::new();
         for _ in 0..2 {

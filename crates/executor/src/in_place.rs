@@ -1,5 +1,5 @@
 //! All-reduce of the ranks of one host, in place. Each member announces where its bytes lie. A member that has all
-//! announcements reduces the blocks that it claims (`hocket_wire::shm::claims`) and announces that to all. A member is
+//! announcements reduces the blocks that it claims (`hocket_wire::claims`) and announces that to all. A member is
 //! done when all have announced it.
 //!
 //! This takes two posts to each member, whatever the size: messages would take as many per chunk, and move each byte
@@ -11,10 +11,10 @@ use crate::loaded::Loaded;
 use hocket_ids::Rank;
 use hocket_protocol::why::Why;
 use hocket_sync::meeting::Place;
+use hocket_wire::claims::{CLAIMS_BYTES, Claims};
 use hocket_wire::link::Post;
 use hocket_wire::memory::Region;
-use hocket_wire::shm::claims::{CLAIMS_BYTES, Claims};
-use hocket_wire::shm::reduce::reduce_in_place;
+use hocket_wire::reduce::reduce_in_place;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

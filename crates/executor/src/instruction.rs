@@ -4,9 +4,9 @@ use crate::compute::Compute;
 use hocket_ids::Rank;
 use hocket_kernels as kernels;
 use hocket_trace::Kind;
+use hocket_wire::claims::CLAIMS_BYTES;
 use hocket_wire::link::Landing;
 use hocket_wire::memory::{Allocation, Region};
-use hocket_wire::shm::claims::CLAIMS_BYTES;
 
 /// One instruction and its place in the dataflow.
 #[derive(Debug)]

@@ -104,11 +104,6 @@ impl PeerTable {
         self.members.iter().map(|(member, _)| *member).collect()
     }
 
-    /// The address of each rank.
-    pub fn addresses(&self) -> Vec<Address> {
-        self.members.iter().map(|(_, address)| address.clone()).collect()
-    }
-
     /// The host of `rank`.
     pub fn host_of(&self, rank: Rank) -> &str {
         &self.members[rank.index()].1.host

@@ -21,4 +21,4 @@ pub use carrier::{Carrier, Completion, Destination, Memory, Operation, Posting};
 pub use endpoint::Endpoint;
 pub use error::FabricError;
 pub use library::Library;
-pub use providers::{Choice, Provider, providers};
+pub use providers::{Choice, providers};

@@ -80,7 +80,7 @@ impl Library {
 
     /// Its version, such as `1.17`.
     pub fn version(&self) -> String {
-        version_text(self.version)
+        format!("{}.{}", self.version >> 16, self.version & 0xffff)
     }
 
     /// The text of a positive error number.
@@ -96,10 +96,6 @@ impl Library {
         }
         Err(FabricError::Call { call, code: -returned, text: self.text(-returned) })
     }
-}
-
-pub(crate) fn version_text(version: u32) -> String {
-    format!("{}.{}", version >> 16, version & 0xffff)
 }
 
 /// A string of the library, empty for a null pointer.

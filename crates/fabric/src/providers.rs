@@ -1,57 +1,39 @@
 //! Which provider carries payloads, and which ones this machine has.
 
 use crate::error::FabricError;
-use crate::library::{API_VERSION, Library, text_of, version_text};
+use crate::library::{API_VERSION, Library, text_of};
 use crate::mirrors::{
     FI_AV_TABLE, FI_CONTEXT, FI_CONTEXT2, FI_ENODATA, FI_EP_RDM, FI_MR_ALLOCATED, FI_MR_LOCAL,
     FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_RECV, FI_RM_ENABLED, FI_SEND, FI_SOURCE, FI_TAGGED, FI_THREAD_DOMAIN,
     Info,
 };
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::net::IpAddr;
 use std::ptr;
 
-/// A provider by the name that users give it.
+/// A provider that users may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// Amazon's Elastic Fabric Adapter.
-    Efa,
-    Tcp,
-    /// Messages over UDP, made reliable.
-    Udp,
-    Shm,
+pub struct Choice {
+    pub name: &'static str,
+    /// libfabric's name.
+    provider: &'static str,
+    /// Whether its endpoints have an address of the host's network.
+    has_address: bool,
 }
 
 impl Choice {
-    pub const ALL: [(&'static str, Self); 4] =
-        [("efa", Self::Efa), ("tcp", Self::Tcp), ("udp", Self::Udp), ("shm", Self::Shm)];
+    /// All: Amazon's Elastic Fabric Adapter, messages over TCP connections, over UDP made reliable, and in shared memory.
+    pub const ALL: [Self; 4] = [
+        Self { name: "efa", provider: "efa", has_address: false },
+        Self { name: "tcp", provider: "tcp;ofi_rxm", has_address: true },
+        Self { name: "udp", provider: "udp;ofi_rxd", has_address: true },
+        Self { name: "shm", provider: "shm", has_address: false },
+    ];
 
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice)
+        Self::ALL.into_iter().find(|choice| choice.name == name)
     }
-
-    /// libfabric's names, the preferred one first.
-    fn providers(self) -> &'static [&'static str] {
-        match self {
-            Self::Efa => &["efa"],
-            Self::Tcp => &["tcp;ofi_rxm"],
-            Self::Udp => &["udp;ofi_rxd"],
-            Self::Shm => &["shm"],
-        }
-    }
-
-    /// Whether its endpoints have an address of the host's network.
-    fn has_address(self) -> bool {
-        matches!(self, Self::Tcp | Self::Udp)
-    }
-}
-
-/// A way in which this machine can move tagged messages.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Provider {
-    pub name: String,
-    pub domain: String,
-    pub version: String,
 }
 
 /// What `fi_getinfo(3)` returned.
@@ -83,42 +65,19 @@ impl Drop for Found {
     }
 }
 
-/// Providers of tagged messages on this machine.
-pub fn providers() -> Result<Vec<Provider>, FabricError> {
-    let library = Library::get()?;
-    let found = match search(&library, None, None) {
-        Ok(found) => found,
-        Err(FabricError::NoProvider(_)) => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let named = |info: &Info| {
-        // SAFETY: a result of `fi_getinfo` has both structures, and their strings are null or end with a zero byte.
-        unsafe {
-            let fabric = &*info.fabric_attr;
-            Provider {
-                name: text_of(fabric.prov_name),
-                domain: text_of((*info.domain_attr).name),
-                version: version_text(fabric.prov_version),
-            }
-        }
-    };
-    let mut all: Vec<Provider> = found.all().map(named).collect();
-    all.sort();
-    all.dedup();
-    Ok(all)
+/// libfabric's names of providers of tagged messages on this machine.
+pub fn providers() -> Result<BTreeSet<String>, FabricError> {
+    match search(&Library::get()?, None, None) {
+        // SAFETY: a result of `fi_getinfo` has this structure, and its string is null or ends with a zero byte.
+        Ok(found) => Ok(found.all().map(|info| unsafe { text_of((*info.fabric_attr).prov_name) }).collect()),
+        Err(FabricError::NoProvider(_)) => Ok(BTreeSet::new()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The provider for `choice`; its endpoints listen on `bind` where they have such an address.
 pub(crate) fn find(library: &Library, choice: Choice, bind: IpAddr) -> Result<Found, FabricError> {
-    let bind = choice.has_address().then_some(bind);
-    let mut last = None;
-    for name in choice.providers() {
-        match search(library, Some(name), bind) {
-            Ok(found) => return Ok(found),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| FabricError::NoProvider("no provider is named".into())))
+    search(library, Some(choice.provider), choice.has_address.then_some(bind))
 }
 
 fn search(library: &Library, name: Option<&str>, bind: Option<IpAddr>) -> Result<Found, FabricError> {

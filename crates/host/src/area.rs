@@ -4,8 +4,8 @@
 //! arriving at *b*, and others read it before arriving at *b* + 1. The owner writes slot *b* again for barrier *b* + 2,
 //! after it has passed *b* + 1, so it never meets a reader.
 
+use hocket_wire::claims::{CLAIMS_BYTES, Claims};
 use hocket_wire::memory::Region;
-use hocket_wire::shm::claims::{CLAIMS_BYTES, Claims};
 use hocket_wire::shm::reach::CARD_WORDS;
 use rustix::thread::futex;
 use std::io;

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::reach::{Found, Place};
 use hocket_ids::Rank;
 use hocket_kernels::{Source, reduce_many};
-use hocket_wire::shm::claims::Claims;
+use hocket_wire::claims::Claims;
 use hocket_wire::shm::reach::Neighbour;
 use std::io::{self, Write};
 use std::ops::Range;

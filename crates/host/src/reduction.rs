@@ -14,8 +14,8 @@ use crate::call::{Call, NOWHERE, Reduction, What};
 use crate::communicator::{Communicator, Step, Watch};
 use crate::error::Error;
 use hocket_kernels::{Source, reduce_many};
+use hocket_wire::reduce::{part, reduce_in_place};
 use hocket_wire::shm::reach::address;
-use hocket_wire::shm::reduce::{part, reduce_in_place};
 use std::ops::Range;
 
 /// Parts start at cache lines.

@@ -1,6 +1,6 @@
 //! A caller's first bytes to an acceptor that speaks TLS: a caller that cannot answer is refused in time.
 
-use hocket_wire::tcp::tls::{Credentials, TlsStream};
+use hocket_wire::connection::tls::{Credentials, TlsStream};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::OnceLock;

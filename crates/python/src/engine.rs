@@ -3,19 +3,18 @@
 use crate::at_exit::close_at_exit;
 use crate::departed::Departed;
 use crate::exceptions::{error, raise};
-use crate::fabric::chosen;
 use crate::memory::{Memory, Window};
 use crate::notifier::Notifier;
 use crate::program::Program;
 use crate::waits::{duration, interruptible};
 use hocket_executor::{
     Address, Cards, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Lifetime, Options, Region,
-    Sending,
+    Sending, WireOptions,
 };
 use hocket_ids::{BufferId, Member, Rank};
 use hocket_protocol::why::Why;
 use hocket_trace::{Bounds, Kind, Wanted};
-use hocket_wire::tcp::Info;
+use hocket_wire::connection::Info;
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -84,12 +83,12 @@ impl Engine {
     /// `trace`: file to write the event records to: those of the steps from the first of `trace_steps` until before the second, and
     /// at most `trace_bytes`. `emulated_links`: emulated network as (file of sixteen zero bytes per link shared by all ranks, bit/s
     /// of each link, links that a frame crosses by destination rank). `checksum`: frames between hosts carry a CRC32C; `tls`:
-    /// connections between hosts are encrypted; both alike on all ranks. `fabric`: efa, tcp, udp, shm or auto: libfabric carries
+    /// connections between hosts are encrypted; both alike on all ranks. `wire`: tcp, fabric:efa, fabric:auto, …: it carries
     /// payloads between hosts; alike on all ranks, and not with `tls`. `heartbeat_timeout_s`: a peer that is silent for so long
     /// while it is waited for fails the job. `elastic`, alike on all ranks: a peer that is lost ends the epoch instead; see
     /// `resume`. Needs pidfds (Linux 5.3).
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false, fabric = None))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false, wire = "tcp".into()))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         py: Python<'_>,
@@ -108,7 +107,7 @@ impl Engine {
         tls: bool,
         heartbeat_timeout_s: f64,
         elastic: bool,
-        fabric: Option<&str>,
+        wire: String,
     ) -> PyResult<Self> {
         let parse = |text: String| {
             text.parse::<IpAddr>().map_err(|_| {
@@ -124,20 +123,16 @@ impl Engine {
             routes,
         });
         let bounds = Bounds { first: trace_steps.0, stop: trace_steps.1, bytes_max: trace_bytes };
+        let elastic = elastic.then_some(Lifetime::Process);
         let options = Options {
-            fabric: chosen(py, fabric)?,
             rank,
-            host,
             world,
             job,
             secret,
-            bind,
             threads,
             trace: trace.map(|path| Wanted { path, bounds }),
-            emulated_links,
+            wire: WireOptions { wire, host, bind, tls, elastic, emulated_links },
             checksum,
-            tls,
-            elastic: elastic.then_some(Lifetime::Process),
             silence_max: duration(py, heartbeat_timeout_s)?,
         };
         let executor = Executor::new(options).map_err(|cause| raise(py, &cause.of(rank)))?;

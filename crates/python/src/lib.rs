@@ -12,7 +12,6 @@ mod digest;
 mod dlc;
 mod engine;
 mod exceptions;
-mod fabric;
 mod group;
 mod host;
 mod kernels;
@@ -30,6 +29,7 @@ mod schedules;
 mod simulate;
 mod tls;
 mod trace;
+mod transports;
 mod waits;
 
 use pyo3::prelude::*;
@@ -49,8 +49,6 @@ mod _native {
     use crate::dlc::dlc_columns;
     #[pymodule_export]
     use crate::engine::Engine;
-    #[pymodule_export]
-    use crate::fabric::fabric_providers;
     #[pymodule_export]
     use crate::group::{Group, tensorflow_register, xla_handlers};
     #[pymodule_export]
@@ -86,6 +84,8 @@ mod _native {
     use crate::tls::Tls;
     #[pymodule_export]
     use crate::trace::{trace_ends, trace_kinds};
+    #[pymodule_export]
+    use crate::transports::transport_needs;
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's")]

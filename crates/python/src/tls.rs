@@ -1,7 +1,7 @@
 //! A side of a TLS session without I/O, for the rendezvous store.
 
 use crate::exceptions::error;
-use hocket_wire::tcp::tls::{Credentials, Session};
+use hocket_wire::connection::tls::{Credentials, Session};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::io::IoSlice;

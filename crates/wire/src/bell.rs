@@ -3,6 +3,7 @@
 use crate::memory::Mapping;
 use crate::poll::Waker;
 use crate::shm::mailbox::Sleeping;
+pub use hocket_sync::ring::reserved_bytes;
 use std::io;
 use std::sync::Arc;
 

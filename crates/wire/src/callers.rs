@@ -3,10 +3,10 @@
 //!
 //! Each caller gets a thread; their time and number are limited.
 
+use crate::connection::{Stream, give_up};
 use crate::identity::Identity;
 use crate::limits::is_out_of_descriptors;
 use crate::proof::admit;
-use crate::tcp::{Stream, give_up};
 use hocket_ids::Rank;
 use hocket_protocol::handshake::LaneId;
 use hocket_protocol::why::Why;

@@ -1,6 +1,6 @@
 //! Identity and addresses of a rank, as all ranks of a job know them.
 
-use crate::tcp::tls::Credentials;
+use crate::connection::tls::Credentials;
 use hocket_ids::Rank;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,20 +1,23 @@
 //! Links to other ranks: memory that peers map, sockets that carry frames, and bringing up the mesh.
 //!
 //! Knows frames and handshakes (from `protocol`) and bytes, but no programs: the executor decides through
-//! [`link::Sink`] where a payload lands. Only `memory`, `shm::reach`, `shm::large_pages`, `tcp::buffer` and `tcp::info`
-//! contain `unsafe`, and `fabric::shared`.
+//! [`link::Sink`] where a payload lands. Only `memory`, `shm::reach`, `shm::large_pages`, `connection::buffer`,
+//! `connection::info` and `fabric::shared` contain `unsafe`.
 
 #![warn(missing_docs)]
 
 pub mod bell;
 mod callers;
+pub mod claims;
 pub mod clock;
 #[cfg(test)]
 mod conformance;
+pub mod connection;
 mod drained;
-pub mod fabric;
+pub mod endpoint;
+mod fabric;
 pub mod identity;
-pub mod lanes;
+mod lanes;
 pub mod life;
 pub mod limits;
 pub mod link;
@@ -22,9 +25,11 @@ pub mod memory;
 pub mod mesh;
 pub mod poll;
 mod proof;
+pub mod reduce;
 #[cfg(test)]
 mod reference;
 pub mod shaper;
 pub mod shm;
-pub mod tcp;
+pub mod take;
+mod tcp;
 pub mod transports;

@@ -12,9 +12,9 @@
 //! A transport is a folder of this crate that implements both halves, and a line in `transports`. All transports pass
 //! the same tests (`conformance`).
 
+use crate::connection::Info;
 use crate::memory::{Mapping, Region};
 use crate::poll::{Poller, Readiness};
-use crate::tcp::Info;
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::checksum::Damage;
@@ -25,19 +25,20 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-const NO_FABRIC: &str = "spoke of a fabric (HOCKET_FABRIC must be the same on all ranks)";
+const NO_FABRIC: &str = "spoke of a fabric (HOCKET_WIRE must be the same on all ranks)";
 
 /// The half of a link that any thread of this rank uses. Nothing blocks: the port moves what is queued here.
 pub trait Link: Send + Sync {
-    /// The rank at the other end.
-    fn rank(&self) -> Rank;
-
     /// Prepares `region` for sending, receiving or reducing in place over the link. An error gives the reason why it
     /// cannot be reached.
-    fn register(&self, region: &Region) -> io::Result<()>;
+    fn register(&self, _region: &Region) -> io::Result<()> {
+        Ok(())
+    }
 
     /// The other rank's registered memory, where this rank reads and writes it directly.
-    fn memory(&self) -> Option<&Arc<Mapping>>;
+    fn memory(&self) -> Option<&Arc<Mapping>> {
+        None
+    }
 
     /// Posts a small notice to the other rank; posts keep their order. Fails if the other rank cannot be woken, or if
     /// this link has no such post.
@@ -63,14 +64,20 @@ pub trait Link: Send + Sync {
     fn has_left(&self) -> bool;
 
     /// Payload bytes pushed so far.
-    fn sent_bytes(&self) -> u64;
+    fn sent_bytes(&self) -> u64 {
+        0
+    }
 
     /// Cards that its messages may choose among; `None` where they cross none.
-    fn cards(&self) -> Option<usize>;
+    fn cards(&self) -> Option<usize> {
+        None
+    }
 
     /// The port's latest statistics of the network; calling this makes it refresh them soon. `None` where there is no
     /// network.
-    fn info(&self) -> Option<Info>;
+    fn info(&self) -> Option<Info> {
+        None
+    }
 }
 
 /// The half of a link that the I/O thread owns. Dropping it ends the link without a goodbye.

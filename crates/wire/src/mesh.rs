@@ -1,25 +1,21 @@
 //! Brings up a rank's links to all others. A listener admits callers that prove the job's secret, and the rank calls
-//! the listeners of lower ranks. Ranks of one host also exchange their arenas; ranks of different hosts may have
-//! several connections (`lanes`).
+//! the listeners of lower ranks, over several connections where a transport has lanes. Each transport tells over them what
+//! the other end must know (`transports`).
 //!
 //! The listener stays open while the rank lives, so that strangers are rejected and logged instead of left hanging
 //! (`callers`). A mesh that does not come up sends the reason to the ranks that are already connected.
 
 use crate::callers::{DOOR_POLL, keep_listening, turn_away};
+use crate::connection::{Stream, give_up};
+use crate::endpoint::{Ends, Exchange, Join, Own, Pair};
 use crate::identity::{Address, Identity};
 use crate::lanes::{self, Towards};
-use crate::life::{Life, Watch};
 use crate::limits::{explained, is_met, is_out_of_descriptors};
-use crate::memory::{Arena, Mapping, map_peer};
-use crate::poll::Waker;
 use crate::proof::{HANDSHAKE_TIMEOUT, introduce};
-use crate::shm::pass_fd;
-use crate::tcp::{Stream, give_up};
 use hocket_ids::Rank;
 use hocket_protocol::handshake::LaneId;
 use hocket_protocol::why::Why;
-use rustix::fd::{AsFd, OwnedFd};
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net as unix;
@@ -31,47 +27,18 @@ use std::time::{Duration, Instant};
 /// Pause between calls to a listener that does not answer yet.
 const CALL_AGAIN: Duration = Duration::from_millis(50);
 
-/// Memory and waker of a rank on the same host.
-pub struct Neighbour {
-    /// Its arena.
-    pub arena: Arc<Mapping>,
-    /// Wakes its I/O thread.
-    pub waker: Waker,
-    /// Its life, if ranks watch one another's.
-    pub life: Option<Watch>,
+/// The open connections to another rank, non-blocking, by lane, and what makes a link of them.
+pub struct Connections {
+    /// The connections.
+    pub streams: Vec<Stream>,
+    join: Option<Join>,
 }
 
-/// What this rank gives to ranks of its host.
-#[derive(Clone, Copy)]
-pub struct Own<'a> {
-    /// Its memory.
-    pub arena: &'a Arena,
-    /// Wakes its I/O thread.
-    pub waker: &'a Waker,
-    /// Its life, if ranks watch one another's: all or none.
-    pub life: Option<&'a Life>,
-    /// Its address on the fabric that carries payloads between hosts, if there is one: all or none.
-    pub fabric: Option<&'a [u8]>,
-}
-
-/// The open connections and memory of one rank, non-blocking.
-pub enum Connections {
-    /// A rank of another host.
-    Far {
-        /// By lane.
-        streams: Vec<Stream>,
-        /// Cards that the lanes are on, in turns.
-        cards: usize,
-        /// The rank's address on the fabric.
-        fabric: Option<Vec<u8>>,
-    },
-    /// A rank of this host.
-    Near {
-        /// Carries signs of life, aborts and the end of a rank that hangs or dies.
-        stream: Stream,
-        /// Its memory.
-        neighbour: Neighbour,
-    },
+impl Connections {
+    /// The link over them, or why there is none.
+    pub fn link(self, pair: Pair<'_>) -> Result<Ends, String> {
+        self.join.ok_or("it has no connection")?(self.streams, pair)
+    }
 }
 
 /// Why a mesh did not come up.
@@ -179,11 +146,11 @@ impl Listener {
     ) -> Result<Vec<Connections>, MeshError> {
         let own = identity.rank;
         let here = &peers[own.index()];
-        let alone = |peer: &Address| peer.host == here.host || shared.fabric.is_some();
-        let lanes = |peer: &Address| if alone(peer) { 1 } else { lanes::lanes(here, peer) };
         let mut open: Vec<Vec<Option<Opened>>> = peers.iter().map(|_| Vec::new()).collect();
         for rank in dialled {
-            open[rank.index()].resize_with(lanes(&peers[rank.index()]), || None);
+            let peer = &peers[rank.index()];
+            let lanes = shared.endpoints.between(here, peer)?.lanes(here, peer);
+            open[rank.index()].resize_with(lanes, || None);
         }
         let opened = match &self.admitted {
             Some(admitted) => self.open_all(admitted, &mut open, identity, peers, shared, timeout),
@@ -198,21 +165,9 @@ impl Listener {
             return Err(error);
         }
         let connections = |rank: &Rank| {
-            let opened = std::mem::take(&mut open[rank.index()]);
-            let mut opened: Vec<Opened> = opened.into_iter().flatten().collect();
-            match opened.pop() {
-                Some(Opened { stream, other: Other::Near(neighbour) }) => {
-                    Connections::Near { stream, neighbour }
-                }
-                Some(Opened { stream, other: Other::Fabric(address) }) => {
-                    Connections::Far { streams: vec![stream], cards: 1, fabric: Some(address) }
-                }
-                last => {
-                    let streams = opened.into_iter().chain(last).map(|opened| opened.stream).collect();
-                    let cards = lanes::cards(here, &peers[rank.index()]);
-                    Connections::Far { streams, cards, fabric: None }
-                }
-            }
+            let opened = std::mem::take(&mut open[rank.index()]).into_iter().flatten();
+            let (streams, mut joins): (Vec<_>, Vec<_>) = opened.map(|lane| (lane.stream, lane.join)).unzip();
+            Connections { streams, join: joins.pop() }
         };
         Ok(dialled.iter().map(connections).collect())
     }
@@ -232,8 +187,9 @@ impl Listener {
         let deadline = Instant::now() + timeout;
         let mut failures = Vec::new();
         let finish = |rank: Rank, stream, exchange| {
-            finish(stream, shared, exchange).map_err(|source| {
-                let host = peers[rank.index()].host.clone();
+            let peer = &peers[rank.index()];
+            finish(stream, (here, peer), shared, exchange).map_err(|source| {
+                let host = peer.host.clone();
                 if is_met(&source) { source.into() } else { MeshError::Left { rank, host, source } }
             })
         };
@@ -296,19 +252,10 @@ impl Listener {
     }
 }
 
-/// A connection that is ready, and what came over it of the rank at its other end.
+/// A connection that is ready, and what makes a link of it.
 struct Opened {
     stream: Stream,
-    other: Other,
-}
-
-enum Other {
-    /// A rank of this host.
-    Near(Neighbour),
-    /// A rank with that address on the fabric.
-    Fabric(Vec<u8>),
-    /// Another rank.
-    Far,
+    join: Join,
 }
 
 impl Drop for Listener {
@@ -364,72 +311,14 @@ fn attempt_call(
     introduce(identity, stream, id, deadline)
 }
 
-/// The connector passes its descriptors first, so that the two never wait for each other.
-#[derive(Clone, Copy)]
-enum Exchange {
-    SendFirst,
-    ReceiveFirst,
-}
-
-/// From the descriptors that a rank of this host passed.
-fn neighbour(theirs: Vec<OwnedFd>, watched: bool) -> io::Result<Neighbour> {
-    let (got, wanted) = (theirs.len(), 2 + usize::from(watched));
-    let mut theirs = theirs.into_iter();
-    match (theirs.next(), theirs.next(), theirs.next()) {
-        (Some(memory), Some(bell), life) if got == wanted => Ok(Neighbour {
-            arena: map_peer(memory.as_fd())?,
-            waker: Waker::from_fd(bell),
-            life: life.map(Watch::from_fd),
-        }),
-        _ => {
-            let what =
-                format!("it passed {got} descriptors, not {wanted}: all ranks are elastic, or none is");
-            Err(io::Error::new(io::ErrorKind::InvalidData, what))
-        }
-    }
-}
-
-/// Tells the other end our address on the fabric, and learns its own.
-fn meet_on_fabric(stream: &mut Stream, own: &[u8]) -> io::Result<Vec<u8>> {
-    let len = u16::try_from(own.len()).map_err(io::Error::other)?;
-    stream.write_all(&len.to_le_bytes())?;
-    stream.write_all(own)?;
-    let mut len = [0; 2];
-    stream.read_exact(&mut len)?;
-    let mut address = vec![0; usize::from(u16::from_le_bytes(len))];
-    stream.read_exact(&mut address)?;
-    Ok(address)
-}
-
-fn finish(mut stream: Stream, own: Own<'_>, exchange: Exchange) -> io::Result<Opened> {
+fn finish(
+    mut stream: Stream,
+    (here, peer): (&Address, &Address),
+    own: Own<'_>,
+    exchange: Exchange,
+) -> io::Result<Opened> {
     stream.set_deadline(HANDSHAKE_TIMEOUT)?;
-    let other = match (&mut stream, own.fabric) {
-        (Stream::Tcp(_) | Stream::Tls(_), Some(address)) => {
-            Other::Fabric(meet_on_fabric(&mut stream, address).map_err(|cause| {
-                let what = format!(
-                    "it gave no address on the fabric (HOCKET_FABRIC must be the same on all ranks): {cause}"
-                );
-                io::Error::new(cause.kind(), what)
-            })?)
-        }
-        (Stream::Tcp(_) | Stream::Tls(_), None) => Other::Far,
-        (Stream::Unix(unix), _) => {
-            let mut ours = vec![own.arena.fd(), own.waker.fd()];
-            ours.extend(own.life.map(Life::fd));
-            let theirs = match exchange {
-                Exchange::SendFirst => {
-                    pass_fd::send(unix, &ours)?;
-                    pass_fd::receive(unix)?
-                }
-                Exchange::ReceiveFirst => {
-                    let theirs = pass_fd::receive(unix)?;
-                    pass_fd::send(unix, &ours)?;
-                    theirs
-                }
-            };
-            Other::Near(neighbour(theirs, own.life.is_some())?)
-        }
-    };
+    let join = own.endpoints.between(here, peer)?.meet(&mut stream, own, exchange)?;
     stream.set_nonblocking()?;
-    Ok(Opened { stream, other })
+    Ok(Opened { stream, join })
 }

@@ -1,9 +1,9 @@
 //! Proves the job's secret over a new stream, from either side; within TLS if the stream leads to another host and the
 //! job asks for it.
 
+use crate::connection::Stream;
+use crate::connection::tls::TlsStream;
 use crate::identity::Identity;
-use crate::tcp::Stream;
-use crate::tcp::tls::TlsStream;
 use hocket_protocol::handshake::{
     Acceptor, CHALLENGE_BYTES, Connector, HELLO_BYTES, HandshakeError, LaneId, NONCE_BYTES, PROOF_BYTES,
     WELCOME,

@@ -4,12 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use hocket_ids::Rank;
+use hocket_wire::connection::Stream;
+use hocket_wire::connection::tls::{Credentials, TlsStream};
+use hocket_wire::endpoint::{Endpoints, Options, Own};
 use hocket_wire::identity::{Address, Identity};
 use hocket_wire::memory::Arena;
-use hocket_wire::mesh::{Connections, Listener, MeshError, Own};
+use hocket_wire::mesh::{Connections, Listener, MeshError};
 use hocket_wire::poll::Waker;
-use hocket_wire::tcp::Stream;
-use hocket_wire::tcp::tls::{Credentials, TlsStream};
+use hocket_wire::transports::ALL;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -34,7 +36,10 @@ fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2]
     let peers = [address(between(lower.addresses()[0]), "a"), address(higher.addresses()[0], "b")];
     let connect = |mut listener: Listener, own: &Identity| {
         let (arena, waker) = (Arena::new(0).unwrap(), Waker::new().unwrap());
-        let shared = Own { arena: &arena, waker: &waker, life: None, fabric: None };
+        let (wire, host, bind) = ("tcp".into(), String::new(), Vec::new());
+        let options = Options { wire, host, bind, tls: true, elastic: None, emulated_links: None };
+        let endpoints = &Endpoints::open(ALL, &options, &arena).unwrap();
+        let shared = Own { arena: &arena, waker: &waker, life: None, endpoints };
         listener.connect(own, &peers, &[Rank(1 - own.rank.0)], shared, TIMEOUT)
     };
     thread::scope(|scope| {
@@ -96,10 +101,7 @@ fn open_and_pass_on(caller: TcpStream, listener: TcpStream) {
 #[test]
 fn ranks_meet_through_a_carrier() {
     let [zero, one] = meet([true; 2], |listener| relay(listener, carry));
-    let stream = |mesh: Mesh| match mesh.unwrap().remove(0) {
-        Connections::Far { mut streams, .. } => streams.remove(0),
-        Connections::Near { .. } => panic!("two hosts share memory"),
-    };
+    let stream = |mesh: Mesh| mesh.unwrap().remove(0).streams.remove(0);
     let mut ends = [stream(zero), stream(one)];
     assert!(ends.iter().all(|end| matches!(end, Stream::Tls(_))));
     let said: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();

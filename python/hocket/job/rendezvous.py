@@ -137,7 +137,7 @@ class Job:
             trace_bytes=self.settings.trace_bytes,
             checksum=self.settings.checksums,
             tls=self.settings.tls,
-            fabric=None if self.settings.fabric == "off" else self.settings.fabric,
+            wire=self.settings.wire,
             heartbeat_timeout_s=self.settings.silence_max_s(elastic=elastic),
             elastic=elastic,
             emulated_links=None

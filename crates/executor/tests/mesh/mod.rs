@@ -1,6 +1,6 @@
 //! Executors of one job in one process, connected over loopback and shared memory.
 
-use hocket_executor::{Address, Engine, Lifetime, Options};
+use hocket_executor::{Address, Engine, Lifetime, Options, WireOptions};
 use hocket_ids::Rank;
 use std::sync::Arc;
 use std::thread;
@@ -37,18 +37,20 @@ pub fn mesh_on(
         .map(|rank| {
             let options = Options {
                 rank: Rank::from_index(rank),
-                host: hosts[rank].into(),
                 world: hosts.len(),
                 job: job.clone(),
                 secret: b"secret".to_vec(),
-                bind: cards.iter().map(|&card| [127, 0, 0, card].into()).collect(),
                 threads,
                 trace: None,
-                emulated_links: None,
-                fabric: None,
+                wire: WireOptions {
+                    wire: "tcp".into(),
+                    host: hosts[rank].into(),
+                    bind: cards.iter().map(|&card| [127, 0, 0, card].into()).collect(),
+                    tls: false,
+                    elastic,
+                    emulated_links: None,
+                },
                 checksum: false,
-                tls: false,
-                elastic,
                 silence_max: TIMEOUT,
             };
             Arc::new(Engine::new(options).unwrap())

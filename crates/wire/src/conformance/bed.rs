@@ -1,14 +1,13 @@
 //! Two ends of a link in one thread, with as much of an executor as a message needs.
 
-use crate::bell::Bell;
+use crate::bell::{Bell, reserved_bytes};
 use crate::clock::now_ns;
 use crate::link::{
     Arrivals, Cards, Land, Landing, Link, LinkError, Message, Port, Post, Receive as LinkReceive, Sent, Sink,
 };
 use crate::memory::{Allocation, Arena, Region};
 use crate::poll::{Poller, Waker};
-use crate::shm::mailbox::reserved_bytes;
-use crate::shm::take::take;
+use crate::take::take;
 use hocket_ids::Rank;
 use hocket_kernels::{DType, cast};
 use hocket_protocol::extents::Extents;

@@ -4,11 +4,10 @@
 use super::bed::{Bed, FIRST};
 use super::{MANY, on_elastic_links};
 use crate::conformance::pairs::shared_memory;
-use crate::life::{Life, Lifetime, Watch};
+use crate::life::{Life, Lifetime};
 use crate::link::{Land, Post};
 use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::why::Why;
-use std::sync::Arc;
 
 const SUM: Land = Land::Reduce { op: ReduceOp::Sum, dtype: DType::F32, wire: DType::F32 };
 
@@ -117,9 +116,8 @@ fn an_epoch_that_has_begun_does_not_begin_again() {
 #[test]
 fn the_end_of_a_neighbours_process_ends_the_link() {
     let lives = [0, 1].map(|_| Life::new(Lifetime::Engine).unwrap());
-    let watch = |life: &Life| Arc::new(Watch::from_fd(life.fd().try_clone_to_owned().unwrap()));
-    let [own, theirs] = lives;
-    let mut bed = Bed::new(shared_memory([Some(watch(&theirs)), Some(watch(&own))]));
+    let mut bed = Bed::new(shared_memory(lives.each_ref().map(Some)));
+    let [_own, theirs] = lives;
     bed.ends[1].link.post(Post::Taken { program: 1, instance: 2, op: 3 }).unwrap();
     drop(theirs);
     bed.until("the end", |bed| !bed.ends[0].taker.ended.is_empty());

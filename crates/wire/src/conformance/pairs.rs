@@ -2,16 +2,18 @@
 
 use super::bed::{FIRST, Halves, Pair, SILENCE_MAX};
 use crate::bell::Bell;
-use crate::fabric::{FabricLink, FabricPort, Shared};
-use crate::life::Watch;
-use crate::link::{Link, Port};
+use crate::connection::tls::{Credentials, TlsStream};
+use crate::connection::{Stream, Terms};
+use crate::endpoint::{self, Endpoints, Exchange, Options, Own};
+use crate::fabric::Fabric;
+use crate::identity::Address;
+use crate::life::{Life, Lifetime};
+use crate::memory::Arena;
 use crate::reference;
-use crate::shm::link::{ShmLink, ShmPort};
-use crate::tcp::tls::{Credentials, TlsStream};
-use crate::tcp::{Stream, TcpLink, TcpPort, Terms};
-use hocket_fabric::{Carrier, Choice, Endpoint};
+use crate::transports::ALL;
+use hocket_fabric::Carrier;
 use hocket_ids::Rank;
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
@@ -22,36 +24,131 @@ pub type Kind = (&'static str, fn() -> Pair);
 
 /// Links whose payloads land in place from a fabric, where no epoch ends before the job does.
 pub const IN_PLACE: [Kind; 3] = [
-    ("tcp;ofi_rxm in place", || fabric(Choice::Tcp, false, true)),
-    ("shm in place, with checksums", || fabric(Choice::Shm, true, true)),
-    ("udp;ofi_rxd in place", || fabric(Choice::Udp, false, true)),
+    ("tcp;ofi_rxm in place", || Wanted { elastic: false, ..of("fabric:tcp") }.pair()),
+    ("shm in place, with checksums", || {
+        Wanted { elastic: false, checksums: true, ..of("fabric:shm") }.pair()
+    }),
+    ("udp;ofi_rxd in place", || Wanted { elastic: false, ..of("fabric:udp") }.pair()),
 ];
 
 /// Every other link.
 pub const KINDS: [Kind; 12] = [
-    ("tcp;ofi_rxm", || fabric(Choice::Tcp, false, false)),
-    ("tcp;ofi_rxm with checksums", || fabric(Choice::Tcp, true, false)),
-    ("shm", || fabric(Choice::Shm, false, false)),
-    ("udp;ofi_rxd", || fabric(Choice::Udp, false, false)),
-    ("tcp", || tcp(1, false, plain)),
-    ("tcp, three lanes", || tcp(3, false, plain)),
-    ("tcp with checksums", || tcp(2, true, plain)),
-    ("tls", || tcp(1, false, encrypted)),
-    ("tls, two lanes", || tcp(2, false, encrypted)),
+    ("tcp;ofi_rxm", || of("fabric:tcp").pair()),
+    ("tcp;ofi_rxm with checksums", || Wanted { checksums: true, ..of("fabric:tcp") }.pair()),
+    ("shm", || of("fabric:shm").pair()),
+    ("udp;ofi_rxd", || of("fabric:udp").pair()),
+    ("tcp", || of("tcp").pair()),
+    ("tcp, three lanes", || Wanted { lanes: 3, ..of("tcp") }.pair()),
+    ("tcp with checksums", || Wanted { lanes: 2, checksums: true, ..of("tcp") }.pair()),
+    ("tls", || Wanted { connect: encrypted, ..of("tcp") }.pair()),
+    ("tls, two lanes", || Wanted { lanes: 2, connect: encrypted, ..of("tcp") }.pair()),
     ("shared memory", || shared_memory([None, None])),
-    ("reference", || reference_of(1)),
-    ("reference, another order", || reference_of(2)),
+    ("reference", || of("reference:1").pair()),
+    ("reference, another order", || of("reference:2").pair()),
 ];
 
-fn terms(checksums: bool) -> Terms {
-    Terms { checksums, silence_max: SILENCE_MAX, epoch: FIRST }
+/// A pair that the transports of the list make, as they do for engines.
+#[derive(Clone, Copy)]
+struct Wanted {
+    wire: &'static str,
+    hosts: [&'static str; 2],
+    lanes: usize,
+    checksums: bool,
+    elastic: bool,
+    connect: fn() -> [Stream; 2],
 }
 
-fn reference_of(seed: u64) -> Pair {
-    Pair::new(|_, bells| {
-        reference::pair(seed, SILENCE_MAX, FIRST, bells)
-            .map(|(link, port)| (link as Arc<dyn Link>, Box::new(port) as Box<dyn Port>))
+const fn of(wire: &'static str) -> Wanted {
+    Wanted { wire, hosts: ["a", "b"], lanes: 1, checksums: false, elastic: true, connect: plain }
+}
+
+/// Between ranks of one host; each watches the life of the other.
+pub fn shared_memory(lives: [Option<&Life>; 2]) -> Pair {
+    let connect = || {
+        let (one, other) = UnixStream::pair().unwrap();
+        [one, other].map(Stream::Unix)
+    };
+    let wanted = Wanted { hosts: ["a", "a"], connect, ..of("tcp") };
+    Pair::new(|arenas, bells| wanted.join(&wanted.open(arenas), lives, arenas, bells))
+}
+
+/// Over these endpoints of a fabric.
+pub fn over(carriers: [Box<dyn Carrier>; 2], checksums: bool, in_place: bool) -> Pair {
+    Pair::new(move |arenas, bells| {
+        let mut arena = arenas.iter();
+        let endpoints = carriers.map(|carrier| {
+            let fabric = Fabric::new(carrier, arena.next().unwrap(), in_place).unwrap();
+            Endpoints(vec![Box::new(fabric)])
+        });
+        Wanted { checksums, ..of("fabric") }.join(&endpoints, [None, None], arenas, bells)
     })
+}
+
+impl Wanted {
+    fn pair(self) -> Pair {
+        Pair::new(|arenas, bells| self.join(&self.open(arenas), [None, None], arenas, bells))
+    }
+
+    /// By a list with one transport more, which is a folder and a line.
+    fn open(self, arenas: &[Arc<Arena>; 2]) -> [Endpoints; 2] {
+        let list = [&[reference::TRANSPORT], ALL].concat();
+        let options = Options {
+            wire: self.wire.into(),
+            host: "a".into(),
+            bind: vec![[127, 0, 0, 1].into()],
+            tls: false,
+            elastic: self.elastic.then_some(Lifetime::Engine),
+            emulated_links: None,
+        };
+        arenas.each_ref().map(|arena| Endpoints::open(&list, &options, arena).unwrap())
+    }
+
+    /// Both ends meet over each connection, and make their links.
+    fn join(
+        self,
+        endpoints: &[Endpoints; 2],
+        lives: [Option<&Life>; 2],
+        arenas: &[Arc<Arena>; 2],
+        bells: &[Arc<Bell>; 2],
+    ) -> [Halves; 2] {
+        let addresses = self.hosts.map(|host| {
+            let tcp = vec![([127, 0, 0, 1], 1).into()];
+            Address { tcp, host: host.into(), streams: self.lanes }
+        });
+        let mut lanes: [Vec<(Stream, endpoint::Join)>; 2] = [Vec::new(), Vec::new()];
+        let between = |own: usize| endpoints[own].between(&addresses[own], &addresses[1 - own]).unwrap();
+        assert_eq!(between(0).lanes(&addresses[0], &addresses[1]), self.lanes);
+        for _ in 0..self.lanes {
+            let meet = |own: usize, mut stream: Stream| {
+                let (arena, endpoints) = (&arenas[own], &endpoints[own]);
+                let ours = Own { arena, waker: bells[own].waker(), life: lives[own], endpoints };
+                let exchange = [Exchange::SendFirst, Exchange::ReceiveFirst][own];
+                let join = between(own).meet(&mut stream, ours, exchange).unwrap();
+                stream.set_nonblocking().unwrap();
+                (stream, join)
+            };
+            let [one, other] = (self.connect)();
+            thread::scope(|scope| {
+                let other = scope.spawn(|| meet(1, other));
+                lanes[0].push(meet(0, one));
+                lanes[1].push(other.join().unwrap());
+            });
+        }
+        let mut lanes = lanes.into_iter();
+        [0, 1].map(|own| {
+            let (streams, mut joins): (Vec<_>, Vec<_>) = lanes.next().unwrap().into_iter().unzip();
+            let pair = endpoint::Pair {
+                rank: Rank(1 - own as u32),
+                positions: (own, 1 - own),
+                addresses: (&addresses[own], &addresses[1 - own]),
+                arena: &arenas[own],
+                bell: &bells[own],
+                terms: Terms { checksums: self.checksums, silence_max: SILENCE_MAX, epoch: FIRST },
+            };
+            let (link, port, _) = joins.pop().unwrap()(streams, pair).unwrap();
+            (link, port)
+        })
+    }
 }
 
 fn plain() -> [Stream; 2] {
@@ -66,70 +163,4 @@ fn encrypted() -> [Stream; 2] {
     let calling = thread::spawn(move || TlsStream::connect(one, &Credentials::new().unwrap(), deadline));
     let other = TlsStream::accept(other, &Credentials::new().unwrap(), deadline).unwrap();
     [calling.join().unwrap().unwrap(), other].map(|stream| Stream::Tls(Box::new(stream)))
-}
-
-fn tcp(lanes: usize, checksums: bool, connect: fn() -> [Stream; 2]) -> Pair {
-    Pair::new(|_, bells| {
-        let mut streams = [Vec::new(), Vec::new()];
-        for _ in 0..lanes {
-            for (end, stream) in streams.iter_mut().zip(connect()) {
-                stream.set_nonblocking().unwrap();
-                end.push(stream);
-            }
-        }
-        let mut streams = streams.into_iter();
-        [0, 1].map(|own| -> Halves {
-            let bell = Arc::clone(&bells[own]);
-            let link = Arc::new(TcpLink::new(Rank(1 - own as u32), lanes, 1, checksums, bell));
-            let streams = streams.next().unwrap();
-            let port = TcpPort::new(Arc::clone(&link), streams, terms(checksums), None);
-            (link, Box::new(port))
-        })
-    })
-}
-
-fn fabric(choice: Choice, checksums: bool, in_place: bool) -> Pair {
-    let open =
-        || -> Box<dyn Carrier> { Box::new(Endpoint::open(choice, IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap()) };
-    over([open(), open()], checksums, in_place)
-}
-
-/// Over these endpoints.
-pub fn over(carriers: [Box<dyn Carrier>; 2], checksums: bool, in_place: bool) -> Pair {
-    Pair::new(move |arenas, bells| {
-        let mut carriers = carriers.into_iter();
-        let shared = [0, 1].map(|own| Shared::new(carriers.next().unwrap(), &arenas[own]).unwrap());
-        let mut streams = plain().into_iter();
-        [0, 1].map(|own| -> Halves {
-            let stream = streams.next().unwrap();
-            stream.set_nonblocking().unwrap();
-            let (rank, bell) = (Rank(1 - own as u32), Arc::clone(&bells[own]));
-            let link = Arc::new(FabricLink::new(rank, Arc::clone(&shared[own]), checksums, bell));
-            let address = shared[1 - own].address();
-            let port =
-                FabricPort::new(Arc::clone(&link), stream, address, terms(checksums), in_place).unwrap();
-            (link, Box::new(port))
-        })
-    })
-}
-
-/// Between ranks of one host; each watches that life of the other.
-pub fn shared_memory(mut lives: [Option<Arc<Watch>>; 2]) -> Pair {
-    Pair::new(move |arenas, bells| {
-        let (one, other) = UnixStream::pair().unwrap();
-        let mut streams = [one, other].into_iter();
-        [0, 1].map(|own| -> Halves {
-            let other = 1 - own;
-            let theirs = crate::memory::map_peer(arenas[other].fd()).unwrap();
-            let waker = crate::poll::Waker::from_fd(bells[other].waker().fd().try_clone_to_owned().unwrap());
-            let bell = Bell::new(&theirs, waker);
-            let rank = Rank(other as u32);
-            let link =
-                Arc::new(ShmLink::new(rank, &arenas[own], (theirs, bell), own, Arc::clone(&bells[own])));
-            let stream = Stream::Unix(streams.next().unwrap());
-            stream.set_nonblocking().unwrap();
-            let port = ShmPort::new(Arc::clone(&link), stream, other, terms(false), lives[own].take());
-            (link, Box::new(port))
-        })
-    })
 }

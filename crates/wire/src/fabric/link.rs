@@ -5,10 +5,10 @@ use super::incoming::{Incoming, failed};
 use super::outgoing::{Outgoing, Trouble};
 use super::shared::Shared;
 use crate::bell::Bell;
+use crate::connection::{Framed, Lane, Stream, Terms};
 use crate::link::{Arrivals, Landing, Link, LinkError, Message, Port, Post, Receive, Sent, Sink, Turn};
-use crate::memory::{Mapping, Region};
+use crate::memory::Region;
 use crate::poll::{Poller, Readiness};
-use crate::tcp::{Framed, Info, Lane, Stream, Terms};
 use hocket_fabric::FabricError;
 use hocket_ids::Rank;
 use hocket_protocol::frame::{Data, Frame, NO_PROGRAM};
@@ -27,7 +27,6 @@ type SendKey = (u32, u32, u32);
 
 /// The half for all threads.
 pub struct FabricLink {
-    rank: Rank,
     framed: Framed,
     shared: Arc<Shared>,
     queues: Mutex<Queues>,
@@ -45,10 +44,10 @@ struct Queues {
 }
 
 impl FabricLink {
-    /// A link to `rank` over the endpoint `shared`; `checksums`: words carry one, and so does each piece; `bell`: that of
+    /// A link over the endpoint `shared`; `checksums`: words carry one, and so does each piece; `bell`: that of
     /// our own I/O thread.
-    pub fn new(rank: Rank, shared: Arc<Shared>, checksums: bool, bell: Arc<Bell>) -> Self {
-        Self { rank, framed: Framed::new(1, 1, checksums, bell), shared, queues: Mutex::default() }
+    pub fn new(shared: Arc<Shared>, checksums: bool, bell: Arc<Bell>) -> Self {
+        Self { framed: Framed::new(1, 1, checksums, bell), shared, queues: Mutex::default() }
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {
@@ -57,16 +56,8 @@ impl FabricLink {
 }
 
 impl Link for FabricLink {
-    fn rank(&self) -> Rank {
-        self.rank
-    }
-
     fn register(&self, region: &Region) -> io::Result<()> {
         self.shared.register(region).map_err(io::Error::other)
-    }
-
-    fn memory(&self) -> Option<&Arc<Mapping>> {
-        None
     }
 
     fn post(&self, post: Post) -> io::Result<()> {
@@ -87,7 +78,7 @@ impl Link for FabricLink {
         let tag = queues.tags.remove(&(message.program, message.instance, message.op));
         if message.wire_bytes() == 0 {
             drop(queues);
-            return self.framed.message(message);
+            return self.framed.send(message);
         }
         let tag = tag.ok_or_else(|| io::Error::other("its receive has no place on the fabric"))?;
         queues.messages.push((message, tag));
@@ -104,7 +95,7 @@ impl Link for FabricLink {
     }
 
     fn say(&self, word: Word) -> io::Result<()> {
-        self.framed.control(Frame::Word(word))
+        self.framed.say(word)
     }
 
     fn has_left(&self) -> bool {
@@ -117,11 +108,6 @@ impl Link for FabricLink {
 
     fn cards(&self) -> Option<usize> {
         Some(1)
-    }
-
-    /// The connection's statistics would be those of words.
-    fn info(&self) -> Option<Info> {
-        None
     }
 }
 

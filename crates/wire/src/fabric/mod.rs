@@ -7,17 +7,20 @@
 //! receiver posts: a provider holds at most these few before their receive is posted, and holds none for ever.
 //!
 //! - `shared`: the endpoint of this rank, and memory for pieces; whose completions are whose.
+//! - `endpoint`: the transport.
 //! - `incoming`: pieces posted and landed, of one link.
 //! - `outgoing`: messages queued and pieces sent, of one link.
 //! - `link`: both halves of the link.
 
+mod endpoint;
 mod incoming;
 mod link;
 mod outgoing;
 mod shared;
 
-pub use link::{FabricLink, FabricPort};
-pub use shared::Shared;
+#[cfg(test)]
+pub use endpoint::Fabric;
+pub use endpoint::TRANSPORT;
 
 use hocket_protocol::frame::PAYLOAD_BYTES_MAX;
 

@@ -4,14 +4,13 @@
 
 use super::mailbox::{Inbox, Letter, Outbox, SLOT_WORDS, encode, encode_epoch};
 use crate::bell::Bell;
+use crate::connection::{Framed, Lane, Stream, Terms};
 use crate::drained::Drained;
 use crate::life::Watch;
 use crate::link::{Link, LinkError, Message, Port, Post, Sink, Turn};
 use crate::memory::{Arena, Mapping, Region};
 use crate::poll::{Poller, Readiness};
-use crate::tcp::{Framed, Info, Lane, Stream, Terms};
 use hocket_ids::Rank;
-use hocket_protocol::frame::Frame;
 use hocket_protocol::why::Why;
 use hocket_protocol::word::Word;
 use std::collections::VecDeque;
@@ -24,7 +23,6 @@ const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// The half for all threads.
 pub struct ShmLink {
-    rank: Rank,
     own: Arc<Mapping>,
     memory: Arc<Mapping>,
     posts: Mutex<Posts>,
@@ -40,10 +38,9 @@ struct Posts {
 }
 
 impl ShmLink {
-    /// A link to `rank`, given its memory and bell; `position` is our place among the ranks of the host, `own_bell`
+    /// A link to a neighbour, given its memory and bell; `position` is our place among the ranks of the host, `own_bell`
     /// that of our own I/O thread.
     pub fn new(
-        rank: Rank,
         own: &Arena,
         (memory, bell): (Arc<Mapping>, Bell),
         position: usize,
@@ -51,7 +48,6 @@ impl ShmLink {
     ) -> Self {
         let posts = Posts { outbox: Outbox::new(&memory, position), waiting: VecDeque::new() };
         Self {
-            rank,
             own: Arc::clone(own.mapping()),
             posts: Mutex::new(posts),
             memory,
@@ -92,10 +88,6 @@ impl ShmLink {
 }
 
 impl Link for ShmLink {
-    fn rank(&self) -> Rank {
-        self.rank
-    }
-
     /// The neighbour can only reach memory within our arena.
     fn register(&self, region: &Region) -> io::Result<()> {
         if region.is_of(&self.own) {
@@ -121,10 +113,6 @@ impl Link for ShmLink {
         self.bell.ring()
     }
 
-    fn cards(&self) -> Option<usize> {
-        None
-    }
-
     fn send(&self, _: Message) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "its bytes are taken, not pushed"))
     }
@@ -134,19 +122,11 @@ impl Link for ShmLink {
     }
 
     fn say(&self, word: Word) -> io::Result<()> {
-        self.framed.control(Frame::Word(word))
+        self.framed.say(word)
     }
 
     fn has_left(&self) -> bool {
         self.framed.has_left()
-    }
-
-    fn sent_bytes(&self) -> u64 {
-        0
-    }
-
-    fn info(&self) -> Option<Info> {
-        None
     }
 }
 

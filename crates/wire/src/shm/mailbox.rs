@@ -4,8 +4,8 @@
 
 use crate::link::Post;
 use crate::memory::Mapping;
+pub use hocket_sync::ring::SLOT_WORDS;
 use hocket_sync::ring::{Consumer, Producer, Words};
-pub use hocket_sync::ring::{SLOT_WORDS, reserved_bytes};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -115,7 +115,7 @@ impl Inbox {
 mod tests {
     use super::*;
     use crate::memory::Arena;
-    use hocket_sync::ring::SLOTS;
+    use hocket_sync::ring::{SLOTS, reserved_bytes};
 
     /// A lost or reordered post would stall or corrupt an all-reduce within a host.
     #[test]

@@ -1,21 +1,107 @@
-//! Framed connections: to ranks of other hosts over TCP, and the control channel to ranks of the same host.
+//! The link to a rank of another host: one or several connections, plain or within TLS, that share its messages.
 
-mod buffer;
-mod framed;
-mod give_up;
-mod info;
-mod lane;
-mod link;
-mod receive;
-mod stream;
-pub mod tls;
-mod transmit;
+use crate::connection::{Framed, Lane, Pace, Stream};
+use crate::endpoint::{Endpoint, Exchange, Join, Own, Transport, refused};
+use crate::identity::Address;
+use crate::lanes;
+use crate::link::{Port, Sink, Turn};
+use crate::poll::{Poller, Readiness};
+use crate::shaper::Shaper;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
-pub use framed::Framed;
-pub use give_up::give_up;
-pub use info::Info;
-pub use lane::{Lane, Terms};
-pub use link::{TcpLink, TcpPort};
-pub use receive::Receiver;
-pub use stream::Stream;
-pub use transmit::{Outcome, Outgoing, Pace, Transmitter};
+const NAME: &str = "tcp";
+
+/// Always open: it leads everywhere.
+pub const TRANSPORT: Transport = Transport {
+    name: NAME,
+    open: |options, _| {
+        if let Some(word) = options.word_for(NAME).filter(|word| !word.is_empty()) {
+            return refused(format!("`{NAME}` is without `:{word}`"));
+        }
+        let shaper = options.emulated_links.clone().map(Shaper::open).transpose()?;
+        Ok(Some(Box::new(Tcp { shaper: shaper.map(Arc::new) })))
+    },
+    needs: None,
+};
+
+struct Tcp {
+    shaper: Option<Arc<Shaper>>,
+}
+
+impl Endpoint for Tcp {
+    fn reaches(&self, _: &Address, _: &Address) -> bool {
+        true
+    }
+
+    fn lanes(&self, own: &Address, peer: &Address) -> usize {
+        lanes::lanes(own, peer)
+    }
+
+    fn meet(&self, _: &mut Stream, _: Own<'_>, _: Exchange) -> io::Result<Join> {
+        let shaper = self.shaper.clone();
+        Ok(Box::new(move |streams, pair| {
+            let cards = lanes::cards(pair.addresses.0, pair.addresses.1);
+            let bell = Arc::clone(pair.bell);
+            let link = Arc::new(Framed::new(streams.len(), cards, pair.terms.checksums, bell));
+            let pace = shaper.map(|shaper| Pace { shaper, destination: pair.rank.index() });
+            let streams = streams.into_iter().enumerate();
+            let lane = |(number, stream)| Lane::new(number, stream, pair.terms, pace.clone());
+            let port = TcpPort { link: Arc::clone(&link), lanes: streams.map(lane).collect() };
+            Ok((link, Box::new(port), None))
+        }))
+    }
+}
+
+struct TcpPort {
+    link: Arc<Framed>,
+    lanes: Vec<Lane>,
+}
+
+impl Port for TcpPort {
+    fn watch(&self, poller: &Poller, number: u32) -> io::Result<()> {
+        self.lanes.iter().zip(0..).try_for_each(|(lane, at)| poller.add(lane.fd(), number, at))
+    }
+
+    fn handle_ready(&mut self, ready: Readiness) {
+        self.lanes[ready.part as usize].handle_ready(ready);
+    }
+
+    fn poll(&mut self, sink: &mut dyn Sink, now: Duration) -> Turn {
+        let mut busy = false;
+        for lane in &mut self.lanes {
+            busy |= lane.poll(&self.link, sink, now, false, &mut |_| Ok(()));
+        }
+        Turn { busy, again: self.lanes.iter().filter_map(Lane::held).min() }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.is_idle(&self.link))
+    }
+
+    fn pause_max(&self) -> Duration {
+        self.lanes.iter().map(Lane::pause_max).min().unwrap_or(Duration::MAX)
+    }
+
+    fn stop(&mut self) {
+        self.link.drop_messages();
+        self.lanes.iter_mut().for_each(Lane::stop);
+    }
+
+    fn enter(&mut self, epoch: u64) -> io::Result<()> {
+        self.link.drop_messages();
+        for lane in &mut self.lanes {
+            lane.enter(&self.link, epoch);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, sink: &mut dyn Sink) -> bool {
+        let mut done = true;
+        for lane in &mut self.lanes {
+            done &= lane.close(&self.link, sink, &mut |_| Ok(()));
+        }
+        done
+    }
+}

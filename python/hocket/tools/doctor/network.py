@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hocket import _native
-from hocket.errors import UsageError
 from hocket.job.store import interfaces
-from hocket.tools.doctor.finding import Finding
+from hocket.tools.doctor.finding import Finding, State
 
 SECTION = "network"
 CLASS = Path("/sys/class/net")
@@ -37,26 +36,11 @@ def findings() -> Iterable[Finding]:
     control = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     if control.exists():
         yield _works("TCP congestion control", control.read_text().strip())
-    yield _fabric()
+    for need, found, detail, hint in _native.transport_needs():
+        state: State = "works" if found else "missing"
+        yield Finding(section=SECTION, name=need, state=state, detail=detail, hint="" if found else hint)
     yield _tool("ssh", "`--hosts` starts ranks over it", "openssh-client")
     yield _tool("fping", "`hocket probe --fping` measures with it", "fping")
-
-
-def _fabric() -> Finding:
-    """Return the finding on providers of libfabric that HOCKET_FABRIC can choose."""
-    try:
-        found = _native.fabric_providers()
-    except UsageError as error:
-        return Finding(
-            section=SECTION,
-            name="libfabric",
-            state="missing",
-            detail=str(error),
-            hint="install libfabric, 1.17 or later (libfabric1), to send gradients over EFA; everything else works without",
-        )
-    return _works(
-        "libfabric", ", ".join(sorted({name for name, _, _ in found})) or "no provider of tagged messages"
-    )
 
 
 def _link(name: str) -> list[str]:

@@ -1,12 +1,13 @@
-//! The reference link: two ends in one process and on one thread, deterministic from a seed. It defines what a pushing
+//! The reference link: two ends in one process, deterministic from a seed. It defines what a pushing
 //! link promises in as little code as possible; pieces of messages arrive in any order.
 
 use crate::bell::Bell;
+use crate::connection::Stream;
 use crate::drained::Drained;
+use crate::endpoint::{Endpoint, Exchange, Join, Own, Transport};
+use crate::identity::Address;
 use crate::link::{Link, LinkError, Message, Port, Post, Sent, Sink, Turn};
-use crate::memory::{Mapping, Region};
 use crate::poll::{Poller, Readiness};
-use crate::tcp::Info;
 use hocket_ids::Rank;
 use hocket_kernels::cast;
 use hocket_protocol::frame::Data;
@@ -14,7 +15,7 @@ use hocket_protocol::liveness::{Action, Liveness};
 use hocket_protocol::why::Why;
 use hocket_protocol::word;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -86,10 +87,13 @@ impl Direction {
     }
 }
 
+#[derive(Default)]
 struct Pair {
     /// Direction from end 0, and from end 1.
     directions: [Direction; 2],
     random: u64,
+    /// Of both ends' threads.
+    bells: Vec<Arc<Bell>>,
 }
 
 impl Pair {
@@ -106,37 +110,74 @@ impl Pair {
 pub struct ReferenceLink {
     own: usize,
     pair: Arc<Mutex<Pair>>,
-    /// Wakers of both ends' threads.
-    bells: [Arc<Bell>; 2],
 }
 
-/// Both ends of a link between ranks 0 and 1: the first rank's, then the second's.
-pub fn pair(
-    seed: u64,
-    silence_max: Duration,
-    epoch: u64,
-    bells: &[Arc<Bell>; 2],
-) -> [(Arc<ReferenceLink>, ReferencePort); 2] {
-    let directions = [0, 1].map(|_| Direction { epoch, ..Direction::default() });
-    let pair = Arc::new(Mutex::new(Pair { directions, random: seed | 1 }));
-    [0, 1].map(|own| {
-        let link = Arc::new(ReferenceLink { own, pair: Arc::clone(&pair), bells: bells.clone() });
-        let liveness = Liveness::new(silence_max, Duration::ZERO);
-        let port = ReferencePort {
-            link: Arc::clone(&link),
-            liveness,
-            drained: Drained::new(epoch),
-            current: Some(epoch),
-            ended: false,
-            heard_left: false,
+const NAME: &str = "reference";
+
+/// Between two threads of a process; its word is the seed.
+pub const TRANSPORT: Transport = Transport {
+    name: NAME,
+    open: |options, _| {
+        let Some(word) = options.word_for(NAME) else { return Ok(None) };
+        let seed = word.parse().map_err(io::Error::other)?;
+        Ok(Some(Box::new(Reference(seed))))
+    },
+    needs: None,
+};
+
+struct Reference(u64);
+
+/// By number: what one end has made and the other has not joined yet.
+static MADE: Mutex<Vec<Option<Arc<Mutex<Pair>>>>> = Mutex::new(Vec::new());
+
+impl Endpoint for Reference {
+    fn reaches(&self, _: &Address, _: &Address) -> bool {
+        true
+    }
+
+    /// The caller makes the pair, and tells its number.
+    fn meet(&self, stream: &mut Stream, _: Own<'_>, exchange: Exchange) -> io::Result<Join> {
+        let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut number = [0; 8];
+        let (own, pair) = match exchange {
+            Exchange::SendFirst => {
+                let pair = Arc::new(Mutex::new(Pair { random: self.0 | 1, ..Pair::default() }));
+                let mut made = made();
+                made.push(Some(Arc::clone(&pair)));
+                stream.write_all(&(made.len() - 1).to_le_bytes())?;
+                (0, pair)
+            }
+            Exchange::ReceiveFirst => {
+                stream.read_exact(&mut number)?;
+                let pair = made().get_mut(usize::from_le_bytes(number)).and_then(Option::take);
+                (1, pair.ok_or_else(|| io::Error::other("no such pair"))?)
+            }
         };
-        (link, port)
-    })
+        Ok(Box::new(move |_, ends| {
+            let link = Arc::new(ReferenceLink { own, pair });
+            let epoch = ends.terms.epoch;
+            link.pair().directions[own].epoch = epoch;
+            link.pair().bells.push(Arc::clone(ends.bell));
+            let port = ReferencePort {
+                link: Arc::clone(&link),
+                liveness: Liveness::new(ends.terms.silence_max, Duration::ZERO),
+                drained: Drained::new(epoch),
+                current: Some(epoch),
+                ended: false,
+                heard_left: false,
+            };
+            Ok((link, Box::new(port), None))
+        }))
+    }
 }
 
 impl ReferenceLink {
     fn pair(&self) -> MutexGuard<'_, Pair> {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) -> io::Result<()> {
+        self.pair().bells.iter().try_for_each(|bell| bell.ring())
     }
 
     fn put(&self, word: Word) {
@@ -145,23 +186,11 @@ impl ReferenceLink {
 }
 
 impl Link for ReferenceLink {
-    fn rank(&self) -> Rank {
-        Rank(1 - self.own as u32)
-    }
-
-    fn register(&self, _: &Region) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn memory(&self) -> Option<&Arc<Mapping>> {
-        None
-    }
-
     fn post(&self, post: Post) -> io::Result<()> {
         match post {
             Post::Posted { .. } | Post::Accept { .. } | Post::Offer { place: None, .. } => {
                 self.put(Word::Post(post));
-                self.bells.iter().try_for_each(|bell| bell.ring())
+                self.ring()
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -176,7 +205,7 @@ impl Link for ReferenceLink {
         let at = at.map_or(messages.len(), |at| at + begun);
         messages.insert(at, (message, 0));
         drop(pair);
-        self.bells.iter().try_for_each(|bell| bell.ring())
+        self.ring()
     }
 
     fn abort(&self, rank: Rank, why: Why, text: &str) {
@@ -186,7 +215,7 @@ impl Link for ReferenceLink {
 
     fn say(&self, word: word::Word) -> io::Result<()> {
         self.put(Word::Said(word));
-        self.bells.iter().try_for_each(|bell| bell.ring())
+        self.ring()
     }
 
     fn has_left(&self) -> bool {
@@ -195,14 +224,6 @@ impl Link for ReferenceLink {
 
     fn sent_bytes(&self) -> u64 {
         self.pair().directions[self.own].sent_bytes
-    }
-
-    fn cards(&self) -> Option<usize> {
-        None
-    }
-
-    fn info(&self) -> Option<Info> {
-        None
     }
 }
 
@@ -336,7 +357,7 @@ impl Port for ReferencePort {
         self.current = Some(epoch);
         self.link.pair().directions[self.link.own].epoch = epoch;
         self.link.put(Word::Epoch(epoch));
-        self.link.bells.iter().try_for_each(|bell| bell.ring())
+        self.link.ring()
     }
 
     fn close(&mut self, sink: &mut dyn Sink) -> bool {

@@ -2,18 +2,20 @@
 
 use super::{Info, Outgoing};
 use crate::bell::Bell;
-use crate::link::{Message, Post, Sent};
+use crate::link::{Link, Message, Post, Sent};
 use hocket_ids::Rank;
 use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
 use hocket_protocol::why::Why;
+use hocket_protocol::word::Word;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The connections to one rank, shared by all threads.
+/// The connections to one rank, shared by all threads: a link by themselves, and the words of other links.
 pub struct Framed {
     /// Of the I/O thread, which sends what is queued here.
     bell: Arc<Bell>,
+    cards: usize,
     outgoing: Mutex<Outgoing>,
     /// Lanes on which the rank has not said goodbye yet.
     lanes_open: AtomicUsize,
@@ -31,6 +33,7 @@ impl Framed {
     pub fn new(lanes: usize, cards: usize, checksums: bool, bell: Arc<Bell>) -> Self {
         Self {
             bell,
+            cards,
             outgoing: Mutex::new(Outgoing::new(checksums, lanes, cards)),
             lanes_open: AtomicUsize::new(lanes),
             sent_bytes: AtomicU64::new(0),
@@ -54,22 +57,6 @@ impl Framed {
         self.bell.ring()
     }
 
-    /// Queues a notice of a message whose bytes are pushed.
-    pub fn post(&self, post: Post) -> io::Result<()> {
-        self.control(match post {
-            Post::Posted { program, instance, op, tag } => Frame::ClearToSend { program, instance, op, tag },
-            Post::Offer { send, tag, bytes, place: None } => Frame::Offer { send, tag, bytes },
-            Post::Accept { send, receive, tag } => Frame::Accept { send, receive, tag },
-            Post::Ready { .. }
-            | Post::Taken { .. }
-            | Post::Brought { .. }
-            | Post::Given { .. }
-            | Post::Offer { place: Some(_), .. } => {
-                return Err(io::Error::new(io::ErrorKind::Unsupported, "its memory is out of reach"));
-            }
-        })
-    }
-
     /// Queues a frame for one lane, from the I/O thread.
     pub fn control_on(&self, lane: usize, frame: Frame) {
         self.queue().control_on(lane, frame, &[]);
@@ -78,22 +65,6 @@ impl Framed {
     /// Queues a reply to a peer's probe.
     pub fn answer(&self, lane: usize) {
         self.queue().answer(lane);
-    }
-
-    /// Queues a message.
-    pub fn message(&self, message: Message) -> io::Result<()> {
-        self.queue().message(message);
-        self.bell.ring()
-    }
-
-    /// Queues the reason of the job's failure and drops messages that have not begun. The I/O thread sends it on its
-    /// next turn.
-    pub fn abort(&self, rank: Rank, why: Why, text: &str) {
-        let text: String = text.chars().take(ABORT_BYTES_MAX / 4).collect();
-        let mut outgoing = self.queue();
-        outgoing.drop_messages();
-        let frame = Frame::Abort { rank, why, payload_bytes: text.len() as u32 };
-        outgoing.control(frame, text.as_bytes());
     }
 
     /// Rings for the I/O thread.
@@ -116,28 +87,65 @@ impl Framed {
         self.lanes_open.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether it said goodbye.
-    pub fn has_left(&self) -> bool {
-        self.lanes_open.load(Ordering::Acquire) == 0
-    }
-
     /// Counts a message that has left.
     pub fn note_sent(&self, sent: Sent) {
         self.sent_bytes.fetch_add(sent.bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Payload bytes sent.
-    pub fn sent_bytes(&self) -> u64 {
-        self.sent_bytes.load(Ordering::Relaxed)
     }
 
     /// Stores a lane's statistics of its connection.
     pub fn note_seen(&self, lane: usize, info: Option<Info>) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)[lane] = info;
     }
+}
 
-    /// All lanes' latest statistics, combined; lanes refresh them on their next turn.
-    pub fn info(&self) -> Option<Info> {
+impl Link for Framed {
+    fn post(&self, post: Post) -> io::Result<()> {
+        self.control(match post {
+            Post::Posted { program, instance, op, tag } => Frame::ClearToSend { program, instance, op, tag },
+            Post::Offer { send, tag, bytes, place: None } => Frame::Offer { send, tag, bytes },
+            Post::Accept { send, receive, tag } => Frame::Accept { send, receive, tag },
+            Post::Ready { .. }
+            | Post::Taken { .. }
+            | Post::Brought { .. }
+            | Post::Given { .. }
+            | Post::Offer { place: Some(_), .. } => {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, "its memory is out of reach"));
+            }
+        })
+    }
+
+    fn send(&self, message: Message) -> io::Result<()> {
+        self.queue().message(message);
+        self.bell.ring()
+    }
+
+    /// The I/O thread sends it on its next turn.
+    fn abort(&self, rank: Rank, why: Why, text: &str) {
+        let text: String = text.chars().take(ABORT_BYTES_MAX / 4).collect();
+        let mut outgoing = self.queue();
+        outgoing.drop_messages();
+        let frame = Frame::Abort { rank, why, payload_bytes: text.len() as u32 };
+        outgoing.control(frame, text.as_bytes());
+    }
+
+    fn say(&self, word: Word) -> io::Result<()> {
+        self.control(Frame::Word(word))
+    }
+
+    fn has_left(&self) -> bool {
+        self.lanes_open.load(Ordering::Acquire) == 0
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed)
+    }
+
+    fn cards(&self) -> Option<usize> {
+        Some(self.cards)
+    }
+
+    /// Of all lanes, combined.
+    fn info(&self) -> Option<Info> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.iter().flatten().copied().reduce(Info::beside)

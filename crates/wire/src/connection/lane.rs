@@ -6,7 +6,7 @@
 
 use super::{Framed, Outcome, Pace, Receiver, Stream, Transmitter};
 use crate::clock::now_ns;
-use crate::link::{LinkError, Sent, Sink};
+use crate::link::{Link, LinkError, Sent, Sink};
 use crate::poll::Readiness;
 use hocket_protocol::backlog::Backlog;
 use hocket_protocol::congestion::{LOOK_EVERY, Look, Losses};

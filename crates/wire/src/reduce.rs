@@ -3,7 +3,7 @@
 //! Memory bounds it: a block is reduced straight out of all buckets and written to all of them while it is in the
 //! caches, so n buckets are read once and written once, which is the minimum.
 
-use super::claims::Claims;
+use crate::claims::Claims;
 use crate::memory::Region;
 use hocket_kernels::{DType, ReduceOp, Source, reduce_many, scale};
 use std::ops::Range;
