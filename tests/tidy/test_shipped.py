@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SIMULATORS = {"vopr", "hostile"}
 SIMULATED_ONLY = {"fence", "transfer"}
-"""The page on the architecture says what jobs do instead."""
+"""The page on members says what jobs do instead."""
 
 
 def used(text, crate):
