@@ -1,7 +1,7 @@
 """The interface between training and a framework: PyTorch, JAX, TensorFlow or the toy in the tests.
 
 A framework supplies six things: its parameters, a hook for gradients, gates for layers, the optimizer's step, steps of parts of
-parameters, and arrays over memory. Every implementation passes `tests/training/test_conformance.py`.
+parameters, and arrays over memory. Implementations with hooks pass `tests/training/test_conformance.py`.
 
 Gradients and parameters are identified by name. Only the framework knows what an array is: training stores arrays and hands
 them back. All calls come from the thread that trains.
