@@ -44,6 +44,7 @@ class Members(Commit):
 
     watches = False
     counts_steps = True
+    calls_libraries = False
 
     def __init__(
         self, membership: Membership, loop: Loop, memory: Apart, companion: MembersCompanion

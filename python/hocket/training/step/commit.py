@@ -34,6 +34,8 @@ class Commit:
     """True if merged and late gradients are watched: all ranks have been there from the beginning."""
     counts_steps = False
     """True if steps of the optimizer are counted, so that no other may step the parameters."""
+    calls_libraries = True
+    """True if programs may call libraries."""
     left = False
     """True if this rank takes no further part in the job."""
     session: Step

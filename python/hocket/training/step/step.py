@@ -131,7 +131,7 @@ class Step:
         self.updates.place(placed, self.memory.sums(placed, self.framework))
         self._schedule(anew=bool(old))
         states.put(states.held(old, self.engine, self.job.rank), placed, self.engine, self.job.rank)
-        for each in self.launches:
+        for each in self.launches if self.commit.calls_libraries else ():
             if each.compiled.number is None:
                 self._place.libraries.learn(each.program, each.compiled.program)
         self.source.loaded(placed, self.launches, first=not old)
