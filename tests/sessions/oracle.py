@@ -23,7 +23,7 @@ from tests.training.tape import Momentum, Network, Tape
 
 Gradients = dict[str, np.ndarray | None]
 Made = Sequence[Gradients]
-"""Of an iteration, by rank."""
+"""Gradients of an iteration, by rank."""
 
 
 class Turn(NamedTuple):

@@ -46,7 +46,7 @@ CHUNK_BYTES = 64
 
 
 def turns_of(lengths: Sequence[int], delay: int, at: str = "end") -> tuple[Turn, ...]:
-    """Of one bucket: turns of so many iterations each, one after the other."""
+    """Turns of one bucket, of so many iterations each, one after the other."""
     first, turns = 0, []
     for length in lengths:
         last = first + length - 1

@@ -1,4 +1,4 @@
-"""What each rank of a scenario does, with the framework that the scenario names."""
+"""A rank of a scenario, with the framework that the scenario names."""
 
 from __future__ import annotations
 

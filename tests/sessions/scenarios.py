@@ -86,7 +86,7 @@ def runs(each: Scenario) -> bool:
 
 
 class Iteration(NamedTuple):
-    """What a script does in one: `backwards`, all but the last without communication; `zeros` in place of no gradients after the
+    """Iteration of a script: `backwards`, all but the last without communication; `zeros` in place of no gradients after the
     step; `idle`: a step more, without a backward. `before` it, or `after` it: another event."""
 
     backwards: int = 1

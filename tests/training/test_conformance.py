@@ -1,4 +1,4 @@
-"""What every framework must pass to train with Hocket: the six things that it supplies, and how jobs of real ranks begin and end.
+"""Tests that every framework must pass: the six things that it supplies, and how jobs of real ranks begin and end.
 
 A new framework adds a line to `ADAPTERS`.
 """

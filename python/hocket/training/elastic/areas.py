@@ -51,9 +51,8 @@ class Apart(Memory):
         buckets: Sequence[CompiledBucket],
         place: Place,
         framework: Framework,
-        *,
         slots: Sequence[int],
-        before: Sequence[LoadedBucket],  # noqa: ARG002  # no bucket stays: servers hold none
+        _before: Sequence[LoadedBucket],
     ) -> list[LoadedBucket]:
         check_libraries(buckets)
         self.lay_out(buckets, place.engine, framework, slots)

@@ -64,7 +64,7 @@ class Members(Commit):
         return self._standing.job
 
     @property
-    def left(self) -> bool:  # type: ignore[override]
+    def left(self) -> bool:
         return self._standing.left
 
     @property

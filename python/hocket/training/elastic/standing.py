@@ -186,7 +186,7 @@ class Standing:
         session.agreement.begins = False
         self.plan = session.source.plan(session.source.epochs.current)
         compiled = session.source.buckets()
-        slots = slots_for((self.plan.schedule, *self.plan.safer), len(compiled))
+        slots = slots_for(self.plan, len(compiled))
         self._memory.lay_out(compiled, session.engine, session.framework, slots)
 
     def _cast(self, unmade: Sequence[str]) -> None:

@@ -47,11 +47,10 @@ def is_synchronous(schedule: Schedule) -> bool:
     return all(turn.first == turn.last == turn.due.iteration for turn in turns)
 
 
-def slots_for(schedules: Iterable[Schedule], buckets: int) -> list[int]:
-    """Return the slots of each bucket: as many as any of the schedules needs."""
-    return [
-        max(each) for each in zip(*(_native.schedule_slots(each, buckets) for each in schedules), strict=True)
-    ]
+def slots_for(plan: artefact.Plan, buckets: int) -> list[int]:
+    """Return the slots of each bucket, whichever of the plan's schedules is in force."""
+    needed = (_native.schedule_slots(each, buckets) for each in (plan.schedule, *plan.safer))
+    return [max(each) for each in zip(*needed, strict=True)]
 
 
 @dataclass(eq=False)

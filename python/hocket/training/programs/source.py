@@ -98,18 +98,19 @@ class ProgramSource:
         for each in self.duties[:1]:
             each.beside.stop(retires=retires)
 
-    def loaded(self, buckets: Sequence[LoadedBucket], launches: Sequence[Launch], *, first: bool) -> None:
-        """Tell ranks that do not train of the buckets of an epoch, which this rank has loaded. `first`: there were none before."""
+    def loaded(
+        self, plan: Plan, buckets: Sequence[LoadedBucket], launches: Sequence[Launch], *, first: bool
+    ) -> None:
+        """Tell ranks that do not train of the buckets of this epoch's plan, which are loaded. `first`: there were none before."""
         if first and self.served is not None:
             self.served.start(buckets)
         if self.helpers is not None:
-            epoch = self.epochs.current
             lengths = {
                 each.number: [stop - start for start, stop in each.runs]
                 for each in launches
                 if each.compiled.helped
             }
-            self.helpers.loaded(self.plan(epoch), lengths, epoch.number)
+            self.helpers.loaded(plan, lengths, self.epochs.current.number)
 
     def backward_began(self, iteration: int) -> None:
         """Tell ranks that do not train that backward begins."""

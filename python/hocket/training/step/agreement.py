@@ -1,4 +1,4 @@
-"""What ranks agree on with each step, by votes: which gradients exist, which epoch begins, whether they meet or retreat."""
+"""Agreement of ranks with each step, by votes: which gradients exist, which epoch begins, whether they meet or retreat."""
 
 from __future__ import annotations
 

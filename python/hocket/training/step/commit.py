@@ -36,9 +36,12 @@ class Commit:
     """True if steps of the optimizer are counted, so that no other may step the parameters."""
     calls_libraries = True
     """True if programs may call libraries."""
-    left = False
-    """True if this rank takes no further part in the job."""
     session: Step
+
+    @property
+    def left(self) -> bool:
+        """True if this rank takes no further part in the job."""
+        return False
 
     @property
     def job(self) -> Job:

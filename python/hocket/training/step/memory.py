@@ -22,7 +22,6 @@ class Memory:
         buckets: Sequence[CompiledBucket],
         place: Place,
         framework: Framework,
-        *,
         slots: Sequence[int],
         before: Sequence[LoadedBucket],
     ) -> list[LoadedBucket]:

@@ -13,7 +13,7 @@ from hocket.training.programs.source import Loaded, ProgramSource
 
 @dataclass(frozen=True)
 class Place:
-    """What a session gets of its process. `spans`: its trace, if one is written; `loaded`: called with each epoch's buckets."""
+    """Parts of a process that a session uses. `spans`: its trace, if one is written; `loaded`: called with each epoch's buckets."""
 
     source: ProgramSource
     job: Job

@@ -35,7 +35,7 @@ class Session(Protocol):
 
     @property
     def judged(self) -> str | None:
-        """What reads the learning rate that the script sets, which must be the one of the step; None: nothing does."""
+        """Reader of the learning rate that the script sets, which must be the one of the step; None: there is none."""
 
     def start(self) -> None:
         """Start the threads beside training: the model is distributed."""

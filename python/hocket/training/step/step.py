@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from hocket import _native
-from hocket.artefacts.plan import Plan, Schedule
+from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
 from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.checkpoint import states
@@ -126,15 +126,15 @@ class Step:
         plan = self._plan
         self.commit.loads(plan)
         compiled = self.source.buckets()
-        slots = slots_for((plan.schedule, *plan.safer), len(compiled))
-        placed = self.memory.placed(compiled, self._place, self.framework, slots=slots, before=old)
+        slots = slots_for(plan, len(compiled))
+        placed = self.memory.placed(compiled, self._place, self.framework, slots, old)
         self.updates.place(placed, self.memory.sums(placed, self.framework))
-        self._schedule(anew=bool(old))
+        self._schedule(plan, anew=bool(old))
         states.put(states.held(old, self.engine, self.job.rank), placed, self.engine, self.job.rank)
         for each in self.launches if self.commit.calls_libraries else ():
             if each.compiled.number is None:
                 self._place.libraries.learn(each.program, each.compiled.program)
-        self.source.loaded(placed, self.launches, first=not old)
+        self.source.loaded(plan, placed, self.launches, first=not old)
         self._count_gradients()
         self.owners.take(placed)
         for bucket in placed if old else ():
@@ -147,12 +147,11 @@ class Step:
         if self.delays is not None and old:
             self.updates.means.moved()
 
-    def _schedule(self, *, anew: bool) -> None:
-        """Begin the turns of the schedule to be used now."""
-        epoch, plan = self.source.epochs.current, self._plan
+    def _schedule(self, plan: Plan, *, anew: bool) -> None:
+        """Begin the turns of the plan's schedule that is to be used now."""
         schedule = plan.schedule
         if self.delays is not None:
-            schedule = self.delays.schedule(plan, self.iteration, epoch.number)
+            schedule = self.delays.schedule(plan, self.iteration, self.source.epochs.current.number)
         self.updates.begin(schedule, anew=anew)
         if self.delays is not None and self._watch is not None:
             self.delays.tell(self._watch, plan)
@@ -160,21 +159,17 @@ class Step:
     def _count_gradients(self, places: Places | None = None, *, moves: bool = True) -> None:
         """Count gradients by the loaded launches. `moves`: gradients that exist are in other memory than the buckets'."""
         places = self.commit.places() or places
-        launches = [(launch.program, len(launch.compiled.ranges)) for launch in self.launches]
         updates = self.updates
-
-        def readiness(schedule: Schedule) -> _native.Readiness:
-            return _native.Readiness(
-                self.engine,
-                launches,
-                self._on_first,
-                updates.adopt,
-                updates.twice,
-                self._on_refused,
-                schedule,
-                places,
-            )
-
+        readiness = _native.Readiness(
+            self.engine,
+            [(launch.program, len(launch.compiled.ranges)) for launch in self.launches],
+            self._on_first,
+            updates.adopt,
+            updates.twice,
+            self._on_refused,
+            updates.schedule,
+            places,
+        )
         updates.count(readiness, moves=moves)
         self.accumulation.decide()
 
@@ -197,7 +192,7 @@ class Step:
             if self.gates is not None:
                 self.gates = self._gate()
         else:
-            self._schedule(anew=True)
+            self._schedule(self._plan, anew=True)
             self._count_gradients()
             self.updates.means.moved()
 
@@ -251,7 +246,7 @@ class Step:
         barrier = barrier or (delays is None and not self.source.epochs.settled)
         due = self.commit.reduce(unmade, waits=barrier or delays is not None)
         later = [] if barrier else [turn for turn in due if turn.at == "gate"]
-        now = [turn for turn in due if turn not in later]
+        now = due if barrier else [turn for turn in due if turn.at != "gate"]
         if (delays is not None and self.companion.meets) or any(turn.due == turn.last for turn in now):
             self.agreement.count()
         # Without gates, turns due at them are applied now; they may be sent as late as the next iteration's begin.
@@ -269,7 +264,7 @@ class Step:
         if seen is not None:
             self.agreement.order(seen)
         self._under_way = False
-        if not self.commit.left:
+        if self.source.timer is not None and not self.commit.left:
             # No rank has the norm of gradients that have owners.
             whole = self.gates is None and not self.owners
             self._steps.note(updates.given if whole else (), self.framework)
@@ -318,9 +313,8 @@ class Step:
         self.owners.reduced(own)
         if mean is not own:
             self.framework.show(mean)
-        for name in turn.unmade or ():
-            if name in own.names:
-                self.framework.drop(name)
+        for name in turn.unmade.intersection(own.names) if turn.unmade else ():
+            self.framework.drop(name)
         if self.source.served is not None and own.served:
             self.source.served.take(own)
         self.updates.shown[turn.arena] = turn.slot

@@ -7,7 +7,7 @@ schedule decides which, so that two runs give the same bits. Without turns in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hocket import _native
@@ -28,6 +28,7 @@ class Updates:
         buckets: memory of gradients, by arena.
         launches: programs of the buckets, by number.
         rows: gradients that travel as rows.
+        arena_of: arena of each launch, by number.
         means: sums as the optimizer is given them.
         schedule: schedule in force.
         turns: turns that are open and in flight.
@@ -40,6 +41,7 @@ class Updates:
     schedule: Schedule
     turns: Turns
     means: Means
+    arena_of: dict[int, int]
     readiness: _native.Readiness
 
     def __init__(self, framework: Framework, *, merges: bool) -> None:
@@ -72,7 +74,7 @@ class Updates:
         self.buckets, self.launches = placed, launches_of(placed)
         self.rows = [each.rows for each in self.launches if each.rows is not None]
         self.means = Means(self._framework, sums)
-        self._arena_of = {launch.number: at for at, bucket in enumerate(placed) for launch in bucket.launches}
+        self.arena_of = {launch.number: at for at, bucket in enumerate(placed) for launch in bucket.launches}
 
     def begin(self, schedule: Schedule, *, anew: bool) -> None:
         """Begin the turns of a schedule. `anew`: there were others, and means that were given last lie in the first slots now."""
@@ -90,9 +92,9 @@ class Updates:
         """Use no buckets."""
         self.buckets, self.launches, self.rows = [], [], []
 
-    def count(self, readiness: Callable[[Schedule], _native.Readiness], *, moves: bool) -> None:
-        """Count gradients by a new `readiness`, made for the schedule. `moves`: existing gradients move into the buckets."""
-        self.readiness = readiness(self.schedule)
+    def count(self, readiness: _native.Readiness, *, moves: bool) -> None:
+        """Count gradients by a new `readiness`. `moves`: existing gradients move into the buckets."""
+        self.readiness = readiness
         if self.turns.held:
             self.readiness.hold()
         self._hooks = Hooks(self.buckets, self.readiness)
@@ -101,12 +103,7 @@ class Updates:
     def places(self, launched: Sequence[Turn]) -> Places:
         """Return where a new readiness goes on, before which all of these turns were launched."""
         of_arena = self.turns.places(launched)
-        return self.turns.phase, [of_arena[self._arena_of[launch.number]] for launch in self.launches]
-
-    @property
-    def arena_of(self) -> Mapping[int, int]:
-        """Arena of each launch, by number."""
-        return self._arena_of
+        return self.turns.phase, [of_arena[self.arena_of[launch.number]] for launch in self.launches]
 
     @property
     def filling(self) -> list[LoadedBucket]:
@@ -217,7 +214,7 @@ class Updates:
             self.readiness.applied(launch.number)
 
     def _open(self, launch: int) -> Turn:
-        return self.turns.open[self._arena_of[launch]]
+        return self.turns.open[self.arena_of[launch]]
 
     def _move(self, name: str, view: Any, launch: int) -> None:
         if self._merges and self.means.is_due(name):
