@@ -86,7 +86,7 @@ OnDrift = Literal["stop", "warn", "off"]
 """Action of a job whose ranks no longer hold the same model: it stops, or it warns once; with `off` it does not check."""
 
 
-def _one_of(kind: Any) -> Callable[[str], str]:
+def one_of(kind: Any) -> Callable[[str], str]:
     """Return the parser of a type of literal texts."""
 
     def parsed(text: str) -> str:
@@ -176,7 +176,7 @@ class Settings:
     on_refusal: Literal["means", "end"] = _variable(
         "HOCKET_ON_REFUSAL",
         "means",
-        _one_of(OnRefusal),
+        one_of(OnRefusal),
         "What an elastic job does whose policy refuses the ranks that are left: `means` (gradients are plain means) or `end`.",
     )
     promise: str | None = _variable(
@@ -198,7 +198,7 @@ class Settings:
     guard: Literal["full", "paper", "off"] = _variable(
         "HOCKET_GUARD",
         "full",
-        _one_of(Guard),
+        one_of(Guard),
         "What merged and late gradients must pass before they are used: `full` (all checks), `paper` (DeFT's ratio) or `off`.",
     )
     servers: int = _variable(
@@ -302,7 +302,7 @@ class Settings:
     on_drift: Literal["stop", "warn", "off"] = _variable(
         "HOCKET_ON_DRIFT",
         "stop",
-        _one_of(OnDrift),
+        one_of(OnDrift),
         "What a job does whose ranks hold other parameters, or step with other options, where these must be equal: `stop`, `warn`, "
         "or `off`, which does not look. Looking takes a thousandth of a step.",
     )

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from hocket.cli.shared.values import One, members, word
 from hocket.errors import UsageError
-from hocket.settings import OnRefusal, Settings, patience, seconds
+from hocket.settings import OnRefusal, Settings, one_of, patience, seconds
 from hocket.training.elastic.refusals import check_asked
 
 RESPAWN_MAX = 10_000
@@ -75,16 +75,10 @@ def _respawn(text: str) -> int:
     return int(text)
 
 
-def _on_refusal(text: str) -> str:
-    if text not in get_args(OnRefusal):
-        raise ValueError
-    return text
-
-
 WORDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "respawn": (_respawn, f"a whole number from 0 to {RESPAWN_MAX}"),
     "rejoin": (patience, "a number of seconds from 0 to 1e9"),
-    "on-refusal": (_on_refusal, f"one of {', '.join(get_args(OnRefusal))}"),
+    "on-refusal": (one_of(OnRefusal), f"one of {', '.join(get_args(OnRefusal))}"),
     "journal": (lambda text: Path(word(text)), "a file"),
     "alone": (seconds, "a number of seconds from 0.001 to 1e9"),
 }
