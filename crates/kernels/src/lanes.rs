@@ -46,6 +46,26 @@ pub trait Lanes: Copy {
     unsafe fn fence() {}
 }
 
+/// `Lanes` of a vector. All its functions are unsafe and inlined, and their bodies are intrinsics.
+macro_rules! lanes {
+    ($vector:ty:
+     $(const $constant:ident: $type:ty = $value:literal;)*
+     $(fn $name:ident($($argument:tt)*) $(-> $result:ty)? $body:block)*) => {
+        impl $crate::lanes::Lanes for $vector {
+            $(const $constant: $type = $value;)*
+            $(
+                #[inline(always)]
+                unsafe fn $name($($argument)*) $(-> $result)? {
+                    // SAFETY: the trait's conditions, CPU features and room for `COUNT` elements.
+                    unsafe { $body }
+                }
+            )*
+        }
+    };
+}
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+pub(crate) use lanes;
+
 impl Lanes for f32 {
     const COUNT: usize = 1;
 

@@ -2,7 +2,7 @@
 //!
 //! Not run on any ARM machine yet; the tests pass under an emulator (CONTRIBUTING.md).
 
-use crate::lanes::Lanes;
+use crate::lanes::lanes;
 use std::arch::aarch64::{
     float32x4_t, uint16x4_t, vaddq_f32, vaddq_u32, vandq_u32, vbslq_f32, vbslq_u32, vceqq_f32, vcgtq_f32,
     vcltq_f32, vdupq_n_f32, vdupq_n_u32, vld1_u16, vld1q_f32, vmovn_u32, vmulq_f32, vorrq_u32,
@@ -69,83 +69,34 @@ unsafe fn to_bf16(values: float32x4_t) -> uint16x4_t {
     }
 }
 
-// SAFETY of every block below: the trait's conditions, CPU features and room for four elements.
-impl Lanes for Neon {
+lanes! {
+    Neon:
+
     const COUNT: usize = 4;
 
-    #[inline(always)]
-    unsafe fn splat(value: f32) -> Self {
-        Self(unsafe { vdupq_n_f32(value) })
-    }
-
-    #[inline(always)]
-    unsafe fn load_f32(from: *const u8) -> Self {
-        Self(unsafe { vld1q_f32(from.cast()) })
-    }
-
-    #[inline(always)]
-    unsafe fn load_f16(from: *const u8) -> Self {
-        Self(unsafe { from_f16(vld1_u16(from.cast())) })
-    }
-
-    #[inline(always)]
-    unsafe fn load_bf16(from: *const u8) -> Self {
-        Self(unsafe { from_bf16(vld1_u16(from.cast())) })
-    }
-
-    #[inline(always)]
-    unsafe fn store_f32(self, to: *mut u8) {
-        unsafe { vst1q_f32(to.cast(), self.0) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_f16(self, to: *mut u8) {
-        unsafe { vst1_u16(to.cast(), to_f16(self.0)) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_bf16(self, to: *mut u8) {
-        unsafe { vst1_u16(to.cast(), to_bf16(self.0)) }
-    }
-
-    #[inline(always)]
-    unsafe fn round_f16(self) -> Self {
-        Self(unsafe { from_f16(to_f16(self.0)) })
-    }
-
-    #[inline(always)]
-    unsafe fn round_bf16(self) -> Self {
-        Self(unsafe { from_bf16(to_bf16(self.0)) })
-    }
-
-    #[inline(always)]
-    unsafe fn add(self, other: Self) -> Self {
-        Self(unsafe { vaddq_f32(self.0, other.0) })
-    }
-
-    #[inline(always)]
-    unsafe fn mul(self, other: Self) -> Self {
-        Self(unsafe { vmulq_f32(self.0, other.0) })
-    }
+    fn splat(value: f32) -> Self { Self(vdupq_n_f32(value)) }
+    fn load_f32(from: *const u8) -> Self { Self(vld1q_f32(from.cast())) }
+    fn load_f16(from: *const u8) -> Self { Self(from_f16(vld1_u16(from.cast()))) }
+    fn load_bf16(from: *const u8) -> Self { Self(from_bf16(vld1_u16(from.cast()))) }
+    fn store_f32(self, to: *mut u8) { vst1q_f32(to.cast(), self.0); }
+    fn store_f16(self, to: *mut u8) { vst1_u16(to.cast(), to_f16(self.0)); }
+    fn store_bf16(self, to: *mut u8) { vst1_u16(to.cast(), to_bf16(self.0)); }
+    fn round_f16(self) -> Self { Self(from_f16(to_f16(self.0))) }
+    fn round_bf16(self) -> Self { Self(from_bf16(to_bf16(self.0))) }
+    fn add(self, other: Self) -> Self { Self(vaddq_f32(self.0, other.0)) }
+    fn mul(self, other: Self) -> Self { Self(vmulq_f32(self.0, other.0)) }
 
     // As `Element::min`: both ways of choosing, joined.
-    #[inline(always)]
-    unsafe fn min(self, other: Self) -> Self {
-        unsafe {
-            let one = vbslq_f32(vcltq_f32(self.0, other.0), self.0, other.0);
-            let two = vbslq_f32(vcltq_f32(other.0, self.0), other.0, self.0);
-            let joined = vorrq_u32(vreinterpretq_u32_f32(one), vreinterpretq_u32_f32(two));
-            Self(vreinterpretq_f32_u32(joined))
-        }
+    fn min(self, other: Self) -> Self {
+        let one = vbslq_f32(vcltq_f32(self.0, other.0), self.0, other.0);
+        let two = vbslq_f32(vcltq_f32(other.0, self.0), other.0, self.0);
+        let joined = vorrq_u32(vreinterpretq_u32_f32(one), vreinterpretq_u32_f32(two));
+        Self(vreinterpretq_f32_u32(joined))
     }
-
-    #[inline(always)]
-    unsafe fn max(self, other: Self) -> Self {
-        unsafe {
-            let one = vreinterpretq_u32_f32(vbslq_f32(vcgtq_f32(self.0, other.0), self.0, other.0));
-            let two = vreinterpretq_u32_f32(vbslq_f32(vcgtq_f32(other.0, self.0), other.0, self.0));
-            let ordered = vandq_u32(vceqq_f32(self.0, self.0), vceqq_f32(other.0, other.0));
-            Self(vreinterpretq_f32_u32(vbslq_u32(ordered, vandq_u32(one, two), vorrq_u32(one, two))))
-        }
+    fn max(self, other: Self) -> Self {
+        let one = vreinterpretq_u32_f32(vbslq_f32(vcgtq_f32(self.0, other.0), self.0, other.0));
+        let two = vreinterpretq_u32_f32(vbslq_f32(vcgtq_f32(other.0, self.0), other.0, self.0));
+        let ordered = vandq_u32(vceqq_f32(self.0, self.0), vceqq_f32(other.0, other.0));
+        Self(vreinterpretq_f32_u32(vbslq_u32(ordered, vandq_u32(one, two), vorrq_u32(one, two))))
     }
 }

@@ -1,6 +1,6 @@
 //! Eight f32 in an AVX register, with the f16 conversions of F16C.
 
-use crate::lanes::Lanes;
+use crate::lanes::lanes;
 use std::arch::x86_64::{
     __m256, __m256i, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1, _mm_loadu_si128, _mm_prefetch,
     _mm_sfence, _mm_storeu_si128, _mm256_add_epi32, _mm256_add_ps, _mm256_and_ps, _mm256_and_si256,
@@ -34,105 +34,48 @@ unsafe fn to_bf16(values: __m256) -> __m256i {
     }
 }
 
-// SAFETY of every block below: the trait's conditions, CPU features and room for eight elements.
-impl Lanes for Avx2 {
+lanes! {
+    Avx2:
+
     const COUNT: usize = 8;
     const PAST_CACHES: bool = true;
 
-    #[inline(always)]
-    unsafe fn splat(value: f32) -> Self {
-        Self(unsafe { _mm256_set1_ps(value) })
+    fn splat(value: f32) -> Self { Self(_mm256_set1_ps(value)) }
+    fn load_f32(from: *const u8) -> Self { Self(_mm256_loadu_ps(from.cast())) }
+    fn load_f16(from: *const u8) -> Self { Self(_mm256_cvtph_ps(_mm_loadu_si128(from.cast()))) }
+    fn load_bf16(from: *const u8) -> Self {
+        let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+        Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide)))
     }
-
-    #[inline(always)]
-    unsafe fn load_f32(from: *const u8) -> Self {
-        Self(unsafe { _mm256_loadu_ps(from.cast()) })
+    fn store_f32(self, to: *mut u8) { _mm256_storeu_ps(to.cast(), self.0); }
+    fn store_f16(self, to: *mut u8) {
+        _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
     }
-
-    #[inline(always)]
-    unsafe fn load_f16(from: *const u8) -> Self {
-        Self(unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) })
+    fn store_bf16(self, to: *mut u8) {
+        let wide = to_bf16(self.0);
+        // Packing works within each half of the register; the permutation joins the two packed halves.
+        let packed = _mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(wide, wide));
+        _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(packed));
     }
-
-    #[inline(always)]
-    unsafe fn load_bf16(from: *const u8) -> Self {
-        unsafe {
-            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
-            Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide)))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store_f32(self, to: *mut u8) {
-        unsafe { _mm256_storeu_ps(to.cast(), self.0) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_f16(self, to: *mut u8) {
-        unsafe { _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_bf16(self, to: *mut u8) {
-        unsafe {
-            let wide = to_bf16(self.0);
-            // Packing works within each half of the register; the permutation joins the two packed halves.
-            let packed = _mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(wide, wide));
-            _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(packed));
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn round_f16(self) -> Self {
-        Self(unsafe { _mm256_cvtph_ps(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) })
-    }
-
-    #[inline(always)]
-    unsafe fn round_bf16(self) -> Self {
-        Self(unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(to_bf16(self.0))) })
-    }
-
-    #[inline(always)]
-    unsafe fn add(self, other: Self) -> Self {
-        Self(unsafe { _mm256_add_ps(self.0, other.0) })
-    }
-
-    #[inline(always)]
-    unsafe fn mul(self, other: Self) -> Self {
-        Self(unsafe { _mm256_mul_ps(self.0, other.0) })
-    }
+    fn round_f16(self) -> Self { Self(_mm256_cvtph_ps(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0))) }
+    fn round_bf16(self) -> Self { Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(to_bf16(self.0)))) }
+    fn add(self, other: Self) -> Self { Self(_mm256_add_ps(self.0, other.0)) }
+    fn mul(self, other: Self) -> Self { Self(_mm256_mul_ps(self.0, other.0)) }
 
     // `MINPS` and `MAXPS` give their second operand for equal values and NaN: taken both ways and joined, as
     // `Element::min` and `Element::max` do.
-    #[inline(always)]
-    unsafe fn min(self, other: Self) -> Self {
-        Self(unsafe { _mm256_or_ps(_mm256_min_ps(self.0, other.0), _mm256_min_ps(other.0, self.0)) })
+    fn min(self, other: Self) -> Self {
+        Self(_mm256_or_ps(_mm256_min_ps(self.0, other.0), _mm256_min_ps(other.0, self.0)))
     }
-
-    #[inline(always)]
-    unsafe fn max(self, other: Self) -> Self {
-        unsafe {
-            let (one, two) = (_mm256_max_ps(self.0, other.0), _mm256_max_ps(other.0, self.0));
-            let unordered = _mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, other.0);
-            Self(_mm256_blendv_ps(_mm256_and_ps(one, two), _mm256_or_ps(one, two), unordered))
-        }
+    fn max(self, other: Self) -> Self {
+        let (one, two) = (_mm256_max_ps(self.0, other.0), _mm256_max_ps(other.0, self.0));
+        let unordered = _mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, other.0);
+        Self(_mm256_blendv_ps(_mm256_and_ps(one, two), _mm256_or_ps(one, two), unordered))
     }
-
-    #[inline(always)]
-    unsafe fn store_line(to: *mut u8, from: *const u8) {
-        unsafe {
-            _mm256_stream_si256(to.cast(), _mm256_load_si256(from.cast()));
-            _mm256_stream_si256(to.add(32).cast(), _mm256_load_si256(from.add(32).cast()));
-        }
+    fn store_line(to: *mut u8, from: *const u8) {
+        _mm256_stream_si256(to.cast(), _mm256_load_si256(from.cast()));
+        _mm256_stream_si256(to.add(32).cast(), _mm256_load_si256(from.add(32).cast()));
     }
-
-    #[inline(always)]
-    unsafe fn fetch(from: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn fence() {
-        unsafe { _mm_sfence() }
-    }
+    fn fetch(from: *const u8) { _mm_prefetch::<_MM_HINT_T1>(from.cast()); }
+    fn fence() { _mm_sfence(); }
 }
