@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,14 +14,13 @@ from hocket.tools.bench.collectives import mpirun, run
 from hocket.tools.bench.collectives.definitions import BUS
 from hocket.tools.bench.collectives.result import Contestant, Result, row
 from tests.support import warm
+from tests.support.commands import completed
 
 HOCKET = str(Path(sys.executable).with_name("hocket"))
-TIMEOUT_S = 120
 
 
 def bench(*arguments, hocket=warm.hocket):
-    command = hocket("bench", *arguments)
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return completed(hocket("bench", *arguments))
 
 
 def rows(path, contenders, sizes):
@@ -226,8 +224,6 @@ with deadline.over("mpi, all_reduce of 4 kB, round 2"):
 
 def test_a_contender_that_is_stuck():
     """MPI waits without a deadline: the benchmark would hang, and nobody know where."""
-    ended = subprocess.run(
-        [sys.executable, "-c", STUCK], check=False, capture_output=True, text=True, timeout=TIMEOUT_S
-    )
+    ended = completed([sys.executable, "-c", STUCK])
     assert ended.returncode == 1
     assert "rank 3 on node7: mpi, all_reduce of 4 kB, round 2 is not over after 0.2 s\nhint:" in ended.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from hocket.errors import UsageError
 from hocket.planning.default import by_hosts, default_plan
 from hocket.tools.analysis.paired import compared, settled
 from tests.support import warm
+from tests.support.commands import completed
 
 SCRIPT = """
 import sys
@@ -43,15 +43,7 @@ def check(
     directory: Path, *arguments: str, log: str = "hk.log(model, loss=loss.item())"
 ) -> subprocess.CompletedProcess[str]:
     (directory / "train.py").write_text(SCRIPT.replace("LOG", log))
-    return subprocess.run(
-        warm.hocket("check", *arguments),
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    return completed(warm.hocket("check", *arguments), cwd=directory, OMP_NUM_THREADS="1")
 
 
 def test_both_ways_are_trained_and_compared(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """Every example of a `--help` is right: all are parsed; those that need neither root nor minutes run, as a first hour."""
 
 import importlib.util
-import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import click
@@ -14,6 +12,7 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from tests.cli.commands import ROOTS, commands, help_of, leaves, root_of
 from tests.support import warm
+from tests.support.commands import completed
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,15 +96,7 @@ def test_a_first_hour_by_the_examples(tmp_path):
     assert len(lines) >= len(RUN)
     for line in lines:
         words, _, target = line.removeprefix("hocket ").partition(" > ")
-        ran = subprocess.run(
-            warm.hocket(*shlex.split(words)),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        ran = completed(warm.hocket(*shlex.split(words)), cwd=tmp_path, OMP_NUM_THREADS="1")
         assert ran.returncode == 0, f"{line}\n{ran.stdout}\n{ran.stderr}"
         if target:
             (tmp_path / target).write_text(ran.stdout)

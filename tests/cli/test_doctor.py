@@ -1,8 +1,6 @@
 """`hocket doctor`: what it says is so, and what does not work is said with what to do."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 from hocket import extras
 from hocket.extras import EXTRAS
 from hocket.tools.doctor import limits, machine, network, settings
+from tests.support.commands import completed
 
 WITHOUT = """
 import sys
@@ -25,14 +24,7 @@ main()
 
 
 def doctor(source, **environment):
-    ran = subprocess.run(
-        [sys.executable, "-c", source, "doctor", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    ran = completed([sys.executable, "-c", source, "doctor", "--json"], **environment)
     return ran.returncode, json.loads(ran.stdout)
 
 

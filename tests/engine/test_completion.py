@@ -1,7 +1,6 @@
 """Callbacks on the end of launches: what DDP's hook, and any adapter that has futures, rests on."""
 
 import queue
-import subprocess
 import sys
 import textwrap
 import threading
@@ -12,6 +11,7 @@ import pytest
 from hocket.artefacts.plan import AllReduce
 from hocket.errors import PeerError, UsageError
 from hocket.planning.compile import all_reduce_program
+from tests.support.commands import completed
 from tests.support.engines import TIMEOUT_S, Job
 
 ELEMENTS = 3
@@ -183,11 +183,5 @@ def test_python_ends_with_callbacks_open():
             engine.on_complete(number, lambda error: None, 10)
             engine.wait(number, 10)
     """
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = completed([sys.executable, "-c", textwrap.dedent(script)])
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,7 +1,8 @@
 """Types that several threads decode for the first time at once."""
 
-import subprocess
 import sys
+
+from tests.support.commands import completed
 
 FIRST_AT_ONCE = """
 import sys, threading
@@ -37,6 +38,5 @@ for _ in range(100):
 
 def test_threads_may_decode_a_type_at_once_for_the_first_time():
     """Two models' autopilots met in two threads, and the rank died of SIGSEGV."""
-    argv = [sys.executable, "-c", FIRST_AT_ONCE]
-    ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    ended = completed([sys.executable, "-c", FIRST_AT_ONCE])
     assert ended.returncode == 0, ended

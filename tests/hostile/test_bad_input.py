@@ -18,6 +18,7 @@ from hocket.cli.main import hocket, run
 from hocket.members.journal import Generation, Journal, Served
 from hocket.planning import search
 from tests.cli.commands import leaves
+from tests.support.commands import completed
 
 DEEP, DIGITS = 100_000, 5_000
 SECRET = bytes(32).hex()
@@ -193,9 +194,7 @@ PRINTING = (
 def printed(line, folder, redirection):
     """Exit code and standard error of a process of its own."""
     command = f"{shlex.quote(sys.executable)} -m hocket {line} {redirection}"
-    ran = subprocess.run(
-        ["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
+    ran = completed(["bash", "-c", command], cwd=folder)
     return ran.returncode, ran.stderr
 
 

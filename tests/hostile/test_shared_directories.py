@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +15,7 @@ from hocket.job.known import cache
 from hocket.job.known.cache import Cache
 from hocket.start import leash, running
 from hocket.tools.testbed import keeper
+from tests.support.commands import completed
 
 SOMEBODY = 65534
 """A user that runs nothing here."""
@@ -71,13 +71,10 @@ def test_a_forged_testbed_is_not_shown(tmp_path):
     host = {"name": "a", "rack": "r", "address": "1.2.3.4", "bandwidth_bit_per_s": 1, "command": ["rm"]}
     forged = json.dumps({"pid": os.getpid(), "hosts": [host]})
     (own / "testbed.json").write_text(forged)
-    ran = subprocess.run(
+    ran = completed(
         [sys.executable, "-c", "from hocket.cli.main import main; main()", "testbed", "show"],
-        env={**os.environ, "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(own)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        TMPDIR=str(tmp_path),
+        XDG_RUNTIME_DIR=str(own),
     )
     assert (ran.returncode, ran.stdout) == (2, ""), ran.stderr
     assert "is not a directory that only you can use" in ran.stderr

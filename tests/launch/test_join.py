@@ -1,6 +1,5 @@
 """`hocket join`, with real jobs."""
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from hocket.settings import Settings
 from hocket.start.running import announced
 from tests.launch.processes import RUN, clean_environment, finish, start, write
+from tests.support.commands import completed
 
 JOIN = [sys.executable, "-c", "from hocket.cli.main import main; main()", "join"]
 SCRIPT = """
@@ -40,14 +40,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def join(place: Path, *arguments: str) -> tuple[int, str, str]:
     """Exit code, output and errors."""
-    ended = subprocess.run(
-        [*JOIN, *arguments],
-        env=clean_environment(TMPDIR=str(place), OMP_NUM_THREADS="1"),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    ended = completed([*JOIN, *arguments], env=clean_environment(TMPDIR=str(place), OMP_NUM_THREADS="1"))
     return ended.returncode, ended.stdout, ended.stderr
 
 

@@ -21,6 +21,7 @@ from hocket.start.output import Channel
 from hocket.start.processes import LEASH, ProcessSpec
 from hocket.start.run import launch
 from tests.launch.processes import RUN, eventually, finish, start, with_token, write
+from tests.support.commands import completed
 
 FAKE_SSH = """#!/bin/sh
 shift
@@ -117,9 +118,7 @@ def test_ranks_have_no_input_and_no_secret_in_their_arguments(tmp_path):
         "seen = [Path(f'/proc/{each}/cmdline').read_bytes() for each in (os.getpid(), os.getppid())]\n"
         "print(repr(sys.stdin.read()), any(os.environ['HOCKET_SECRET'].encode() in each for each in seen))",
     )
-    process = subprocess.run(
-        [*RUN, script], input="typed", capture_output=True, text=True, timeout=30, check=False
-    )
+    process = completed([*RUN, script], input="typed")
     assert process.stdout == "'' False\n"
 
 

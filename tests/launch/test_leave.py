@@ -10,6 +10,7 @@ import pytest
 from hocket.settings import Settings
 from hocket.start.running import announced, running
 from tests.launch.processes import RUN, clean_environment, finish, start, write
+from tests.support.commands import completed
 
 LEAVE = [sys.executable, "-c", "from hocket.cli.main import main; main()", "leave"]
 SCRIPT = """
@@ -38,14 +39,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def leave(place: Path, *arguments: str) -> tuple[int, str, str]:
     """Exit code, output and errors."""
-    ended = subprocess.run(
-        [*LEAVE, *arguments],
-        env=clean_environment(TMPDIR=str(place)),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    ended = completed([*LEAVE, *arguments], env=clean_environment(TMPDIR=str(place)))
     return ended.returncode, ended.stdout, ended.stderr
 
 

@@ -3,7 +3,6 @@
 import logging
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from hocket.libraries.catalogue import open_library
 from hocket.settings import Settings
 from hocket.tools.replay.mesh import Mesh
 from tests.support import warm
+from tests.support.commands import completed
 
 LAUNCHERS = {
     "torchrun": {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
@@ -104,9 +104,7 @@ def test_mpirun_passes_the_secret_on(tmp_path, passed):
     variables = {**os.environ, "HOCKET_TLS": "1"}
     if passed:
         variables["HOCKET_SECRET"] = "ef" * 32
-    ended = subprocess.run(
-        [str(MPIRUN), *argv], env=variables, capture_output=True, text=True, timeout=60, check=False
-    )
+    ended = completed([str(MPIRUN), *argv], env=variables)
     if passed:
         assert ended.returncode == 0, ended.stderr
         assert ended.stdout.count("met the others over TLS: True") == 2
@@ -157,13 +155,11 @@ def test_ddp_over_gloo_is_refused(backend, tmp_path):
     """DDP itself would send parameters and buffers in the clear, beside gradients that are encrypted."""
     script = tmp_path / "hook.py"
     script.write_text(HOOK.replace("BACKEND", repr(backend)))
-    outcome = subprocess.run(
+    outcome = completed(
         warm.torchrun(["--standalone", "--nproc-per-node=2"], script),
-        env={**os.environ, "HOCKET_TLS": "1", "HOCKET_SECRET": "cd" * 32, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        HOCKET_TLS="1",
+        HOCKET_SECRET="cd" * 32,
+        OMP_NUM_THREADS="1",
     )
     if backend == "gloo":
         assert outcome.returncode != 0

@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import socket
-import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from hocket.settings import Settings
 from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
 from tests.support import warm
+from tests.support.commands import completed
 
 RANK = Path(__file__).parent / "mpi_rank.py"
 
@@ -57,7 +57,7 @@ def run_by_mpirun(what, timeout_s, folder):
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
     }
     command = [mpirun, "-n", "3", sys.executable, str(RANK), "mpi", what, str(timeout_s)]
-    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
+    return completed(command, env=environment)
 
 
 def test_gloo():

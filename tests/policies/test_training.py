@@ -1,7 +1,6 @@
 """Policies in jobs of real processes: what they train, when epochs begin, and what happens when handlers misbehave."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 
 from hocket.settings import Settings
 from tests.support import ranks, warm
+from tests.support.commands import completed
 
 ROOT = Path(__file__).parents[2]
 
@@ -158,9 +158,7 @@ def test_sparse_gradients_become_dense_for_policies(two):
 
 
 def hocket(*arguments):
-    return subprocess.run(
-        warm.hocket(*arguments), check=False, capture_output=True, text=True, cwd=ROOT, timeout=100
-    )
+    return completed(warm.hocket(*arguments), cwd=ROOT)
 
 
 def test_verify_command(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hocket.errors import ArtefactError
 from hocket.tools.replay.run import compared
 from hocket.tools.replay.schedule import schedule
 from tests.replay.replay_inputs import STEPS
+from tests.support.commands import completed
 
 HOCKET = str(Path(sys.executable).with_name("hocket"))
 
@@ -34,13 +34,7 @@ def test_gaps_are_those_of_the_record(trace):
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 def test_a_trace_is_replayed_on_real_sockets(trace):
     """The verb would end without having sent anything, or never."""
-    said = subprocess.run(
-        [HOCKET, "trace", "replay", str(trace), "--repeat", "2", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    said = completed([HOCKET, "trace", "replay", str(trace), "--repeat", "2", "--json"])
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)
     assert len(found["replayed_s"]) == 2 * STEPS

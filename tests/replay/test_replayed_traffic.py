@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from hocket.tools.replay.simulated import predict
 from hocket.tools.simulation.conditions import Conditions
 from hocket.tools.simulation.networks import from_cluster, star
 from tests.replay.replay_inputs import COMPUTE_US, ITERATIONS, SIZES, SMALL, UPDATE_US, WORKERS
+from tests.support.commands import completed
 
 HOCKET = str(Path(sys.executable).with_name("hocket"))
 
@@ -110,22 +110,8 @@ def test_simulate_takes_a_trace(nodes, cluster, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 def test_a_dlc_trace_is_sent_on_real_sockets(nodes, cluster, tmp_path):
     """The verb would end without having sent anything, or never."""
-    said = subprocess.run(
-        [
-            HOCKET,
-            "trace",
-            "replay",
-            *map(str, nodes),
-            "--cluster",
-            str(tmp_path / "cluster.toml"),
-            "--repeat",
-            "2",
-            "--json",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    said = completed(
+        [HOCKET, "trace", "replay", *nodes, "--cluster", tmp_path / "cluster.toml", "--repeat", "2", "--json"]
     )
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)

@@ -2,7 +2,6 @@
 
 import json
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hocket import _native
 from hocket._native import Program
 from hocket.artefacts.network import Link
 from hocket.tools.simulation import simgrid
+from tests.support.commands import completed
 
 FLOWS = 12
 FREE = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, True)
@@ -81,15 +81,7 @@ def test_flows_end_when_simgrid_says(seed, interpreter):
     """Flows would share links in a way that only this engine believes in."""
     asked = drawn(seed)
     script = Path(__file__).with_name("simgrid_flows.py")
-    said = subprocess.run(
-        [sys.executable, str(script)],
-        input=json.dumps(asked),
-        env=interpreter,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    said = completed([sys.executable, str(script)], input=json.dumps(asked), env=interpreter)
     assert said.returncode == 0, said.stderr
     theirs = json.loads(said.stdout)
     for own, other in zip(ours(asked), theirs, strict=True):

@@ -6,12 +6,12 @@ PyTorch's own tests of this kind are for other backends by name.
 import json
 import os
 import secrets
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support import warm
+from tests.support.commands import completed
 from tests.torch.ddp_edges import EDGES
 
 SCRIPT = Path(__file__).parent / "ddp_edges.py"
@@ -22,13 +22,9 @@ WHY = {"raises": "gave_up", "leaves": "left", "dies": "lost", "late": "timeout"}
 def test_every_edge_of_a_step_names_who_is_missing(kind, world, tmp_path):
     """Broken: a process that only waited would die of a segmentation fault, wait for the time-out, or blame somebody else."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("HOCKET_")}
-    ran = subprocess.run(
+    ran = completed(
         warm.command(SCRIPT, kind, str(world), str(tmp_path)),
         env=environment | {"HOCKET_SECRET": secrets.token_hex(32), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=240,
     )
     assert ran.returncode == 0, ran.stderr
     results = json.loads((tmp_path / "results.json").read_text())

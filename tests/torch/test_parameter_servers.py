@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ from hocket.artefacts import trace as artefact
 from hocket.settings import Settings
 from hocket.tools.formats import catalogue, dlc
 from tests.support import ranks, warm
+from tests.support.commands import completed
 from tests.torch import server_scripts
 
 LIMITS = {"timeout_s": 30, "start_timeout_s": 30}
@@ -158,8 +158,7 @@ print(f"worker {hk.rank(model)} of {hk.world(model)} ended")
 def hocket_run(tmp_path, *options):
     (tmp_path / "train.py").write_text(SCRIPT)
     command = warm.hocket("run", *options, str(tmp_path / "train.py"))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=120)
+    return completed(command, PYTHONPATH=os.pathsep.join(sys.path))
 
 
 def test_hocket_run_starts_servers_beside_workers(tmp_path):

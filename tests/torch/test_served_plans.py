@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +24,7 @@ from hocket.tools.formats import catalogue
 from hocket.training.memory.buckets import check_runs
 from hocket.training.servers.roles import plan_with
 from tests.support import ranks, warm
+from tests.support.commands import completed
 from tests.torch.served_scripts import WORKERS
 
 SCRIPTS = "tests.torch.served_scripts"
@@ -120,8 +120,7 @@ def test_hocket_run_takes_a_plan_with_servers(options: list[str], tmp_path: Path
     (tmp_path / "train.py").write_text(SCRIPT)
     files.write(tmp_path / "plan.json", plan(SERVED, RING))
     command = warm.hocket("run", *options, "--plan", str(tmp_path / "plan.json"), str(tmp_path / "train.py"))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=120)
+    done = completed(command, PYTHONPATH=os.pathsep.join(sys.path))
     assert done.returncode == 0, done.stderr
     said = sorted(line.split("] ")[1] for line in done.stdout.splitlines())
     assert [line.split(" at ")[0] for line in said] == ["worker 0 of 2 ended", "worker 1 of 2 ended"]

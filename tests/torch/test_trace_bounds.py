@@ -1,7 +1,6 @@
 """Traces of a part of a run: some steps of it, or as much as fits into so many bytes."""
 
 import dataclasses
-import subprocess
 import sys
 
 import numpy as np
@@ -19,6 +18,7 @@ from hocket.tools.formats import catalogue
 from hocket.tools.replay.schedule import schedule
 from hocket.tools.report.material import load
 from tests.support import ranks
+from tests.support.commands import completed
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 HERE = "tests.torch.test_trace_bounds"
@@ -122,7 +122,7 @@ def test_bounds_that_bound_nothing_are_refused_before_ranks_start(options, why, 
     script = tmp_path / "train.py"
     script.write_text("print('started')\n")
     trace = ["--trace", str(tmp_path / "trace")]
-    ran = subprocess.run([*RUN, *trace, *options, str(script)], capture_output=True, text=True, check=False)
+    ran = completed([*RUN, *trace, *options, str(script)])
     assert ran.returncode == 2
     assert why in ran.stderr
     assert "started" not in ran.stdout
@@ -132,9 +132,7 @@ def test_bounds_without_a_trace_are_refused(tmp_path):
     """The user would believe that there is a trace."""
     script = tmp_path / "train.py"
     script.write_text("print('started')\n")
-    ran = subprocess.run(
-        [*RUN, "--trace-steps", "3:6", str(script)], capture_output=True, text=True, check=False
-    )
+    ran = completed([*RUN, "--trace-steps", "3:6", str(script)])
     assert ran.returncode == 2
     assert "HOCKET_TRACE_STEPS: no trace is written that could be bounded" in ran.stderr
     assert "started" not in ran.stdout

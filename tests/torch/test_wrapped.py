@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.support import warm
+from tests.support.commands import completed
 
 SCRIPT = Path(__file__).parent / "wrapped_scripts.py"
 
@@ -14,14 +14,7 @@ SCRIPT = Path(__file__).parent / "wrapped_scripts.py"
 def test_wrapped_models_are_told_what_to_do():
     """Broken: transformers' Trainer with `distribute` inside dies with a wrong hint, or averages what is half averaged."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("HOCKET_")}
-    ran = subprocess.run(
-        warm.command(SCRIPT),
-        env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=120,
-    )
+    ran = completed(warm.command(SCRIPT), env=environment, PYTHONPATH=os.pathsep.join(sys.path))
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout)
     for name in ("wrapper", "inside", "holder", "later"):

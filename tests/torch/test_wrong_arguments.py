@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.support import ranks
+from tests.support.commands import completed
 
 
 def test_one_process_says_what_is_wrong_and_trains_when_it_is_mended() -> None:
     """Broken: a cell after a mistake would end with a closed connection, and the mistake with a missing attribute."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("HOCKET_")}
-    ran = subprocess.run(
+    ran = completed(
         [sys.executable, "-m", "tests.torch.argument_scripts"],
-        env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=60,
+        env=environment,
+        PYTHONPATH=os.pathsep.join(sys.path),
     )
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == [

@@ -1,10 +1,11 @@
 """SIGTERM to a rank of an elastic job, in real processes."""
 
 import signal
-import subprocess
 import sys
 
 import pytest
+
+from tests.support.commands import completed
 
 BEGIN = """
 import os, signal, sys, time
@@ -50,7 +51,5 @@ TERMINATE = "os.kill(os.getpid(), signal.SIGTERM)\n"
 )
 def test_a_notice(script: str, code: int, said: str) -> None:
     """Broken: a rank would die of a notice that it was given time with, or a process could not be ended any more."""
-    ended = subprocess.run(
-        [sys.executable, "-c", BEGIN + script], capture_output=True, text=True, timeout=60, check=False
-    )
+    ended = completed([sys.executable, "-c", BEGIN + script])
     assert (ended.returncode, ended.stdout.strip()) == (code, said), ended.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hocket.errors import UsageError
 from hocket.planning.ordering.execute import run, with_order
 from hocket.planning.ordering.handover import FORMATS
 from hocket.planning.ordering.handover.layout import Layout
+from tests.support.commands import completed
 
 GOLDEN = Path(__file__).parent / "golden"
 LAYOUT = Layout((("rack1-b", 2), ("rack1-a.example.org", 1), ("10.0.0.7", 3)))
@@ -117,14 +117,6 @@ def test_open_mpi_takes_what_is_written_for_it(tmp_path: Path) -> None:
         f"sys.exit(run(Layout({here.hosts!r}), [{mpirun!r}, '--allow-run-as-root', "
         "'sh', '-c', 'echo rank $OMPI_COMM_WORLD_RANK']))\n"
     )
-    environment = {**os.environ, "PATH": f"{Path(mpirun).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = completed([sys.executable, str(script)], PATH=f"{Path(mpirun).parent}:{os.environ['PATH']}")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == ["0", "1", "rank", "rank"]
