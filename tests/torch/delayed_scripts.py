@@ -6,10 +6,9 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 import torch
 from torch import nn
 
@@ -32,12 +31,12 @@ from hocket.torch.framework import Torch
 from hocket.training.memory.buckets import check_runs
 from hocket.training.memory.gradients import gradients_of
 from tests.sessions.plans import schedule_of, turns_of
-from tests.training.delayed_reference import RATE, Turns, merges, train
 
 ITERATIONS = 50
+RATE = 0.001
 WIDTHS = (5, 7, 3)
 
-Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+Optimizer = Callable[[Any], torch.optim.Optimizer]
 
 OPTIMIZERS: dict[str, Optimizer] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=RATE),
@@ -116,6 +115,13 @@ class Case(NamedTuple):
         return "sqrt" if self.kind.startswith("adam") else "linear"
 
 
+def merges(most: int) -> list[tuple[int, ...]]:
+    """Every sequence of merged iterations of up to so many in all."""
+    lengths = range(1, most + 1)
+    all_of = (each for size in lengths for each in itertools.product(lengths, repeat=size))
+    return [each for each in all_of if sum(each) <= most]
+
+
 def cases() -> list[Case]:
     """Every sequence of merged iterations of up to 6 in all, by every delay, `together` and `each`, as far as two slots do; at the
     end of backward and at gates. Optimizers, clipping and a scheduler go through all of them. In random order."""
@@ -138,32 +144,14 @@ def against_the_reference(count: str) -> list[tuple[str, float, bool]]:
 def compared(case: Case) -> tuple[float, bool]:
     """A training of one case, twice, and the reference's."""
     rank, world = here()
-    plain = network()
-    names = [name for name, _ in plain.named_parameters()]
-    shapes = [each.shape for each in plain.parameters()]
-    first = sum(each.numel() for each in list(plain.parameters())[:2])
-
-    def flat(parameters) -> np.ndarray:
-        return torch.cat([each.detach().reshape(-1) for each in parameters]).numpy().copy()
-
-    def gradient(values: np.ndarray, iteration: int, worker: int) -> np.ndarray:
-        parts = torch.from_numpy(values).split([shape.numel() for shape in shapes])
-        with torch.no_grad():
-            for each, part, shape in zip(plain.parameters(), parts, shapes, strict=True):
-                each.copy_(part.view(shape))
-        plain.zero_grad()
-        loss_of(plain, iteration, worker).backward()
-        return flat(each.grad for each in plain.parameters())
-
-    schedule = case.schedule()
     runs = []
     for _ in range(2):
         model = network()
-        start = flat(model.parameters())
+        names = [name for name, _ in model.named_parameters()]
         model, optimizer = hk.distribute(
             model,
             OPTIMIZERS[case.kind](list(model.parameters())),
-            plan=plan_for(model, schedule, [names[2:], names[:2]]),
+            plan=plan_for(model, case.schedule(), [names[2:], names[:2]]),
         )
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97 if case.decays else 1.0)
         for iteration in range(ITERATIONS):
@@ -173,25 +161,46 @@ def compared(case: Case) -> tuple[float, bool]:
                 hk.clip_grad_norm_(model, case.clip)
             optimizer.step()
             scheduler.step()
-        runs.append(flat(model.parameters()))
+        runs.append(flat(model))
         hk.flush(model)
-    expected = train(
-        case.kind,
-        start,
-        gradient,
-        workers=world,
-        turns=[
-            Turns(slice(first, None), case.lengths, case.delay),
-            Turns(slice(0, first), case.lengths[::-1], case.other_delay)
-            if case.each
-            else Turns(slice(0, first), case.lengths, case.delay),
-        ],
-        iterations=ITERATIONS,
-        factor=lambda merged: rate_factor(case.rule, merged),
-        rate=lambda iteration: RATE * (0.97 if case.decays else 1.0) ** iteration,
-        clip=case.clip,
-    )
-    return float(np.abs(runs[0] - expected).max()), bool(np.array_equal(*runs))
+    return float((runs[0] - reference(case, world)).abs().max()), torch.equal(*runs)
+
+
+def flat(model: nn.Module) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+
+def reference(case: Case, world: int) -> torch.Tensor:
+    """Parameters of one process: PyTorch's step with the mean over each due turn's iterations and ranks, of parameters as they were
+    then, at a rate for its size. Nothing due: no gradients, so that momentum, decay and moments rest."""
+    model = network()
+    parameters = list(model.parameters())
+    own = (case.lengths, case.delay)
+    other = (case.lengths[::-1], case.other_delay) if case.each else own
+    buckets = [(slice(2, None), due(*own)), (slice(2), due(*other))]
+    optimizer = OPTIMIZERS[case.kind]([{"params": parameters[of]} for of, _ in buckets])
+    made: list[tuple[torch.Tensor, ...]] = []
+    for iteration in range(ITERATIONS):
+        made += [torch.autograd.grad(loss_of(model, iteration, rank), parameters) for rank in range(world)]
+        optimizer.zero_grad()
+        for options, (of, turns) in zip(optimizer.param_groups, buckets, strict=True):
+            if iteration in turns:
+                begin, end = turns[iteration]
+                turn = zip(*(each[of] for each in made[begin * world : end * world]), strict=True)
+                for each, gradients in zip(parameters[of], turn, strict=True):
+                    each.grad = torch.stack(gradients).mean(0)
+                rate = RATE * (0.97 if case.decays else 1.0) ** iteration
+                options["lr"] = rate * rate_factor(case.rule, end - begin)
+        if case.clip is not None:
+            nn.utils.clip_grad_norm_(parameters, case.clip)
+        optimizer.step()
+    return flat(model)
+
+
+def due(lengths: tuple[int, ...], delay: int) -> dict[int, tuple[int, int]]:
+    """By the iteration at whose end it is applied: from which iteration to which a turn is."""
+    ends = itertools.takewhile(lambda end: end <= ITERATIONS, itertools.accumulate(itertools.cycle(lengths)))
+    return {end - 1 + delay: (begin, end) for begin, end in itertools.pairwise([0, *ends])}
 
 
 def trivial(kind: str) -> bool:

@@ -18,7 +18,7 @@ from hocket.errors import UsageError
 from hocket.planning.buckets import plan_of
 from hocket.torch.division import Division
 
-STEPS = 24
+STEPS = 12
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "SGD": lambda groups: torch.optim.SGD(groups, lr=0.05),
     "momentum": lambda groups: torch.optim.SGD(
@@ -173,16 +173,10 @@ def trained(kind: str, of: Plan, **options: Any) -> dict[str, list[float]]:
     return values(model)
 
 
-def both(kind: str) -> list[Any]:
-    """What replicas come to, then owners, with a barrier and with gates; by shares."""
-    return [
-        [
-            trained(kind, plan("replicas", shares=shares)),
-            trained(kind, plan("owners", shares=shares)),
-            trained(kind, plan("owners", shares=shares, gates=True)),
-        ]
-        for shares in ("even", "uneven", "first")
-    ]
+def both(kind: str, shares: str) -> list[Any]:
+    """What replicas come to, then owners, with a barrier and with gates."""
+    made = [trained(kind, plan("replicas", shares=shares))]
+    return [*made, *(trained(kind, plan("owners", shares=shares, gates=each)) for each in (False, True))]
 
 
 def in_parts(kind: str) -> list[Any]:

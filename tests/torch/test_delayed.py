@@ -16,7 +16,7 @@ AT_ONCE = Settings(timeout_s=30, start_timeout_s=30, sentinel=False)
 """Schedules begin with the first iteration."""
 
 
-CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "36"))
+CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "18"))
 """Of 400 or so: `HOCKET_FUZZ_CASES=1000` runs all."""
 
 
