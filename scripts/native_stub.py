@@ -27,6 +27,7 @@ import typing_extensions
 import hocket.artefacts.plan
 import hocket.errors
 import hocket.policy.bucketing
+import hocket.training.memory.turns
 """
 # Descriptions do not mention the buffer protocol.
 BUFFERS = ("Memory", "Window")

@@ -1,14 +1,16 @@
 """Merged and late updates in one process: the arithmetic of sessions with a schedule, without ranks and without a network.
 
 A worker's gradient is for the mean of its batch, and all batches have one size, so the workers' mean is the gradient of the whole
-batch. `training/memory/turns.py` assigns iterations to turns and finds due turns, and `training/guard/oversight.py` is the sentinel
-and the guard, as in a job. `tests/torch/test_learner.py` compares the parameters with those of real ranks.
+batch. `training/guard/oversight.py` is the sentinel and the guard, as in a job. Iterations are assigned to turns here, without
+slots and launches. `tests/torch/test_learner.py` compares the parameters with those of real ranks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -16,6 +18,7 @@ import torch
 from hocket.artefacts.learning import Learning
 from hocket.artefacts.plan import AllReduce, Bucket, Part, Plan, Schedule
 from hocket.job.rendezvous import Job
+from hocket.planning.schedules import turns
 from hocket.planning.walk import rate_factor
 from hocket.settings import Settings
 from hocket.torch.hyperparameters import learning_of
@@ -23,7 +26,7 @@ from hocket.torch.optimizers import Rates
 from hocket.training.guard.gauge import Gauge
 from hocket.training.guard.oversight import Oversight
 from hocket.training.memory.framework import Framework
-from hocket.training.memory.turns import Turn, Turns, is_synchronous
+from hocket.training.memory.turns import is_synchronous
 
 
 class Alone:
@@ -42,6 +45,25 @@ class Alone:
     def learning(self) -> Learning | None:
         """See `Framework.learning`."""
         return learning_of(self._optimizer)
+
+
+@dataclass
+class Turn:
+    """Sums of a bucket's gradients over some iterations. `last`, `due`: when it ended, and when it is applied."""
+
+    iterations: int = 0
+    sums: list[torch.Tensor | None] = field(default_factory=list)
+    last: int = -1
+    due: int = -1
+
+    def add(self, made: Sequence[torch.Tensor | None]) -> None:
+        """Add the gradients of an iteration."""
+        self.iterations += 1
+        before = self.sums or [None] * len(made)
+        self.sums = [
+            own if new is None else new if own is None else own + new
+            for own, new in zip(before, made, strict=True)
+        ]
 
 
 class Learner:
@@ -73,28 +95,17 @@ class Learner:
         for each in self._parameters():
             each.grad = None
         loss.backward()
-        for at, turn in enumerate(self._turns.open):
-            for place, each in enumerate(self._buckets[at]):
-                made = each.grad
-                if made is None:
-                    continue
-                held = self._sums.get((at, turn.slot, place))
-                self._sums[at, turn.slot, place] = made.clone() if held is None else held + made
-        if self._turns.counts:
-            self._count()
+        for bucket, turn in zip(self._buckets, self._open, strict=True):
+            turn.add([each.grad for each in bucket])
+        self._count()
         self._voted = self._sentinel is not None and self._sentinel.alarm is not None
-        due = self._turns.ended()
-        if any(turn.due == turn.last for turn in due):
+        due = self._ended()
+        if any(turn.due == turn.last for turn in due.values()):
             self._count()
         self._apply(due)
-        if self._ends:
-            self._turns.hold()
-            if not due and self._turns.drained:
-                if self._turns.counts:
-                    self._count()
-                for late in self._turns.flush():
-                    self._apply(late)
-                self._begin()
+        self._held = self._ends
+        if self._held and not due and not any(self._waiting):
+            self.flush()
         self.iteration += 1
 
     def log(self, loss: float) -> None:
@@ -104,46 +115,65 @@ class Learner:
             self._sentinel.logged(loss)
 
     def flush(self) -> None:
-        if self._turns.counts:
-            self._count()
-        for due in self._turns.flush():
-            self._apply(due)
+        self._count()
+        for waiting, turn in zip(self._waiting, self._open, strict=True):
+            waiting.extend([turn] if turn.iterations else [])
+        while any(self._waiting):
+            self._apply({at: waiting.popleft() for at, waiting in enumerate(self._waiting) if waiting})
         self._begin()
 
     def _begin(self) -> None:
         schedule: Schedule = self._plan.schedule
         if self._sentinel is not None:
             schedule = self._sentinel.schedule(self._plan, self.iteration, 0)
-        self._schedule = schedule
-        self._turns = Turns(schedule, list(range(len(self._buckets))))
-        self._sums: dict[tuple[int, int, int], torch.Tensor] = {}
+        self._schedule, self._made = schedule, 0
+        self._open = [Turn() for _ in self._buckets]
+        self._waiting: list[deque[Turn]] = [deque() for _ in self._buckets]
         self._norms2: dict[int, float] = {}
-        self._ends = self._retreats = False
+        self._held = self._retreats = self._counts = False
+        self._ends: bool = False
+
+    def _ended(self) -> dict[int, Turn]:
+        """End an iteration; return the turns that are due now, by bucket."""
+        due, made = {}, self._made
+        for at, waiting in enumerate(self._waiting):
+            turn = self._open[at]
+            ends = turns(self._schedule, at).turns
+            late = next((due - last for _, last, due in ends if last == made % self._schedule.period), None)
+            if late is not None and not self._held:
+                turn.last, turn.due = made, made + late
+                waiting.append(turn)
+                self._open[at] = Turn()
+            if waiting and waiting[0].due == made:
+                due[at] = waiting.popleft()
+        self._made += 1
+        self._counts = True
+        return due
 
     def _count(self) -> None:
-        self._turns.counted(())
-        if self._voted and self._sentinel is not None and not self._retreats:
+        """Act on the votes of the last iteration, once."""
+        if self._counts and self._voted and self._sentinel is not None and not self._retreats:
             self._voted = False
             self._retreats = self._ends = True
             self.retreated = self.retreated or self.iteration
             self._sentinel.retreat(self._schedule, self._plan, self.iteration, 0)
+        self._counts = False
 
-    def _apply(self, due: Sequence[Turn]) -> None:
+    def _apply(self, due: Mapping[int, Turn]) -> None:
         for each in self._parameters():
             each.grad = None
         if not due:
             return
         factors: dict[int, float] = {}
-        for turn in due:
+        for at, turn in due.items():
             squares = 0.0
-            for place, each in enumerate(self._buckets[turn.arena]):
-                total = self._sums.pop((turn.arena, turn.slot, place), None)
+            for each, total in zip(self._buckets[at], turn.sums, strict=True):
                 if total is None:
                     continue
                 each.grad = total / turn.iterations
                 squares += float(each.grad.square().sum())
                 factors[id(each)] = rate_factor(self._schedule.rate, turn.iterations)
-            self._norms2[turn.arena] = squares
+            self._norms2[at] = squares
         self._watch()
         self._rates.of_next_step(factors)
         self.optimizer.step()

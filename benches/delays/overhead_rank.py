@@ -140,7 +140,7 @@ def hook_us() -> float:
     parameters = [Parameter() for _ in range(HOOKS)]
     readiness = _native.Readiness(
         engine,
-        [(program, HOOKS)],
+        [(program, HOOKS, 0)],
         lambda: None,
         lambda *_: None,
         lambda *_: None,

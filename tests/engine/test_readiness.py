@@ -23,7 +23,7 @@ class Buckets:
         self.views = [object() for _ in range(3)]
         self.readiness = _native.Readiness(
             engine,
-            [(load(engine, world=1)[0], 2), (load(engine, world=1)[0], 1)],
+            [(load(engine, world=1)[0], 2, 0), (load(engine, world=1)[0], 1, 1)],
             lambda: self.calls.append("first"),
             lambda bucket, index, _parameter: self.calls.append(("adopt", bucket, index)),
             lambda bucket, index: self.calls.append(("twice", bucket, index)),
@@ -67,7 +67,7 @@ def test_ready_launched_and_applied(buckets):
     assert buckets.readiness.progress(1) == (1, 1, 0)
     buckets.apply()
     assert buckets.readiness.progress(0) == (1, 1, 1)
-    with pytest.raises(UsageError, match="nothing of bucket 0 is left to apply"):
+    with pytest.raises(UsageError, match="nothing of arena 0 is left to apply"):
         buckets.readiness.applied(0)
     assert buckets.calls == ["first"]
 
@@ -110,7 +110,7 @@ def test_an_error_of_a_callback_is_the_error_of_backward(job):
         raise UsageError("a forked child")
 
     readiness = _native.Readiness(
-        engine, [(load(engine, world=1)[0], 1)], refuse, np.copyto, np.copyto, np.copyto
+        engine, [(load(engine, world=1)[0], 1, 0)], refuse, np.copyto, np.copyto, np.copyto
     )
     view = object()
     with pytest.raises(UsageError, match="a forked child"):
@@ -130,7 +130,7 @@ def test_gradients_go_where_the_open_turn_is(job):
     turn = Turn(first=0, last=1, due=Due(iteration=2))
     readiness = _native.Readiness(
         engine,
-        [(number, 1)],
+        [(number, 1, 0)],
         lambda: calls.append("first"),
         lambda *_: calls.append("adopt"),
         print,
@@ -139,7 +139,7 @@ def test_gradients_go_where_the_open_turn_is(job):
     )
     hook = readiness.hook([(0, 0)], views[0], views[1:])
     for iteration in range(6):
-        slot = readiness.slot(0)
+        slot = readiness.open(0).slot
         assert slot == iteration // 2 % 2
         values[slot][:] += 1
         hook(Parameter(views[slot]))
@@ -166,4 +166,4 @@ def test_schedules_that_cannot_be_kept(job):
     ):
         schedule = Schedule(turns=((turn,),), delay_max=2)
         with pytest.raises(UsageError, match=said):
-            _native.Readiness(engine, [(number, 1)], print, print, print, print, schedule)
+            _native.Readiness(engine, [(number, 1, 0)], print, print, print, print, schedule)

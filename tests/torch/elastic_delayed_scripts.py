@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 import hocket.torch as hk
+from hocket._native import LiveTurn
 from hocket.artefacts.plan import Begun, Due, Schedule, Turn
 from hocket.planning.walk import rate_factor
 from hocket.torch.distribute import distributed_of
 from hocket.training.elastic.commit import Members
-from hocket.training.memory import turns
 from hocket.training.step.reducing import ReducingSession
 from tests.sessions.plans import schedule_of
 from tests.torch.delayed_scripts import plan_for
@@ -76,8 +76,13 @@ def loss_of(model: torch.nn.Module, member: int, step: int) -> torch.Tensor:
 
 def expected_updates(name: str, steps: int) -> list[dict[str, int]]:
     """By step: by arena, the iterations that a schedule applies, where nobody leaves or joins."""
-    own = turns.Turns(SCHEDULES[name], range(BUCKETS))
-    return [{str(turn.arena): turn.iterations for turn in own.ended()} for _ in range(steps)]
+    schedule = SCHEDULES[name]
+    updates: list[dict[str, int]] = [{} for _ in range(steps)]
+    for arena, turns in enumerate(schedule.turns):
+        for turn in turns:
+            for step in range(turn.due.iteration, steps, schedule.period):
+                updates[step][str(arena)] = turn.last - turn.first + 1
+    return updates
 
 
 def replayed(updates: Sequence[Update], name: str, world: int) -> list[torch.Tensor]:
@@ -111,7 +116,7 @@ def noted_updates(session: ReducingSession) -> list[dict[int, int]]:
     applied: list[dict[int, int]] = []
     show = session._give
 
-    def noted(due: Sequence[turns.Turn], later: Sequence[turns.Turn] = ()) -> None:
+    def noted(due: Sequence[LiveTurn], later: Sequence[LiveTurn] = ()) -> None:
         applied.append({turn.arena: turn.iterations for turn in due})
         show(due, later)
 

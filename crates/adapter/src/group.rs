@@ -439,5 +439,5 @@ fn arrive<P: Programs>(buckets: &Buckets<P>, leaf: usize, last: bool) -> Result<
     for &(bucket, index) in &buckets.leaves[leaf].parts {
         readiness.arrive(bucket, index)?;
     }
-    if last { readiness.finish() } else { Ok(()) }
+    if last { readiness.finish().1 } else { Ok(()) }
 }

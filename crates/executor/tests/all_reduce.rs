@@ -4,11 +4,11 @@
 
 #![expect(clippy::unwrap_used, clippy::float_cmp, reason = "a test; the sums are exact")]
 
-use hocket_executor::readiness::{Place, Readiness};
+use hocket_executor::readiness::Readiness;
 use hocket_executor::{Allocation, Cards, Engine, Error, Location, Sending, Who, Why};
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
-use hocket_schedule::{At, Due, Schedule, Sent, Turn};
+use hocket_schedule::{At, Due, Schedule, Sent, Turn, Turns};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -219,9 +219,10 @@ fn launches_that_wait_for_others_are_counted() {
         engine.launch_on(number, 1, 1.0, 0).unwrap();
         let late = Turn { first: 0, last: 0, sent: Sent::Ready, due: Due { iteration: 1, at: At::End } };
         let schedule = Schedule::new(1, vec![vec![late]]);
-        let places = [Place { reduced: 2, ..Place::default() }];
-        let readiness =
-            Readiness::resumed(Arc::clone(&engines[rank]), &[(number, 1)], schedule, 0, &places).unwrap();
+        let mut turns = Turns::new(schedule, &[0]).unwrap();
+        // Two have ended, and the first is due.
+        (0..2).for_each(|_| drop(turns.finish()));
+        let readiness = Readiness::over(Arc::clone(&engines[rank]), &[(number, 1, 0)], turns, &[2]).unwrap();
         let is_here = || readiness.wait(0, TIMEOUT, &mut || true).unwrap();
         assert!(!is_here());
         tell.send(()).unwrap();

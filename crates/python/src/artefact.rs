@@ -2,7 +2,7 @@
 
 use crate::exceptions::error;
 use hocket_plan::Rule;
-use hocket_schedule::Schedule;
+use hocket_schedule::{SavedTurns, Schedule};
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use pyo3::type_hint_identifier;
@@ -19,6 +19,10 @@ pub trait Artefact: DeserializeOwned {
 
 impl Artefact for Schedule {
     const CLASS: PyStaticExpr = type_hint_identifier!("hocket.artefacts.plan", "Schedule");
+}
+
+impl Artefact for SavedTurns {
+    const CLASS: PyStaticExpr = type_hint_identifier!("hocket.training.memory.turns", "SavedTurns");
 }
 
 impl Artefact for Rule {

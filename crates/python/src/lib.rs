@@ -70,7 +70,7 @@ mod _native {
     #[pymodule_export]
     use crate::program::{PassOptions, Program, Proofs};
     #[pymodule_export]
-    use crate::readiness::{Readiness, ReadyHook};
+    use crate::readiness::{LiveTurn, Readiness, ReadyHook};
     #[pymodule_export]
     use crate::sampler::{Draw, Sampler};
     #[pymodule_export]

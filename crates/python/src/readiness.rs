@@ -7,16 +7,39 @@ use crate::engine::Engine;
 use crate::exceptions::{error, raise};
 use crate::waits::{duration, interruptible};
 use hocket_executor::Engine as Executor;
-use hocket_executor::readiness::{Arrival, Place, Readiness as Counters};
-use hocket_schedule::{Point, Schedule};
+use hocket_executor::readiness::{Arrival, Readiness as Counters};
+use hocket_schedule::{At, LiveTurn as Turn, Point, SavedTurns, Schedule, Turns};
 use pyo3::intern;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An iteration of the period, and how far each bucket's turns are: its slot, iterations summed in it, turns that were reduced and not
-/// applied, and iterations of each that waits.
-type DescribedPlaces = (usize, Vec<(u32, u32, u32, Vec<u32>)>);
+/// A turn of an arena in training, until it is applied.
+#[pyclass(module = "hocket._native", frozen, get_all)]
+pub struct LiveTurn {
+    arena: usize,
+    /// The slot in which its gradients are summed.
+    slot: u32,
+    /// Number of iterations that it has summed.
+    iterations: u32,
+    /// Its last iteration, from the first of all on. None: it is open.
+    last: Option<u64>,
+    /// The iteration at whose end it is applied, or at the gates of the forward after it.
+    due: Option<u64>,
+    /// Which of the two: "end" or "gate".
+    at: &'static str,
+}
+
+impl From<Turn> for LiveTurn {
+    fn from(Turn { arena, slot, iterations, last, due, at }: Turn) -> Self {
+        let at = if at == At::Gate { "gate" } else { "end" };
+        Self { arena, slot, iterations, last, due, at }
+    }
+}
+
+fn described(turns: Vec<Turn>) -> Vec<LiveTurn> {
+    turns.into_iter().map(LiveTurn::from).collect()
+}
 
 struct Shared {
     counters: Counters<Executor>,
@@ -51,45 +74,54 @@ pub struct Readiness(Arc<Shared>);
 
 #[pymethods]
 impl Readiness {
-    /// `buckets[b]`: the program of bucket `b`, and how many gradients it waits for. `on_first()` is called by the first hook of
-    /// each backward, `adopt(bucket, index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts
-    /// the view back), `twice(bucket, index)` when a gradient comes again after its bucket was launched, `refused(error)` when a
-    /// bucket cannot be launched: it may raise a better error, else that one is raised, unless it returns True. Then whoever trains
-    /// sees to it after backward.
+    /// `buckets[b]`: the program of bucket `b`, how many gradients it waits for, and its arena: buckets that share memory have the
+    /// same turns. `on_first()` is called by the first hook of each backward, `adopt(bucket, index, parameter)` when a parameter's
+    /// gradient is not the bucket's view (it copies and puts the view back), `twice(bucket, index)` when a gradient comes again
+    /// after its bucket was launched, `refused(error)` when a bucket cannot be launched: it may raise a better error, else that one
+    /// is raised, unless it returns True. Then whoever trains sees to it after backward.
     ///
     /// `schedule`: of turns of these buckets; None: every bucket is launched in every iteration. A program was loaded with as many
     /// sets of memory as a bucket has slots, which its turns take one after the other; `begin` and `finish` launch turns that are
-    /// sent at those points. A launch's factor is 1 over the iterations that it sums, and what is due earlier goes first. `places`:
-    /// where training goes on, the iteration of the period, and of each bucket the slot that is open, how many iterations it has
-    /// summed, how many turns before it were reduced and not applied, and how many iterations each turn between these has summed,
-    /// which is still to be launched. `UsageError`: no such schedule can be kept.
+    /// sent at those points. A launch's factor is 1 over the iterations that it sums, and what is due earlier goes first. `after`:
+    /// the turns go on that it had, by its schedule, and none was launched by these programs. `saved`: turns go on as a checkpoint
+    /// has them, of which so many by bucket were launched and not applied. `UsageError`: no such schedule can be kept.
     #[new]
     #[pyo3(signature = (engine, buckets, on_first: "collections.abc.Callable[[], None]",
         adopt: "collections.abc.Callable[[int, int, typing.Any], None]", twice: "collections.abc.Callable[[int, int], None]",
-        refused: "collections.abc.Callable[[Exception], bool | None]", schedule = None, places = None))]
+        refused: "collections.abc.Callable[[Exception], bool | None]", schedule = None, after = None, saved = None))]
     #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
     #[expect(clippy::too_many_arguments, reason = "one callback per event")]
     fn new(
         py: Python<'_>,
         engine: &Engine,
-        buckets: Vec<(u32, usize)>,
+        buckets: Vec<(u32, usize, usize)>,
         on_first: Py<PyAny>,
         adopt: Py<PyAny>,
         twice: Py<PyAny>,
         refused: Py<PyAny>,
         schedule: Option<Told<Schedule>>,
-        places: Option<DescribedPlaces>,
+        after: Option<PyRef<'_, Self>>,
+        saved: Option<(Told<SavedTurns>, Vec<u32>)>,
     ) -> PyResult<Self> {
-        let schedule = schedule.map(|told| told.0).unwrap_or_default();
-        let launcher = Arc::clone(engine.executor());
-        let counters = match places {
-            None => Counters::new(launcher, &buckets, schedule),
-            Some((phase, described)) => {
-                let place = |(slot, summed, reduced, waiting)| Place { slot, summed, reduced, waiting };
-                let places: Vec<_> = described.into_iter().map(place).collect();
-                Counters::resumed(launcher, &buckets, schedule, phase, &places)
+        let usage = |what: String| error(py, "UsageError", &what);
+        let arena_of: Vec<_> = buckets.iter().map(|bucket| bucket.2).collect();
+        let turns = match after {
+            Some(after) => after.0.counters.turns().clone(),
+            None => Turns::new(schedule.map(|told| told.0).unwrap_or_default(), &arena_of)
+                .map_err(|fault| usage(format!("schedule: {fault}")))?,
+        };
+        let (turns, reduced) = match saved {
+            None => (turns, Vec::new()),
+            Some((_, reduced)) if reduced.len() != buckets.len() => {
+                let (found, buckets) = (reduced.len(), buckets.len());
+                let what = format!("load_state_dict: turns of {found} buckets, and there are {buckets}");
+                return Err(usage(what));
+            }
+            Some((Told(saved), reduced)) => {
+                (turns.restored(saved).map_err(|fault| usage(fault.to_string()))?, reduced)
             }
         };
+        let counters = Counters::over(Arc::clone(engine.executor()), &buckets, turns, &reduced);
         let counters = counters.map_err(|cause| raise(py, &cause))?;
         Ok(Self(Arc::new(Shared { counters, on_first, adopt, twice, refused })))
     }
@@ -156,14 +188,51 @@ impl Readiness {
         self.0.counters.hold();
     }
 
-    /// End all turns that have gradients, and launch whatever was not. Not within a backward.
-    fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.launched(py, self.0.counters.flush()).map(drop)
+    /// Whether no turn ends.
+    #[getter]
+    fn held(&self) -> bool {
+        self.0.counters.turns().held
     }
 
-    /// The slot that the bucket's gradients are added to.
-    fn slot(&self, py: Python<'_>, bucket: usize) -> PyResult<u32> {
-        self.0.counters.slot(bucket).map_err(|cause| raise(py, &cause))
+    /// End all turns that have gradients, and launch whatever was not. Not within a backward. Returns the turns that were not
+    /// applied, in the order of application: each list has at most one of an arena.
+    fn flush(&self, py: Python<'_>) -> PyResult<Vec<Vec<LiveTurn>>> {
+        let (rounds, outcome) = self.0.counters.flush();
+        self.0.launched(py, outcome)?;
+        Ok(rounds.into_iter().map(described).collect())
+    }
+
+    /// Launch all turns that have ended and were not, whatever the schedule says.
+    fn launch_all(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.launched(py, self.0.counters.launch_all()).map(drop)
+    }
+
+    /// Number of iterations whose gradients were summed.
+    #[getter]
+    fn made(&self) -> u64 {
+        self.0.counters.turns().made
+    }
+
+    /// Number of iterations whose gradients were handed out to be applied; the least of all arenas.
+    #[getter]
+    fn handed_out(&self) -> u64 {
+        self.0.counters.turns().handed_out()
+    }
+
+    /// By arena, the turns that are not applied, the oldest first; the last one is open.
+    #[getter]
+    fn turns(&self) -> Vec<Vec<LiveTurn>> {
+        self.0.counters.turns().unapplied().into_iter().map(described).collect()
+    }
+
+    /// Whether turns of an arena have ended that are not due yet.
+    fn waits(&self, arena: usize) -> bool {
+        self.0.counters.turns().waits(arena)
+    }
+
+    /// The turn that the bucket's gradients are added to.
+    fn open(&self, py: Python<'_>, bucket: usize) -> PyResult<LiveTurn> {
+        self.0.counters.open_turn(bucket).map(LiveTurn::from).map_err(|cause| raise(py, &cause))
     }
 
     /// (bucket, index) of gradients that have not come in this backward.
@@ -177,9 +246,12 @@ impl Readiness {
     }
 
     /// Backward has ended: launch the buckets that still wait for gradients, as they are. What comes next is the next backward's;
-    /// its first gradient raises `UsageError` when a bucket was not applied.
-    fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.launched(py, self.0.counters.finish()).map(drop)
+    /// its first gradient raises `UsageError` when a bucket was not applied. Returns the turns that are due now, at most one of
+    /// each arena.
+    fn finish(&self, py: Python<'_>) -> PyResult<Vec<LiveTurn>> {
+        let (due, outcome) = self.0.counters.finish();
+        self.0.launched(py, outcome)?;
+        Ok(described(due))
     }
 
     /// Until the bucket's oldest launch that was not applied is complete, if there is one.
@@ -187,9 +259,9 @@ impl Readiness {
         self.0.wait(py, bucket, duration(py, timeout_s)?)
     }
 
-    /// What the bucket's launch reduced was used: its memory may fill again. `UsageError` when nothing was launched.
-    fn applied(&self, py: Python<'_>, bucket: usize) -> PyResult<()> {
-        self.0.counters.applied(bucket).map_err(|cause| raise(py, &cause))
+    /// What the oldest launches of an arena reduced was used: its memory may fill again. `UsageError` when nothing was launched.
+    fn applied(&self, py: Python<'_>, arena: usize) -> PyResult<()> {
+        self.0.counters.applied(arena).map_err(|cause| raise(py, &cause))
     }
 
     /// How often the bucket was ready, launched and applied.
@@ -214,8 +286,9 @@ impl ReadyHook {
         match self.views.as_slice() {
             [only] => Ok(only),
             views => {
-                let slot = self.shared.counters.slot(self.places[0].0).map_err(|cause| raise(py, &cause))?;
-                Ok(&views[slot as usize])
+                let open =
+                    self.shared.counters.open_turn(self.places[0].0).map_err(|cause| raise(py, &cause))?;
+                Ok(&views[open.slot as usize])
             }
         }
     }

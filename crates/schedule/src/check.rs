@@ -21,6 +21,8 @@ pub enum Fault {
     Buckets { found: usize, buckets: usize },
     #[error("buckets are said to go together, and have different turns")]
     Apart,
+    #[error("no bucket is in arena {0}")]
+    Arena(usize),
     #[error("bucket {bucket}: {what}")]
     Bucket { bucket: usize, what: TurnFault },
 }

@@ -9,10 +9,12 @@ mod check;
 mod launches;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use check::{Fault, PERIOD_MAX, SLOTS_MAX};
 pub use launches::Launch;
 use serde::{Deserialize, Serialize};
+pub use turns::{LiveTurn, SavedFault, SavedTurns, Turns};
 
 /// A point of an iteration at which turns are launched together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]

@@ -17,11 +17,12 @@ mod tests;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use hocket_schedule::{Point, Schedule, Sent, Turn};
+use crate::lock::lock;
+use hocket_schedule::{LiveTurn, Point, Schedule, Sent, Turns};
 use hocket_sync::arrivals::{self, Arrivals};
 use hocket_wire::clock::now_ns;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// What runs programs.
@@ -101,134 +102,86 @@ pub struct Progress {
 
 struct Bucket {
     program: u32,
+    /// Buckets that share memory have the same turns.
+    arena: usize,
     /// How often the program had been launched before, less what was launched before training was resumed; it wraps.
     before: u32,
-    slots: u32,
     arrivals: Arrivals,
     /// By gradient: when it arrived last, on the clock of `now_ns`; kept only while times are.
     times_ns: Vec<AtomicU64>,
-    /// The turn that gradients are added to.
-    turn: AtomicU32,
-    /// By slot: iterations that its turn has summed, those that have ended.
-    summed: Vec<AtomicU32>,
-    /// By slot: the iteration that needs its turn.
-    due: Vec<AtomicU32>,
+    /// Number of turns that were launched.
     launched: AtomicU32,
-    applied: AtomicU32,
 }
 
-/// How far the turns of a bucket were when training stopped, to go on from there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// The slot that gradients are added to.
-    pub slot: u32,
-    /// Iterations that the open turn has summed.
-    pub summed: u32,
-    /// Turns that were reduced and not applied.
-    pub reduced: u32,
-    /// Of each turn that has ended and was not launched, how many iterations it has summed; the oldest first.
-    pub waiting: Vec<u32>,
-}
-
-/// Counts the gradients of all buckets and launches their programs by a schedule.
+/// Counts the gradients of all buckets and launches their programs by the turns of a schedule.
 pub struct Readiness<L> {
     launcher: Arc<L>,
-    schedule: Schedule,
+    turns: Mutex<Turns>,
     buckets: Vec<Bucket>,
     enabled: AtomicBool,
-    /// Turns go on until [`Readiness::flush`].
-    held: AtomicBool,
-    /// Whether times of arrivals are kept.
     timed: AtomicBool,
-    /// A backward has begun and not ended.
+    /// A gradient of this backward has come.
     open: AtomicBool,
-    /// Iteration of the period.
-    phase: AtomicUsize,
-    /// Iteration of all, from 1; it wraps.
-    iteration: AtomicU32,
     /// Gradients that arrived in this backward.
     arrived: AtomicU32,
 }
 
+/// Turns that are due, and what became of launches: of several errors, the first.
+pub type Ended<T> = (Vec<T>, Result<(), Error>);
+
 impl<L: Launcher> Readiness<L> {
-    /// `buckets`: the program and the number of gradients of each. One without gradients is ready when backward ends.
+    /// `buckets`: the program and the number of gradients of each, in an arena of its own. One without gradients is ready when
+    /// backward ends.
     pub fn new(launcher: Arc<L>, buckets: &[(u32, usize)], schedule: Schedule) -> Result<Self, Error> {
-        let places = vec![Place::default(); buckets.len()];
-        Self::resumed(launcher, buckets, schedule, 0, &places)
+        let arena_of: Vec<_> = (0..buckets.len()).collect();
+        let turns =
+            Turns::new(schedule, &arena_of).map_err(|fault| Error::Usage(format!("schedule: {fault}")))?;
+        let of_arenas = |(arena, &(program, gradients))| (program, gradients, arena);
+        Self::over(launcher, &buckets.iter().enumerate().map(of_arenas).collect::<Vec<_>>(), turns, &[])
     }
 
-    /// The same, where training goes on: in iteration `phase` of the period, with each bucket at its place. What was reduced lies in
-    /// the slots before those that wait, which are before the open one.
+    /// The same in any arenas, where training goes on. `buckets`: the program, the number of gradients and the arena of each.
+    /// `reduced`: by bucket, how many of the oldest turns that are not applied were launched before; none where it ends.
     ///
-    /// [`Error::Usage`]: a schedule that cannot be kept, or turns for which there are no slots.
-    pub fn resumed(
+    /// [`Error::Usage`]: turns for which there are no slots.
+    pub fn over(
         launcher: Arc<L>,
-        buckets: &[(u32, usize)],
-        schedule: Schedule,
-        phase: usize,
-        places: &[Place],
+        buckets: &[(u32, usize, usize)],
+        turns: Turns,
+        reduced: &[u32],
     ) -> Result<Self, Error> {
-        schedule.check(buckets.len()).map_err(|fault| Error::Usage(format!("schedule: {fault}")))?;
-        if places.len() != buckets.len() {
-            return Err(Error::Usage(format!(
-                "places of {} buckets: there are {}",
-                places.len(),
-                buckets.len()
-            )));
-        }
-        if phase >= schedule.period {
-            return Err(Error::Usage(format!("iteration {phase} of a period of {}", schedule.period)));
-        }
-        let mut made = Vec::with_capacity(buckets.len());
-        for (at, (&(program, gradients), place)) in buckets.iter().zip(places).enumerate() {
-            let (slots, there) = (schedule.slots(at) as u32, launcher.slots(program)?);
+        let bucket = |(at, &(program, gradients, arena)): (usize, &(u32, usize, usize))| {
+            if arena >= turns.arenas() {
+                return Err(Error::Usage(format!("turns of {} arenas: there is no {arena}", turns.arenas())));
+            }
+            let (slots, there) = (turns.slots(arena), launcher.slots(program)?);
             if slots > there {
                 let what = format!("a schedule of {slots} slots for bucket {at}; its program has {there}");
                 return Err(Error::Usage(what));
             }
-            let waiting = place.waiting.len() as u32;
-            let older = place.reduced.saturating_add(waiting);
-            if older + u32::from(place.summed > 0) > slots
-                || place.slot >= slots
-                || place.waiting.contains(&0)
-            {
-                let what =
-                    format!("bucket {at}: {older} turns before the one in slot {}, of {slots}", place.slot);
+            let (applied, ended) = (turns.applied(arena), turns.ended(arena));
+            let left = reduced.get(at).copied().unwrap_or(0);
+            if left > ended - applied {
+                let what = format!("bucket {at}: {left} turns were launched, of {}", ended - applied);
                 return Err(Error::Usage(what));
             }
-            // The least number that has this slot, with all turns before it that are not applied.
-            let turn = older + (place.slot + slots - older % slots) % slots;
-            let left = turn - waiting;
-            let summed: Vec<_> = (0..slots).map(|_| AtomicU32::new(0)).collect();
-            for (number, &iterations) in (left..).zip(&place.waiting) {
-                summed[(number % slots) as usize].store(iterations, Ordering::Relaxed);
-            }
-            if place.summed > 0 {
-                summed[(turn % slots) as usize].store(place.summed, Ordering::Relaxed);
-            }
-            made.push(Bucket {
+            Ok(Bucket {
                 program,
-                before: launcher.launched(program)?.wrapping_sub(left),
-                slots,
+                arena,
+                before: launcher.launched(program)?.wrapping_sub(applied + left),
                 arrivals: Arrivals::new(gradients),
                 times_ns: (0..gradients).map(|_| AtomicU64::new(0)).collect(),
-                turn: AtomicU32::new(turn),
-                summed,
-                due: (0..slots).map(|_| AtomicU32::new(0)).collect(),
-                launched: AtomicU32::new(left),
-                applied: AtomicU32::new(left - place.reduced),
-            });
-        }
+                launched: AtomicU32::new(applied + left),
+            })
+        };
+        let buckets = buckets.iter().enumerate().map(bucket).collect::<Result<_, _>>()?;
         Ok(Self {
             launcher,
-            schedule,
-            buckets: made,
+            turns: Mutex::new(turns),
+            buckets,
             enabled: AtomicBool::new(true),
-            held: AtomicBool::new(false),
             timed: AtomicBool::new(false),
             open: AtomicBool::new(false),
-            phase: AtomicUsize::new(phase),
-            iteration: AtomicU32::new(1),
             arrived: AtomicU32::new(0),
         })
     }
@@ -248,9 +201,14 @@ impl<L: Launcher> Readiness<L> {
         self.enabled.store(enabled, Ordering::Relaxed);
     }
 
+    /// Turns as they are now.
+    pub fn turns(&self) -> MutexGuard<'_, Turns> {
+        lock(&self.turns)
+    }
+
     /// From now on no turn ends: gradients are summed until [`Self::flush`]. Not within a backward.
     pub fn hold(&self) {
-        self.held.store(true, Ordering::Relaxed);
+        self.turns().held = true;
     }
 
     /// How many slots `bucket` has.
@@ -258,18 +216,13 @@ impl<L: Launcher> Readiness<L> {
     /// # Panics
     /// When there is no such bucket.
     pub fn slots(&self, bucket: usize) -> u32 {
-        self.buckets[bucket].slots
+        self.turns().slots(self.buckets[bucket].arena)
     }
 
-    /// The slot that the gradients of `bucket` are added to.
-    pub fn slot(&self, bucket: usize) -> Result<u32, Error> {
-        let own = self.bucket(bucket)?;
-        Ok(own.turn.load(Ordering::Relaxed) % own.slots)
-    }
-
-    /// The turn of `bucket` that ends in iteration `phase` of the period, unless turns are held.
-    fn ending(&self, phase: usize, bucket: usize) -> Option<&Turn> {
-        if self.held.load(Ordering::Relaxed) { None } else { self.schedule.ending(bucket, phase) }
+    /// The turn that the gradients of `bucket` are added to.
+    pub fn open_turn(&self, bucket: usize) -> Result<LiveTurn, Error> {
+        let arena = self.bucket(bucket)?.arena;
+        Ok(self.turns().open(arena).clone())
     }
 
     /// Says whether [`Self::times`] are kept: a look at the clock per gradient.
@@ -292,9 +245,8 @@ impl<L: Launcher> Readiness<L> {
     ///
     /// [`Error::Usage`]: a bucket's slot still holds what was not applied. The job's failure, if it has failed.
     pub fn check(&self) -> Result<(), Error> {
-        let full = |own: &Bucket| {
-            own.turn.load(Ordering::Relaxed) >= own.applied.load(Ordering::Acquire).saturating_add(own.slots)
-        };
+        let turns = self.turns();
+        let full = |own: &Bucket| turns.ended(own.arena) - turns.applied(own.arena) >= turns.slots(own.arena);
         match self.buckets.iter().position(full) {
             None => Ok(()),
             Some(bucket) => Err(self.launcher.failure().unwrap_or_else(|| {
@@ -315,18 +267,19 @@ impl<L: Launcher> Readiness<L> {
         match own.arrivals.note(index, || self.arrived.fetch_add(1, Ordering::Relaxed)) {
             arrivals::Arrival::Counted => Ok(Arrival::Counted),
             arrivals::Arrival::Last => {
-                let phase = self.phase.load(Ordering::Relaxed);
-                if let Some(ends) = self.ending(phase, bucket)
+                let turns = self.turns();
+                if let Some(ends) = turns.ending(bucket)
                     && ends.sent == Sent::Ready
                 {
-                    let turn = own.turn.load(Ordering::Relaxed);
-                    self.end(bucket, turn, ends.delay());
-                    self.launch(own, turn, 1)?;
+                    let (number, open) = (turns.ended(own.arena), turns.open(own.arena).clone());
+                    let due = Some(turns.made + ends.delay() as u64);
+                    drop(turns);
+                    self.launch(own, number, &LiveTurn { iterations: open.iterations + 1, due, ..open })?;
                 }
                 Ok(Arrival::Counted)
             }
             arrivals::Arrival::Again => {
-                let left = own.launched.load(Ordering::Acquire) > own.turn.load(Ordering::Relaxed);
+                let left = own.launched.load(Ordering::Acquire) > self.turns().ended(own.arena);
                 Ok(if left { Arrival::Late } else { Arrival::Again })
             }
         }
@@ -362,72 +315,57 @@ impl<L: Launcher> Readiness<L> {
 
     /// Launches the buckets that the schedule lists at `point` of this iteration.
     pub fn begin(&self, point: Point) -> Result<(), Error> {
-        self.begin_in(self.phase.load(Ordering::Relaxed), point)
+        let phase = self.turns().phase();
+        self.begin_in(phase, point)
     }
 
     fn begin_in(&self, phase: usize, point: Point) -> Result<(), Error> {
-        for (bucket, _) in self.schedule.launched_at(phase, point) {
-            let own = &self.buckets[bucket];
-            let next = own.launched.load(Ordering::Acquire);
-            // In the first period there may be none yet.
-            if next < own.turn.load(Ordering::Relaxed) {
-                self.launch(own, next, 0)?;
-            }
-        }
-        Ok(())
+        let turns = self.turns();
+        let launched: Vec<_> =
+            turns.schedule().launched_at(phase, point).into_iter().map(|(bucket, _)| bucket).collect();
+        drop(turns);
+        // In the first period there may be none yet.
+        launched.into_iter().try_for_each(|bucket| self.launch_ended(bucket, 1))
+    }
+
+    /// Launches all turns that have ended and were not, whatever the schedule says. Of several errors, the first.
+    pub fn launch_all(&self) -> Result<(), Error> {
+        let all = (0..self.buckets.len()).map(|bucket| self.launch_ended(bucket, usize::MAX));
+        all.fold(Ok(()), Result::and)
+    }
+
+    /// Launches so many of the bucket's turns that have ended and were not.
+    fn launch_ended(&self, bucket: usize, count: usize) -> Result<(), Error> {
+        let (own, turns) = (&self.buckets[bucket], self.turns());
+        let left = own.launched.load(Ordering::Acquire)..turns.ended(own.arena);
+        let left: Vec<_> =
+            left.take(count).map(|number| (number, turns.turn(own.arena, number).clone())).collect();
+        drop(turns);
+        left.iter().map(|(number, turn)| self.launch(own, *number, turn)).fold(Ok(()), Result::and)
     }
 
     /// Ends all turns that have gradients, however few, and launches whatever was not; turns end as the schedule says
-    /// from then on. Not within a backward. Of several errors, the first.
-    pub fn flush(&self) -> Result<(), Error> {
-        self.held.store(false, Ordering::Relaxed);
-        let mut outcome = Ok(());
-        for (bucket, own) in self.buckets.iter().enumerate() {
-            let turn = own.turn.load(Ordering::Relaxed);
-            for ended in own.launched.load(Ordering::Acquire)..turn {
-                outcome = outcome.and(self.launch(own, ended, 0));
-            }
-            if own.summed[(turn % own.slots) as usize].load(Ordering::Relaxed) > 0 {
-                self.end(bucket, turn, 0);
-                outcome = outcome.and(self.launch(own, turn, 0));
-                own.turn.store(turn + 1, Ordering::Relaxed);
-            }
-        }
-        outcome
+    /// from then on. Not within a backward. Returns what is due, in rounds, as [`Turns::flush`].
+    pub fn flush(&self) -> Ended<Vec<LiveTurn>> {
+        let due = self.turns().flush();
+        (due, self.launch_all())
     }
 
-    /// Turn `turn` ends in this iteration, and is due so many later.
-    fn end(&self, bucket: usize, turn: u32, late: usize) {
-        let own = &self.buckets[bucket];
-        let due = self.iteration.load(Ordering::Relaxed).wrapping_add(late as u32);
-        own.due[(turn % own.slots) as usize].store(due, Ordering::Relaxed);
-    }
-
-    /// Backward has ended: what leaves in this iteration is launched as it is, and the next iteration begins. Of several errors, the
-    /// first.
-    pub fn finish(&self) -> Result<(), Error> {
-        let phase = self.phase.load(Ordering::Relaxed);
-        let mut outcome = Ok(());
-        for (bucket, own) in self.buckets.iter().enumerate() {
-            let turn = own.turn.load(Ordering::Relaxed);
-            if own.launched.load(Ordering::Acquire) <= turn {
-                own.summed[(turn % own.slots) as usize].fetch_add(1, Ordering::Relaxed);
-            }
-            if let Some(ends) = self.ending(phase, bucket) {
-                self.end(bucket, turn, ends.delay());
-                if ends.sent == Sent::Ready {
-                    outcome = outcome.and(self.launch(own, turn, 0));
-                }
-                own.turn.store(turn + 1, Ordering::Relaxed);
-            }
-            own.arrivals.reset();
-        }
+    /// Backward has ended: what leaves in this iteration is launched as it is, and the next iteration begins. Returns what is
+    /// due, as [`Turns::finish`].
+    pub fn finish(&self) -> Ended<LiveTurn> {
+        let mut turns = self.turns();
+        let phase = turns.phase();
+        let ready = |&bucket: &usize| turns.ending(bucket).is_some_and(|ends| ends.sent == Sent::Ready);
+        let ready: Vec<_> = (0..self.buckets.len()).filter(ready).collect();
+        let due = turns.finish();
+        drop(turns);
+        let outcome = ready.into_iter().map(|bucket| self.launch_ended(bucket, 1)).fold(Ok(()), Result::and);
+        self.buckets.iter().for_each(|own| own.arrivals.reset());
         self.arrived.store(0, Ordering::Relaxed);
-        self.phase.store((phase + 1) % self.schedule.period, Ordering::Relaxed);
-        self.iteration.fetch_add(1, Ordering::Relaxed);
         let outcome = outcome.and_then(|()| self.begin_in(phase, Point::BackwardEnd));
         self.open.store(false, Ordering::Release);
-        outcome
+        (due, outcome)
     }
 
     /// Waits for the oldest launch of `bucket` that was not applied, if there is one, as [`Engine::wait`].
@@ -438,7 +376,7 @@ impl<L: Launcher> Readiness<L> {
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<bool, Error> {
         let own = self.bucket(bucket)?;
-        let applied = own.applied.load(Ordering::Acquire);
+        let applied = self.turns().applied(own.arena);
         if own.launched.load(Ordering::Acquire) == applied {
             return Ok(true);
         }
@@ -446,26 +384,28 @@ impl<L: Launcher> Readiness<L> {
         self.launcher.wait(own.program, launches, timeout, interrupted)
     }
 
-    /// What the oldest launch of `bucket` reduced was used: its slot may fill again.
-    pub fn applied(&self, bucket: usize) -> Result<(), Error> {
-        let own = self.bucket(bucket)?;
-        let applied = own.applied.load(Ordering::Acquire);
-        if applied == own.launched.load(Ordering::Acquire) {
-            return Err(Error::Usage(format!("nothing of bucket {bucket} is left to apply")));
+    /// What the oldest launches of `arena` reduced was used: its slot may fill again.
+    pub fn applied(&self, arena: usize) -> Result<(), Error> {
+        let mut turns = self.turns();
+        let mut own = self.buckets.iter().filter(|own| own.arena == arena).peekable();
+        let left = |own: &Bucket| {
+            turns.applied(arena) < own.launched.load(Ordering::Acquire).min(turns.ended(arena))
+        };
+        if own.peek().is_none() || !own.all(left) {
+            return Err(Error::Usage(format!("nothing of arena {arena} is left to apply")));
         }
-        own.applied.store(applied + 1, Ordering::Release);
+        turns.apply(arena);
         Ok(())
     }
 
     /// How far `bucket` is.
     pub fn progress(&self, bucket: usize) -> Result<Progress, Error> {
-        let own = self.bucket(bucket)?;
-        let ends = self.ending(self.phase.load(Ordering::Relaxed), bucket).is_some();
+        let (own, turns) = (self.bucket(bucket)?, self.turns());
         let complete = own.arrivals.gradients() > 0 && own.arrivals.is_complete();
         Ok(Progress {
-            ready: own.turn.load(Ordering::Relaxed) + u32::from(ends && complete),
+            ready: turns.ended(own.arena) + u32::from(turns.ending(bucket).is_some() && complete),
             launched: own.launched.load(Ordering::Acquire),
-            applied: own.applied.load(Ordering::Acquire),
+            applied: turns.applied(own.arena),
         })
     }
 
@@ -478,15 +418,14 @@ impl<L: Launcher> Readiness<L> {
         self.buckets.get(bucket).ok_or_else(|| Error::Usage(format!("there is no bucket {bucket}")))
     }
 
-    /// Launches turn `turn`, if it was not; `running`: iterations of it that have not ended.
-    fn launch(&self, own: &Bucket, turn: u32, running: u32) -> Result<(), Error> {
-        let claimed = own.launched.compare_exchange(turn, turn + 1, Ordering::AcqRel, Ordering::Acquire);
+    /// Launches the turn of that number, if it was not.
+    fn launch(&self, own: &Bucket, number: u32, turn: &LiveTurn) -> Result<(), Error> {
+        let claimed = own.launched.compare_exchange(number, number + 1, Ordering::AcqRel, Ordering::Acquire);
         if claimed.is_err() {
             return Ok(());
         }
-        let slot = turn % own.slots;
-        let iterations = own.summed[slot as usize].swap(0, Ordering::Relaxed) + running;
-        let due = own.due[slot as usize].load(Ordering::Relaxed);
-        self.launcher.launch(own.program, slot, 1.0 / f64::from(iterations), due)
+        // What has no turn is due at 0, before all that has.
+        let due = turn.due.map_or(0, |due| due.wrapping_add(1) as u32);
+        self.launcher.launch(own.program, turn.slot, 1.0 / f64::from(turn.iterations), due)
     }
 }

@@ -5,10 +5,9 @@
 
 use super::tests::schedules;
 use super::*;
-use crate::lock::lock;
+use hocket_schedule::{SavedTurns, Turn};
 use proptest::prelude::*;
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 const BUCKETS: usize = 2;
 /// Of each bucket.
@@ -62,31 +61,49 @@ impl Launcher for World {
     }
 }
 
+/// A turn that has ended and is not applied.
+#[derive(Clone, Debug)]
+struct Kept {
+    iterations: u32,
+    due: u64,
+    summed: Summed,
+    launched: bool,
+    handed_out: bool,
+}
+
 /// Of one bucket, written without slots and counters of turns.
 #[derive(Clone, Debug, Default)]
 struct Model {
+    /// Iterations of the open turn, and what they have made.
     open: u32,
-    waiting: Vec<u32>,
-    /// Iterations of each turn that was launched and not applied.
-    reduced: Vec<u32>,
-    /// Gradients and their sum in all turns that are not launched.
     left: Summed,
+    /// The oldest first.
+    ended: Vec<Kept>,
     applied: u32,
 }
 
 impl Model {
     /// The oldest turn that waits is launched.
-    fn launch(&mut self, expected: &mut Vec<u32>) {
-        if !self.waiting.is_empty() {
-            let iterations = self.waiting.remove(0);
-            self.reduced.push(iterations);
-            expected.push(iterations);
+    fn launch(&mut self, expected: &mut Vec<Kept>) {
+        if let Some(next) = self.ended.iter_mut().find(|kept| !kept.launched) {
+            next.launched = true;
+            expected.push(next.clone());
         }
     }
 
-    fn end_turn(&mut self) {
-        self.waiting.push(self.open);
-        self.open = 0;
+    fn end_turn(&mut self, due: u64) {
+        let (iterations, summed) = (std::mem::take(&mut self.open), std::mem::take(&mut self.left));
+        self.ended.push(Kept { iterations, due, summed, launched: false, handed_out: false });
+    }
+
+    /// Those that are handed out now, as they are seen outside.
+    fn hand_out(&mut self, is_due: impl Fn(&Kept) -> bool) -> Vec<u32> {
+        let due = self.ended.iter_mut().filter(|kept| !kept.handed_out && is_due(kept));
+        due.map(|kept| {
+            kept.handed_out = true;
+            kept.iterations
+        })
+        .collect()
     }
 }
 
@@ -100,8 +117,10 @@ enum Event {
     },
     Hold,
     Flush,
-    /// Training stops, and another process goes on.
+    /// Training stops, and another process goes on with what was saved.
     Resume,
+    /// Programs are loaded anew: all that has ended is launched again.
+    Lose,
     /// Another plan: what is left is flushed and applied.
     Reschedule,
 }
@@ -113,7 +132,8 @@ fn event() -> impl Strategy<Value = Event> {
         12 => backward,
         1 => Just(Event::Hold),
         1 => Just(Event::Flush),
-        3 => Just(Event::Resume),
+        2 => Just(Event::Resume),
+        2 => Just(Event::Lose),
         1 => Just(Event::Reschedule),
     ]
 }
@@ -127,7 +147,7 @@ struct Training {
     held: bool,
     iteration: u32,
     /// Iterations of the schedule so far.
-    counted: u32,
+    counted: u64,
     next: i64,
 }
 
@@ -164,6 +184,7 @@ impl Training {
             }
             Event::Flush => self.flush(),
             Event::Resume => self.resume(),
+            Event::Lose => self.lose(),
             Event::Reschedule => {
                 self.flush();
                 self.apply_all();
@@ -187,7 +208,7 @@ impl Training {
         assert!(self.readiness.open());
         let full = self.models.iter().enumerate().any(|(bucket, model)| {
             // A slot for each turn that is not applied, and one to fill.
-            model.reduced.len() + model.waiting.len() >= self.schedule().slots(bucket)
+            model.ended.len() >= self.schedule().slots(bucket)
         });
         assert_eq!(self.readiness.check().is_err(), full);
         if full {
@@ -202,28 +223,45 @@ impl Training {
             assert_eq!(self.readiness.arrive(bucket, gradient).unwrap(), Arrival::Counted);
         }
         let (phase, at_end) = (self.phase(), self.launched_at(Point::BackwardEnd));
-        self.readiness.finish().unwrap();
+        let before = ended(&self.readiness);
+        let (due, outcome) = self.readiness.finish();
+        outcome.unwrap();
+        // After a loss, ranks an iteration apart launch the same again, in the same order.
+        for (before, after) in before.iter().zip(ended(&self.readiness)) {
+            assert!(after.starts_with(before));
+        }
         let mut expected = [const { Vec::new() }; BUCKETS];
+        let mut handed_out = Vec::new();
         for (bucket, model) in self.models.iter_mut().enumerate() {
             model.open += 1;
             let turn = self.schedules[self.now].ending(bucket, phase).filter(|_| !self.held);
-            if turn.is_some() {
-                model.end_turn();
+            if let Some(turn) = turn {
+                model.end_turn(self.counted + turn.delay() as u64);
             }
             if turn.is_some_and(|turn| turn.sent == Sent::Ready) {
                 model.launch(&mut expected[bucket]);
             }
+            let own = model.hand_out(|kept| kept.due == self.counted);
+            assert!(own.len() <= 1, "one update of a parameter per step");
+            handed_out.extend(own.into_iter().map(|iterations| (bucket, iterations)));
         }
         for bucket in at_end {
             self.models[bucket].launch(&mut expected[bucket]);
         }
         self.check(&expected);
+        assert_eq!(described(&due), handed_out);
         self.iteration += 1;
         self.counted += 1;
+        let turns = self.readiness.turns();
+        let left = |model: &Model| -> u32 {
+            model.ended.iter().filter(|kept| !kept.handed_out).map(|kept| kept.iterations).sum()
+        };
+        let left = self.models.iter().map(|model| model.open + left(model)).max();
+        assert_eq!((turns.made, turns.handed_out()), (self.counted, self.counted - u64::from(left.unwrap())));
     }
 
     fn write(&mut self, bucket: usize, gradient: usize) {
-        let slot = self.readiness.slot(bucket).unwrap();
+        let slot = self.readiness.open_turn(bucket).unwrap().slot;
         let value = self.next;
         self.next = self.next * 5 % 1009;
         let mut memory = lock(&self.world.memory);
@@ -234,52 +272,56 @@ impl Training {
     }
 
     /// What was launched since the last look, against what a model expects by bucket.
-    fn check(&mut self, expected: &[Vec<u32>; BUCKETS]) {
+    fn check(&mut self, expected: &[Vec<Kept>; BUCKETS]) {
         let launches = std::mem::take(&mut *lock(&self.world.launches));
         let mut found = [const { Vec::new() }; BUCKETS];
         for (program, summed, factor) in launches {
-            let bucket = program as usize - 10;
-            let iterations = factor.recip().round() as u32;
-            found[bucket].push(iterations);
-            let model = &mut self.models[bucket];
-            // All that is left of these iterations, no more and no less.
-            let begins = model.applied + model.reduced.iter().sum::<u32>();
-            let begins = begins - expected[bucket][found[bucket].len() - 1..].iter().sum::<u32>();
-            let whole = begins..begins + iterations;
-            let own = model.left.gradients.iter().take_while(|(at, _)| whole.contains(at)).count();
-            let gradients: Vec<_> = model.left.gradients.drain(..own).collect();
-            assert_eq!(summed.gradients, gradients, "bucket {bucket}, iterations {whole:?}");
-            model.left.value -= summed.value;
+            found[program as usize - 10].push((factor.recip().round() as u32, summed));
         }
-        assert_eq!(&found, expected);
+        let seen = |own: &Vec<Kept>| {
+            own.iter().map(|kept| (kept.iterations, kept.summed.clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(found, expected.each_ref().map(seen));
     }
 
+    /// Whatever was handed out and launched.
     fn apply_all(&mut self) {
         for (bucket, model) in self.models.iter_mut().enumerate() {
-            let oldest = self.readiness.progress(bucket).unwrap();
-            assert_eq!((oldest.launched - oldest.applied) as usize, model.reduced.len());
-            for iterations in model.reduced.drain(..) {
-                let turn = self.readiness.progress(bucket).unwrap().applied;
+            while model.ended.first().is_some_and(|kept| kept.handed_out && kept.launched) {
+                let slot = self.readiness.turns().unapplied()[bucket][0].slot;
                 assert!(self.readiness.wait(bucket, Duration::ZERO, &mut || false).unwrap());
                 self.readiness.applied(bucket).unwrap();
-                model.applied += iterations;
-                let slots = self.readiness.slots(bucket);
-                lock(&self.world.memory).remove(&(PROGRAMS[bucket].0, turn % slots));
+                model.applied += model.ended.remove(0).iterations;
+                lock(&self.world.memory).remove(&(PROGRAMS[bucket].0, slot));
             }
         }
     }
 
     fn flush(&mut self) {
+        self.apply_all();
         let mut expected = [const { Vec::new() }; BUCKETS];
+        let mut handed_out = Vec::new();
         for (bucket, model) in self.models.iter_mut().enumerate() {
             if model.open > 0 {
-                model.end_turn();
+                model.end_turn(0);
             }
-            while !model.waiting.is_empty() {
+            while model.ended.iter().any(|kept| !kept.launched) {
                 model.launch(&mut expected[bucket]);
             }
+            let own = model.hand_out(|_| true).into_iter().enumerate();
+            handed_out.extend(own.map(|(round, iterations)| (round, bucket, iterations)));
         }
-        self.readiness.flush().unwrap();
+        handed_out.sort_unstable();
+        let (rounds, outcome) = self.readiness.flush();
+        outcome.unwrap();
+        let rounds = rounds.iter().enumerate();
+        let found: Vec<_> = rounds
+            .flat_map(|(round, due)| {
+                described(due).into_iter().map(move |(arena, iterations)| (round, arena, iterations))
+            })
+            .collect();
+        assert_eq!(found, handed_out);
+        assert_eq!(self.readiness.turns().handed_out(), self.counted);
         self.held = false;
         self.check(&expected);
         self.apply_all();
@@ -287,21 +329,55 @@ impl Training {
 
     /// Another process, whose programs were never launched, with the same memory.
     fn resume(&mut self) {
-        let place = |(bucket, model): (usize, &Model)| Place {
-            slot: self.readiness.slot(bucket).unwrap(),
-            summed: model.open,
-            reduced: model.reduced.len() as u32,
-            waiting: model.waiting.clone(),
-        };
-        let places: Vec<_> = self.models.iter().enumerate().map(place).collect();
+        if self.models.iter().any(|model| model.ended.iter().any(|kept| kept.handed_out && !kept.launched)) {
+            return;
+        }
+        self.apply_all();
+        let turns = Turns::new(self.schedule().clone(), &[0, 1]).unwrap();
+        let turns = turns.restored(saved(&self.readiness.turns())).unwrap();
+        let reduced = self
+            .models
+            .each_ref()
+            .map(|model| model.ended.iter().filter(|kept| kept.launched).count() as u32);
+        self.go_on(turns, &reduced);
+    }
+
+    /// Gradients stay where they are, so that they are reduced again.
+    fn lose(&mut self) {
+        let turns = self.readiness.turns().clone();
+        self.go_on(turns, &[]);
+        self.readiness.launch_all().unwrap();
+        let mut expected = [const { Vec::new() }; BUCKETS];
+        for (model, expected) in self.models.iter_mut().zip(&mut expected) {
+            model.ended.iter_mut().for_each(|kept| kept.launched = true);
+            expected.extend_from_slice(&model.ended);
+        }
+        self.check(&expected);
+    }
+
+    fn go_on(&mut self, turns: Turns, reduced: &[u32]) {
         let memory = Mutex::new(std::mem::take(&mut *lock(&self.world.memory)));
         self.world = Arc::new(World { memory, ..World::default() });
-        let (world, schedule) = (Arc::clone(&self.world), self.schedule().clone());
-        self.readiness = Readiness::resumed(world, &PROGRAMS, schedule, self.phase(), &places).unwrap();
-        if self.held {
-            self.readiness.hold();
-        }
+        let buckets = [0, 1].map(|arena| (PROGRAMS[arena].0, PROGRAMS[arena].1, arena));
+        self.readiness = Readiness::over(Arc::clone(&self.world), &buckets, turns, reduced).unwrap();
     }
+}
+
+/// By arena, turns that have ended and are not applied.
+fn ended(readiness: &Readiness<World>) -> Vec<Vec<LiveTurn>> {
+    let turns = readiness.turns().unapplied();
+    turns.into_iter().map(|own| own[..own.len() - 1].to_vec()).collect()
+}
+
+fn described(due: &[LiveTurn]) -> Vec<(usize, u32)> {
+    due.iter().map(|turn| (turn.arena, turn.iterations)).collect()
+}
+
+fn saved(turns: &Turns) -> SavedTurns {
+    let (made, left) = (turns.made, turns.unapplied());
+    let applied =
+        left.iter().map(|own| made - own.iter().map(|turn| u64::from(turn.iterations)).sum::<u64>());
+    SavedTurns { made, applied: applied.collect(), held: turns.held, turns: left }
 }
 
 fn cases() -> u32 {
@@ -309,7 +385,7 @@ fn cases() -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_local_rejects: u32::MAX, ..ProptestConfig::default() })]
 
     /// A gradient would be lost, be sent twice, or be divided by another number than it was summed of, under some schedule.
     #[test]
@@ -323,9 +399,65 @@ proptest! {
         }
         training.flush();
         for model in &training.models {
+            prop_assert!(model.ended.is_empty());
             prop_assert_eq!(&model.left, &Summed::default());
             prop_assert_eq!(model.applied, training.iteration);
         }
         prop_assert!(lock(&training.world.memory).is_empty());
+    }
+    /// Ranks would wait for what has not left, or apply gradients later than promised.
+    #[test]
+    fn turns_are_due_when_the_schedule_says(schedule in schedules()) {
+        const ITERATIONS: u64 = 12;
+        let mut turns = Turns::new(schedule.clone(), &[0, 1]).unwrap();
+        let mut found = [const { Vec::new() }; BUCKETS];
+        for iteration in 0..ITERATIONS {
+            for turn in turns.finish() {
+                turns.apply(turn.arena);
+                found[turn.arena].push((iteration, turn.last.unwrap(), turn.at, turn.iterations as usize));
+            }
+        }
+        for (bucket, found) in found.iter().enumerate() {
+            let in_period = |begun: u64| {
+                let whole = move |turn: &Turn| {
+                    let (due, last) = (turn.due.iteration as u64 + begun, turn.last as u64 + begun);
+                    (due, last, turn.due.at, turn.last - turn.first + 1)
+                };
+                schedule.of(bucket).iter().map(whole)
+            };
+            let all = (0..ITERATIONS).step_by(schedule.period).flat_map(in_period);
+            prop_assert_eq!(found, &all.filter(|each| each.0 < ITERATIONS).collect::<Vec<_>>());
+        }
+    }
+
+    /// A checkpoint of another plan would be taken for this one's, and gradients of other iterations applied.
+    #[test]
+    fn saved_turns_that_cannot_be_are_refused(schedule in schedules(), iterations in 0..10) {
+        let begun = || Turns::new(schedule.clone(), &[0, 1]).unwrap();
+        let mut turns = begun();
+        for _ in 0..iterations {
+            turns.finish().iter().for_each(|turn| turns.apply(turn.arena));
+        }
+        let saved = saved(&turns);
+        prop_assert!(begun().restored(saved.clone()).is_ok());
+        let wrongs: [fn(&mut SavedTurns); 7] = [
+            |saved| saved.made += 1,
+            |saved| saved.turns.truncate(1),
+            |saved| saved.applied.push(0),
+            |saved| saved.turns[0].clear(),
+            |saved| saved.turns[1][0].slot = 2,
+            |saved| saved.turns[0].last_mut().unwrap().due = Some(saved.made),
+            |saved| {
+                // It was due before: it would never be applied.
+                let (due, last) = (Some(0), Some(0));
+                let gone = LiveTurn { due, last, ..saved.turns[1][0].clone() };
+                saved.turns[1].insert(0, gone);
+            },
+        ];
+        for wrong in wrongs {
+            let mut other = saved.clone();
+            wrong(&mut other);
+            prop_assert!(begun().restored(other).unwrap_err().to_string().starts_with("saved turns of "));
+        }
     }
 }

@@ -1,11 +1,9 @@
 //! Schedules against a launcher that records, so that every order of arrivals can be tried.
 
 use super::*;
-use crate::lock::lock;
-use hocket_schedule::{At, Due};
+use hocket_schedule::{At, Due, Turn};
 use proptest::prelude::*;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::thread;
 
 /// How often each program was launched before its buckets were counted.
@@ -96,14 +94,6 @@ fn apply(readiness: &Readiness<Records>, bucket: usize) {
     readiness.applied(bucket).unwrap();
 }
 
-fn apply_all(readiness: &Readiness<Records>) {
-    for bucket in 0..readiness.buckets() {
-        while progress(readiness, bucket).1 > progress(readiness, bucket).2 {
-            apply(readiness, bucket);
-        }
-    }
-}
-
 fn usage<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
     match outcome {
         Err(Error::Usage(what)) => what,
@@ -140,11 +130,11 @@ fn a_bucket_leaves_with_its_last_gradient() {
     assert_eq!((progress(&readiness, 0), readiness.launcher().take()), ((1, 1, 0), vec![(10, 0)]));
     assert_eq!(readiness.missing(), [(1, 0)]);
     assert_eq!(readiness.order(), [(0, 1), (0, 0)]);
-    readiness.finish().unwrap();
+    readiness.finish().1.unwrap();
     assert_eq!((progress(&readiness, 1), readiness.launcher().take()), ((1, 1, 0), vec![(11, 0)]));
     apply(&readiness, 0);
     assert_eq!(progress(&readiness, 0), (1, 1, 1));
-    assert!(usage(readiness.applied(0)).contains("nothing of bucket 0"));
+    assert!(usage(readiness.applied(0)).contains("nothing of arena 0"));
 }
 
 /// Gradients would be added to a bucket that is being reduced, or to a mean that the optimizer has not used.
@@ -153,7 +143,7 @@ fn memory_fills_again_only_after_it_was_applied() {
     let readiness = readiness(&[1], Schedule::default());
     assert!(readiness.open());
     readiness.arrive(0, 0).unwrap();
-    readiness.finish().unwrap();
+    readiness.finish().1.unwrap();
     assert!(readiness.open());
     assert!(usage(readiness.check()).contains("before what bucket 0 reduced was applied"));
     apply(&readiness, 0);
@@ -180,7 +170,7 @@ fn a_bucket_without_gradients_leaves_at_the_end() {
     readiness.arrive(1, 0).unwrap();
     assert_eq!(readiness.launcher().take(), [(11, 0)]);
     assert_eq!(progress(&readiness, 0), (0, 0, 0));
-    readiness.finish().unwrap();
+    readiness.finish().1.unwrap();
     assert_eq!((readiness.launcher().take(), progress(&readiness, 0)), (vec![(10, 0)], (1, 1, 0)));
 }
 
@@ -199,7 +189,7 @@ fn turns_merge_and_wait_as_the_schedule_says() {
         for bucket in [1, 0] {
             readiness.arrive(bucket, 0).unwrap();
         }
-        readiness.finish().unwrap();
+        readiness.finish().1.unwrap();
         seen.extend(readiness.launcher().take().into_iter().map(|launch| (iteration, "backward", launch)));
         apply(&readiness, 0);
         if iteration > 0 && iteration % 2 == 0 {
@@ -219,68 +209,6 @@ fn turns_merge_and_wait_as_the_schedule_says() {
     assert_eq!(progress(&readiness, 1), (2, 2, 2));
 }
 
-/// A mean would be of other iterations than it sums, or what is under way would be waited for as if it were what is due.
-#[test]
-fn launches_are_told_how_many_iterations_they_sum() {
-    // Turns of two iterations and of one, applied an iteration late.
-    let readiness = readiness(&[1], Schedule::new(3, vec![vec![turn(0, 1, None, 2), turn(2, 2, None, 3)]]));
-    for iteration in 0..6_u32 {
-        assert!(readiness.open());
-        readiness.check().unwrap();
-        // In iteration 4 the gradient is not made: the turn leaves as it is.
-        if iteration != 4 {
-            readiness.arrive(0, 0).unwrap();
-        }
-        readiness.finish().unwrap();
-        if [2, 3, 5].contains(&iteration) {
-            apply(&readiness, 0);
-        }
-    }
-    let factors: Vec<f64> = readiness.launcher().take_all().iter().map(|launch| launch.2).collect();
-    assert_eq!(factors, [0.5, 1.0, 0.5, 1.0]);
-    assert_eq!(progress(&readiness, 0), (4, 4, 3));
-}
-
-/// At the end of training, or before another plan, gradients would be lost or reduced twice.
-#[test]
-fn a_flush_launches_what_is_left_and_a_held_turn_goes_on() {
-    let turns = vec![
-        vec![turn(0, 0, None, 1), turn(1, 1, None, 2)],
-        vec![turn(0, 1, Some(2), 2)],
-        vec![turn(0, 0, None, 0), turn(1, 1, None, 1)],
-    ];
-    let readiness = readiness(&[1, 1, 1], Schedule::new(2, turns));
-    let iteration = || {
-        readiness.begin(Point::Begin).unwrap();
-        assert!(readiness.open());
-        readiness.check().unwrap();
-        (0..3).for_each(|bucket| assert_eq!(readiness.arrive(bucket, 0).unwrap(), Arrival::Counted));
-        readiness.finish().unwrap();
-        apply(&readiness, 2);
-    };
-    iteration();
-    iteration();
-    apply(&readiness, 0);
-    assert_eq!(readiness.launcher().take(), [(10, 0), (12, 0), (10, 1), (12, 0)]);
-    // Bucket 1 has a turn of two iterations that waits for the next one; nothing has begun since.
-    readiness.flush().unwrap();
-    assert_eq!(readiness.launcher().take_all(), [(11, 0, 0.5)]);
-    apply_all(&readiness);
-    readiness.flush().unwrap();
-    assert_eq!(readiness.launcher().take(), []);
-    readiness.hold();
-    (0..3).for_each(|_| {
-        assert!(readiness.open());
-        readiness.check().unwrap();
-        (0..3).for_each(|bucket| assert_eq!(readiness.arrive(bucket, 0).unwrap(), Arrival::Counted));
-        readiness.finish().unwrap();
-    });
-    assert_eq!(readiness.launcher().take(), []);
-    readiness.flush().unwrap();
-    let third = 1.0 / 3.0;
-    assert_eq!(readiness.launcher().take_all(), [(10, 0, third), (11, 1, third), (12, 0, third)]);
-}
-
 /// Gradients of the next iteration would go before those for which this one waits: links would idle while all compute.
 #[test]
 fn launches_are_told_when_they_are_due() {
@@ -292,7 +220,7 @@ fn launches_are_told_when_they_are_due() {
         assert!(readiness.open());
         readiness.arrive(0, 0).unwrap();
         readiness.arrive(1, 0).unwrap();
-        readiness.finish().unwrap();
+        readiness.finish().1.unwrap();
         apply(&readiness, 0);
         if iteration > 0 {
             apply(&readiness, 1);
@@ -315,17 +243,9 @@ fn impossible_schedules_are_refused() {
     assert!(new(0, 0, vec![vec![turn(0, 0, None, 0)]]).contains("1 buckets: there are 0"));
     let late = vec![vec![turn(0, 0, None, 1)]];
     assert!(new(ON_ONE_SLOT, 1, late).contains("2 slots for bucket 0; its program has 1"));
-    let resumed = |phase, place| {
-        let places = [place];
-        let outcome =
-            Readiness::resumed(Arc::<Records>::default(), &[(0, 1)], Schedule::default(), phase, &places);
-        usage(outcome.map(drop))
-    };
-    assert!(resumed(1, Place::default()).contains("iteration 1 of a period of 1"));
-    let crowded = Place { summed: 1, reduced: 1, ..Place::default() };
-    assert!(resumed(0, crowded).contains("1 turns before the one in slot 0, of 1"));
-    assert!(resumed(0, Place { slot: 1, ..Place::default() }).contains("the one in slot 1, of 1"));
-    assert!(resumed(0, Place { waiting: vec![0], ..Place::default() }).contains("1 turns before"));
+    let turns = Turns::new(Schedule::default(), &[0]).unwrap();
+    let resumed = Readiness::over(Arc::<Records>::default(), &[(0, 1, 0)], turns, &[1]);
+    assert!(usage(resumed.map(drop)).contains("bucket 0: 1 turns were launched, of 0"));
 }
 
 /// After a failure, the reason must come back from every call, not a complaint about the order of calls.
@@ -335,7 +255,7 @@ fn the_failure_of_the_job_comes_back() {
     assert!(readiness.open());
     readiness.launcher().broken.store(true, Ordering::Relaxed);
     assert!(matches!(readiness.arrive(0, 0), Err(Error::System(_))));
-    assert!(matches!(readiness.finish(), Err(Error::System(_))));
+    assert!(matches!(readiness.finish().1, Err(Error::System(_))));
     assert!(readiness.open());
     assert!(matches!(readiness.check(), Err(Error::System(_))));
 }
@@ -365,7 +285,7 @@ fn gradients_of_several_threads_launch_each_bucket_once() {
         let mut order = readiness.order();
         order.sort_unstable();
         assert_eq!(order, all);
-        readiness.finish().unwrap();
+        readiness.finish().1.unwrap();
         (0..3).for_each(|bucket| apply(&readiness, bucket));
     }
 }
@@ -395,53 +315,4 @@ pub(super) fn schedules() -> impl Strategy<Value = Schedule> {
     let of =
         |period| [turns(period), turns(period)].prop_map(move |turns| Schedule::new(period, turns.into()));
     (1_usize..5).prop_flat_map(of)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-
-    /// Every gradient leaves exactly once, in the launch of its turn and from its slot, whatever arrives and whatever does not.
-    #[test]
-    fn every_turn_leaves_once(
-        schedule in schedules(),
-        made in proptest::collection::vec(any::<[bool; 4]>(), 1..12),
-    ) {
-        let readiness = readiness(&[2, 2], schedule.clone());
-        // By bucket: turns that ended, and what was launched of them.
-        let (mut ended, mut slots_seen) = ([0_u32; 2], [const { Vec::new() }; 2]);
-        // By bucket: iterations that launches have summed, and those of turns that have ended.
-        let (mut summed, mut whole) = ([0.0; 2], [0.0; 2]);
-        for (iteration, made) in made.iter().enumerate() {
-            readiness.begin(Point::Begin).unwrap();
-            apply_all(&readiness);
-            prop_assert!(readiness.open());
-            readiness.check().unwrap();
-            for (at, _) in made.iter().enumerate().filter(|(_, made)| **made) {
-                readiness.arrive(at / 2, at % 2).unwrap();
-            }
-            readiness.finish().unwrap();
-            for (program, slot, factor) in readiness.launcher().take_all() {
-                slots_seen[program as usize - 10].push(slot);
-                summed[program as usize - 10] += factor.recip();
-            }
-            for bucket in 0..2 {
-                let ends = schedule.ending(bucket, iteration % schedule.period).is_some();
-                ended[bucket] += u32::from(ends);
-                let (ready, launched, applied) = progress(&readiness, bucket);
-                prop_assert_eq!(ready, ended[bucket]);
-                prop_assert!(applied <= launched && launched <= ready && ready - launched <= readiness.slots(bucket));
-                prop_assert_eq!(launched as usize, slots_seen[bucket].len());
-                if ends {
-                    whole[bucket] = iteration as f64 + 1.0;
-                }
-                prop_assert!(launched < ready || (summed[bucket] - whole[bucket]).abs() < 1e-9);
-            }
-            apply_all(&readiness);
-        }
-        for (bucket, seen) in slots_seen.into_iter().enumerate() {
-            let slots = readiness.slots(bucket);
-            let expected: Vec<u32> = (0..seen.len() as u32).map(|turn| turn % slots).collect();
-            prop_assert_eq!(seen, expected);
-        }
-    }
 }

@@ -55,7 +55,7 @@ def measure(*, rounds: int = 30) -> HookCost:
     def ignore(*_: object) -> None:
         pass
 
-    readiness = _native.Readiness(engine, [(number, GRADIENTS)], ignore, adopt, ignore, ignore)
+    readiness = _native.Readiness(engine, [(number, GRADIENTS, 0)], ignore, adopt, ignore, ignore)
     plain, empty, hooked = (_parameters() for _ in range(3))
     for parameter in empty:
         parameter.register_post_accumulate_grad_hook(lambda _parameter: None)

@@ -19,7 +19,7 @@ from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.training.checkpoint.states import Held, OfBucket, OfParameter
 from hocket.training.guard.oversight import SavedOversight
-from hocket.training.memory.turns import Saved as SavedTurns
+from hocket.training.memory.turns import SavedTurns
 
 VERSION = 1
 

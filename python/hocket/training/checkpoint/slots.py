@@ -15,7 +15,7 @@ from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.training.checkpoint.saved import SavedDelays, SavedSession
 from hocket.training.memory.buckets import Launch, LoadedBucket
-from hocket.training.memory.turns import Place, Saved
+from hocket.training.memory.turns import SavedTurns
 
 Bytes = np.ndarray[Any, Any]
 
@@ -47,7 +47,7 @@ def going_on(saved: SavedSession, layout: str, job: Job, launches: int) -> Saved
 
 
 def slots_of(
-    buckets: Sequence[LoadedBucket], turns: Saved, shown: Mapping[int, int]
+    buckets: Sequence[LoadedBucket], turns: SavedTurns, shown: Mapping[int, int]
 ) -> dict[str, tuple[Bytes | None, ...]]:
     """Return by gradient its bytes in each slot that has part of a turn. `shown`: by arena, the slot that was applied and not
     zeroed yet."""
@@ -81,20 +81,6 @@ def fill(buckets: Sequence[LoadedBucket], slots: Mapping[str, Sequence[Bytes | N
                         f"load_state_dict: {own.size} bytes of the gradient of `{name}`, which has {into.size}"
                     )
                 into[:] = 0 if own is None else own
-
-
-def places_of(launches: Sequence[Launch], arena_of: Mapping[int, int], delays: SavedDelays) -> list[Place]:
-    """Return the progress of each launch's turns. UsageError: another number of launches was saved."""
-    if len(delays.reduced) != len(launches):
-        raise UsageError(
-            f"load_state_dict: turns of {len(delays.reduced)} buckets, and there are {len(launches)}"
-        )
-    places = []
-    for launch, reduced in zip(launches, delays.reduced, strict=True):
-        *waiting, opened = delays.turns.turns[arena_of[launch.number]]
-        left = [turn.iterations for turn in waiting[reduced:]]
-        places.append((opened.slot, opened.iterations, reduced, left))
-    return places
 
 
 def _spans(bucket: LoadedBucket) -> dict[str, tuple[int, int]]:

@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from hocket import _native
+from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError, RendezvousError
 from hocket.job.rendezvous import Job
@@ -25,7 +27,7 @@ from hocket.training.elastic.notice import Notice
 from hocket.training.elastic.refusals import refusal
 from hocket.training.elastic.standing import Standing
 from hocket.training.loop.loop import Loop, workers_of
-from hocket.training.memory.turns import Places, Turn, is_synchronous
+from hocket.training.memory.turns import is_synchronous
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import MembersCompanion
 from hocket.training.step.step import Step
@@ -100,8 +102,9 @@ class Members(Commit):
             self._standing.lay_out()
             self._standing.go_on(self.session.iteration)
 
-    def places(self) -> Places:
-        return self._standing.places()
+    def counts(self, readiness: _native.Readiness) -> None:
+        """Launch turns again that were in flight in another epoch."""
+        readiness.launch_all()
 
     def refused(self, error: Exception) -> bool:
         """Note launches of an epoch that has ended, to make them again in the next one, after backward."""
@@ -114,21 +117,20 @@ class Members(Commit):
         # A parting may be left from a step that was not applied, such as one with non-finite gradients.
         self._tell_of_parting()
 
-    def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[Turn]:  # noqa: ARG002  # it always does
+    def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[LiveTurn]:  # noqa: ARG002  # it always does
         return self._standing.ended(unmade)
 
-    def wait(self, turn: Turn) -> None:
+    def wait(self, turn: LiveTurn) -> None:
         """Return at once: the turn stands."""
 
     @contextlib.contextmanager
-    def flushing(self, due: Sequence[Turn]) -> Iterator[None]:
-        if not due:
-            yield
+    def flushing(self) -> Iterator[list[list[LiveTurn]]]:
+        if self.session.updates.settled:
+            yield self.session.updates.flush()
             return
         self._standing.flushing = True
         try:
-            self._standing.flush(due)
-            yield
+            yield self._standing.flush()
         finally:
             self._standing.flushing = False
 

@@ -20,6 +20,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError
 from hocket.job.rendezvous import Job
@@ -29,7 +30,7 @@ from hocket.training.elastic.areas import Apart
 from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.followed import followed
 from hocket.training.elastic.kept import Kept
-from hocket.training.memory.turns import Places, Turn, slots_for
+from hocket.training.memory.turns import slots_for
 from hocket.training.step.companion import MembersCompanion
 from hocket.training.step.step import Step
 from hocket.training.step.votes import Votes
@@ -70,9 +71,9 @@ class Standing:
         """True if newcomers were waiting in that epoch; if other members wait until all gradients that were made are applied."""
         self._settled = 0
         """Number of steps that stand for good, whichever rank is lost."""
-        self._due: list[Turn] = []
+        self._due: list[LiveTurn] = []
         """Turns that the iteration under way applies, until it stands; of each arena, the oldest first."""
-        self._taken: list[Turn] = []
+        self._taken: list[LiveTurn] = []
 
     def begin(self, session: Step, companion: MembersCompanion) -> None:
         """Begin among ranks that have met."""
@@ -92,32 +93,24 @@ class Standing:
         """Restore the copies into programs that were just loaded."""
         self._kept.put(self.session.buckets, self.session.engine, self.job.rank)
 
-    def places(self) -> Places:
-        """Launch turns again that were in flight in another epoch; return where the open ones go on."""
-        updates, engine = self.session.updates, self.session.engine
-        unapplied = updates.turns.unapplied(self._due)
-        with self._noting_what_is_missed():
-            for turn in unapplied:
-                for launch in updates.buckets[turn.arena].launches:
-                    engine.launch(launch.program, turn.slot, 1 / turn.iterations)
-        return updates.places(unapplied)
-
-    def ended(self, unmade: Sequence[str]) -> list[Turn]:
+    def ended(self, unmade: Sequence[str]) -> list[LiveTurn]:
         """Send this rank's part of a step, and repeat it until it stands; return the turns that it applies."""
         with self._noting_what_is_missed():
             self._cast(unmade)
         self._due = self.session.updates.ended(holds=self.session.ends_turns)
         return self._reduce(unmade)
 
-    def flush(self, due: Sequence[Turn]) -> None:
-        """Apply turns in a step of the job without a backward: applied by all ranks that go on, or by none."""
-        self._due = list(due)
+    def flush(self) -> list[list[LiveTurn]]:
+        """Apply all turns in a step of the job without a backward, by all ranks that go on, or by none; return them, at most one
+        of each arena at a time."""
         with self._noting_what_is_missed():
             self._cast(())
-            self.session.updates.readiness.flush()
+        rounds = self.session.updates.flush()
+        self._due = [turn for due in rounds for turn in due]
         self._reduce(())
         self.session.companion.step_ended()
         self.session.iteration += 1
+        return rounds
 
     def settle(self) -> None:
         """Wait until the last step stands for good: if this rank is shut out before that, others may repeat the step without it."""
@@ -196,7 +189,7 @@ class Standing:
         meet, members = self.session.companion.end(), self._membership.vote
         self.session.agreement.cast(unmade, meet=meet, members=members)
 
-    def _reduce(self, unmade: Sequence[str]) -> list[Turn]:
+    def _reduce(self, unmade: Sequence[str]) -> list[LiveTurn]:
         """Repeat the step until it stands. Launches of this epoch are in flight."""
         step = self.session.iteration
         stands = self._stands(step)
@@ -237,7 +230,7 @@ class Standing:
         timeout_s, updates = self.job.settings.timeout_s, self.session.updates
         self.session.agreement.wait(timeout_s, self.check_finished)
         for turn in self._due:
-            if updates.turns.waits(turn.arena):
+            if updates.readiness.waits(turn.arena):
                 updates.wait(turn, timeout_s)
             else:
                 for launch in updates.buckets[turn.arena].launches:
@@ -256,7 +249,7 @@ class Standing:
         self._whole = False
         self.session.agreement.decide()
         for turn in self._due:
-            updates.applied(turn)
+            updates.readiness.applied(turn.arena)
         self._taken, self._due = self._due, []
         if self._planned and not updates.settled:
             updates.hold()

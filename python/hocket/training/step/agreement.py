@@ -54,7 +54,7 @@ class Agreement:
     def count(self) -> None:
         """Count the votes of the last backward, if they are not counted: the same iteration on all ranks."""
         session = self._session
-        if not session.updates.turns.counts:
+        if not session.updates.unmade.counts:
             return
         with session.naming():
             self.wait(session.job.settings.timeout_s)
@@ -76,7 +76,7 @@ class Agreement:
         session = self._session
         self.begins = bool(session.source.decide(self._epoch)) or self.begins
         self.together.counted(self.votes)
-        session.updates.turns.counted(name for name in self._unmade if not self.votes.made(name))
+        session.updates.unmade.counted(name for name in self._unmade if not self.votes.made(name))
 
     def finish_rows(self, bucket: LoadedBucket) -> None:
         """Make the gradient of a bucket of rows that of all ranks."""

@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from hocket import _native
+from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
 from hocket.job.rendezvous import Job
-from hocket.training.memory.turns import Places, Turn
 from hocket.training.servers.served import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class Commit:
         """Begin an epoch by `load`, after a step that stands."""
         load()
 
-    def places(self) -> Places | None:
-        """Return where turns go on whose programs were just loaded; None: at their beginning."""
+    def counts(self, readiness: _native.Readiness) -> None:
+        """Note that `readiness` counts gradients for programs that were just loaded."""
 
     def refused(self, _error: Exception) -> bool:
         """Return whether an error of a launch is dealt with when backward ends."""
@@ -68,7 +69,7 @@ class Commit:
 
     def backward_began(self) -> None: ...
 
-    def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[Turn]:
+    def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[LiveTurn]:
         """Send this rank's part of a step; return the turns that are due at its end. `waits`: the session waits for all of them."""
         session = self.session
         with session.naming():
@@ -79,7 +80,7 @@ class Commit:
             session.companion.launched(waits=waits)
         return due
 
-    def wait(self, turn: Turn) -> None:
+    def wait(self, turn: LiveTurn) -> None:
         """Wait for the sums of a turn that is due."""
         session = self.session
         bucket = session.buckets[turn.arena]
@@ -87,15 +88,15 @@ class Commit:
             timeout_s = self.job.settings.timeout_s
             session.updates.wait(turn, timeout_s + (PATIENCE_S if bucket.served else 0.0))
             session.agreement.finish_rows(bucket)
-        session.updates.applied(turn)
+        session.updates.readiness.applied(turn.arena)
 
     @contextlib.contextmanager
-    def flushing(self, _due: Sequence[Turn]) -> Iterator[None]:
-        """Send turns that are due between two steps; the body applies them."""
+    def flushing(self) -> Iterator[list[list[LiveTurn]]]:
+        """Send all turns that are not applied, between two steps; the body applies them, one list after the other."""
         self.session.agreement.count()
         with self.session.naming():
-            self.session.updates.readiness.flush()
-        yield
+            rounds = self.session.updates.flush()
+        yield rounds
 
     def step_ended(self) -> None: ...
 
@@ -109,9 +110,9 @@ class Commit:
             return []
         session.agreement.count()
         with session.naming():
-            for launch in session.launches:
-                session.engine.wait(launch.program, self.job.settings.timeout_s)
-        return [launched - applied for launched, applied in session.updates.progress()]
+            self._wait_for_launches()
+        progress = (session.updates.readiness.progress(launch.number) for launch in session.launches)
+        return [launched - applied for _, launched, applied in progress]
 
     def restored(self) -> None:
         """Note that a saved state was restored."""
@@ -136,6 +137,10 @@ class Commit:
         with contextlib.suppress(PeerError):
             session.finish_step()
             if session.delays is not None:
-                if session.updates.turns.counts:
+                if session.updates.unmade.counts:
                     session.agreement.wait(timeout_s)
-                session.updates.finish(timeout_s)
+                self._wait_for_launches()
+
+    def _wait_for_launches(self) -> None:
+        for launch in self.session.launches:
+            self.session.engine.wait(launch.program, self.job.settings.timeout_s)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
@@ -23,7 +24,7 @@ from hocket.training.guard.oversight import Oversight
 from hocket.training.guard.workload import FirstIteration
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.framework import Framework
-from hocket.training.memory.turns import Turn, is_synchronous
+from hocket.training.memory.turns import is_synchronous
 from hocket.training.memory.values import squared_norm
 from hocket.training.step.updates import Updates
 
@@ -115,7 +116,7 @@ class Delays:
     def backward_ended(self) -> None:
         """Look at complete gradients before any of them leaves. ArtefactError: the plan was made for another iteration."""
         self.first.check()
-        self._gauged = self.sentinel is not None and self.sentinel.gauges(self._updates.turns.made)
+        self._gauged = self.sentinel is not None and self.sentinel.gauges(self._updates.readiness.made)
         if self._gauged:
             self._gauge.made(self._updates.filling)
 
@@ -125,7 +126,7 @@ class Delays:
             self.retreats = self.reschedules = True
             self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
 
-    def give(self, now: Sequence[Turn], later: Sequence[Turn]) -> None:
+    def give(self, now: Sequence[LiveTurn], later: Sequence[LiveTurn]) -> None:
         """Note that the optimizer is given the means of some turns now, those of others at gates, and no other gradients."""
         updates, given = self._updates, {turn.arena for turn in now}
         factors: dict[str, float] = {}
@@ -158,7 +159,7 @@ class Delays:
         # The same values on all ranks, so all have seen enough of them now.
         self.reschedules = self.reschedules or (learned and not self.sentinel.learns)
 
-    def gauge(self, due: Sequence[Turn]) -> None:
+    def gauge(self, due: Sequence[LiveTurn]) -> None:
         """Give the gauge the means of the gradients that were copied, unless other iterations are in them."""
         if not self._gauged:
             return
@@ -172,7 +173,7 @@ class Delays:
         """Return the state. `reduced`: by launch, turns whose slots have their means."""
         self.saves.settled()
         updates = self._updates
-        turns = updates.turns.saved()
+        turns = updates.unmade.saved(updates.readiness)
         return SavedDelays(
             layout=layout,
             turns=turns,

@@ -42,4 +42,4 @@ class Hooks:
         """Return the name of the gradient to which part `index` of a launch belongs, and its view in the slot that is open."""
         name = self._names[launch][index]
         views = self._views[name]
-        return name, views[self._readiness.slot(launch)]
+        return name, views[self._readiness.open(launch).slot]

@@ -77,8 +77,7 @@ class ReducingSession(Step):
         self.delays.saves.settled()
         # What the last step applied may still be there.
         self.updates.drop()
-        rounds = self.updates.flush()
-        with self.commit.flushing([turn for due in rounds for turn in due]):
+        with self.commit.flushing() as rounds:
             for due in rounds:
                 self._give(due)
                 self.framework.step()
@@ -91,10 +90,10 @@ class ReducingSession(Step):
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
         """Restore the state. UsageError: a backward has begun, or turns are open and belong to another plan or job."""
-        if self.delays is not None and (self.updates.turns.made or self._under_way):
+        if self.delays is not None and (self.updates.readiness.made or self._under_way):
             raise UsageError("load_state_dict: a backward has begun\nhint: load before the first one")
-        if (places := saving.restore(self, saved, strict=strict)) is not None:
-            self._count_gradients(places)
+        if (delays := saving.restore(self, saved, strict=strict)) is not None:
+            self._count_gradients(saved=(delays.turns, delays.reduced))
 
     def joinable(self) -> ReducingSession:
         """Return this session; UsageError: ranks without batches cannot join its steps."""

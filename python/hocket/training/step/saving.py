@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from hocket.errors import UsageError
 from hocket.training.checkpoint import states
 from hocket.training.checkpoint.resume import resume
-from hocket.training.checkpoint.saved import SavedSession
-from hocket.training.checkpoint.slots import fill, going_on, layout_of, places_of
-from hocket.training.memory.turns import Places
+from hocket.training.checkpoint.saved import SavedDelays, SavedSession
+from hocket.training.checkpoint.slots import fill, going_on, layout_of
 
 if TYPE_CHECKING:
     from hocket.training.step.step import Step
@@ -36,7 +35,7 @@ def saved(session: Step) -> SavedSession:
     return replace(found, delays=delays.saved(_layout(session), reduced))
 
 
-def restore(session: Step, saved: SavedSession, *, strict: bool) -> Places | None:
+def restore(session: Step, saved: SavedSession, *, strict: bool) -> SavedDelays | None:
     """Restore the state; return where turns go on, None: nowhere. UsageError: turns are open and belong to another plan or job."""
     session.finish_step()
     resume(saved, session.buckets, session.engine, session.job, strict=strict)
@@ -49,10 +48,10 @@ def restore(session: Step, saved: SavedSession, *, strict: bool) -> Places | Non
     updates = session.updates
     updates.begin(delays.schedule, anew=False)
     session.delays.restore(delays)
-    updates.turns.restore(delays.turns)
+    updates.unmade.restore(delays.turns)
     updates.drop()
     fill(session.buckets, delays.slots)
-    return updates.turns.phase, places_of(session.launches, updates.arena_of, delays)
+    return delays
 
 
 def _layout(session: Step) -> str:

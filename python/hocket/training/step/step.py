@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from hocket import _native
+from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
 from hocket.training.autopilot.stopwatch import Stopwatch
@@ -22,7 +23,7 @@ from hocket.training.guard.gauge import Gauge
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.buckets import Launch, LoadedBucket
 from hocket.training.memory.framework import Framework, Gates
-from hocket.training.memory.turns import Places, Turn, slots_for
+from hocket.training.memory.turns import SavedTurns, slots_for
 from hocket.training.step.accumulation import Accumulation
 from hocket.training.step.agreement import Agreement
 from hocket.training.step.commit import Commit
@@ -156,20 +157,29 @@ class Step:
         if self.delays is not None and self._watch is not None:
             self.delays.tell(self._watch, plan)
 
-    def _count_gradients(self, places: Places | None = None, *, moves: bool = True) -> None:
-        """Count gradients by the loaded launches. `moves`: gradients that exist are in other memory than the buckets'."""
-        places = self.commit.places() or places
+    def _count_gradients(
+        self,
+        *,
+        after: _native.Readiness | None = None,
+        saved: tuple[SavedTurns, Sequence[int]] | None = None,
+        moves: bool = True,
+    ) -> None:
+        """Count gradients by the loaded launches. `after`, `saved`: turns that go on. `moves`: gradients that exist are in other
+        memory than the buckets'."""
         updates = self.updates
+        arena_of = updates.arena_of
         readiness = _native.Readiness(
             self.engine,
-            [(launch.program, len(launch.compiled.ranges)) for launch in self.launches],
+            [(each.program, len(each.compiled.ranges), arena_of[each.number]) for each in self.launches],
             self._on_first,
             updates.adopt,
             updates.twice,
             self._on_refused,
             updates.schedule,
-            places,
+            after,
+            saved,
         )
+        self.commit.counts(readiness)
         updates.count(readiness, moves=moves)
         self.accumulation.decide()
 
@@ -283,7 +293,7 @@ class Step:
 
     # Updates.
 
-    def _give(self, due: Sequence[Turn], later: Sequence[Turn] = ()) -> None:
+    def _give(self, due: Sequence[LiveTurn], later: Sequence[LiveTurn] = ()) -> None:
         """Give the optimizer the means that are due; those of `later` when their gates open."""
         self.updates.pending = {turn.arena: turn for turn in later}
         if self.delays is not None:
@@ -305,7 +315,7 @@ class Step:
         if not self.updates.pending:
             self._all_given()
 
-    def _give_one(self, turn: Turn) -> None:
+    def _give_one(self, turn: LiveTurn) -> None:
         """Wait for a turn's mean, which is the gradient from now on; one that no rank made becomes None."""
         self.commit.wait(turn)
         own, mean = self.buckets[turn.arena], self.updates.means.of[turn.arena][turn.slot]
@@ -313,7 +323,7 @@ class Step:
         self.owners.reduced(own)
         if mean is not own:
             self.framework.show(mean)
-        for name in turn.unmade.intersection(own.names) if turn.unmade else ():
+        for name in self.updates.unmade.taken(turn).intersection(own.names):
             self.framework.drop(name)
         if self.source.served is not None and own.served:
             self.source.served.take(own)
@@ -341,7 +351,7 @@ class Step:
     def follow(self, placed: list[LoadedBucket]) -> None:
         """Go on with programs over the same memory, for other ranks of the job."""
         self.updates.place(placed, self.memory.sums(placed, self.framework))
-        self._count_gradients(moves=False)
+        self._count_gradients(after=self.updates.readiness, moves=False)
         self._steps = Steps(self.engine, self.source)
         self._place.loaded(self.source, placed)
 

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from hocket import _native
+from hocket._native import LiveTurn
 from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
 from hocket.training.memory.buckets import Launch, LoadedBucket, launches_of
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.gathered import Rows
-from hocket.training.memory.turns import Places, Turn, Turns
+from hocket.training.memory.turns import Unmade
 from hocket.training.step.hooks import Hooks
 from hocket.training.step.means import Means
 
@@ -31,7 +32,8 @@ class Updates:
         arena_of: arena of each launch, by number.
         means: sums as the optimizer is given them.
         schedule: schedule in force.
-        turns: turns that are open and in flight.
+        readiness: turns that are open and in flight.
+        unmade: parameters without gradients, by turn.
         shown: by arena, the slot whose mean was given last.
         pending: by arena, the turn that is due at its gate, which has not opened.
     """
@@ -39,17 +41,17 @@ class Updates:
     buckets: list[LoadedBucket]
     launches: list[Launch]
     schedule: Schedule
-    turns: Turns
     means: Means
     arena_of: dict[int, int]
     readiness: _native.Readiness
+    unmade: Unmade
 
     def __init__(self, framework: Framework, *, merges: bool) -> None:
         """Begin without buckets. `merges`: turns may be of several iterations, or late, so that a mean is applied once."""
         self.buckets, self.launches = [], []
         self.rows: list[Rows] = []
         self.shown: dict[int, int] = {}
-        self.pending: dict[int, Turn] = {}
+        self.pending: dict[int, LiveTurn] = {}
         self._framework, self._merges = framework, merges
         self._before = 0, 0
         self._flushed = False
@@ -57,12 +59,13 @@ class Updates:
     @property
     def counts(self) -> tuple[int, int]:
         """Number of iterations whose gradients were made, and number of those of which all gradients were applied."""
-        return self._before[0] + self.turns.made, self._before[1] + self.turns.applied
+        made, applied = self._before
+        return made + self.readiness.made, applied + self.readiness.handed_out
 
     @property
     def settled(self) -> bool:
         """True if every gradient that was made was given to the optimizer."""
-        return self.turns.made == self.turns.applied and not self.pending
+        return self.readiness.made == self.readiness.handed_out and not self.pending
 
     @property
     def ready(self) -> bool:
@@ -81,7 +84,7 @@ class Updates:
         if anew:
             self.close()
         self.schedule, self._flushed = schedule, False
-        self.turns = Turns(schedule, [bucket.launches[0].number for bucket in self.buckets])
+        self.unmade = Unmade()
         self.shown = dict.fromkeys(range(len(self.buckets)), 0) if anew else {}
 
     def close(self) -> None:
@@ -95,20 +98,13 @@ class Updates:
     def count(self, readiness: _native.Readiness, *, moves: bool) -> None:
         """Count gradients by a new `readiness`. `moves`: existing gradients move into the buckets."""
         self.readiness = readiness
-        if self.turns.held:
-            self.readiness.hold()
         self._hooks = Hooks(self.buckets, self.readiness)
         self._framework.hook(self.buckets, self._hooks, moves=moves)
-
-    def places(self, launched: Sequence[Turn]) -> Places:
-        """Return where a new readiness goes on, before which all of these turns were launched."""
-        of_arena = self.turns.places(launched)
-        return self.turns.phase, [of_arena[self.arena_of[launch.number]] for launch in self.launches]
 
     @property
     def filling(self) -> list[LoadedBucket]:
         """Buckets in the slots that backward adds to."""
-        return [bucket.slots[turn.slot] for bucket, turn in zip(self.buckets, self.turns.open, strict=True)]
+        return [bucket.slots[turn.slot] for bucket, turn in zip(self.buckets, self._open, strict=True)]
 
     @property
     def given(self) -> list[LoadedBucket]:
@@ -120,7 +116,7 @@ class Updates:
         name, view = self._hooks.gradient(launch, index)
         rows, sends = self.launches[launch].rows, self.readiness.enabled
         # One accumulated without communication stays elsewhere: the script may discard it, without the sum.
-        if (rows is None or not rows.sparse) and (sends or not self._open(launch).iterations):
+        if (rows is None or not rows.sparse) and (sends or not self.readiness.open(launch).iterations):
             self._move(name, view, launch)
         if rows is not None and sends:
             if rows.packed:
@@ -168,53 +164,39 @@ class Updates:
 
     def hold(self) -> None:
         """End no more turns: those in flight become due, then open ones end early, in an iteration in which nothing else is due."""
-        self.turns.hold()
         self.readiness.hold()
 
-    def ended(self, *, holds: bool) -> list[Turn]:
+    def ended(self, *, holds: bool) -> list[LiveTurn]:
         """End a backward, and launch what is left; return the turns that are due now, at most one of each arena. `holds`: no more
         turns end after this backward."""
         self._flushed = False
-        due = self.turns.ended()
-        self.readiness.finish()
+        self.unmade.ended(self._open)
+        due = self.readiness.finish()
         for rows in self.rows:
             rows.packed = False
         if holds:
             self.hold()
-        if self.turns.held and not due and self.turns.drained:
+        drained = not any(map(self.readiness.waits, range(len(self.buckets))))
+        if self.readiness.held and not due and drained:
             # One update per step: the open turn waits for a backward with which nothing else is due.
             due = [turn for last in self.flush() for turn in last]
-            self.readiness.flush()
         return due
 
-    def flush(self) -> list[list[Turn]]:
-        """End all turns; return those that were not applied, in the order of application, at most one of each arena at a time."""
+    def flush(self) -> list[list[LiveTurn]]:
+        """End all turns, and launch what was not; return those that were not applied, in the order of application, at most one of
+        each arena at a time."""
         self._flushed = True
-        return self.turns.flush()
+        return self.readiness.flush()
 
-    def wait(self, turn: Turn, timeout_s: float) -> None:
+    def wait(self, turn: LiveTurn, timeout_s: float) -> None:
         """Wait for a turn's launches."""
         for launch in self.buckets[turn.arena].launches:
             self.readiness.wait(launch.number, timeout_s)
 
-    def progress(self) -> list[tuple[int, int]]:
-        """Return by launch the turns that were launched, and those of them that were applied."""
-        return [self.readiness.progress(launch.number)[1:] for launch in self.launches]
-
-    def finish(self, timeout_s: float) -> None:
-        """Wait for all launches in flight."""
-        for number, (launched, applied) in enumerate(self.progress()):
-            for _ in range(applied, launched):
-                self.readiness.wait(number, timeout_s)
-                self.readiness.applied(number)
-
-    def applied(self, turn: Turn) -> None:
-        """Let the slot of a turn fill again."""
-        for launch in self.buckets[turn.arena].launches:
-            self.readiness.applied(launch.number)
-
-    def _open(self, launch: int) -> Turn:
-        return self.turns.open[self.arena_of[launch]]
+    @property
+    def _open(self) -> list[LiveTurn]:
+        """Open turns, by arena."""
+        return [own[-1] for own in self.readiness.turns]
 
     def _move(self, name: str, view: Any, launch: int) -> None:
         if self._merges and self.means.is_due(name):
@@ -222,7 +204,7 @@ class Updates:
                 f"the gradient of `{name}` is the mean that the last step applied, or was added to it\n"
                 "hint: optimizer.zero_grad() before each backward"
             )
-        if self._open(launch).iterations:
+        if self.readiness.open(launch).iterations:
             self._framework.add(name, view)
         else:
             self._framework.adopt(name, view)
