@@ -61,7 +61,7 @@ def measured() -> Iterator[Row]:
         for name, step_s in alone.items():
             yield Row(name=NAME, what=f"{where}: {name} alone", value=1e3 * step_s, unit="ms")
         for level, step_s in zip(LEVELS, levels, strict=True):
-            yield Row(name=NAME, what=f"{where}: all together, {level.level}", value=1e3 * step_s, unit="ms")
+            yield Row(name=NAME, what=f"{where}: all together, {level.word}", value=1e3 * step_s, unit="ms")
         # Each kind of choice is compared with all choices under the same promise.
         reached = {
             "codec": levels[1],

@@ -1,104 +1,136 @@
-"""Pairs of features that exclude one another, with reason and hint: code that refuses a pair takes its words from here.
-
-`docs/refused.md` is generated from this table.
-"""
+"""Pairs of features that exclude one another, and what frameworks lack, with words of their errors, also for `docs/refused.md`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Set
+from typing import Literal, get_args
+
 from hocket.errors import UsageError
 
+CARDS = "buckets on some cards alone"
 ELASTIC = "elastic jobs"
-COMPILED = "compiled functions"
+FLOW = "the flow engine"
+GATES = "gates"
 HELPERS = "helpers"
+IDLE = "ranks that do not train"
+JOIN = "`join`"
+KERAS = "a model of Keras"
+NO_AUTOPILOT = "HOCKET_AUTOPILOT=0"
 OWNERS = "updates by owners"
-MERGED = "merged gradients"
+PARAMETERS = "policies of parameters"
+REORDER = "HOCKET_REORDER"
+SEARCH = "a search for a plan"
+SERVERS = "parameter servers"
+TURNS = "merged or late gradients"
+
+Capability = Literal["members", "layers", "rows", "steps", "optimizer"]
+ABLE: frozenset[Capability] = frozenset(get_args(Capability))
+"""What a framework may be able to do; PyTorch does all."""
+
+Features = Iterable[tuple[str, Mapping[str, object]]]
+"""Features that are asked for, each with facts for the message."""
 
 _LOST = (
     "an elastic job cannot have {} yet: its state would be lost with a rank\n"
     "hint: leave one of them out; docs/elastic.md says what an elastic job can do"
 )
-_FINDS = "a job without a plan finds one for its network as it starts"
-_BLIND = "times the parts of a step, and does not see into compiled functions\nhint:"
+_ALIKE = "hint: give every rank the same number of batches"
 
-_ELASTIC = (
-    "a search for a plan",
-    "HOCKET_REORDER",
-    "parameter servers",
-    "helpers",
-    "a profile of the script",
-    "policy {policy}, which exchanges parameters",
-    "a plan or a policy whose layers wait at gates",
-    "a plan whose bucket {index} is neither an all-reduce nor a policy's, nor comes from owners as a mean",
-    "a plan whose bucket {index} uses some cards alone",
-    "a policy that calls {library}",
-    "`join`",
-    "a second model",
-    "a second model, or a model that is distributed again",
-    "gradients of compiled functions",
-    "a model of Keras",
-    'buffers="before_forward"',
-)
+LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
+    "members": (_LOST.format("gradients of {framework}"), (ELASTIC,)),
+    "layers": (
+        "{feature}: Hocket sees neither layers nor the parts of a step in {framework}\n"
+        "hint: leave it out: a job without a plan finds one for its network as it starts",
+        (SEARCH, REORDER, "a profile of the script", GATES),
+    ),
+    "rows": (
+        "{feature}: {framework} makes dense ones\nhint: a plan without the route `gathered`",
+        ("sparse gradients",),
+    ),
+    "steps": (
+        "{feature}: Hocket does not see when the optimizer of {framework} steps\n"
+        "hint: leave it out, and end the script's own loop",
+        ("HOCKET_STEPS_MAX", PARAMETERS),
+    ),
+    "optimizer": (
+        "{feature}: the optimizer of {framework} neither waits, nor steps in parts or on other ranks\n"
+        "hint: leave it out, or a loop of PyTorch's and hocket.torch",
+        (SERVERS, "HOCKET_STALENESS", HELPERS, OWNERS, TURNS, GATES, "a profile of the script"),
+    ),
+}
+"""Message by what a framework may lack, and the features that need it."""
+
+_ELASTIC = {
+    PARAMETERS: "policy {policy}, which exchanges parameters",
+    GATES: "a plan or a policy whose layers wait at gates",
+    OWNERS: "owners that update (bucket {index})",
+    CARDS: "a plan whose bucket {index} uses some cards alone",
+    "a policy of a library": "a policy that calls {library}",
+    "a second model": "a second model, or a model that is distributed again",
+    'buffers="before_forward"': 'buffers="before_forward"',
+}
 
 REFUSED: dict[tuple[str, str], str] = {
-    **{(ELASTIC, what): _LOST.format(what) for what in _ELASTIC},
+    **{
+        (ELASTIC, each): _LOST.format(each)
+        for each in (SEARCH, REORDER, SERVERS, HELPERS, "a profile of the script", JOIN)
+    },
+    **{(ELASTIC, each): _LOST.format(said) for each, said in _ELASTIC.items()},
     (ELASTIC, "sparse gradients"): (
         "an elastic job cannot have sparse gradients yet, and {variable} (bucket {index}) travels as rows: who "
         "has a part of them would be lost with a rank\n"
         "hint: sparse=False for its embedding, or a plan without rows; docs/elastic.md says what an elastic job can do"
     ),
-    (COMPILED, "parameter servers"): (
-        "parameter servers run the optimizer, and here it is a function of the script's\n"
-        "hint: start the job without servers"
-    ),
-    (COMPILED, "HOCKET_STALENESS"): (
-        "HOCKET_STALENESS is of parameter servers, and these run the optimizer, which here is a function of the script's\n"
-        "hint: leave it unset"
-    ),
-    (COMPILED, HELPERS): (
-        "helpers take part in each step of the optimizer, and here it is a function of the script's\n"
-        "hint: start the job without helpers"
-    ),
-    (COMPILED, "HOCKET_SEARCH"): f"HOCKET_SEARCH {_BLIND} leave it unset: {_FINDS}",
-    (COMPILED, "HOCKET_REORDER"): f"HOCKET_REORDER {_BLIND} leave it unset: {_FINDS}",
-    (COMPILED, "`hocket profile`"): f"`hocket profile` {_BLIND} train without a profile: {_FINDS}",
-    (COMPILED, "HOCKET_STEPS_MAX"): (
-        "HOCKET_STEPS_MAX counts steps of the optimizer, and here it is a function of the script's\n"
-        "hint: leave it unset, and end the script's own loop"
-    ),
-    (COMPILED, "merged or late gradients"): (
-        "the plan has merged or late gradients, and each call of a compiled function returns the means of its own\n"
-        "hint: `hocket plan` under the promise `exact`"
-    ),
-    (COMPILED, "sparse gradients"): (
-        "the plan sends rows of a sparse gradient (bucket {index}), and compiled functions make dense ones\n"
-        "hint: a plan without the route `gathered`"
-    ),
-    (COMPILED, OWNERS): (
-        "the plan has owners that update (bucket {index}), and compiled functions update by themselves\n"
-        "hint: `hocket plan --update replicas`"
-    ),
-    (COMPILED, "policies of parameters"): (
-        "the policy exchanges parameters, which compiled functions hand on as values\nhint: a policy of gradients"
-    ),
-    (COMPILED, "gates"): (
-        "the plan has gates, and a compiled function has no layers that could wait one by one\n"
-        "hint: a plan whose overlap is `barrier`"
-    ),
-    (OWNERS, MERGED): (
+    (OWNERS, TURNS): (
         "--update owners with the promise `{promise}`: no rank has the whole mean, which turns need\n"
         "hint: leave out --update, or promise `rounded`"
     ),
-    (
-        HELPERS,
-        OWNERS,
-    ): "--helpers and --update owners: helpers have no optimizer\nhint: leave one of them out",
-    (HELPERS, MERGED): (
+    (HELPERS, OWNERS): (
+        "--helpers and --update owners: helpers have no optimizer\nhint: leave one of them out"
+    ),
+    (HELPERS, TURNS): (
         "--helpers with the promise `{promise}`: helpers take part in each iteration\n"
         "hint: leave out --helpers, or promise `rounded`"
     ),
-    ("the flow engine", "buckets on some cards alone"): (
+    (FLOW, CARDS): (
         "the flow engine sees a host's cards as one link, and buckets of the plan use some of them alone\n"
         "hint: the closed form tells cards apart: --fidelity closed-form"
+    ),
+    (REORDER, "a policy"): "HOCKET_REORDER is for plans: a policy decides for itself\nhint: leave it unset",
+    (REORDER, NO_AUTOPILOT): (
+        "HOCKET_REORDER=1 and HOCKET_AUTOPILOT=0: the autopilot is what changes orders\nhint: leave one of them unset"
+    ),
+    (REORDER, IDLE): (
+        "HOCKET_REORDER is for plans whose ranks all train: others have no order\nhint: leave it unset"
+    ),
+    (SEARCH, "a plan or a policy"): "a search for a plan, and {given} was given\nhint: leave one of them out",
+    (SEARCH, NO_AUTOPILOT): (
+        "HOCKET_AUTOPILOT=0, and a search: the autopilot is what tries plans\nhint: leave one of them unset"
+    ),
+    ("a model that is distributed again", IDLE): (
+        "distribute: the model is distributed already, and servers or helpers hold parts of it\n"
+        "hint: change the model before `distribute`, or use a plan in which all ranks train"
+    ),
+    (JOIN, TURNS): (
+        "join: gradients are merged or late, and a rank that has finished would leave turns of the others open\n"
+        f"{_ALIKE}, or use a plan without merged or late gradients"
+    ),
+    (JOIN, OWNERS): (
+        "join: the plan's owners update values, and a rank that has finished would not step what it owns\n"
+        f"{_ALIKE}, or use a plan in which all ranks update"
+    ),
+    (JOIN, SERVERS): (
+        "join: parameter servers let workers finish one after the other by themselves, if no other bucket waits for them\n"
+        f"{_ALIKE}"
+    ),
+    (JOIN, "a policy without means"): (
+        "join: {policy} promises `{contract}`, not the mean of what ranks add: "
+        f"it keeps or rounds what a finished rank would have to leave out\n{_ALIKE}"
+    ),
+    (JOIN, PARAMETERS): (f"join: ranks exchange parameters, not sums to which one can add nothing\n{_ALIKE}"),
+    (KERAS, "jit_compile=True"): (
+        "the model has jit_compile=True, and a step that torch.compile has compiled calls no hooks\n"
+        "hint: model.compile(…, jit_compile=False)"
     ),
 }
 """Message by pair of features; names in braces are facts that the code adds."""
@@ -111,3 +143,18 @@ def refused(one: str, other: str, **facts: object) -> UsageError:
     '--helpers and --update owners: helpers have no optimizer'
     """
     return UsageError(REFUSED[one, other].format(**facts))
+
+
+def check(one: str, features: Features) -> None:
+    """Raise UsageError for the first feature that the table refuses beside `one`."""
+    for other, facts in features:
+        if (one, other) in REFUSED:
+            raise refused(one, other, **facts)
+
+
+def check_able(framework: str, able: Set[Capability], features: Features) -> None:
+    """Raise UsageError for the first feature that needs what the framework is not able to do."""
+    for feature, _ in features:
+        for capability, (message, needing) in LACKS.items():
+            if feature in needing and capability not in able:
+                raise UsageError(message.format(framework=framework, feature=feature))

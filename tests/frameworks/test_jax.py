@@ -142,14 +142,14 @@ def test_settings_that_compiled_functions_cannot_keep_are_refused_on_all_ranks(t
     assert ranks[0] == ranks[1]
     said, means = ranks[0]
     expected = {
-        "search": "HOCKET_SEARCH times the parts of a step",
-        "reorder": "HOCKET_REORDER times the parts of a step",
-        "profile": "`hocket profile` times the parts of a step",
-        "steps": "HOCKET_STEPS_MAX counts steps of the optimizer",
-        "servers": "parameter servers run the optimizer",
-        "staleness": "HOCKET_STALENESS is of parameter servers",
-        "helpers": "helpers take part in each step of the optimizer",
-        "elastic": "an elastic job cannot have gradients of compiled functions yet",
+        "search": "a search for a plan: Hocket sees neither layers",
+        "reorder": "HOCKET_REORDER: Hocket sees neither layers",
+        "profile": "a profile of the script: Hocket sees neither layers",
+        "steps": "HOCKET_STEPS_MAX: Hocket does not see when the optimizer of a JAX script",
+        "servers": "parameter servers: the optimizer of a JAX script",
+        "staleness": "HOCKET_STALENESS: the optimizer of a JAX script",
+        "helpers": "helpers: the optimizer of a JAX script",
+        "elastic": "an elastic job cannot have gradients of a JAX script yet",
     }
     assert set(said) == set(expected)
     for name, part in expected.items():
@@ -161,13 +161,13 @@ def test_settings_that_compiled_functions_cannot_keep_are_refused_on_all_ranks(t
 @pytest.mark.parametrize(
     ("kind", "said"),
     {
-        "gates": "the plan has gates",
-        "owners": "the plan has owners that update (bucket 0)",
-        "parameters": "the policy exchanges parameters",
-        "helpers": "helpers take part in each step of the optimizer",
-        "servers": "parameter servers run the optimizer",
-        "turns": "the plan has merged or late gradients",
-        "rows": "the plan sends rows of a sparse gradient (bucket 0)",
+        "gates": "gates: Hocket sees neither layers",
+        "owners": "updates by owners: the optimizer of a JAX script",
+        "parameters": "policies of parameters: Hocket does not see",
+        "helpers": "helpers: the optimizer of a JAX script",
+        "servers": "parameter servers: the optimizer of a JAX script",
+        "turns": "merged or late gradients: the optimizer of a JAX script",
+        "rows": "sparse gradients: a JAX script makes dense ones",
     }.items(),
 )
 def test_plans_that_compiled_functions_cannot_keep_are_refused_on_all_ranks(kind, said, tmp_path):

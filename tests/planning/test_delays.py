@@ -88,7 +88,7 @@ def test_iterations_get_shorter_as_far_as_the_promise_goes(promise: Promise, mer
     """Broken: users would be refused a gain that they allowed, or get gradients that are later than they allowed."""
     plain, plan = planned(0.15, promise)
     assert plan.predicted_step_s < delays.FASTER * plain.predicted_step_s
-    assert plan.promise == promise.level
+    assert plan.promise == promise.word
     assert plan.schedule.delay_max <= delay
     assert 1 <= schedules.merge_of(plan.schedule) <= merge
     assert (schedules.merge_of(plan.schedule), plan.schedule.delay_max) != (1, 0)

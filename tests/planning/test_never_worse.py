@@ -11,7 +11,7 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.plan import AllReduce, Owned, Owner
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
-from hocket.artefacts.promise import Level, Promise
+from hocket.artefacts.promise import Promise, Word
 from hocket.measure.topology import host_rates
 from hocket.planning import search
 from hocket.planning.compile import programs
@@ -66,7 +66,7 @@ CASES |= {f"measured {seed}": measured(seed) for seed in range(10)}
 
 @pytest.mark.parametrize("promise", ["exact", "rounded"])
 @pytest.mark.parametrize("name", CASES)
-def test_no_plan_of_one_route_is_faster(name: str, promise: Level) -> None:
+def test_no_plan_of_one_route_is_faster(name: str, promise: Word) -> None:
     """Broken: a plan that mixes routes would be slower than the simple one that it replaced."""
     cluster, made_for = CASES[name]
     world, asked = sum(host.slots for host in cluster.hosts), Promise(promise)

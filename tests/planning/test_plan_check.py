@@ -167,23 +167,27 @@ REFUSED: dict[str, tuple[str, str, Callable[[], Plan]]] = {
     "order with an idle rank": ("order", "rank 3 of its order", lambda: with_bucket(0, order=(0, 1, 2, 3))),
     "codec on no pair": ("codec", "no pair", lambda: with_bucket(2, codec_links=((1, 1),))),
     "links without a codec": ("codec", "no codec", lambda: with_bucket(0, codec_links=((0, 1),))),
-    "rounding": ("promise", "`exact` rounds nothing", lambda: mixed(promise="exact")),
+    "rounding": (
+        "promise",
+        "bucket 2 has f16 on links: `exact` does not allow codec=f16",
+        lambda: mixed(promise="exact"),
+    ),
     "a policy": ("promise", "goes by policy topk", lambda: with_bucket(0, route=Traced(policy="topk"))),
     "staleness": (
         "promise",
-        "staleness",
+        "bucket 0 is served with staleness: `rounded` does not allow delay=2",
         lambda: with_bucket(0, route=Served(servers=(3,), staleness=2)),
     ),
     "merging": (
         "promise",
-        "merged",
+        "iterations are merged: `rounded` does not allow merge=2",
         lambda: msgspec.structs.replace(
             scheduled(Turn(first=0, last=1, due=Due(iteration=1)), delay_max=0), promise="rounded"
         ),
     ),
     "delay": (
         "promise",
-        "applied late",
+        "applied late: `merged` does not allow delay=1",
         lambda: msgspec.structs.replace(
             scheduled(Turn(first=0, last=1, due=Due(iteration=2))), promise="merged"
         ),
@@ -337,7 +341,7 @@ def test_what_is_damaged_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="unknown field `speed`"):
         files.read(tmp_path / "plan.json", Plan)
     files.write(tmp_path / "plan.json", mixed(promise="exact"))
-    with pytest.raises(ArtefactError, match="rounds nothing"):
+    with pytest.raises(ArtefactError, match="`exact` does not allow codec=f16"):
         files.read(tmp_path / "plan.json", Plan)
     files.write(tmp_path / "plan.json", mixed(version=3))
     with pytest.raises(ArtefactError, match="has version 3: this Hocket reads up to 2"):

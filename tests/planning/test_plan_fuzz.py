@@ -118,7 +118,7 @@ def other_dtype(draw: random.Random, tree: Tree) -> str:
 def promise_less(draw: random.Random, tree: Tree) -> str:
     tree["promise"] = "exact"
     draw.choice(tree["buckets"]).update({"codec": "f16", "codec_links": [[0, 1]]})
-    return "rounds nothing|does not allow that"
+    return "`exact` does not allow"
 
 
 def foreign_workers(draw: random.Random, tree: Tree) -> str:

@@ -11,7 +11,7 @@ from hocket.artefacts.plan import AllReduce, Gathered, Schedule
 from hocket.artefacts.plan_check import findings
 from hocket.artefacts.profile import Gradient as Profiled
 from hocket.artefacts.profile import Profile
-from hocket.artefacts.promise import Level, promise_of
+from hocket.artefacts.promise import Word, promise_of
 from hocket.planning import traffic
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.cost import predict
@@ -126,7 +126,7 @@ def profile_of(touched: int, *, sparse: bool) -> Profile:
 
 
 @pytest.mark.parametrize("promise", ["exact", "rounded"])
-def test_the_search_sends_rows_where_a_step_touches_few(promise: Level) -> None:
+def test_the_search_sends_rows_where_a_step_touches_few(promise: Word) -> None:
     """Broken: an embedding of a dense layer's kind would cost its whole table in each step, or one that is used as a whole would
     travel as rows with their numbers; or the search would score other plans than it returns."""
     for touched, rows in ((20, True), (2_000, True), (24_000, None), (50_000, False)):

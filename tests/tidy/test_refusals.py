@@ -4,54 +4,88 @@ import ast
 import os
 from pathlib import Path
 
+import pytest
+
 from hocket import refusals
+from hocket.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 
 
 def page():
-    """`docs/refused.md`, from the table."""
+    """`docs/refused.md`, from the tables."""
+    rows = [(one, other, message.partition("\nhint: ")) for (one, other), message in refusals.REFUSED.items()]
+    rows += [
+        (f"frameworks without `{name}`", ", ".join(needing), message.partition("\nhint: "))
+        for name, (message, needing) in refusals.LACKS.items()
+    ]
     lines = [
         "# Features that exclude one another\n",
-        f"Hocket refuses {len(refusals.REFUSED)} pairs of features that this table lists; other checks name theirs where they",
-        "raise. Names in braces stand for what the error names.\n",
+        f"Hocket refuses {len(refusals.REFUSED)} pairs of features that this table lists, and what {len(refusals.LACKS)} "
+        "capabilities need of a",
+        "framework that lacks them: JAX and TensorFlow, whose functions are compiled, all; Keras on PyTorch, `members` and",
+        "`optimizer`. Names in braces stand for what the error names.\n",
         "| feature | with | error | hint |\n| --- | --- | --- | --- |",
+        *(f"| {one} | {other} | {why} | {hint} |" for one, other, (why, _, hint) in rows),
     ]
-    for (one, other), message in refusals.REFUSED.items():
-        why, _, hint = message.partition("\nhint: ")
-        lines.append(f"| {one} | {other} | {why} | {hint} |")
     return "\n".join(lines) + "\n"
 
 
+def named(node):
+    """The word of a constant of the tables, or of a text."""
+    word = getattr(refusals, node.id, None) if isinstance(node, ast.Name) else getattr(node, "value", None)
+    return word if isinstance(word, str) else None
+
+
 def raised():
-    """Pairs that code asks the table for; a value of `asked` is a feature too."""
-    found = set()
+    """Pairs that code asks the table for, and features that settings, plans and policies have."""
+    pairs, features = set(), set()
     for path in (ROOT / "python/hocket").rglob("*.py"):
         text = path.read_text()
-        if (path.name == "refusals.py" and path.parent.name == "hocket") or "refus" not in text:
+        if path == Path(refusals.__file__) or "hocket.refusals" not in text:
             continue
-        asks = {"refused": None, "refusal": refusals.ELASTIC} if "hocket.refusals" in text else {}
-        if "elastic.refusals import" in text:
-            asks["refusal"] = refusals.ELASTIC
-        side = refusals.COMPILED if path.name == "compiled_refusals.py" else refusals.ELASTIC
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in asks:
-                first = asks[node.func.id]
-                words = [
-                    getattr(refusals, each.id, None) if isinstance(each, ast.Name) else each.value
-                    for each in node.args
-                ]
-                pair = (first, *words) if first else tuple(words)
-                if None not in pair:
-                    found.add(pair)
-            if isinstance(node, ast.Assign) and path.name.endswith("refusals.py"):
-                found |= {(side, key.value) for key in getattr(node.value, "keys", ())}
-    return found
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "refused":
+                pairs.add(tuple(map(named, node.args)))
+            if isinstance(node, ast.Tuple) and len(node.elts) == 2:
+                pairs.add(tuple(map(named, node.elts)))
+                features.add(named(node.elts[0]))
+            if isinstance(node, ast.Dict):
+                features |= set(map(named, filter(None, node.keys)))
+    return {pair for pair in pairs if None not in pair}, features
 
 
-def test_the_table_is_what_the_code_raises():
+def test_the_tables_are_what_the_code_raises():
     """A row would outlive its refusal, or a refusal end in a KeyError."""
-    assert raised() == set(refusals.REFUSED)
+    pairs, features = raised()
+    by_feature = {
+        (one, other) for one, other in refusals.REFUSED if one == refusals.ELASTIC and other in features
+    }
+    assert pairs <= set(refusals.REFUSED)
+    assert pairs | by_feature == set(refusals.REFUSED)
+    assert set(refusals.LACKS) == set(refusals.ABLE)
+    assert {each for _, needing in refusals.LACKS.values() for each in needing} <= features
+
+
+@pytest.mark.parametrize(
+    ("able", "refused"),
+    [
+        (refusals.ABLE, set()),
+        (refusals.ABLE - {"optimizer"}, {"parameter servers", "gates"}),
+        (refusals.ABLE - {"layers"}, {"gates", "HOCKET_REORDER"}),
+        (frozenset(), {"parameter servers", "gates", "HOCKET_REORDER", "elastic jobs"}),
+    ],
+)
+def test_what_a_framework_lacks_is_refused_by_name(able, refused):
+    """Gradients would be applied by nobody, or ranks wait for layers that never come."""
+    asked = {"parameter servers", "gates", "HOCKET_REORDER", "elastic jobs"}
+    found = set()
+    for feature in asked:
+        try:
+            refusals.check_able("a toy", able, [(feature, {})])
+        except UsageError:
+            found.add(feature)
+    assert found == refused
 
 
 def test_the_page_is_the_table():

@@ -9,17 +9,17 @@ import hocket.torch as hk
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.promise import EXACT, ROUNDED
+from hocket.artefacts.needs import check_kept, needs_of
+from hocket.artefacts.promise import EXACT, ROUNDED, Promise
 from hocket.artefacts.trace import read
 from hocket.errors import UsageError
 from hocket.parameter_server.plan import served_plan
 from hocket.planning import search
 from hocket.planning.default import by_cluster
-from hocket.policies import TopK
+from hocket.policies import LocalSGD, TopK
 from hocket.settings import Settings
 from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
-from hocket.training.assemble.choice import check_promise
 from tests.support import ranks, warm
 
 GRADIENTS = [Gradient("w", (1_000_000,), "f32")]
@@ -70,7 +70,8 @@ def test_what_promises_less_than_was_asked_for_is_refused(tmp_path):
     given = settings(tmp_path, racks(), plan=str(tmp_path / "plan.json"), promise="exact")
     ended = ranks.run("tests.torch.cluster_scripts:plain", 4, tmp_path, settings=given)
     assert ended.outcome.code != 0
-    assert f"plan `{plan.label}` promises `rounded`, which is less than the `exact`" in ended.output
+    said = f"plan `{plan.label}`: bucket 0 has f16 on links: `exact` does not allow codec=f16"
+    assert said in ended.output
 
 
 def test_policies_and_stale_servers_are_less_than_exact():
@@ -78,13 +79,19 @@ def test_policies_and_stale_servers_are_less_than_exact():
     layer = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     alone = Settings(rank=0, world=1)
-    with pytest.raises(UsageError, match="policy TopK promises `lossy`"):
+    with pytest.raises(
+        UsageError, match="policy TopK: its code may round or leave out anything: `rounded` does not"
+    ):
         hk.distribute(layer, optimizer, policy=TopK(), promise="rounded", settings=alone)
     stale = served_plan([Gradient("w", (2, 3), "f32")], 2, hk.ParameterServer(servers=1, staleness=2))
-    with pytest.raises(UsageError, match="promises `delayed`, which is less than the `exact`"):
-        check_promise(EXACT, stale.promise, f"plan `{stale.label}`")
-    with pytest.raises(UsageError, match="`lossy` is not available yet"):
-        hk.distribute(layer, optimizer, promise="lossy", settings=alone)
+    with pytest.raises(UsageError, match="is served with staleness: `exact` does not allow delay=2"):
+        check_kept(EXACT, needs_of(stale), "the plan")
+    check_kept(Promise(delay=2), needs_of(stale), "the plan")
+    with pytest.raises(
+        UsageError, match="LocalSGD: it exchanges parameters: `lossy` does not allow local=16"
+    ):
+        hk.distribute(layer, optimizer, policy=LocalSGD(), promise="lossy", settings=alone)
+    hk.distribute(layer, optimizer, policy=TopK(), promise="exact,loss=any", settings=alone)
 
 
 @pytest.mark.timing

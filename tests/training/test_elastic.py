@@ -14,9 +14,10 @@ from hocket.errors import UsageError
 from hocket.planning.buckets import with_codec
 from hocket.planning.compile import programs
 from hocket.planning.default import by_hosts, default_plan
+from hocket.refusals import ELASTIC, check
 from hocket.settings import Settings
 from hocket.training.elastic.plans import following, means
-from hocket.training.elastic.refusals import check_asked, check_plan
+from hocket.training.features import check_elastic, of_settings
 
 
 def plan(hosts: str) -> Plan:
@@ -27,9 +28,9 @@ def plan(hosts: str) -> Plan:
 def test_any_survivors_have_a_sound_plan_with_the_same_buckets(hosts: str) -> None:
     """Broken: some losses would end the job, with a program that the verifier refuses, or gradients in other memory."""
     before = plan("aabbcc")
-    check_plan(before)
+    check_elastic(before)
     after = following(before, hosts)
-    check_plan(after)
+    check_elastic(after)
     assert [bucket.parts for bucket in after.buckets] == [bucket.parts for bucket in before.buckets]
     assert (after.world, len(programs(after))) == (len(hosts), len(before.buckets))
 
@@ -47,7 +48,7 @@ def test_any_survivors_have_a_sound_plan_with_the_same_buckets(hosts: str) -> No
 def test_what_a_job_cannot_keep_after_a_loss_is_refused_by_name(asked: dict[str, Any], named: str) -> None:
     """Broken: the first loss would show that the job is not elastic."""
     with pytest.raises(UsageError, match=named):
-        check_asked(Settings(**asked))
+        check(ELASTIC, of_settings(Settings(**asked)))
 
 
 def test_rounded_means_stay_so_between_hosts_alone() -> None:
@@ -69,7 +70,7 @@ def test_a_policy_that_has_no_programs_for_those_that_are_left_gives_way() -> No
     kept = following(before, "ab")
     assert (kept.buckets[0].route, kept.buckets[0].order) == (traced, (0, 1))
     after = means(kept, "ab")
-    check_plan(after)
+    check_elastic(after)
     assert len(programs(after)) == len(before.buckets)
 
 
@@ -77,10 +78,10 @@ def test_plans_with_state_are_refused_by_name() -> None:
     sound = plan("ab")
     bucket = sound.buckets[0]
     owned = Owned(owners=(Owner(rank=0), Owner(rank=1)))
-    check_plan(replace(sound, buckets=(replace(bucket, route=owned), *sound.buckets[1:])))
+    check_elastic(replace(sound, buckets=(replace(bucket, route=owned), *sound.buckets[1:])))
     for changed, named in (
-        (replace(bucket, route=replace(owned, update="owners")), "bucket 0 is neither an all-reduce"),
+        (replace(bucket, route=replace(owned, update="owners")), "owners that update \\(bucket 0\\)"),
         (replace(bucket, cards=(0,)), "cards"),
     ):
         with pytest.raises(UsageError, match=named):
-            check_plan(replace(sound, buckets=(changed, *sound.buckets[1:])))
+            check_elastic(replace(sound, buckets=(changed, *sound.buckets[1:])))

@@ -5,7 +5,7 @@ import pytest
 from hocket.artefacts.gradient import Gradient
 from hocket.errors import UsageError
 from hocket.planning.default import by_hosts, default_plan
-from hocket.training.elastic.refusals import check_plan, runs_elastic
+from hocket.training.features import check_elastic, runs_elastic
 
 
 def test_sparse_gradients_are_refused_by_their_name():
@@ -13,7 +13,7 @@ def test_sparse_gradients_are_refused_by_their_name():
     gradients = [Gradient("head", (8,), "f32"), Gradient("words.weight", (100, 4), "f32", sparse=True)]
     plan = default_plan(gradients, by_hosts(["a", "b"]))
     with pytest.raises(UsageError, match=r"cannot have sparse gradients yet, and words\.weight") as refused:
-        check_plan(plan)
+        check_elastic(plan)
     assert "hint: sparse=False for its embedding" in str(refused.value)
     assert not runs_elastic(plan)
-    check_plan(default_plan(gradients[:1], by_hosts(["a", "b"])))
+    check_elastic(default_plan(gradients[:1], by_hosts(["a", "b"])))

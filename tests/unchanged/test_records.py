@@ -128,7 +128,7 @@ def another_setting(patch: pytest.MonkeyPatch) -> None:
 
 
 def another_promise(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(goldens.promise, "AVAILABLE", ("exact",))
+    patch.setitem(goldens.promise.WORDS, "merged", {"merge": 1})
 
 
 def another_version(patch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from hocket.artefacts.numbers import Real
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
-from hocket.artefacts.promise import Level
+from hocket.artefacts.promise import Word
 from hocket.errors import ArtefactError
 
 VERSION = 1
@@ -42,7 +42,7 @@ class Job(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fie
     hocket: str = __version__
     cluster: Cluster
     profile: Profile
-    promise: Level
+    promise: Word
 
 
 class Experience(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from msgspec import Struct
 from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.artefacts.learning import Check
 from hocket.artefacts.numbers import Amount, Factor, Ranks, Seconds, Small
-from hocket.artefacts.promise import Level
+from hocket.artefacts.promise import Word
 
 Codec = Literal["none", "f16", "bf16"]
 
@@ -240,7 +240,7 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     safer: tuple[Schedule, ...] = ()
     batch: Amount | None = None
     accumulation: Amount | None = None
-    promise: Level
+    promise: Word
     evidence: Evidence = Evidence()
     label: str
     reason: str

@@ -10,6 +10,7 @@ from hocket import _native
 from hocket.artefacts.algorithms import ALL_REDUCES, BY_NAME
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.needs import needs_of, unkept
 from hocket.artefacts.plan import (
     AllReduce,
     Bucket,
@@ -18,10 +19,8 @@ from hocket.artefacts.plan import (
     Part,
     Plan,
     Served,
-    Traced,
     TwoLevel,
 )
-from hocket.artefacts.promise import allows
 from hocket.errors import ArtefactError
 
 Fault = Literal[
@@ -52,7 +51,8 @@ def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Fi
     for schedule in (plan.schedule, *plan.safer):
         for message in _native.schedule_faults(schedule, len(plan.buckets)):
             yield Finding("schedule", message)
-    yield from _promise(plan)
+    for why in unkept(plan.promise, needs_of(plan)):
+        yield Finding("promise", why)
     if model is not None:
         yield from _model(plan, model)
 
@@ -188,40 +188,6 @@ def _by_variable(plan: Plan) -> dict[str, list[tuple[int, Part]]]:
         for part in bucket.parts:
             parts.setdefault(part.variable, []).append((index, part))
     return {name: sorted(each, key=lambda entry: entry[1].start) for name, each in parts.items()}
-
-
-def _promise(plan: Plan) -> Iterator[Finding]:
-    schedules = (plan.schedule, *plan.safer)
-    turns = [turn for schedule in schedules for each in schedule.turns for turn in each]
-    for index, bucket in enumerate(plan.buckets):
-        where = f"bucket {index}"
-        if bucket.codec != "none" and not allows(plan.promise, "rounded"):
-            yield Finding("promise", f"{where} has {bucket.codec} on links: `{plan.promise}` rounds nothing")
-        if isinstance(bucket.route, Served) and not allows(plan.promise, "lossy"):
-            for source, to in bucket.codec_links:
-                if source in bucket.route.servers:
-                    yield Finding(
-                        "promise",
-                        f"{where} has {bucket.codec} from server {source} to {to}: `{plan.promise}` does not round values",
-                    )
-        if isinstance(bucket.route, Traced) and not allows(plan.promise, "lossy"):
-            yield Finding(
-                "promise",
-                f"{where} goes by policy {bucket.route.policy}: `{plan.promise}` does not allow that",
-            )
-        if (
-            isinstance(bucket.route, Served)
-            and bucket.route.staleness != 0
-            and not allows(plan.promise, "delayed")
-        ):
-            yield Finding("promise", f"{where} is served with staleness: `{plan.promise}` delays nothing")
-    if any(turn.last > turn.first for turn in turns) and not allows(plan.promise, "merged"):
-        yield Finding("promise", f"iterations are merged: `{plan.promise}` does not allow that")
-    late = any(schedule.delay_max for schedule in schedules) or any(
-        turn.due.iteration > turn.last for turn in turns
-    )
-    if late and not allows(plan.promise, "delayed"):
-        yield Finding("promise", f"gradients are applied late: `{plan.promise}` does not allow that")
 
 
 def _model(plan: Plan, model: Sequence[Gradient]) -> Iterator[Finding]:

@@ -100,7 +100,7 @@ def command(
     extras.need("torch", "hocket check")
     if plan_path is not None and promise is not None:
         raise UsageError("--plan and --promise: a plan has its own schedule\nhint: leave one of them out")
-    if promise is not None and not promise.allows("merged"):
+    if promise is not None and not promise.turns:
         raise UsageError(f"--promise {promise}: it allows neither merged nor late gradients")
     given = None if plan_path is None else _given(plan_path, world)
     own = _argv(script, arguments, as_module=as_module)

@@ -13,6 +13,7 @@ from rich.table import Table
 from hocket.artefacts import experience, files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.learning import Learning, learning_of
+from hocket.artefacts.needs import check_kept, needs_of
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, Promise
@@ -38,7 +39,7 @@ from hocket.planning.builders import BUILDERS
 from hocket.planning.search import Option
 from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
-from hocket.refusals import HELPERS, MERGED, OWNERS, refused
+from hocket.refusals import HELPERS, OWNERS, TURNS, refused
 from hocket.settings import Guard, Settings
 from hocket.tools.simulation import shortlist
 
@@ -145,8 +146,9 @@ def command(
             ("--ray",),
             "nothing is simulated to choose a plan that is asked for by name",
         )
-    _check_promise(given, promise)
-    _check_helpers(helpers, update, promise)
+    if given is not None:
+        check_kept(promise, needs_of(given), f"plan `{given.label}`")
+    _check_pairs(helpers, update, promise)
     profile = _profile(profile_path, given)
     if learning is not None:
         profile = msgspec.structs.replace(profile, learning=learning)
@@ -173,8 +175,6 @@ def command(
         unused = tuple(f"Not of use here: {why}" for why in found.refused)
         fastest = transfer.with_experience(plan, found, considered.question)
         plan = plan if fastest is plan else considered.rescored(fastest)
-    if update == "owners" and promise is not None and promise.allows("merged"):
-        raise refused(OWNERS, MERGED, promise=promise.level)
     if update == "owners":
         plan = considered.rescored(by_owners(plan))
     elif profile_path is not None:
@@ -205,24 +205,11 @@ def _check_choice(options: Mapping[str, object]) -> None:
         raise UsageError(f"{' and '.join(named)}: each says which plan to take\nhint: leave all but one out")
 
 
-def _check_promise(given: Plan | None, promise: Promise | None) -> None:
-    """Raise UsageError if a given plan promises less than is asked for."""
-    if given is not None and promise is not None and not promise.allows(given.promise):
-        raise UsageError(
-            f"plan `{given.label}` promises `{given.promise}`, which is less than `{promise.level}`\n"
-            "hint: leave out --promise, or --from"
-        )
-
-
-def _check_helpers(helpers: int, update: str, promise: Promise | None) -> None:
-    """Raise UsageError if helpers, which do not train, are asked for together with owners, or with a promise of merged
-    gradients."""
-    if not helpers:
-        return
-    if update == "owners":
-        raise refused(HELPERS, OWNERS)
-    if promise is not None and promise.allows("merged"):
-        raise refused(HELPERS, MERGED, promise=promise.level)
+def _check_pairs(helpers: int, update: str, promise: Promise | None) -> None:
+    own = {HELPERS: helpers > 0, OWNERS: update == "owners", TURNS: promise is not None and promise.turns}
+    for one, other in ((HELPERS, OWNERS), (HELPERS, TURNS), (OWNERS, TURNS)):
+        if own[one] and own[other]:
+            raise refused(one, other, promise=promise)
 
 
 def _profile(path: Path | None, plan: Plan | None) -> Profile:

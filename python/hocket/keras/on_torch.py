@@ -9,15 +9,16 @@ from typing import Any
 import torch
 
 import hocket.torch as hk
-from hocket.artefacts.plan import Owned, Plan
+from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.policy.policy import Policy
+from hocket.refusals import ABLE, GATES, KERAS, TURNS, check_able, refused
 from hocket.settings import Settings
 from hocket.torch.distribute import distributed_of
 from hocket.training.assemble.choice import policy_of, promise_asked
-from hocket.training.elastic.refusals import refusal
+from hocket.training.features import of_plan, of_settings
 
 
 class Stepper(torch.optim.Optimizer):
@@ -87,29 +88,13 @@ def _check(
     settings: Settings,
 ) -> None:
     """Raise UsageError for options that need an optimizer of PyTorch's, or one that other ranks can run."""
-    if settings.coordinator is not None:
-        raise refusal("a model of Keras")
     if model.jit_compile:
-        raise UsageError(
-            "the model has jit_compile=True, and a step that torch.compile has compiled calls no hooks\n"
-            "hint: model.compile(…, jit_compile=False)"
-        )
+        raise refused(KERAS, "jit_compile=True")
     asked = promise_asked(promise, settings)
-    owned = [each.route for each in ([] if plan is None else plan.buckets) if isinstance(each.route, Owned)]
-    what = {
-        "parameter servers or helpers": settings.servers > 0 or settings.helpers > 0,
-        "`hocket profile`": settings.profile_out is not None,
-        "merged or late gradients": (asked is not None and asked.allows("merged"))
-        or (plan is not None and bool(plan.schedule.turns)),
-        "gates": (plan is not None and plan.schedule.overlap == "gates")
-        or (policy is not None and policy.gates),
-        "owners that update": any(each.update == "owners" for each in owned),
-    }
-    for name, wanted in what.items():
-        if wanted:
-            raise UsageError(
-                f"{name}, which Keras' optimizers cannot follow\nhint: leave them out, or a loop of PyTorch's and hocket.torch"
-            )
+    wanted = [*of_settings(settings), *(() if plan is None else of_plan(plan))]
+    wanted += [(TURNS, {})] if asked is not None and asked.turns else []
+    wanted += [(GATES, {})] if policy is not None and policy.gates else []
+    check_able(KERAS, ABLE - {"members", "optimizer"}, wanted)
 
 
 _model: Any = None

@@ -8,6 +8,7 @@ import msgspec
 
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.needs import bucket_needs, declared
 from hocket.artefacts.plan import Bucket, Part, Plan, Schedule, Served
 from hocket.parameter_server.choice import ParameterServer
 from hocket.parameter_server.keys import place
@@ -52,7 +53,7 @@ def served_plan(gradients: Sequence[Gradient], world: int, choice: ParameterServ
         workers=tuple(range(workers)),
         buckets=buckets,
         schedule=Schedule(overlap="gates"),
-        promise="exact" if choice.staleness == 0 else "delayed",
+        promise=declared(bucket_needs(buckets)),
         label=choice.title,
         reason="Every parameter is on a server.",
     )

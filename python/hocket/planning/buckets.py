@@ -8,6 +8,7 @@ import msgspec
 
 from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.needs import bucket_needs, declared
 from hocket.artefacts.plan import Bucket, Codec, Evidence, Part, Plan, Route, Rule
 from hocket.artefacts.profile import Gradient as Profiled
 from hocket.planning.traffic import pairs
@@ -77,7 +78,7 @@ def plan_of(
         world=world,
         workers=tuple(range(world)),
         buckets=tuple(buckets),
-        promise="rounded" if any(each.codec != "none" for each in buckets) else "exact",
+        promise=declared(bucket_needs(buckets)),
         evidence=Evidence(predicted_step_s=step_s),
         label=label,
         reason=reason,

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import msgspec
 
 from hocket.artefacts.learning import Check, Learning
+from hocket.artefacts.needs import declared, needs_of
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Candidate, Due, Gathered, Plan, Refused, Schedule, Turn
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
-from hocket.artefacts.promise import LEVELS, Promise
+from hocket.artefacts.promise import Promise
 from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
 from hocket.planning import admission
@@ -49,7 +50,7 @@ def scheduled(
 
     Raises UsageError for a gradient that the profile lacks, and for the guard `paper` without the inputs of its ratio.
     """
-    if not promise.allows("merged"):
+    if not promise.turns:
         return plan
     if not all(reduces_means(bucket) for bucket in plan.buckets):
         return _scheduled_dense(plan, graph, profile, promise, rate=rate, guard=guard)
@@ -86,20 +87,19 @@ def scheduled(
     own = next(checks for each, checks in checked if each is best)
     named = _named(msgspec.structs.replace(plan, evidence=synchronous.evidence), label, best.iteration_s)
     safer = _safer(best, passed, learning)
-    late = any(each.delay_max for each in (best.schedule, *safer))
-    return msgspec.structs.replace(
+    made = msgspec.structs.replace(
         named,
         schedule=best.schedule,
         safer=safer,
         batch=profile.batch,
         accumulation=profile.accumulation,
-        promise=max((plan.promise, "delayed" if late else "merged"), key=LEVELS.index),
         evidence=msgspec.structs.replace(named.evidence, checks=own, refused=refused),
         reason=synchronous.reason
         + _said(best, synchronous_s)
         + admission.said(own, best.schedule, learning)
         + _said_of_refused(refused),
     )
+    return msgspec.structs.replace(made, promise=declared(needs_of(made)))
 
 
 def _scheduled_dense(
@@ -172,7 +172,7 @@ def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
 
     Raises ArtefactError if more turns would be in flight at a time than two slots can hold.
     """
-    merged, late = promise.merge, promise.delay
+    merged, late = promise.merge or 1, promise.delay or 0
     turn = Turn(first=0, last=merged - 1, due=Due(iteration=merged - 1 + late))
     schedule = Schedule(
         period=merged,
@@ -180,12 +180,8 @@ def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
         rate=rule if merged > 1 or late else "one",
         delay_max=late,
     )
-    made = msgspec.structs.replace(
-        plan,
-        schedule=schedule,
-        promise=max((plan.promise, "delayed" if late else "merged"), key=LEVELS.index),
-        label=f"{plan.label}, {name(schedule)}",
-    )
+    made = msgspec.structs.replace(plan, schedule=schedule, label=f"{plan.label}, {name(schedule)}")
+    made = msgspec.structs.replace(made, promise=declared(needs_of(made)))
     check(made)
     return made
 

@@ -412,7 +412,7 @@ def _orders(cluster: Cluster, graph: Network, admitted: frozenset[str], world: i
 def _codecs(graph: Network, promise: Promise) -> Iterator[tuple[Codec, tuple[tuple[int, int], ...]]]:
     yield "none", ()
     links = graph.slow_pairs() or graph.remote_pairs()
-    if promise.allows("rounded") and links:
+    if promise.codec and links:
         yield promise.codec, links
 
 

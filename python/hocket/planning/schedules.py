@@ -57,8 +57,7 @@ def front(
     check(plan)
     places = sorted(range(len(plan.buckets)), key=lambda at: plan.buckets[at].priority)
     urgent = tuple(plan.buckets[at] for at in places)
-    merge = promise.merge if promise.allows("merged") else 1
-    delay = promise.delay if promise.allows("delayed") else 0
+    merge, delay = promise.merge or 1, promise.delay or 0
     described = pieces(urgent, graph, profile, workers=plan.workers)
     # DeFT applies no gradient in its own iteration.
     own = _deft(urgent, profile, described, deft_factor or 1.0) if delay else None

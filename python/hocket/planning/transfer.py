@@ -18,6 +18,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.experience import Experience, Job
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.needs import needs_of, unkept
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Gathered, Owned, Plan
 from hocket.artefacts.profile import Gradient as ProfiledGradient
@@ -66,7 +67,7 @@ def transferred(
     found: dict[object, Plan] = {}
     refused = []
     for each in near[:NEAREST]:
-        kept = [trial for trial in each.trials if promise.allows(trial.plan.promise)]
+        kept = [trial for trial in each.trials if not any(unkept(promise, needs_of(trial.plan)))]
         if not kept:
             continue
         best = min(kept, key=lambda trial: trial.measured_s).plan

@@ -55,9 +55,9 @@ def ddp_hook(policy: Policy) -> Hook:
         )
     settings = Settings.from_environment()
     promise = promise_asked(None, settings)
-    if promise is not None and promise.level in ("merged", "delayed"):
+    if promise is not None and promise.turns:
         raise UsageError(
-            f"promise `{promise.level}` under DDP's hook: its optimizer steps after each backward, with that backward's gradients\n"
+            f"promise `{promise}` under DDP's hook: its optimizer steps after each backward, with that backward's gradients\n"
             "hint: hocket.torch.distribute, or promise `exact`"
         )
     # A method, not a callable object: DDP reads its `__name__`.

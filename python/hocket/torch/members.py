@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from hocket.errors import EpochError, PeerError, RendezvousError
 from hocket.members.member_messages import Regroup
+from hocket.refusals import ELASTIC, refused
 from hocket.settings import Settings
 from hocket.torch.framework import Torch
 from hocket.torch.member_buffers import MemberBuffers
@@ -14,7 +15,6 @@ from hocket.training.assemble.newcomers import Asked, Late, Met, meeting, met, s
 from hocket.training.assemble.start import elastic_session_of
 from hocket.training.beside.spans import Spans
 from hocket.training.elastic.commit import Members as Commit
-from hocket.training.elastic.refusals import refusal
 from hocket.training.loop.loop import Loop
 from hocket.training.process import Process
 from hocket.training.programs.source import ProgramSource
@@ -51,7 +51,7 @@ class Members:
     ) -> tuple[ReducingSession, Commit, Loop]:
         """Make the session, its commit and its loop. `found`: what a joining rank has found in the job."""
         if self._keep == "before_forward":
-            raise refusal('buffers="before_forward"')
+            raise refused(ELASTIC, 'buffers="before_forward"')
         framework, process = self._framework, self._process
         loop = Loop(process.job)
         late = Late(

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from hocket.cli.shared.values import One, members, word
 from hocket.errors import UsageError
 from hocket.settings import OnRefusal, Settings, one_of, patience, seconds
-from hocket.training.elastic.refusals import check_asked
+from hocket.training.features import check_elastic_settings
 
 RESPAWN_MAX = 10_000
 """Limit of replacements: members have numbers of 16 bits."""
@@ -43,7 +43,7 @@ class Elastic:
                 f"-n {world} and --elastic {least}:{most}: the job starts with a number of ranks that it may have\n"
                 f"hint: -n from {least} to {most}, or leave it out to start {most}"
             )
-        check_asked(settings)
+        check_elastic_settings(settings)
         return most if world is None else world
 
 

@@ -15,7 +15,7 @@ from hocket.errors import UsageError
 from hocket.planning.compile import unverified
 from hocket.planning.routes import name
 from hocket.planning.rows import as_touched
-from hocket.refusals import refused
+from hocket.refusals import CARDS, FLOW, refused
 from hocket.tools.simulation import timelines
 from hocket.tools.simulation.conditions import Conditions, Costs
 from hocket.tools.simulation.outcome import BucketSpan, LinkLoad, Outcome
@@ -76,7 +76,7 @@ def predict(
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
     if any(bucket.cards is not None for bucket in plan.buckets):
-        raise refused("the flow engine", "buckets on some cards alone")
+        raise refused(FLOW, CARDS)
     prepared = prepared or Prepared.of(plan, profile)
     native, compiled = prepared.on(network, costs)
     steps = timelines.iterations(plan.schedule, steps)

@@ -12,8 +12,9 @@ import msgspec
 from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.needs import Need, check_kept, needs_of
 from hocket.artefacts.plan import Plan, Served, Traced
-from hocket.artefacts.promise import EXACT, Level, Promise, promise_of
+from hocket.artefacts.promise import EXACT, Promise, promise_of
 from hocket.errors import UsageError
 from hocket.job.known.knowledge import Memory
 from hocket.job.rendezvous import Job
@@ -25,6 +26,7 @@ from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
+from hocket.refusals import IDLE, NO_AUTOPILOT, REORDER, SEARCH, refused
 from hocket.settings import Settings, seconds_of
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
@@ -32,8 +34,8 @@ from hocket.training.beside.beside import Beside
 from hocket.training.beside.spans import Spans
 from hocket.training.beside.timer import Timer
 from hocket.training.elastic.driven import driven_source
-from hocket.training.elastic.refusals import check_asked, check_plan, runs_elastic
 from hocket.training.elastic.source import Begin, members_source
+from hocket.training.features import check_elastic, check_elastic_settings, runs_elastic
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.framework import Remote
 from hocket.training.memory.helpers import helps
@@ -45,8 +47,6 @@ from hocket.training.servers.helping import Helpers
 from hocket.training.servers.served import ServedBuckets
 
 log = logging.getLogger("hocket.choice")
-
-DECIDES = "a policy decides for itself"
 
 
 def policy_of(plan: Plan | None, policy: Policy | None, settings: Settings) -> Policy | None:
@@ -73,13 +73,11 @@ def check_settings(
 ) -> None:
     """Raise UsageError if a setting would have no effect beside the others, or cannot be in an elastic job."""
     if settings.coordinator is not None:
-        check_asked(settings, search=search, parameter_server=parameter_server)
+        check_elastic_settings(settings, search=search is not None, servers=parameter_server is not None)
     if settings.reorder and policy is not None:
-        raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
+        raise refused(REORDER, "a policy")
     if settings.reorder and not settings.autopilot:
-        raise UsageError(
-            "HOCKET_REORDER=1 and HOCKET_AUTOPILOT=0: the autopilot is what changes orders\nhint: leave one of them unset"
-        )
+        raise refused(REORDER, NO_AUTOPILOT)
 
 
 def search_asked(
@@ -95,11 +93,9 @@ def search_asked(
     budget_s = seconds_of(text)
     if plan is not None or policy is not None:
         given = f"plan `{plan.label}`" if plan is not None else f"policy {type(policy).__name__}"
-        raise UsageError(f"a search for a plan, and {given} was given\nhint: leave one of them out")
+        raise refused(SEARCH, "a plan or a policy", given=given)
     if not settings.autopilot:
-        raise UsageError(
-            "HOCKET_AUTOPILOT=0, and a search: the autopilot is what tries plans\nhint: leave one of them unset"
-        )
+        raise refused(SEARCH, NO_AUTOPILOT)
     return budget_s
 
 
@@ -107,15 +103,6 @@ def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise 
     """Return the given promise, or the one that the settings name; None: none is asked for. UsageError: it cannot be kept."""
     given = settings.promise if promise is None else promise
     return None if given is None else promise_of(given)
-
-
-def check_promise(asked: Promise | None, level: Level, what: str) -> None:
-    """Raise UsageError if `what` gives results of a level that does not keep the promise asked for."""
-    if asked is not None and not asked.allows(level):
-        raise UsageError(
-            f"{what} promises `{level}`, which is less than the `{asked.level}` that was asked for\n"
-            f"hint: promise `{level}`, or leave {what} out"
-        )
 
 
 def source_of(
@@ -141,15 +128,13 @@ def source_of(
     search_s = search_asked(search, settings, plan=plan, policy=policy)
     if plan is not None:
         check_world(plan, process)
-    if plan is not None:
-        check_promise(promise, plan.promise, f"plan `{plan.label}`")
-    elif policy is not None:
-        # A policy's code may round, merge or leave out anything.
-        check_promise(promise, "lossy", f"policy {type(policy).__name__}")
+        check_kept(promise, needs_of(plan), f"plan `{plan.label}`")
     scopes = _scopes(plan, policy)
+    for scope in scopes:
+        check_kept(promise, scope.needs, f"policy {scope.route.policy}")
     served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, settings, remote)
     if scopes and settings.reorder:
-        raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
+        raise refused(REORDER, "a policy")
     if process.elastic:
         drives = plan is None and not scopes
         return (
@@ -183,9 +168,7 @@ def _besides(
     if not serves(plan) and not helps(plan):
         return None, None
     if settings.reorder:
-        raise UsageError(
-            "HOCKET_REORDER is for plans whose ranks all train: others have no order\nhint: leave it unset"
-        )
+        raise refused(REORDER, IDLE)
     bucket_memory.check_runs(plan, gradients)
     if helps(plan):
         return None, Helpers(process)
@@ -253,8 +236,7 @@ def _driven_among(
 ) -> ProgramSource:
     """Return the source of an elastic job with an autopilot, of all that have met. If it trains, others wait: nobody measures."""
     job = process.job
-    if promise.allows("merged"):
-        promise = Promise("rounded", codec=promise.codec)
+    promise = promise.without_turns()
     if not useful(job):
         plan = planned_of(_default_plan(gradients, job, None, promise), Epoch(0), gradients)
         begin = None if begin is None else (begin[0], {})
@@ -267,7 +249,7 @@ def _driven_among(
     else:
         plan = planned_of(_default_plan(gradients, job, cluster, promise), Epoch(0), gradients)
     knowledge = Knowledge(
-        job.hosts, tuple(gradients.values()), cluster, promise, memory=memory, check=check_plan
+        job.hosts, tuple(gradients.values()), cluster, promise, memory=memory, check=check_elastic
     )
     return driven_source(plan, knowledge, gradients, process=process, begin=begin)
 
@@ -332,5 +314,5 @@ def _default_plan(
         )
         choice = typed.of_builtins(given[0], Choice)
         if choice.codec != "none":
-            check_promise(promise, "rounded", "rank 0's promise")
+            check_kept(promise, [Need("codec", choice.codec, "links")], "rank 0's choice")
     return lambda backward: default_plan([gradients[name] for name in backward], choice)

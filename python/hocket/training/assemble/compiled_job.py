@@ -11,16 +11,17 @@ from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.job.first_file import of_rank_0
 from hocket.policy.policy import Policy, Value
+from hocket.refusals import check_able
 from hocket.settings import Settings
 from hocket.training.assemble.asked import agree_on_call
 from hocket.training.assemble.choice import policy_of, promise_asked, spans_of
 from hocket.training.assemble.start import compiled_session_of, prepare
-from hocket.training.elastic.compiled_refusals import check_asked, check_plan
-from hocket.training.memory.framework import Model
+from hocket.training.features import of_plan, of_settings, of_source
+from hocket.training.memory.compiled_model import CompiledModel
 from hocket.training.process import joined
 from hocket.training.step.compiled import CompiledSession
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=CompiledModel)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class CompiledJob(Generic[M]):
         Raises the errors of the frameworks' `distribute`.
         """
         settings = settings or Settings.from_environment()
-        check_asked(settings)
+        check_able(model.script, model.able, of_settings(settings))
         policy = policy_of(plan, policy, settings)
         asked = promise_asked(promise, settings)
         process = joined(settings)
@@ -61,7 +62,7 @@ class CompiledJob(Generic[M]):
             agree_on_call(process, {"plan": plan, "policy": policy, "promise": asked})
             plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
             if plan is not None:
-                check_plan(plan)
+                check_able(model.script, model.able, of_plan(plan))
             if self._last is not None:
                 self._last.session.close()
                 self._last = None
@@ -74,6 +75,7 @@ class CompiledJob(Generic[M]):
                 settings=settings,
                 compiled=True,
             )
+            check_able(model.script, model.able, of_source(source))
             spans = spans_of(process, settings)
             session = compiled_session_of(model, source, process=process, spans=spans)
         except BaseException as error:

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.policy.policy import Policy
+from hocket.refusals import ELASTIC, check, refused
 from hocket.settings import Settings
 from hocket.training.assemble.choice import source_of
 from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.replicate import replicate
 from hocket.training.elastic.areas import Apart
 from hocket.training.elastic.commit import Members, warn_of_unwatched
-from hocket.training.elastic.compiled_refusals import check_source
-from hocket.training.elastic.refusals import check_source as check_members_source
-from hocket.training.elastic.refusals import refusal
 from hocket.training.elastic.source import Begin
+from hocket.training.features import of_source
 from hocket.training.loop.loop import Loop
 from hocket.training.memory.framework import Framework, Model
 from hocket.training.memory.gradients import agree, gradients_of
@@ -80,8 +79,6 @@ def prepare(
         keeps_plan=compiled,
         begin=begin,
     )
-    if compiled:
-        check_source(source)
     replicate(framework, process.job, process.engine, holders)
     if begin is None and not compiled and source.served is None:
         # Newcomers get theirs at their first forward. Servers apply a push at its worker's own rate, and refuse what cannot differ.
@@ -129,8 +126,8 @@ def elastic_session_of(
     The process begins to take part in the job afterwards. UsageError: the plan has parts that cannot go on with other members.
     """
     if process.is_member:
-        raise refusal("a second model")
-    check_members_source(source)
+        raise refused(ELASTIC, "a second model")
+    check(ELASTIC, of_source(source))
     if spans is not None:
         spans.go_on_from(steps)
     memory = Apart()
@@ -168,8 +165,6 @@ def compiled_session_of(
     model: Model, source: ProgramSource, *, process: Process, spans: Spans | None
 ) -> CompiledSession:
     """Return a session for a model whose gradients come out of compiled functions."""
-    if process.elastic:
-        raise refusal("gradients of compiled functions")
     return CompiledSession(gradients_of(model.parameters()), _place(source, process, spans))
 
 

@@ -88,12 +88,12 @@ class Knowledge:
     def delays(self) -> bool:
         """True if gradients may be merged or late: the promise allows it, and none travels as rows."""
         sparse = any(each.sparse for each in self.gradients)
-        return self.given is None and self.promise.allows("merged") and not sparse
+        return self.given is None and self.promise.turns and not sparse
 
     def retreat(self) -> None:
         """Propose no more merged or late gradients, since they went wrong."""
         if self.delays:
-            self.promise = Promise("rounded", codec=self.promise.codec)
+            self.promise = self.promise.without_turns()
             self._retreated = True
 
     def searching(self, current: Plan) -> Searching:
@@ -117,7 +117,7 @@ class Knowledge:
     def take_down(self, trial: Trial, trace: Path | None) -> None:
         """Record a trial for other jobs: in the user's cache, and in the directory of the trace."""
         job, profile = self._known()
-        header = Job(cluster=job.cluster, profile=profile, promise=self.promise.level)
+        header = Job(cluster=job.cluster, profile=profile, promise=self.promise.word)
         if trace is not None:
             path = experience_file(trace)
             if not self.tried:
@@ -159,7 +159,7 @@ class Knowledge:
     def _kept(self, profile: Profile) -> Promise:
         """Return the promise, but without merged or late gradients while DeFT's own guard lacks the terms of its ratio."""
         if self.guard == "paper" and self.delays and walk_of(profile.learning) is None:
-            return Promise("rounded", codec=self.promise.codec)
+            return self.promise.without_turns()
         return self.promise
 
     def shown_by(self, ratios: Mapping[tuple[int, int], float]) -> Cluster | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.training.elastic.refusals import check_libraries
+from hocket.training.features import check_libraries
 from hocket.training.memory.arenas import Run, arenas_of
 from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket, over, parts_of
 from hocket.training.memory.framework import Framework

@@ -21,10 +21,10 @@ from hocket.errors import EpochError, RendezvousError
 from hocket.job.rendezvous import Job
 from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
+from hocket.refusals import ELASTIC, JOIN, refused
 from hocket.training.elastic.absent import gathered_without_the_absent, without_the_absent
 from hocket.training.elastic.areas import Apart
 from hocket.training.elastic.notice import Notice
-from hocket.training.elastic.refusals import refusal
 from hocket.training.elastic.standing import Standing
 from hocket.training.loop.loop import Loop, workers_of
 from hocket.training.memory.turns import is_synchronous
@@ -167,11 +167,11 @@ class Members(Commit):
 
     def check_joinable(self) -> None:
         """Raise UsageError: the coordinator decides which ranks take part in a step."""
-        raise refusal("`join`")
+        raise refused(ELASTIC, JOIN)
 
     def check_retires(self) -> None:
         """Raise UsageError: joining ranks would not know of it."""
-        raise refusal("a second model, or a model that is distributed again")
+        raise refused(ELASTIC, "a second model")
 
     def leave(self) -> None:
         """Leave in order: after a step that is still to come, this process ends when its optimizer has stepped."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
 from hocket.errors import UsageError
+from hocket.refusals import Capability
 from hocket.training.memory.framework import StateBytes
 from hocket.training.memory.gradients import Parameter
 from hocket.training.memory.replicas import Options
@@ -23,9 +24,11 @@ class CompiledModel(abc.ABC):
 
     Attributes:
         script: noun for such a script, in messages.
+        able: what the framework is able to do of what some features need.
     """
 
     script: str
+    able: ClassVar[frozenset[Capability]] = frozenset()
 
     @abc.abstractmethod
     def parameters(self) -> list[Parameter]:

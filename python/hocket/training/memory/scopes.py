@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hocket.artefacts.needs import Need
 from hocket.artefacts.plan import Plan, Traced
 from hocket.errors import UsageError
 from hocket.policies.load import load
@@ -24,6 +25,14 @@ class Scope:
     route: Traced
     policy: Policy
     prefix: str = ""
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """Allowances of a promise that the policy needs."""
+        lost = Need("loss", "any", "its code may round or leave out anything")
+        if self.policy.exchanges == "gradients":
+            return (lost,)
+        return lost, Need("local", self.policy.every, "it exchanges parameters")
 
     def own(self, agreed: Mapping[str, Value]) -> dict[str, Value]:
         """Return this policy's values among the job's agreed values, by the policy's own names.

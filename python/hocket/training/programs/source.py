@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
-from hocket.errors import PeerError, UsageError
+from hocket.errors import PeerError
 from hocket.job.rendezvous import Job
 from hocket.parameter_server.plan import in_step
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy, Value
+from hocket.refusals import IDLE, refused
 from hocket.training.autopilot.autopilot import Autopilot
 from hocket.training.beside.beside import Duty
 from hocket.training.beside.timer import Timer
@@ -129,10 +130,7 @@ class ProgramSource:
     def retire(self) -> None:
         """Stop this thread in the middle of the job. UsageError: ranks that do not train have parts of this plan to the end."""
         if self.served is not None or self.helpers is not None:
-            raise UsageError(
-                "distribute: the model is distributed already, and servers or helpers hold parts of it\n"
-                "hint: change the model before `distribute`, or use a plan in which all ranks train"
-            )
+            raise refused("a model that is distributed again", IDLE)
         self.stop(retires=True)
 
     def record(self, name: str, value: float) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.needs import declared
 from hocket.artefacts.plan import Bucket, Part, Plan, Schedule, Traced
 from hocket.artefacts.tuning import Tuning
 from hocket.job.rendezvous import Job
@@ -78,7 +79,7 @@ class TracedBuckets:
                 for bucket in found.buckets
             ),
             schedule=Schedule(overlap="gates" if scope.policy.gates else "barrier"),
-            promise="lossy",
+            promise=declared(scope.needs),
             label=f"policy {type(scope.policy).__name__}",
             reason="",
         )

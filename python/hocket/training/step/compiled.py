@@ -40,7 +40,7 @@ class CompiledSession:
         gradients: Mapping[str, Gradient],
         place: Place,
     ) -> None:
-        """Make the buckets and load the programs of a source that `compiled_refusals` lets pass. UsageError: the policy leaves a
+        """Make the buckets and load the programs of a source that `check_able` lets pass. UsageError: the policy leaves a
         gradient out."""
         self.job, self.engine, self.source, self.spans = place.job, place.engine, place.source, place.spans
         job, engine, source = self.job, self.engine, self.source

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from hocket.errors import PeerError, UsageError
+from hocket.errors import PeerError
 from hocket.job.rendezvous import Job
+from hocket.refusals import JOIN, OWNERS, SERVERS, TURNS, refused
 from hocket.training.memory.framework import Hints
 from hocket.training.programs.source import ProgramSource
-from hocket.training.step.owners import Owners, check_joins
+from hocket.training.step.owners import Owners
 
 
 def check_joinable(owners: Owners, source: ProgramSource, *, merges: bool) -> None:
     """Raise UsageError for owners that update, for parameter servers, for turns of several iterations (`merges`), and for policies
     that keep or round what a finished rank would have to leave out."""
     if merges:
-        raise UsageError(
-            "join: gradients are merged or late, and a rank that has finished would leave turns of the others open\n"
-            "hint: give every rank the same number of batches, or use a plan without merged or late gradients"
-        )
-    check_joins(owners)
+        raise refused(JOIN, TURNS)
+    if owners:
+        raise refused(JOIN, OWNERS)
     if source.served is not None:
-        raise UsageError(
-            "join: parameter servers let workers finish one after the other by themselves, if no other bucket waits for them\n"
-            "hint: give every rank the same number of batches"
-        )
+        raise refused(JOIN, SERVERS)
     policy = next((each for each in source.policies if each.contract != "mean"), None)
     if policy is not None:
-        raise UsageError(
-            f"join: {type(policy).__name__} promises `{policy.contract}`, not the mean of what ranks add: "
-            "it keeps or rounds what a finished rank would have to leave out\n"
-            "hint: give every rank the same number of batches"
-        )
+        raise refused(JOIN, "a policy without means", policy=type(policy).__name__, contract=policy.contract)
 
 
 def finished_first(error: PeerError, job: Job, iteration: int, hints: Hints) -> PeerError:

@@ -16,7 +16,6 @@ import numpy as np
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import AllReduce
-from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.planning.compile import all_reduce_program
 from hocket.training.memory.buckets import LoadedBucket
@@ -170,12 +169,3 @@ class Owners:
 def _programs(bucket: LoadedBucket) -> list[int]:
     """Programs that bring a bucket's values."""
     return [launch.values for launch in bucket.launches if launch.values is not None]
-
-
-def check_joins(owners: Owners) -> None:
-    """Raise UsageError if a finished rank would not step its own part."""
-    if owners:
-        raise UsageError(
-            "join: the plan's owners update values, and a rank that has finished would not step what it owns\n"
-            "hint: give every rank the same number of batches, or use a plan in which all ranks update"
-        )

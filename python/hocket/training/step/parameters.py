@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.policy.policy import Value
+from hocket.refusals import JOIN, PARAMETERS, refused
 from hocket.training.checkpoint import states
 from hocket.training.checkpoint.resume import resume
 from hocket.training.checkpoint.saved import SavedSession
@@ -102,10 +103,7 @@ class ParameterSession:
 
     def joinable(self) -> None:
         """Raise UsageError: `join` is not possible."""
-        raise UsageError(
-            "join: ranks exchange parameters, not sums to which one can add nothing\n"
-            "hint: give every rank the same number of batches"
-        )
+        raise refused(JOIN, PARAMETERS)
 
     def forward_begins(self, *, syncs: bool) -> None:
         """Do nothing: backward does not communicate anyway."""

@@ -1,0 +1,70 @@
+"""Allowances of a promise that plans and policies need: rounding, merged, late and lost gradients, steps of ranks alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from hocket.artefacts.plan import Bucket, Plan, Schedule, Served, Traced
+from hocket.artefacts.promise import WORDS, Amount, Promise, Word, word_of
+from hocket.errors import UsageError
+
+
+class Need(NamedTuple):
+    """Allowance, its amount, and a few words on what needs it."""
+
+    name: str
+    amount: Amount
+    what: str
+
+
+def needs_of(plan: Plan) -> Iterator[Need]:
+    """Yield all that a plan needs."""
+    yield from bucket_needs(plan.buckets)
+    yield from _schedule_needs(plan.schedule, *plan.safer)
+
+
+def bucket_needs(buckets: Iterable[Bucket]) -> Iterator[Need]:
+    """Yield needs of codecs and routes."""
+    for index, bucket in enumerate(buckets):
+        where, route = f"bucket {index}", bucket.route
+        if bucket.codec != "none":
+            yield Need("codec", bucket.codec, f"{where} has {bucket.codec} on links")
+        if isinstance(route, Traced):
+            yield Need("loss", "any", f"{where} goes by policy {route.policy}")
+        if isinstance(route, Served):
+            for source, to in bucket.codec_links:
+                if source in route.servers:
+                    yield Need("loss", "any", f"{where} has {bucket.codec} from server {source} to {to}")
+            if route.staleness != 0:
+                late = math.inf if route.staleness is None else route.staleness
+                yield Need("delay", late, f"{where} is served with staleness")
+
+
+def _schedule_needs(*schedules: Schedule) -> Iterator[Need]:
+    turns = [turn for schedule in schedules for each in schedule.turns for turn in each]
+    merge = max((turn.last - turn.first + 1 for turn in turns), default=1)
+    if merge > 1:
+        yield Need("merge", merge, "iterations are merged")
+    late = max([each.delay_max for each in schedules] + [turn.due.iteration - turn.last for turn in turns])
+    if late > 0:
+        yield Need("delay", late, "gradients are applied late")
+
+
+def declared(needed: Iterable[Need]) -> Word:
+    """Return the promise of a plan with these needs."""
+    return word_of({need.name for need in needed})
+
+
+def unkept(promise: Promise | Word, needed: Iterable[Need]) -> Iterator[str]:
+    """Yield a sentence for each need that a promise, or a plan's own, does not allow."""
+    for name, amount, what in needed:
+        if not (promise.allows(name, amount) if isinstance(promise, Promise) else name in WORDS[promise]):
+            yield f"{what}: `{promise}` does not allow {name}={amount}"
+
+
+def check_kept(asked: Promise | None, needed: Iterable[Need], what: str) -> None:
+    """Raise UsageError for the first need of `what` that the promise asked for, if any, does not allow."""
+    for why in () if asked is None else unkept(asked, needed):
+        raise UsageError(f"{what}: {why}\nhint: promise more, or leave {what} out")

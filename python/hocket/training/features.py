@@ -1,0 +1,84 @@
+"""Features that settings, plans and policies ask for, as `refusals.py` names them, alike on all ranks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hocket.artefacts.plan import Gathered, Owned, Plan, Served
+from hocket.refusals import ELASTIC, REFUSED, check, refused
+from hocket.settings import Settings
+
+if TYPE_CHECKING:
+    from hocket.training.memory.buckets import CompiledBucket
+    from hocket.training.programs.source import ProgramSource
+
+Feature = tuple[str, dict[str, Any]]
+
+
+def of_settings(settings: Settings, *, search: bool = False, servers: bool = False) -> Iterator[Feature]:
+    """Yield features that the settings ask for. `search`, `servers`: whether the script does."""
+    asked = {
+        ELASTIC: settings.coordinator is not None,
+        "a search for a plan": search or settings.search is not None,
+        "HOCKET_REORDER": settings.reorder,
+        "parameter servers": servers or settings.servers > 0,
+        "HOCKET_STALENESS": settings.staleness != "0",
+        "helpers": settings.helpers > 0,
+        "a profile of the script": settings.profile_out is not None,
+        "HOCKET_STEPS_MAX": settings.steps_max is not None,
+    }
+    return ((name, {}) for name, wanted in asked.items() if wanted)
+
+
+def check_elastic_settings(settings: Settings, *, search: bool = False, servers: bool = False) -> None:
+    """Raise UsageError for a feature, requested by a script or its settings, that an elastic job lacks."""
+    check(ELASTIC, of_settings(settings, search=search, servers=servers))
+
+
+def of_plan(plan: Plan) -> Iterator[Feature]:
+    """Yield features of a plan."""
+    if plan.schedule.overlap == "gates":
+        yield "gates", {}
+    if plan.schedule.turns:
+        yield "merged or late gradients", {}
+    for index, bucket in enumerate(plan.buckets):
+        route = bucket.route
+        if isinstance(route, Gathered):
+            yield "sparse gradients", {"variable": bucket.variables[0], "index": index}
+        if isinstance(route, Served):
+            yield "parameter servers", {}
+        if isinstance(route, Owned) and route.update == "owners":
+            yield "updates by owners", {"index": index}
+        if bucket.cards is not None:
+            yield "buckets on some cards alone", {"index": index}
+    if len(plan.workers) < plan.world:
+        yield "helpers", {}
+
+
+def of_source(source: ProgramSource) -> Iterator[Feature]:
+    """Yield features of the policies and the plan with which a job begins."""
+    for policy in source.policies:
+        if policy.exchanges == "parameters":
+            yield "policies of parameters", {"policy": type(policy).__name__}
+    yield from of_plan(source.plan(source.epochs.current))
+
+
+def check_elastic(plan: Plan) -> None:
+    """Raise UsageError for a part of the plan that cannot go on with other members."""
+    check(ELASTIC, of_plan(plan))
+
+
+def runs_elastic(plan: Plan) -> bool:
+    """Return whether `check_elastic` accepts the plan."""
+    return not any((ELASTIC, name) in REFUSED for name, _ in of_plan(plan))
+
+
+def check_libraries(buckets: Sequence[CompiledBucket]) -> None:
+    """Raise UsageError if a policy of an elastic job calls a library, whose communicators a lost rank would break."""
+    for bucket in buckets:
+        program = bucket.program
+        for op in itertools.chain.from_iterable(map(program.ops, range(program.world))):
+            if "library" in op:
+                raise refused(ELASTIC, "a policy of a library", library=op["library"])
