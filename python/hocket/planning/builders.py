@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import islice
 from math import gcd
 
 import msgspec
@@ -221,17 +221,14 @@ def _ring(question: Question) -> AllReduce:
 
 def _all_reduce(question: Question, group: int | None) -> Iterator[Placed]:
     """Groups of `group` variables in the model's order."""
-    return _grouped(question, map(_whole, question.profile.gradients), group)
+    return _grouped(question, ((each, 1) for each in question.profile.gradients), group)
 
 
 def _partitioned_all_reduce(question: Question, group: int | None) -> Iterator[Placed]:
     """Groups of `group` shards."""
-    shards = (
-        piece
-        for gradient in question.profile.gradients
-        for piece in _flat(gradient, _even_shards(gradient.rows))
+    return _grouped(
+        question, ((each, _shards(each, each.rows)) for each in question.profile.gradients), group
     )
-    return _grouped(question, shards, group)
 
 
 def _random_axis_all_reduce(question: Question, group: int | None) -> Iterator[Placed]:
@@ -239,45 +236,44 @@ def _random_axis_all_reduce(question: Question, group: int | None) -> Iterator[P
     they are as many equal parts of the row-major elements."""
     draw = random.Random(SEED)  # noqa: S311  # of axes
 
-    def counted(gradient: Gradient) -> list[int]:
+    def counted(gradient: Gradient) -> int:
         axes = [size for size in gradient.shape if size > 1]
-        size = gradient.rows if gradient.sparse or not axes else draw.choice(axes)
-        return _even_shards(size)
+        return _shards(gradient, gradient.rows if gradient.sparse or not axes else draw.choice(axes))
 
-    shards = (
-        piece for gradient in question.profile.gradients for piece in _flat(gradient, counted(gradient))
-    )
-    return _grouped(question, shards, group)
+    return _grouped(question, ((each, counted(each)) for each in question.profile.gradients), group)
 
 
-def _flat(gradient: Gradient, shards: Sequence[int]) -> Iterator[Piece]:
-    """Pieces of a gradient for consecutive shards."""
-    if rows.travels(gradient):
-        yield _whole(gradient)
-        return
-    # A prime number of rows has as many shards.
-    elements, total, done, stop = gradient.elements, sum(shards), 0, 0
-    for count in shards:
-        start, done = stop, done + count
-        stop = elements * done // total
-        yield gradient, start, stop
+def _shards(gradient: Gradient, count: int) -> int:
+    return 1 if rows.travels(gradient) else len(_even_shards(count))
 
 
-def _grouped(question: Question, pieces: Iterator[Piece], group: int | None) -> Iterator[Placed]:
-    """Groups of `group` consecutive pieces, one element type each; adjacent pieces of a variable become one."""
-    made = partition(list(pieces), Closing(group), kind=lambda piece: piece[0].dtype, size=lambda _: 1)
-    for own in made:
-        variables = groupby(own, key=lambda piece: piece[0])
-        ranges = ((gradient, [at for _, *each in parts for at in each]) for gradient, parts in variables)
-        yield [(gradient, ends[0], ends[-1]) for gradient, ends in ranges], _ring(question)
+def _grouped(
+    question: Question, gradients: Iterable[tuple[Gradient, int]], group: int | None
+) -> Iterator[Placed]:
+    """Groups of `group` consecutive shards of one element type. `gradients`: each with the number of its shards, which may be that
+    of a large table's rows. See `partition` for the order."""
+    opened: dict[str, list[Piece]] = {}
+    held: Counter[str] = Counter()
+    for gradient, count in gradients:
+        at = 0
+        while at < count:
+            stop = count if group is None else min(count, at + group - held[gradient.dtype])
+            piece = gradient, gradient.elements * at // count, gradient.elements * stop // count
+            opened.setdefault(gradient.dtype, []).append(piece)
+            held[gradient.dtype] += stop - at
+            at = stop
+            if held[gradient.dtype] == group:
+                yield opened.pop(gradient.dtype), _ring(question)
+                del held[gradient.dtype]
+    yield from ((pieces, _ring(question)) for pieces in opened.values())
 
 
 def _parallax(question: Question, group: int | None) -> Iterator[Placed]:
     """Dense gradients by all-reduce in groups; gradients of which a step touches few rows travel as rows."""
     world = len(question.graph.hosts)
     sparse = [each for each in question.profile.gradients if rows.may(each, world)]
-    dense = (each for each in question.profile.gradients if not rows.may(each, world))
-    yield from _grouped(question, map(_whole, dense), group)
+    dense = ((each, 1) for each in question.profile.gradients if not rows.may(each, world))
+    yield from _grouped(question, dense, group)
     yield from (([_whole(each)], rows.route(each, world, "ring")) for each in sparse)
 
 
