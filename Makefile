@@ -125,13 +125,13 @@ LONG := $(PYTEST) -q $(PATIENT)
 
 exactly-once: base ## that every gradient is applied once under random schedules: CASES cases in Rust, and CASES trainings of real ranks
 	HOCKET_FUZZ_CASES=$(CASES) RUST_TEST_THREADS=2 timeout $(RUST_LIMIT_S) cargo test --profile bench -p hocket-executor --lib properties
-	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/sessions tests/torch/test_delayed.py -k "drawn or reference"
+	HOCKET_FUZZ_CASES=$(CASES) $(LONG) tests/sessions tests/torch/test_delayed.py tests/torch/test_mixed_plans.py -k "drawn or reference or any_plan"
 
 meetings: base ## that members of simulated elastic jobs meet whatever happens, in CASES courses of events
 	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/meetings
 
 elastic: base ## that jobs survive a death or a hang at each edge of a step, and kills, stops, cuts and joins at random: CASES of each, on real ranks
-	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/torch/test_elastic.py tests/torch/test_absent.py tests/torch/test_join.py tests/torch/test_cuts.py tests/torch/test_resume.py
+	HOCKET_FUZZ_CASES=$(CASES) $(PARALLEL) $(PATIENT) tests/torch/test_elastic.py tests/torch/test_elastic_delayed.py tests/torch/test_absent.py tests/torch/test_join.py tests/torch/test_cuts.py tests/torch/test_resume.py
 
 CHURN_S ?= 3600
 

@@ -9,18 +9,9 @@ import pytest
 from hocket import extras
 from hocket.extras import EXTRAS
 from hocket.tools.doctor import limits, machine, network, settings
-from tests.support.commands import completed
+from tests.support.commands import WITHOUT_EXTRAS, completed
 
-WITHOUT = """
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition('.')[0] in {absent!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Absent())
-from hocket.cli.main import main
-main()
-"""
+MAIN = "from hocket.cli.main import main\nmain()"
 
 
 def doctor(source, **environment):
@@ -29,7 +20,7 @@ def doctor(source, **environment):
 
 
 def test_it_runs_without_any_extra():
-    code, said = doctor(WITHOUT.format(absent=tuple(EXTRAS)))
+    code, said = doctor(WITHOUT_EXTRAS + MAIN)
     found = {each["name"]: each for each in said["findings"]}
     for name, extra in EXTRAS.items():
         assert found[name]["state"] == "missing"

@@ -1,7 +1,5 @@
 """JAX: `make test-frameworks`, in an environment of its own, with real ranks."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 from hocket.artefacts import trace
 from hocket.settings import Settings
 from tests.frameworks import jobs
+from tests.support.commands import alone, completed
 
 CASES = "tests.frameworks.jax_rank"
 X64 = {"JAX_ENABLE_X64": "1"}
@@ -267,16 +266,7 @@ def test_a_function_without_ranks_is_one_of_jax(tmp_path):
         "grads = hk.gradients(lambda p: hk.mean(jax.grad(lambda p: (p['w'] ** 2).sum())(p)))(params)\n"
         "print(grads['w'].tolist())\n"
     )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOCKET_")}
-    ran = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=tmp_path,
-        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
-    )
+    ran = alone([sys.executable, "-c", script], cwd=tmp_path, JAX_PLATFORMS="cpu")
     assert (ran.returncode, ran.stdout) == (0, "[2.0, 2.0, 2.0]\n"), ran.stderr
 
 
@@ -310,12 +300,5 @@ def test_the_structs_are_those_of_the_header():
         f'_Static_assert(offsetof({name}, {member}) == {offset}, "{name}.{member}");'
         for (name, member), offset in offsets.items()
     ]
-    ran = subprocess.run(
-        ["cc", "-fsyntax-only", "-x", "c", "-"],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ran = completed(["cc", "-fsyntax-only", "-x", "c", "-"], input="\n".join(lines))
     assert ran.returncode == 0, ran.stderr

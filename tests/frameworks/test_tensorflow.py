@@ -1,13 +1,12 @@
 """TensorFlow: `make test-frameworks`, in an environment of its own, with real ranks."""
 
-import os
-import subprocess
 import sys
 
 import pytest
 
 from hocket.settings import Settings
 from tests.frameworks import jobs
+from tests.support.commands import alone
 
 CASES = "tests.frameworks.tensorflow_rank"
 TRAININGS = {
@@ -169,19 +168,6 @@ def test_a_checkpoint_goes_on_with_equal_bits(tmp_path):
     assert forgot[0][0] != whole[0][6], "the policy keeps nothing that could be lost"
 
 
-def alone(script, tmp_path, **environment):
-    own = {name: value for name, value in os.environ.items() if not name.startswith("HOCKET_")}
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        cwd=tmp_path,
-        env={**own, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
-    )
-
-
 def test_a_script_without_ranks_trains_alone(tmp_path):
     """A script that is run without the launcher would not work."""
     script = (
@@ -190,7 +176,7 @@ def test_a_script_without_ranks_trains_alone(tmp_path):
         "with tf.GradientTape() as tape:\n    loss = tf.reduce_sum(w[0] ** 2)\n"
         "print(hk.mean(tape.gradient(loss, w))[0].numpy().tolist())\n"
     )
-    ran = alone(script, tmp_path)
+    ran = alone([sys.executable, "-c", script], cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (0, "[2.0, 2.0, 2.0]\n"), ran.stderr
 
 
@@ -201,7 +187,7 @@ def test_a_tensorflow_that_is_not_known_is_refused(tmp_path):
         "tf.__version__ = '3.0.0'\n"
         "hk.distribute([tf.Variable(tf.ones(3))])\n"
     )
-    ran = alone(script, tmp_path)
+    ran = alone([sys.executable, "-c", script], cwd=tmp_path)
     assert ran.returncode == 1
     assert "UsageError: TensorFlow 3.0.0 is newer than this Hocket\nhint: TensorFlow 2.21" in ran.stderr, (
         ran.stderr
@@ -210,6 +196,6 @@ def test_a_tensorflow_that_is_not_known_is_refused(tmp_path):
 
 def test_without_tensorflow_there_is_nothing_to_register(tmp_path):
     """The process would call functions that are not there."""
-    ran = alone("from hocket import _native\n_native.tensorflow_register('2.21.0')", tmp_path)
+    ran = alone([sys.executable, "-c", "from hocket import _native\n_native.tensorflow_register('2.21.0')"])
     assert ran.returncode == 1
     assert "TensorFlow 2.21.0 has not loaded `libtensorflow_framework.so.2`" in ran.stderr, ran.stderr

@@ -1,36 +1,16 @@
 """Without the packages that only parts of Hocket need: a message with the extra that brings them, never a traceback."""
 
-import os
-import subprocess
 import sys
 
 import pytest
 
 from hocket import extras
-from hocket.extras import EXTRAS
-
-WITHOUT = """
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition('.')[0] in {absent!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Absent())
-"""
+from tests.support.commands import WITHOUT_EXTRAS, alone
 
 
 def without_extras(source, *arguments):
     """(exit code, what it printed) of Python code where none of the extras is installed."""
-    prepared = WITHOUT.format(absent=tuple(EXTRAS)) + source
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOCKET_")}
-    ran = subprocess.run(
-        [sys.executable, "-c", prepared, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env=environment,
-    )
+    ran = alone([sys.executable, "-c", WITHOUT_EXTRAS + source, *arguments])
     return ran.returncode, ran.stdout + ran.stderr
 
 

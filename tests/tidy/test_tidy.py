@@ -133,19 +133,6 @@ def test_training_loads_no_framework():
     assert loaded.strip() == ""
 
 
-def test_every_verb_has_help_with_an_example():
-    """A user would have to read the source to use a verb."""
-    verbs = sorted(
-        each.stem
-        for each in (ROOT / "python/hocket/cli").glob("*.py")
-        if each.stem not in ("__init__", "main")
-    )
-    hocket = str(Path(sys.executable).with_name("hocket"))
-    for verb in verbs:
-        said = subprocess.run([hocket, verb, "--help"], capture_output=True, text=True, check=True).stdout
-        assert "Example:" in said, f"hocket {verb} --help has no example"
-
-
 def test_nothing_waits_by_a_clock_that_is_set():
     """A step of the clock (NTP, a resumed virtual machine) would end a job's waits at once, or make them endless.
 

@@ -1,8 +1,11 @@
 """A job that was told that gradients may be merged and late finds out by itself that this pays, and loses none of them."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from benches.delays import drift
+from tests.support import warm
 
 ITERATIONS = 60
 
@@ -11,7 +14,8 @@ ITERATIONS = 60
 def driven(emulated):
     """What came of it, and what it did to its plan."""
     cluster, _ = drift.racks()
-    with emulated(cluster) as bed:
+    with pytest.MonkeyPatch.context() as patch, emulated(cluster) as bed:
+        patch.setattr(drift, "sys", SimpleNamespace(executable=warm.interpreter()))
         return drift.drive(bed, ITERATIONS)
 
 

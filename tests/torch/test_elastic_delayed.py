@@ -26,6 +26,9 @@ SAVED_AFTER = 7
 """Then each schedule has something open or on its way."""
 FEW = 4
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
+ALL = [*scripts.SCHEDULES]
+FIRST, OTHERS = (ALL[::2], ALL[1::2]) if CASES == FEW else (ALL, ALL)
+"""Of `make test`; `tests/sessions` has all schedules of members."""
 
 
 def check(directory: Path, name: str, survivors: list[int], *, world: int = WORLD) -> list[dict[str, Any]]:
@@ -90,7 +93,7 @@ def test_ranks_are_lost_one_after_the_other(tmp_path: Path) -> None:
     assert updates[-1]["members"] == [1]
 
 
-@pytest.mark.parametrize("name", scripts.SCHEDULES)
+@pytest.mark.parametrize("name", FIRST)
 def test_a_job_goes_on_from_saved_turns(name: str, tmp_path: Path) -> None:
     """Broken: gradients that were on their way would be lost with a checkpoint, or not be reduced again when a rank is lost."""
     outcome, output = run(tmp_path, list("abc"), name, str(SAVED_AFTER), script=SCRIPT)
@@ -103,7 +106,7 @@ def test_a_job_goes_on_from_saved_turns(name: str, tmp_path: Path) -> None:
     assert members == [[0, 1, 2]] * SAVED_AFTER + [[0, 2]] * (len(members) - SAVED_AFTER)
 
 
-@pytest.mark.parametrize("name", scripts.SCHEDULES)
+@pytest.mark.parametrize("name", OTHERS)
 def test_what_a_leaver_has_made_is_applied_before_it_goes(name: str, tmp_path: Path) -> None:
     """Broken: the last gradients of a rank that leaves in order would be lost, or counted with a wrong weight."""
     pauses = (f"0:{step}:forward pauses" for step in range(5, 8))
@@ -119,7 +122,7 @@ def test_what_a_leaver_has_made_is_applied_before_it_goes(name: str, tmp_path: P
         assert sum(merged[:with_it]) == with_it, "what it has made"
 
 
-@pytest.mark.parametrize("name", [*scripts.SCHEDULES][: None if CASES > FEW else 2])
+@pytest.mark.parametrize("name", FIRST)
 def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken: newcomers would begin with other open turns than the others have, or what was on its way would be lost or applied
     twice when they came."""

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
 from tests.support import ranks
-from tests.support.commands import completed
+from tests.support.commands import alone
 
 
 def test_one_process_says_what_is_wrong_and_trains_when_it_is_mended() -> None:
     """Broken: a cell after a mistake would end with a closed connection, and the mistake with a missing attribute."""
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("HOCKET_")}
-    ran = completed(
+    ran = alone(
         [sys.executable, "-m", "tests.torch.argument_scripts"],
-        env=environment,
-        PYTHONPATH=os.pathsep.join(sys.path),
     )
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == [
