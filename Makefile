@@ -26,7 +26,7 @@ PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadscope --durations=20 --durations-
 ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients --ignore=tests/frameworks --ignore=tests/ray tests
 PYTHON_CODE := python tests examples benches scripts
 PURE_CRATES := ids network program protocol trace dlc order schedule simulate sync
-PURE_TESTS := analysis formats planning programs report simulation tidy
+PURE_TESTS := analysis formats planning programs simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch
 
@@ -54,9 +54,9 @@ test: setup ## every check and test: Rust, then Python
 	$(MAKE) --no-print-directory test-clients
 	$(BIN)/python scripts/timing-tests $(ALL_TESTS)
 
-quick: base ## what needs no job and no network: programs, protocol, plans, formats; two minutes
+quick: base ## what needs no job and no network: programs, protocol, plans, formats; a minute
 	RUST_TEST_CRATES="$(PURE_CRATES)" $(CARGO_TEST) --workspace
-	$(PARALLEL) -m "not timing" $(PURE_TESTS:%=tests/%)
+	$(PARALLEL) -m "not timing" --ignore=tests/planning/test_trials.py $(PURE_TESTS:%=tests/%)
 
 replay: base $(STAMPS)/docs ## whether plans, programs, predictions, orders and all that users rely on are as on commit BASE; REPLAY="--quick": seconds
 	$(BIN)/python -m tests.unchanged replay "$(BASE)" $(REPLAY)

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.commands import completed
+
 RUN = [sys.executable, "-c", "import sys; from hocket.cli.run import command; command()"]
 LAUNCHERS = (
     "HOCKET_",
@@ -42,6 +44,13 @@ def start(argv, **environment):
         env=clean_environment(**environment),
         start_new_session=True,
     )
+
+
+def told(place, *words):
+    """Exit code, output and errors of `hocket`, which finds the jobs of this place."""
+    command = [sys.executable, "-c", "from hocket.cli.main import main; main()", *words]
+    ended = completed(command, env=clean_environment(TMPDIR=str(place), OMP_NUM_THREADS="1"))
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 def finish(process, timeout_s=30):

@@ -1,17 +1,12 @@
 """`hocket join`, with real jobs."""
 
-import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from hocket.settings import Settings
 from hocket.start.running import announced
-from tests.launch.processes import RUN, clean_environment, finish, start, write
-from tests.support.commands import completed
+from tests.launch.processes import RUN, finish, start, told, write
 
-JOIN = [sys.executable, "-c", "from hocket.cli.main import main; main()", "join"]
 SCRIPT = """
 import sys, time, torch, hocket.torch as hk
 torch.set_num_threads(1)
@@ -31,26 +26,13 @@ print("trained to the end on", hk.world(model), float(model.weight.sum()))
 """
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where jobs of this test are found, and no others."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path
-
-
-def join(place: Path, *arguments: str) -> tuple[int, str, str]:
-    """Exit code, output and errors."""
-    ended = completed([*JOIN, *arguments], env=clean_environment(TMPDIR=str(place), OMP_NUM_THREADS="1"))
-    return ended.returncode, ended.stdout, ended.stderr
-
-
 def test_a_process_joins_a_running_job(place: Path) -> None:
     """Broken: nobody could add a machine to a job without a restart."""
     script = write(place, SCRIPT)
     job = start([*RUN, "-n", "1", "--elastic", "1:2", script, "2"], TMPDIR=str(place), OMP_NUM_THREADS="1")
     try:
         deadline_s = time.monotonic() + 60
-        while (ended := join(place, script, "2"))[0] != 0 and (
+        while (ended := told(place, "join", script, "2"))[0] != 0 and (
             "no elastic job" in ended[2] or "has not begun yet" in ended[2]
         ):
             assert time.monotonic() < deadline_s, ended
@@ -81,6 +63,6 @@ def test_what_cannot_be_joined_is_named(place: Path) -> None:
         ("--job-file", str(gone), script, "2"): "127.0.0.1:1",
     }
     for arguments, said in cases.items():
-        code, _, errors = join(place, *arguments)
+        code, _, errors = told(place, "join", *arguments)
         assert code != 0
         assert said in errors, errors

@@ -9,10 +9,8 @@ import pytest
 
 from hocket.settings import Settings
 from hocket.start.running import announced, running
-from tests.launch.processes import RUN, clean_environment, finish, start, write
-from tests.support.commands import completed
+from tests.launch.processes import RUN, clean_environment, finish, start, told, write
 
-LEAVE = [sys.executable, "-c", "from hocket.cli.main import main; main()", "leave"]
 SCRIPT = """
 import sys, time, torch, hocket.torch as hk
 torch.set_num_threads(1)
@@ -30,29 +28,16 @@ print("trained to the end on", hk.world(model))
 """
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where jobs of this test are found, and no others."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path
-
-
-def leave(place: Path, *arguments: str) -> tuple[int, str, str]:
-    """Exit code, output and errors."""
-    ended = completed([*LEAVE, *arguments], env=clean_environment(TMPDIR=str(place)))
-    return ended.returncode, ended.stdout, ended.stderr
-
-
 def test_ranks_leave_a_running_job_until_it_must_keep_the_others(place: Path) -> None:
     """Broken: nobody could take a machine back from a job without a loss."""
     script = write(place, SCRIPT)
     job = start([*RUN, "--elastic", "2:3", script, "2"], TMPDIR=str(place), OMP_NUM_THREADS="1")
     try:
         deadline_s = time.monotonic() + 60
-        while (answer := leave(place, "7"))[0] == 2 or "not begun" in answer[2]:
+        while (answer := told(place, "leave", "7"))[0] == 2 or "not begun" in answer[2]:
             assert time.monotonic() < deadline_s, answer
         assert (answer[0], "rank 7 does not train; ranks 0, 1, 2 do" in answer[2]) == (1, True), answer
-        code, said, errors = leave(place, "1")
+        code, said, errors = told(place, "leave", "1")
         assert (code, "has left, and 2 of 3 ranks go on" in said) == (0, True), errors
     finally:
         code, out, errors = finish(job, 60)
@@ -63,17 +48,17 @@ def test_ranks_leave_a_running_job_until_it_must_keep_the_others(place: Path) ->
 
 def test_a_job_is_chosen_among_several(place: Path) -> None:
     """Broken: a rank of another job would leave."""
-    assert leave(place, "0")[0] == 2
+    assert told(place, "leave", "0")[0] == 2
     with announced("127.0.0.1:1", "00", ["python", "one two.py"], Settings()):
         (job,) = running()
         assert job.command == ("python", "one two.py")
         assert (place / next(place.iterdir())).stat().st_mode & 0o777 == 0o700
         with announced("127.0.0.1:2", "00", ["three.py"], Settings()):
-            code, _, errors = leave(place, "0")
+            code, _, errors = told(place, "leave", "0")
             assert (code, "'one two.py'" in errors, "three.py" in errors) == (2, True, True), errors
-        code, _, errors = leave(place, "0", "--job", "1")
+        code, _, errors = told(place, "leave", "0", "--job", "1")
         assert (code, "1 is no `hocket run --elastic` of yours" in errors) == (2, True), errors
-        code, _, errors = leave(place, "0", "--timeout", "2")
+        code, _, errors = told(place, "leave", "0", "--timeout", "2")
         assert (code, "127.0.0.1:1" in errors) == (1, True), errors
     assert running() == ()
 
