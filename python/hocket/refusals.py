@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from hocket.errors import UsageError
 
 CARDS = "buckets on some cards alone"
+DRIVEN = "HOCKET_REORDER, a search"
 ELASTIC = "elastic jobs"
 FLOW = "the flow engine"
 GATES = "gates"
@@ -15,15 +16,18 @@ HELPERS = "helpers"
 IDLE = "ranks that do not train"
 JOIN = "`join`"
 KERAS = "a model of Keras"
+MEANS = "buckets that are no means for all ranks"
 NO_AUTOPILOT = "HOCKET_AUTOPILOT=0"
 OWNERS = "updates by owners"
 PARAMETERS = "policies of parameters"
 REORDER = "HOCKET_REORDER"
 SEARCH = "a search for a plan"
 SERVERS = "parameter servers"
+TOGETHER = "clipping, equal buffers"
 TURNS = "merged or late gradients"
+UNORDERED = "a policy, ranks that do not train"
 
-Capability = Literal["members", "layers", "rows", "steps", "optimizer"]
+Capability = Literal["members", "layers", "rows", "steps", "optimizer", "compiled"]
 ABLE: frozenset[Capability] = frozenset(get_args(Capability))
 """What a framework may be able to do; PyTorch does all."""
 
@@ -57,6 +61,11 @@ LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
         "hint: leave it out, or a loop of PyTorch's and hocket.torch",
         (SERVERS, "HOCKET_STALENESS", HELPERS, OWNERS, TURNS, GATES, "a profile of the script"),
     ),
+    "compiled": (
+        "the model has jit_compile=True, and a compiled step of {framework} calls neither hooks nor Hocket\n"
+        "hint: model.compile(…, jit_compile=False)",
+        ("jit_compile=True",),
+    ),
 }
 """Message by what a framework may lack, and the features that need it."""
 
@@ -81,31 +90,35 @@ REFUSED: dict[tuple[str, str], str] = {
         "has a part of them would be lost with a rank\n"
         "hint: sparse=False for its embedding, or a plan without rows; docs/elastic.md says what an elastic job can do"
     ),
-    (OWNERS, TURNS): (
-        "--update owners with the promise `{promise}`: no rank has the whole mean, which turns need\n"
-        "hint: leave out --update, or promise `rounded`"
+    (
+        MEANS,
+        TURNS,
+    ): "{where}: merged and late gradients are means that all ranks have\nhint: leave one of them out",
+    (HELPERS, OWNERS): "{where}: helpers have no optimizer\nhint: leave one of them out",
+    (HELPERS, TURNS): "{where}: helpers take part in each iteration\nhint: leave one of them out",
+    (HELPERS, SERVERS): (
+        "plan: owners of bucket {index} do not train, and other ranks that do not are parameter servers\n"
+        "hint: one or the other"
     ),
-    (HELPERS, OWNERS): (
-        "--helpers and --update owners: helpers have no optimizer\nhint: leave one of them out"
+    (SERVERS, "a policy"): (
+        "policy {policy} and parameter servers: each would have all buckets\n"
+        "hint: a plan says which buckets go by the policy and which are served"
     ),
-    (HELPERS, TURNS): (
-        "--helpers with the promise `{promise}`: helpers take part in each iteration\n"
-        "hint: leave out --helpers, or promise `rounded`"
+    (SERVERS, CARDS): (
+        "plan: bucket {index} uses some cards alone, and messages of parameter servers use all\n"
+        "hint: `hocket plan` makes plans that jobs run"
+    ),
+    (SERVERS, TOGETHER): (
+        "{what}: with parameter servers, workers push gradients, and do not step together\nhint: {hint}"
     ),
     (FLOW, CARDS): (
         "the flow engine sees a host's cards as one link, and buckets of the plan use some of them alone\n"
         "hint: the closed form tells cards apart: --fidelity closed-form"
     ),
-    (REORDER, "a policy"): "HOCKET_REORDER is for plans: a policy decides for itself\nhint: leave it unset",
-    (REORDER, NO_AUTOPILOT): (
-        "HOCKET_REORDER=1 and HOCKET_AUTOPILOT=0: the autopilot is what changes orders\nhint: leave one of them unset"
-    ),
-    (REORDER, IDLE): (
-        "HOCKET_REORDER is for plans whose ranks all train: others have no order\nhint: leave it unset"
-    ),
+    (REORDER, UNORDERED): ("HOCKET_REORDER is for plans whose ranks all train: {why}\nhint: leave it unset"),
     (SEARCH, "a plan or a policy"): "a search for a plan, and {given} was given\nhint: leave one of them out",
-    (SEARCH, NO_AUTOPILOT): (
-        "HOCKET_AUTOPILOT=0, and a search: the autopilot is what tries plans\nhint: leave one of them unset"
+    (NO_AUTOPILOT, DRIVEN): (
+        "{asked} and HOCKET_AUTOPILOT=0: the autopilot is what {does}\nhint: leave one of them unset"
     ),
     ("a model that is distributed again", IDLE): (
         "distribute: the model is distributed already, and servers or helpers hold parts of it\n"
@@ -124,13 +137,8 @@ REFUSED: dict[tuple[str, str], str] = {
         f"{_ALIKE}"
     ),
     (JOIN, "a policy without means"): (
-        "join: {policy} promises `{contract}`, not the mean of what ranks add: "
+        "join: {policy} promises {contract}, not the mean of what ranks add: "
         f"it keeps or rounds what a finished rank would have to leave out\n{_ALIKE}"
-    ),
-    (JOIN, PARAMETERS): (f"join: ranks exchange parameters, not sums to which one can add nothing\n{_ALIKE}"),
-    (KERAS, "jit_compile=True"): (
-        "the model has jit_compile=True, and a step that torch.compile has compiled calls no hooks\n"
-        "hint: model.compile(…, jit_compile=False)"
     ),
 }
 """Message by pair of features; names in braces are facts that the code adds."""
@@ -139,8 +147,8 @@ REFUSED: dict[tuple[str, str], str] = {
 def refused(one: str, other: str, **facts: object) -> UsageError:
     """Return the error for a pair of features.
 
-    >>> refused(HELPERS, OWNERS).summary
-    '--helpers and --update owners: helpers have no optimizer'
+    >>> refused(HELPERS, OWNERS, where="rank 3").summary
+    'rank 3: helpers have no optimizer'
     """
     return UsageError(REFUSED[one, other].format(**facts))
 

@@ -23,8 +23,8 @@ def page():
         "# Features that exclude one another\n",
         f"Hocket refuses {len(refusals.REFUSED)} pairs of features that this table lists, and what {len(refusals.LACKS)} "
         "capabilities need of a",
-        "framework that lacks them: JAX and TensorFlow, whose functions are compiled, all; Keras on PyTorch, `members` and",
-        "`optimizer`. Names in braces stand for what the error names.\n",
+        "framework that lacks them: JAX and TensorFlow lack all but `compiled`, Keras on PyTorch `members`, `optimizer` and",
+        "`compiled`, DDP's hook `optimizer`. Names in braces stand for what the error names.\n",
         "| feature | with | error | hint |\n| --- | --- | --- | --- |",
         *(f"| {one} | {other} | {why} | {hint} |" for one, other, (why, _, hint) in rows),
     ]
@@ -48,7 +48,6 @@ def raised():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "refused":
                 pairs.add(tuple(map(named, node.args)))
             if isinstance(node, ast.Tuple) and len(node.elts) == 2:
-                pairs.add(tuple(map(named, node.elts)))
                 features.add(named(node.elts[0]))
             if isinstance(node, ast.Dict):
                 features |= set(map(named, filter(None, node.keys)))

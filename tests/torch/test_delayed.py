@@ -54,7 +54,7 @@ def test_what_late_gradients_cannot_do_is_said(tmp_path: Path) -> None:
             "join": "a rank that has finished",
             "LBFGS": "called with a closure",
             "local SGD": "bucket 0 goes by policy local_sgd: `delayed` does not allow loss=any",
-            "DDP's hook": "promise `delayed` under DDP's hook",
+            "DDP's hook": "merged or late gradients: the optimizer of DDP's hook",
         }.items():
             assert expected in said[name], name
 

@@ -39,7 +39,7 @@ from hocket.planning.builders import BUILDERS
 from hocket.planning.search import Option
 from hocket.planning.updating import by_owners
 from hocket.planning.walk import Rule
-from hocket.refusals import HELPERS, OWNERS, TURNS, refused
+from hocket.refusals import HELPERS, MEANS, OWNERS, TURNS, refused
 from hocket.settings import Guard, Settings
 from hocket.tools.simulation import shortlist
 
@@ -206,10 +206,13 @@ def _check_choice(options: Mapping[str, object]) -> None:
 
 
 def _check_pairs(helpers: int, update: str, promise: Promise | None) -> None:
-    own = {HELPERS: helpers > 0, OWNERS: update == "owners", TURNS: promise is not None and promise.turns}
-    for one, other in ((HELPERS, OWNERS), (HELPERS, TURNS), (OWNERS, TURNS)):
-        if own[one] and own[other]:
-            raise refused(one, other, promise=promise)
+    turns = promise is not None and promise.turns
+    if helpers and update == "owners":
+        raise refused(HELPERS, OWNERS, where="--helpers and --update owners")
+    if helpers and turns:
+        raise refused(HELPERS, TURNS, where=f"--helpers with the promise `{promise}`")
+    if update == "owners" and turns:
+        raise refused(MEANS, TURNS, where=f"--update owners with the promise `{promise}`")
 
 
 def _profile(path: Path | None, plan: Plan | None) -> Profile:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import hocket.tensorflow as adapted
-from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
+from hocket.refusals import ABLE, check_able
 from hocket.tensorflow.distribute import check_runtime, distributed, train
 from hocket.tensorflow.means import mean_of
 from hocket.tensorflow.variables import Variables
@@ -16,10 +16,7 @@ from hocket.tensorflow.variables import Variables
 def distribute(model: Any, **options: Any) -> None:
     """See `hocket.keras.distribute`."""
     if model.jit_compile and not model.run_eagerly:
-        raise UsageError(
-            "the model has jit_compile=True, and XLA inside of TensorFlow cannot call Hocket\n"
-            "hint: model.compile(…, jit_compile=False)"
-        )
+        check_able("TensorFlow", ABLE - {"compiled"}, [("jit_compile=True", {})])
     optimizer = model.optimizer
     check_runtime()
     trained = list(model.trainable_variables)

@@ -14,7 +14,7 @@ from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.policy.policy import Policy
-from hocket.refusals import ABLE, GATES, KERAS, TURNS, check_able, refused
+from hocket.refusals import ABLE, GATES, KERAS, TURNS, check_able
 from hocket.settings import Settings
 from hocket.torch.distribute import distributed_of
 from hocket.training.assemble.choice import policy_of, promise_asked
@@ -88,13 +88,12 @@ def _check(
     settings: Settings,
 ) -> None:
     """Raise UsageError for options that need an optimizer of PyTorch's, or one that other ranks can run."""
-    if model.jit_compile:
-        raise refused(KERAS, "jit_compile=True")
     asked = promise_asked(promise, settings)
     wanted = [*of_settings(settings), *(() if plan is None else of_plan(plan))]
+    wanted += [("jit_compile=True", {})] if model.jit_compile else []
     wanted += [(TURNS, {})] if asked is not None and asked.turns else []
     wanted += [(GATES, {})] if policy is not None and policy.gates else []
-    check_able(KERAS, ABLE - {"members", "optimizer"}, wanted)
+    check_able(KERAS, ABLE - {"members", "optimizer", "compiled"}, wanted)
 
 
 _model: Any = None

@@ -21,6 +21,7 @@ from hocket.policy import bucketing
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.policy.trace import TraceContext, bucket_program
+from hocket.refusals import ABLE, TURNS, check_able
 from hocket.settings import Settings
 from hocket.torch.backend.tasks import Task
 from hocket.torch.dtypes import DTYPES
@@ -56,10 +57,7 @@ def ddp_hook(policy: Policy) -> Hook:
     settings = Settings.from_environment()
     promise = promise_asked(None, settings)
     if promise is not None and promise.turns:
-        raise UsageError(
-            f"promise `{promise}` under DDP's hook: its optimizer steps after each backward, with that backward's gradients\n"
-            "hint: hocket.torch.distribute, or promise `exact`"
-        )
+        check_able("DDP's hook", ABLE - {"optimizer"}, [(TURNS, {})])
     # A method, not a callable object: DDP reads its `__name__`.
     return _Buckets(policy, joined(settings, publish)).reduce
 

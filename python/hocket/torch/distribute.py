@@ -18,6 +18,7 @@ from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.policy.policy import Policy, Value
+from hocket.refusals import SERVERS, TOGETHER, refused
 from hocket.settings import Settings
 from hocket.torch import join as joining
 from hocket.torch.curvature import largest_curvature
@@ -238,10 +239,8 @@ def _trained(
         settings=settings,
     )
     if not source.in_step and keep not in (None, "none"):
-        raise UsageError(
-            f"buffers={keep!r} with parameter servers alone: workers do not step together, each keeps its own buffers\n"
-            'hint: buffers="none", or a plan in which some buckets are reduced'
-        )
+        hint = 'buffers="none", or a plan in which some buckets are reduced'
+        raise refused(SERVERS, TOGETHER, what=f"buffers={keep!r}", hint=hint)
     keep = keep or ("after_step" if source.in_step else "none")
     if process.elastic:
         members = Members(framework, process, settings, Asked(plan, policy, promise), keep)

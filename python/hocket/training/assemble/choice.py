@@ -26,7 +26,7 @@ from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.refusals import IDLE, NO_AUTOPILOT, REORDER, SEARCH, refused
+from hocket.refusals import DRIVEN, NO_AUTOPILOT, REORDER, SEARCH, UNORDERED, refused
 from hocket.settings import Settings, seconds_of
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
@@ -75,9 +75,9 @@ def check_settings(
     if settings.coordinator is not None:
         check_elastic_settings(settings, search=search is not None, servers=parameter_server is not None)
     if settings.reorder and policy is not None:
-        raise refused(REORDER, "a policy")
+        raise refused(REORDER, UNORDERED, why="a policy decides for itself")
     if settings.reorder and not settings.autopilot:
-        raise refused(REORDER, NO_AUTOPILOT)
+        raise refused(NO_AUTOPILOT, DRIVEN, asked="HOCKET_REORDER=1", does="changes orders")
 
 
 def search_asked(
@@ -95,7 +95,7 @@ def search_asked(
         given = f"plan `{plan.label}`" if plan is not None else f"policy {type(policy).__name__}"
         raise refused(SEARCH, "a plan or a policy", given=given)
     if not settings.autopilot:
-        raise refused(SEARCH, NO_AUTOPILOT)
+        raise refused(NO_AUTOPILOT, DRIVEN, asked="a search", does="tries plans")
     return budget_s
 
 
@@ -134,7 +134,7 @@ def source_of(
         check_kept(promise, scope.needs, f"policy {scope.route.policy}")
     served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, settings, remote)
     if scopes and settings.reorder:
-        raise refused(REORDER, "a policy")
+        raise refused(REORDER, UNORDERED, why="a policy decides for itself")
     if process.elastic:
         drives = plan is None and not scopes
         return (
@@ -168,7 +168,7 @@ def _besides(
     if not serves(plan) and not helps(plan):
         return None, None
     if settings.reorder:
-        raise refused(REORDER, IDLE)
+        raise refused(REORDER, UNORDERED, why="others have no order")
     bucket_memory.check_runs(plan, gradients)
     if helps(plan):
         return None, Helpers(process)

@@ -23,6 +23,7 @@ from hocket.planning.compile import bucket_program, halves, packed
 from hocket.planning.routes import reduces_means
 from hocket.policy import bucketing
 from hocket.policy.trace import Traced
+from hocket.refusals import CARDS, MEANS, SERVERS, TURNS, refused
 from hocket.training.memory import helpers, host_programs
 from hocket.training.memory.arenas import Arena, Run, arenas_of, arranged
 from hocket.training.memory.gathered import CompiledRows, MakeArray, Rows, compile_rows
@@ -248,9 +249,7 @@ def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
         _check_turns(replaced(plan, schedule=schedule), hint)
     for index, bucket in enumerate(plan.buckets):
         if bucket.cards is not None and isinstance(bucket.route, Served):
-            raise UsageError(
-                f"plan: bucket {index} uses some cards alone, and messages of parameter servers use all{hint}"
-            )
+            raise refused(SERVERS, CARDS, index=index)
 
 
 def check_roles(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
@@ -276,9 +275,7 @@ def _check_turns(plan: Plan, hint: str) -> None:
         return
     index = next((at for at, bucket in enumerate(plan.buckets) if not reduces_means(bucket)), None)
     if index is not None:
-        raise UsageError(
-            f"plan: bucket {index} does not reduce means for all ranks, so its gradients are not merged or late{hint}"
-        )
+        raise refused(MEANS, TURNS, where=f"plan: bucket {index} does not reduce means for all ranks")
     if (found := divided(schedule, [bucket.variables for bucket in plan.buckets])) is not None:
         name, one, other = found
         raise UsageError(

@@ -28,7 +28,7 @@ class CompiledModel(abc.ABC):
     """
 
     script: str
-    able: ClassVar[frozenset[Capability]] = frozenset()
+    able: ClassVar[frozenset[Capability]] = frozenset(["compiled"])
 
     @abc.abstractmethod
     def parameters(self) -> list[Parameter]:

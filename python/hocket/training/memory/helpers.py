@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hocket.artefacts.plan import Owned, Plan, Served
 from hocket.errors import UsageError
+from hocket.refusals import HELPERS, OWNERS, SERVERS, TURNS, refused
 
 HEADER = (1 << 31) + (1 << 20)
 """Number of the header's program, chosen since not all ranks load it; those of buckets follow, epoch by epoch in turn."""
@@ -41,22 +42,15 @@ def check_helpers(plan: Plan) -> None:
         if isinstance(route, Served) or max(bucket.order, default=0) < workers:
             continue
         if servers:
-            raise UsageError(
-                f"plan: owners of bucket {index} do not train, and other ranks that do not are parameter servers\n"
-                "hint: one or the other"
-            )
+            raise refused(HELPERS, SERVERS, index=index)
         if isinstance(route, Owned) and route.update == "owners":
             idle = next(each.rank for each in route.owners if each.rank >= workers)
-            raise UsageError(
-                f"plan: rank {idle} is to update values of bucket {index}, and does not train: it has no optimizer\n"
-                "hint: update by replicas, or by owners that train"
-            )
+            where = f"plan: rank {idle} is to update values of bucket {index}, and does not train"
+            raise refused(HELPERS, OWNERS, where=where)
     if helps(plan) and not any(shared(plan, at) for at in range(len(plan.buckets))):
         raise UsageError(
             f"plan: ranks from {workers} on neither train, nor own nor serve anything\nhint: a plan for {workers} ranks"
         )
     if helps(plan) and plan.schedule.turns:
-        raise UsageError(
-            "plan: merged or late gradients, and ranks that do not train: these take part in each iteration\n"
-            "hint: a plan without turns, or without them"
-        )
+        where = "plan: merged or late gradients, and ranks that do not train"
+        raise refused(HELPERS, TURNS, where=where)

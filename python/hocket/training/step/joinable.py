@@ -21,7 +21,9 @@ def check_joinable(owners: Owners, source: ProgramSource, *, merges: bool) -> No
         raise refused(JOIN, SERVERS)
     policy = next((each for each in source.policies if each.contract != "mean"), None)
     if policy is not None:
-        raise refused(JOIN, "a policy without means", policy=type(policy).__name__, contract=policy.contract)
+        raise refused(
+            JOIN, "a policy without means", policy=type(policy).__name__, contract=f"`{policy.contract}`"
+        )
 
 
 def finished_first(error: PeerError, job: Job, iteration: int, hints: Hints) -> PeerError:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from hocket.errors import UsageError
 from hocket.policy.policy import Value
+from hocket.refusals import SERVERS, TOGETHER, refused
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.step import saving
@@ -61,10 +62,9 @@ class ReducingSession(Step):
     def settle(self) -> None:
         """Open all gates. UsageError: gradients do not come back."""
         if self.source.served is not None:
-            raise UsageError(
-                "gradients are not there to be clipped: they were pushed, and parameter servers update with them\n"
-                "hint: clip without parameter servers, or scale the loss"
-            )
+            hint = "clip without parameter servers, or scale the loss"
+            what = "gradients are not there to be clipped: they were pushed"
+            raise refused(SERVERS, TOGETHER, what=what, hint=hint)
         self.finish_step()
 
     def flush(self) -> None:
