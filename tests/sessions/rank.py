@@ -73,7 +73,7 @@ class Run:
             )
             process.begin()
             framework.on_step(loop.stepped)
-            self.counted = lambda: commit.counted
+            self.counted = lambda: commit.standing.counted
         else:
             self.session = session_of(framework, source, process=process, companion=Alone(), spans=None)
         process.also_close(self.session.close)

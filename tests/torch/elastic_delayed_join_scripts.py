@@ -81,7 +81,7 @@ def trained(directory: Path, name: str, schedule: str) -> None:
     with (directory / f"{name}.steps").open("w", buffering=1) as steps:
 
         def members() -> list[int]:
-            return [commit._standing.everyone.members[each] for each in commit.counted]
+            return [commit.standing.everyone.members[each] for each in commit.standing.counted]
 
         def note(step: int | None, members: Sequence[int], applied: Mapping[int, int]) -> None:
             record = {

@@ -144,7 +144,7 @@ def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | N
     records: list[Update] = []
 
     def note() -> None:
-        records.append({"members": commit.counted, "applied": applied[-1], "digest": digest(model)})
+        records.append({"members": commit.standing.counted, "applied": applied[-1], "digest": digest(model)})
 
     def train() -> None:
         optimizer.zero_grad()

@@ -73,7 +73,7 @@ def trained(directory: Path, accumulated: int, workers: int, victims: list[str])
                 loss = loss_of(model, own[-1])
                 fate.at("forward")
                 loss.backward()
-                members = distributed_of(model).session.commit.counted
+                members = distributed_of(model).session.commit.standing.counted
                 assert [hk.rank(model), hk.world(model)] == [members.index(rank), len(members)]
                 optimizer.step()
                 fate.at("optimizer")

@@ -110,7 +110,7 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
         fate.at("optimizer")
         records.append(
             {
-                "members": commit.counted,
+                "members": commit.standing.counted,
                 "digest": digest(model),
                 "share": agreed.get("share"),
                 "layout": layout,

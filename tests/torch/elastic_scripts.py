@@ -155,7 +155,9 @@ def trained(directory: Path, victims: list[str]) -> None:
         loss.backward()
         optimizer.step()
         fate.at("optimizer")
-        records.append({"members": distributed_of(model).session.commit.counted, "digest": digest(model)})
+        records.append(
+            {"members": distributed_of(model).session.commit.standing.counted, "digest": digest(model)}
+        )
     assert hk.world(model) == len(records[-1]["members"])
     if directory.exists():
         torch.save(values(model), directory / f"{rank}.pt")

@@ -168,7 +168,7 @@ def share_states(session: ReducingSession, commit: Members, holders: Sequence[in
             sources=near(holders, session.job.hosts),
             targets=others,
         )
-        commit.keep()
+        commit.standing.keep()
 
 
 def meeting(

@@ -158,7 +158,7 @@ def go_on_in(
         session.spans.go_on_in(process.engine)
     commit.companion = companion
     session.go_on_in(_place(source, process, session.spans), companion)
-    commit.put_back()
+    commit.standing.put_back()
 
 
 def compiled_session_of(

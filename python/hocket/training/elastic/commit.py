@@ -14,8 +14,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from hocket import _native
-from hocket._native import LiveTurn
+from hocket._native import LiveTurn, Readiness
 from hocket.artefacts.plan import Plan
 from hocket.errors import EpochError, RendezvousError
 from hocket.job.rendezvous import Job
@@ -39,6 +38,7 @@ class Members(Commit):
     """Commit of one session in a job whose ranks may be lost.
 
     Attributes:
+        standing: turns until they stand, and the members in whose steps they do.
         companion: companion of the session.
         meet: callback by which all ranks meet joining ones: called when a step is applied, it ends with `go_on_in` of the session.
         before_forward: callback for work still to be done after a meeting before the next forward, or before this rank ends.
@@ -47,11 +47,12 @@ class Members(Commit):
     watches = False
     counts_steps = True
     calls_libraries = False
+    saved_as = "elastic "
 
     def __init__(
         self, membership: Membership, loop: Loop, memory: Apart, companion: MembersCompanion
     ) -> None:
-        self._standing = Standing(membership, memory)
+        self.standing = Standing(membership, memory)
         self.companion = companion
         self._membership, self._loop = membership, loop
         loop.gather = partial(gathered_without_the_absent, membership)
@@ -63,53 +64,44 @@ class Members(Commit):
 
     @property
     def job(self) -> Job:
-        return self._standing.job
+        return self.standing.job
 
     @property
     def left(self) -> bool:
-        return self._standing.left
+        return self.standing.left
 
-    @property
-    def counted(self) -> tuple[int, ...]:
-        """Members whose gradients are in the last step, by their ranks when all met."""
-        return self._standing.counted
-
-    def begin(self, session: Step) -> None:
-        super().begin(session)
-        self._standing.begin(session, self.companion)
-
-    def put_back(self) -> None:
-        """Go on with the state that policies kept before all met anew."""
-        self._standing.put_back()
+    def begin(self, step: Step) -> None:
+        super().begin(step)
+        self.standing.begin(step, self.companion)
 
     def met(self, holders: Sequence[int]) -> None:
         """Tell the script and the policies that all ranks have met. `holders`: ranks that were there before."""
-        standing = self._standing
+        standing = self.standing
         self._membership.met()
         self._loop.met(standing.everyone)
-        self._tell(standing.counted, self.session.iteration)
+        self._tell(standing.counted, self.step.iteration)
         world = standing.everyone.world
-        self.session.source.start_timer(rank for rank in range(world) if rank not in holders)
+        self.step.source.start_timer(rank for rank in range(world) if rank not in holders)
 
     def loads(self, plan: Plan) -> None:
-        self._standing.plan = plan
+        self.standing.plan = plan
 
     def epoch_begins(self, load: Callable[[], None]) -> None:
         """Begin an epoch of policies: all ranks know it, and gradients move to its buckets."""
         try:
             load()
         except EpochError:
-            self._standing.lay_out()
-            self._standing.go_on(self.session.iteration)
+            self.standing.lay_out()
+            self.standing.go_on(self.step.iteration)
 
-    def counts(self, readiness: _native.Readiness) -> None:
+    def counts(self, readiness: Readiness) -> None:
         """Launch turns again that were in flight in another epoch."""
         readiness.launch_all()
 
     def refused(self, error: Exception) -> bool:
         """Note launches of an epoch that has ended, to make them again in the next one, after backward."""
         if isinstance(error, EpochError):
-            self._standing.missed = True
+            self.standing.missed = True
             return True
         return False
 
@@ -118,31 +110,31 @@ class Members(Commit):
         self._tell_of_parting()
 
     def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[LiveTurn]:  # noqa: ARG002  # it always does
-        return self._standing.ended(unmade)
+        return self.standing.ended(unmade)
 
     def wait(self, turn: LiveTurn) -> None:
         """Return at once: the turn stands."""
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[list[list[LiveTurn]]]:
-        if self.session.updates.settled:
-            yield self.session.updates.flush()
+        if self.step.updates.settled:
+            yield self.step.updates.flush()
             return
-        self._standing.flushing = True
+        self.standing.flushing = True
         try:
-            yield self._standing.flush()
+            yield self.standing.flush()
         finally:
-            self._standing.flushing = False
+            self.standing.flushing = False
 
     def step_ended(self) -> None:
-        standing = self._standing
+        standing = self.standing
         numbers = tuple(standing.everyone.members[each] for each in standing.counted)
         if numbers != tuple(each.member for each in self._loop.changes.workers):
-            self._tell(standing.counted, self.session.iteration - 1)
+            self._tell(standing.counted, self.step.iteration - 1)
         self._part()
 
     def stepped(self) -> None:
-        if self._standing.flushing:
+        if self.standing.flushing:
             return
         if self._parted is not None:
             self._loop.count_all()
@@ -151,19 +143,11 @@ class Members(Commit):
 
     def settle(self) -> list[int]:
         """Wait until the last step stands for good. Slots have this rank's own gradients, to be reduced again after resuming."""
-        self._standing.settle()
-        return [0] * len(self.session.launches)
+        self.standing.settle()
+        return [0] * len(self.step.launches)
 
     def restored(self) -> None:
-        self.keep()
-
-    def keep(self) -> None:
-        """Copy the state that policies keep, which is now as after the last step that stands."""
-        self._standing.keep()
-
-    def layout(self, layout: str) -> str:
-        """Return a layout that differs from other jobs', since turns in flight are saved in another way."""
-        return f"elastic {layout}"
+        self.standing.keep()
 
     def check_joinable(self) -> None:
         """Raise UsageError: the coordinator decides which ranks take part in a step."""
@@ -188,7 +172,7 @@ class Members(Commit):
 
     def _tell(self, members: Sequence[int], step: int, *, left: bool = False) -> None:
         """Tell the script of a change of members."""
-        job = self.session.job = self._standing.everyone.among(members)
+        job = self.step.job = self.standing.everyone.among(members)
         self._loop.changes.go_on(workers_of(job), step, left=left)
 
     def _part(self) -> None:
@@ -197,13 +181,13 @@ class Members(Commit):
         All ranks wait for one another once more. A rank that has done so knows that all have the step: nobody needs connections of
         the old epoch any more, and the first rank that closes those to a leaver does no harm.
         """
-        standing, members = self._standing, self._membership.without_leavers()
+        standing, members = self.standing, self._membership.without_leavers()
         if members is None or self.left:
             return
         if not set(standing.members) <= set(members):
             with contextlib.suppress(EpochError):
                 standing.meet_once_more()
-            iteration = self.session.iteration
+            iteration = self.step.iteration
             if standing.everyone.rank not in members:
                 self._membership.wait_for_release(self.job.settings.timeout_s)
                 standing.let_go(iteration)
@@ -216,7 +200,7 @@ class Members(Commit):
             raise SystemExit(0)
         if self._parted is not None:
             parted, self._parted = self._parted, None
-            self._tell(parted, self.session.iteration, left=True)
+            self._tell(parted, self.step.iteration, left=True)
 
     def _meet_newcomers(self) -> None:
         """Meet newcomers. All ranks are here or on their way: no gradients are in flight, no samples of the next step are drawn.
@@ -224,30 +208,25 @@ class Members(Commit):
         Whether they meet follows from the step alone. An epoch with newcomers may have begun since, with a loss that some ranks
         have noticed in the next step already.
         """
-        standing = self._standing
-        session = standing.session
-        while (
-            standing.meets
-            and session.updates.settled
-            and self._membership.newcomers
-            and self.meet is not None
-        ):
+        standing = self.standing
+        step = standing.step
+        while standing.meets and step.updates.settled and self._membership.newcomers and self.meet:
             order = None
             with contextlib.suppress(EpochError), without_the_absent(self._membership):
                 order = self._membership.at_edge(self.job.settings.timeout_s, standing.check_finished)
             if order is None:
                 # A rank was lost. The next epoch says if others still want to join.
-                standing.go_on(session.iteration - 1)
+                standing.go_on(step.iteration - 1)
                 continue
             self._loop.count_all()
-            session.source.stop()
+            step.source.stop()
             self.meet(order)
 
 
-def warn_of_unwatched(session: Step) -> None:
+def warn_of_unwatched(step: Step) -> None:
     """Warn that merged and late gradients are not judged in this job."""
-    job = session.job
-    if job.settings.sentinel and job.rank == 0 and not is_synchronous(session.updates.schedule):
+    job = step.job
+    if job.settings.sentinel and job.rank == 0 and not is_synchronous(step.updates.schedule):
         log.warning(
             "gradients are merged or late from the first iteration on, and neither guard nor sentinel watches that: "
             "they do not work in elastic jobs yet"

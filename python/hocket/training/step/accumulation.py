@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+
+from hocket.training.step.updates import Updates
 
 
 class Accumulation:
-    """Requests of one script to accumulate. `decided`: called with whether a backward that begins now communicates."""
+    """Requests of one script to accumulate."""
 
-    def __init__(self, decided: Callable[[bool], None]) -> None:
-        self._decided = decided
+    def __init__(self, updates: Updates) -> None:
+        self._updates = updates
         self._accumulates = False
         """True within `no_sync`."""
         self._mutes = False
@@ -19,7 +21,8 @@ class Accumulation:
         """Forwards outside of `no_sync` since a backward last communicated."""
 
     def decide(self) -> None:
-        self._decided(self._owed > 0 or not (self._accumulates or self._mutes))
+        """Decide whether a backward that begins now communicates."""
+        self._updates.readiness.enabled = self._owed > 0 or not (self._accumulates or self._mutes)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

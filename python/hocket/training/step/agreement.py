@@ -28,11 +28,11 @@ class Agreement:
 
     together: Together
 
-    def __init__(self, session: Step, place: Place) -> None:
+    def __init__(self, step: Step, place: Place) -> None:
         """Load the program of votes."""
         self.begins = False
-        self._session = session
-        self._names = list(gradients_of(session.framework.parameters()))
+        self._step = step
+        self._names = list(gradients_of(step.framework.parameters()))
         self._unmade: Sequence[str] = ()
         self.votes: Ballot = OutOfStep()
         if place.source.in_step:
@@ -40,31 +40,31 @@ class Agreement:
 
     def cast(self, unmade: Sequence[str], *, meet: bool, members: int = 0) -> None:
         """Cast this rank's votes at the end of a backward."""
-        session, self._unmade = self._session, unmade
+        step, self._unmade = self._step, unmade
         self.votes.cast(
-            session.source.epochs.vote(),
+            step.source.epochs.vote(),
             unmade,
             meet=meet,
-            retreat=session.delays is not None and session.delays.alarmed,
-            dense=dense_names(session.updates.rows),
+            retreat=step.delays is not None and step.delays.alarmed,
+            dense=dense_names(step.updates.rows),
             members=members,
-            look=self.together.vote(session.iteration),
+            look=self.together.vote(step.iteration),
         )
 
     def count(self) -> None:
         """Count the votes of the last backward, if they are not counted: the same iteration on all ranks."""
-        session = self._session
-        if not session.updates.unmade.counts:
+        step = self._step
+        if not step.updates.unmade.counts:
             return
-        with session.naming():
-            self.wait(session.job.settings.timeout_s)
+        with step.naming():
+            self.wait(step.job.settings.timeout_s)
             self.decide()
-            session.companion.arrive()
+            step.companion.arrive()
             if self.votes.meet:
-                session.companion.meet()
-            if self.votes.retreat and session.delays is not None:
-                epoch = session.source.epochs.current
-                session.delays.retreat(session.source.plan(epoch), session.iteration + 1, epoch.number)
+                step.companion.meet()
+            if self.votes.retreat and step.delays is not None:
+                epoch = step.source.epochs.current
+                step.delays.retreat(step.source.plan(epoch), step.iteration + 1, epoch.number)
             self._begin_dense()
 
     def wait(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
@@ -73,28 +73,28 @@ class Agreement:
 
     def decide(self) -> None:
         """Act on the votes that are here."""
-        session = self._session
-        self.begins = bool(session.source.decide(self._epoch)) or self.begins
+        step = self._step
+        self.begins = bool(step.source.decide(self._epoch)) or self.begins
         self.together.counted(self.votes)
-        session.updates.unmade.counted(name for name in self._unmade if not self.votes.made(name))
+        step.updates.unmade.counted(name for name in self._unmade if not self.votes.made(name))
 
     def finish_rows(self, bucket: LoadedBucket) -> None:
         """Make the gradient of a bucket of rows that of all ranks."""
-        session = self._session
+        step = self._step
         for rows in (launch.rows for launch in bucket.launches if launch.rows is not None):
             name = rows.gradient.name
             if self.votes.made(name):
                 dense = self.votes.dense(name)
-                rows.finish(session.framework, session.job.settings.timeout_s, dense=dense)
+                rows.finish(step.framework, step.job.settings.timeout_s, dense=dense)
 
     def order(self, seen: list[tuple[int, int]]) -> None:
         """Agree on the order of rank 0's gradients after the first step; gradients that did not come keep their assumed order."""
-        session, job, mine = self._session, self._session.job, None
+        step, job, mine = self._step, self._step.job, None
         if job.rank == 0:
-            names = [session.updates.name(place) for place in seen]
+            names = [step.updates.name(place) for place in seen]
             mine = list(dict.fromkeys([*names, *bucket_memory.assumed_backward(self._names)]))
         order = job.store.gather("backward", job.rank, job.world, mine, job.settings.timeout_s)[0]
-        session.source.observed(tuple(order))
+        step.source.observed(tuple(order))
 
     def end(self) -> None:
         """Stop: the model trains no longer."""
@@ -104,8 +104,8 @@ class Agreement:
 
     def _begin_dense(self) -> None:
         """Run dense programs on all ranks when votes are counted, whichever bucket each rank waits for first."""
-        session = self._session
-        for launch in session.launches:
+        step = self._step
+        for launch in step.launches:
             if launch.rows is not None and self.votes.dense(launch.rows.gradient.name):
-                session.updates.readiness.wait(launch.number, session.job.settings.timeout_s)
-                launch.rows.begin_dense(session.iteration)
+                step.updates.readiness.wait(launch.number, step.job.settings.timeout_s)
+                launch.rows.begin_dense(step.iteration)

@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hocket import _native
-from hocket._native import LiveTurn
+from hocket._native import LiveTurn, Readiness
 from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
 from hocket.job.rendezvous import Job
@@ -37,7 +36,9 @@ class Commit:
     """True if steps of the optimizer are counted, so that no other may step the parameters."""
     calls_libraries = True
     """True if programs may call libraries."""
-    session: Step
+    saved_as = ""
+    """What the layout of saved turns begins with, which go on under the same alone: they are saved in the commit's own way."""
+    step: Step
 
     @property
     def left(self) -> bool:
@@ -47,11 +48,11 @@ class Commit:
     @property
     def job(self) -> Job:
         """Job of the ranks for which the programs in force were made."""
-        return self.session.job
+        return self.step.job
 
-    def begin(self, session: Step) -> None:
-        """Begin among ranks that have met, when the session has its votes and no buckets."""
-        self.session = session
+    def begin(self, step: Step) -> None:
+        """Begin among ranks that have met, when the step has its votes and no buckets."""
+        self.step = step
 
     def loads(self, plan: Plan) -> None:
         """Note that programs of this plan are about to be loaded."""
@@ -60,7 +61,7 @@ class Commit:
         """Begin an epoch by `load`, after a step that stands."""
         load()
 
-    def counts(self, readiness: _native.Readiness) -> None:
+    def counts(self, readiness: Readiness) -> None:
         """Note that `readiness` counts gradients for programs that were just loaded."""
 
     def refused(self, _error: Exception) -> bool:
@@ -70,32 +71,32 @@ class Commit:
     def backward_began(self) -> None: ...
 
     def reduce(self, unmade: Sequence[str], *, waits: bool) -> list[LiveTurn]:
-        """Send this rank's part of a step; return the turns that are due at its end. `waits`: the session waits for all of them."""
-        session = self.session
-        with session.naming():
-            meet = session.companion.end()
-            session.agreement.count()
-            session.agreement.cast(unmade, meet=meet)
-            due = session.updates.ended(holds=session.ends_turns)
-            session.companion.launched(waits=waits)
+        """Send this rank's part of a step; return the turns that are due at its end. `waits`: the step waits for all of them."""
+        step = self.step
+        with step.naming():
+            meet = step.companion.end()
+            step.agreement.count()
+            step.agreement.cast(unmade, meet=meet)
+            due = step.updates.ended(holds=step.ends_turns)
+            step.companion.launched(waits=waits)
         return due
 
     def wait(self, turn: LiveTurn) -> None:
         """Wait for the sums of a turn that is due."""
-        session = self.session
-        bucket = session.buckets[turn.arena]
-        with session.naming():
+        step = self.step
+        bucket = step.buckets[turn.arena]
+        with step.naming():
             timeout_s = self.job.settings.timeout_s
-            session.updates.wait(turn, timeout_s + (PATIENCE_S if bucket.served else 0.0))
-            session.agreement.finish_rows(bucket)
-        session.updates.readiness.applied(turn.arena)
+            step.updates.wait(turn, timeout_s + (PATIENCE_S if bucket.served else 0.0))
+            step.agreement.finish_rows(bucket)
+        step.updates.readiness.applied(turn.arena)
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[list[list[LiveTurn]]]:
         """Send all turns that are not applied, between two steps; the body applies them, one list after the other."""
-        self.session.agreement.count()
-        with self.session.naming():
-            rounds = self.session.updates.flush()
+        self.step.agreement.count()
+        with self.step.naming():
+            rounds = self.step.updates.flush()
         yield rounds
 
     def step_ended(self) -> None: ...
@@ -105,21 +106,17 @@ class Commit:
 
     def settle(self) -> list[int]:
         """Wait until what was sent stands; return by launch how many turns have their sums where gradients were."""
-        session = self.session
-        if session.delays is None:
+        step = self.step
+        if step.delays is None:
             return []
-        session.agreement.count()
-        with session.naming():
+        step.agreement.count()
+        with step.naming():
             self._wait_for_launches()
-        progress = (session.updates.readiness.progress(launch.number) for launch in session.launches)
+        progress = (step.updates.readiness.progress(launch.number) for launch in step.launches)
         return [launched - applied for _, launched, applied in progress]
 
     def restored(self) -> None:
         """Note that a saved state was restored."""
-
-    def layout(self, layout: str) -> str:
-        """Return the layout of saved turns, which go on under the same alone."""
-        return layout
 
     def check_joinable(self) -> None:
         """Raise UsageError if ranks without batches cannot join the others' steps."""
@@ -133,14 +130,14 @@ class Commit:
 
     def close(self) -> None:
         """Finish what other ranks need of this one. A job that has failed was reported already."""
-        session, timeout_s = self.session, self.job.settings.timeout_s
+        step, timeout_s = self.step, self.job.settings.timeout_s
         with contextlib.suppress(PeerError):
-            session.finish_step()
-            if session.delays is not None:
-                if session.updates.unmade.counts:
-                    session.agreement.wait(timeout_s)
+            step.finish_step()
+            if step.delays is not None:
+                if step.updates.unmade.counts:
+                    step.agreement.wait(timeout_s)
                 self._wait_for_launches()
 
     def _wait_for_launches(self) -> None:
-        for launch in self.session.launches:
-            self.session.engine.wait(launch.program, self.job.settings.timeout_s)
+        for launch in self.step.launches:
+            self.step.engine.wait(launch.program, self.job.settings.timeout_s)

@@ -82,7 +82,7 @@ class ReducingSession(Step):
                 self._give(due)
                 self.framework.step()
                 self.updates.drop()
-        self._begin_anew()
+        self.loading.begin_anew()
 
     def saved(self) -> SavedSession:
         """Return the state with gradients made and not applied. UsageError: a step is missing, or another plan begins."""
@@ -93,7 +93,7 @@ class ReducingSession(Step):
         if self.delays is not None and (self.updates.readiness.made or self._under_way):
             raise UsageError("load_state_dict: a backward has begun\nhint: load before the first one")
         if (delays := saving.restore(self, saved, strict=strict)) is not None:
-            self._count_gradients(saved=(delays.turns, delays.reduced))
+            self.loading.count_gradients(saved=(delays.turns, delays.reduced))
 
     def joinable(self) -> ReducingSession:
         """Return this session; UsageError: ranks without batches cannot join its steps."""
@@ -108,11 +108,11 @@ class ReducingSession(Step):
         self.flush()
         self.owners.release()
         for each in self.launches:
-            self._place.libraries.forget(each.program)
+            self.place.libraries.forget(each.program)
         bucket_memory.unload(self.launches, self.engine)
         self.agreement.end()
         self.updates.clear()
-        self.gates = None
+        self.loading.gates = None
 
     def close(self) -> None:
         """Apply outstanding updates, and stop the threads beside training. Gradients that are not applied are reported."""
@@ -131,7 +131,7 @@ class ReducingSession(Step):
         self.updates.clear()
         self._take(place)
         self.commit.begin(self)
-        self._load()
+        self.loading.load()
         self.agreement.together = together.among(
             self.framework, self.job, self.source, begins=self.iteration + 1
         )

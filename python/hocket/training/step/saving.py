@@ -16,45 +16,45 @@ if TYPE_CHECKING:
     from hocket.training.step.step import Step
 
 
-def saved(session: Step) -> SavedSession:
+def saved(step: Step) -> SavedSession:
     """Return the state. UsageError: a step is missing, or another plan begins."""
-    delays = session.delays
+    delays = step.delays
     if delays is not None:
         delays.check_applied("state_dict")
-    session.finish_step()
-    reduced = session.commit.settle()
-    held = states.held(session.buckets, session.engine, session.commit.job.rank)
-    found = SavedSession.of(held, session.job)
+    step.finish_step()
+    reduced = step.commit.settle()
+    held = states.held(step.buckets, step.engine, step.commit.job.rank)
+    found = SavedSession.of(held, step.job)
     if delays is None:
         return found
-    if session.agreement.begins:
+    if step.agreement.begins:
         raise UsageError(
             "state_dict: another plan begins with one of the next iterations, and open turns go on in the same alone\n"
             "hint: hk.flush(model) first"
         )
-    return replace(found, delays=delays.saved(_layout(session), reduced))
+    return replace(found, delays=delays.saved(_layout(step), reduced))
 
 
-def restore(session: Step, saved: SavedSession, *, strict: bool) -> SavedDelays | None:
+def restore(step: Step, saved: SavedSession, *, strict: bool) -> SavedDelays | None:
     """Restore the state; return where turns go on, None: nowhere. UsageError: turns are open and belong to another plan or job."""
-    session.finish_step()
-    resume(saved, session.buckets, session.engine, session.job, strict=strict)
-    session.commit.restored()
-    if session.delays is None:
+    step.finish_step()
+    resume(saved, step.buckets, step.engine, step.job, strict=strict)
+    step.commit.restored()
+    if step.delays is None:
         return None
-    delays = going_on(saved, _layout(session), session.job, len(session.launches))
+    delays = going_on(saved, _layout(step), step.job, len(step.launches))
     if delays is None:
         return None
-    updates = session.updates
+    updates = step.updates
     updates.begin(delays.schedule, anew=False)
-    session.delays.restore(delays)
+    step.delays.restore(delays)
     updates.unmade.restore(delays.turns)
     updates.drop()
-    fill(session.buckets, delays.slots)
+    fill(step.buckets, delays.slots)
     return delays
 
 
-def _layout(session: Step) -> str:
-    plan = session.source.plan(session.source.epochs.current)
-    watched = session.delays is not None and session.delays.sentinel is not None
-    return session.commit.layout(layout_of(plan, session.launches, session.job, watched=watched))
+def _layout(step: Step) -> str:
+    plan = step.source.plan(step.source.epochs.current)
+    watched = step.delays is not None and step.delays.sentinel is not None
+    return step.commit.saved_as + layout_of(plan, step.launches, step.job, watched=watched)

@@ -3,7 +3,7 @@
 In a step Python runs the native readiness hook per gradient, one callback when the first gradient of a backward comes and one wait
 at its end (or one per gate); launching, moving and reducing buckets is native and needs no GIL.
 
-One class makes every step. Its fields say how: `updates` has the schedule in force, `memory` says where sums lie, `commit` when a
+One class makes every step. Its fields say how: `updates` has the schedule in force, `loading` says where sums lie, `commit` when a
 step stands, and each bucket how it is exchanged: reduced, by owners, as rows, through servers.
 """
 
@@ -14,22 +14,19 @@ import os
 from collections.abc import Iterator, Sequence
 
 from hocket import _native
-from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
 from hocket.training.autopilot.stopwatch import Stopwatch
-from hocket.training.checkpoint import states
 from hocket.training.guard.gauge import Gauge
-from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.buckets import Launch, LoadedBucket
-from hocket.training.memory.framework import Framework, Gates
-from hocket.training.memory.turns import SavedTurns, slots_for
+from hocket.training.memory.framework import Framework
 from hocket.training.step.accumulation import Accumulation
 from hocket.training.step.agreement import Agreement
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import Companion
 from hocket.training.step.delays import Delays
 from hocket.training.step.joinable import finished_first
+from hocket.training.step.loading import Loading
 from hocket.training.step.memory import Memory
 from hocket.training.step.owners import Owners
 from hocket.training.step.place import Place
@@ -55,14 +52,12 @@ class Step:
         """Make the buckets, load the programs, hook every gradient. `merges`: gradients of several iterations, or late ones, may be
         applied; `steps`: number that the job has made until now."""
         self.framework, self.companion = framework, companion
-        self.memory, self.commit = memory, commit
-        self.gauge = Gauge()
-        self.iteration = steps
+        self.commit, self.loading = commit, Loading(self, memory)
+        self.gauge, self.iteration = Gauge(), steps
         self._owner = os.getpid()
         self._under_way = self._warned = False
-        self.accumulation = Accumulation(self._enable)
         self.updates = Updates(framework, merges=merges)
-        self.gates: Gates | None = None
+        self.accumulation = Accumulation(self.updates)
         self._take(place)
         self.delays: Delays | None = None
         if merges:
@@ -70,22 +65,22 @@ class Step:
             watched = place.job.settings.sentinel and commit.watches
             self.delays = Delays(framework, self.updates, place.job, self.gauge, watched=watched, trace=trace)
         commit.begin(self)
-        self._load()
+        self.loading.load()
         self.agreement.together = Together(framework, self.job, self.source, begins=steps + 1)
         framework.on_step(self._stepped)
-        if self._watch is not None:
-            self._watch.seen = lambda: self.gauge.report(framework.learning())
+        if self.watch is not None:
+            self.watch.seen = lambda: self.gauge.report(framework.learning())
         if self.source.gates:
-            self.gates = self._gate()
+            self.loading.gate()
         if self.delays is not None:
-            self.delays.watch(self._plan)
+            self.delays.watch(self.plan)
 
     def _take(self, place: Place) -> None:
         """Train at this place in the job."""
-        self._place = place
+        self.place = place
         self.job, self.engine, self.source, self.spans = place.job, place.engine, place.source, place.spans
         self.agreement = Agreement(self, place)
-        self._steps = Steps(place.engine, place.source)
+        self.steps = Steps(place.engine, place.source)
         self.owners = Owners(self.framework, place.engine, place.job, self.naming)
 
     @property
@@ -104,111 +99,23 @@ class Step:
         return self.agreement.begins or (self.delays is not None and self.delays.reschedules)
 
     @property
-    def _plan(self) -> Plan:
+    def plan(self) -> Plan:
         """Plan in force."""
         return self.source.plan(self.source.epochs.current)
 
     @property
-    def _watch(self) -> Stopwatch | None:
+    def watch(self) -> Stopwatch | None:
         """Stopwatch of the autopilot, if there is one."""
         return None if self.source.autopilot is None else self.source.autopilot.watch
 
     def finish_step(self) -> None:
         """Open all gates, which applies the updates that they put off."""
-        if self.gates is not None:
-            self.gates.open_all()
-
-    # Epochs.
-
-    def _load(self) -> None:
-        """Load buckets, programs and hooks of the epoch in force."""
-        old, before = self.buckets, self.launches
-        self.owners.release()
-        plan = self._plan
-        self.commit.loads(plan)
-        compiled = self.source.buckets()
-        slots = slots_for(plan, len(compiled))
-        placed = self.memory.placed(compiled, self._place, self.framework, slots, old)
-        self.updates.place(placed, self.memory.sums(placed, self.framework))
-        self._schedule(plan, anew=bool(old))
-        states.put(states.held(old, self.engine, self.job.rank), placed, self.engine, self.job.rank)
-        for each in self.launches if self.commit.calls_libraries else ():
-            if each.compiled.number is None:
-                self._place.libraries.learn(each.program, each.compiled.program)
-        self.source.loaded(plan, placed, self.launches, first=not old)
-        self._count_gradients()
-        self.owners.take(placed)
-        for bucket in placed if old else ():
-            self.owners.reduced(bucket)
-        ended = [each for each in before if each not in self.launches]
-        for each in ended:
-            self._place.libraries.forget(each.program)
-        bucket_memory.unload(ended, self.engine)
-        self._place.loaded(self.source, placed)
-        if self.delays is not None and old:
-            self.updates.means.moved()
-
-    def _schedule(self, plan: Plan, *, anew: bool) -> None:
-        """Begin the turns of the plan's schedule that is to be used now."""
-        schedule = plan.schedule
-        if self.delays is not None:
-            schedule = self.delays.schedule(plan, self.iteration, self.source.epochs.current.number)
-        self.updates.begin(schedule, anew=anew)
-        if self.delays is not None and self._watch is not None:
-            self.delays.tell(self._watch, plan)
-
-    def _count_gradients(
-        self,
-        *,
-        after: _native.Readiness | None = None,
-        saved: tuple[SavedTurns, Sequence[int]] | None = None,
-        moves: bool = True,
-    ) -> None:
-        """Count gradients by the loaded launches. `after`, `saved`: turns that go on. `moves`: gradients that exist are in other
-        memory than the buckets'."""
-        updates = self.updates
-        arena_of = updates.arena_of
-        readiness = _native.Readiness(
-            self.engine,
-            [(each.program, len(each.compiled.ranges), arena_of[each.number]) for each in self.launches],
-            self._on_first,
-            updates.adopt,
-            updates.twice,
-            self._on_refused,
-            updates.schedule,
-            after,
-            saved,
-        )
-        self.commit.counts(readiness)
-        updates.count(readiness, moves=moves)
-        self.accumulation.decide()
-
-    def _enable(self, communicates: bool) -> None:
-        self.updates.readiness.enabled = communicates
-
-    def _gate(self) -> Gates:
-        names = [bucket.names for bucket in self.buckets]
-        return self.framework.gate(names, self._wait_bucket, self.owners)
-
-    def _begin_anew(self) -> None:
-        """Begin an epoch or another schedule, if one is to begin and all gradients were given."""
-        if not self.ends_turns:
-            return
-        if not self.updates.ready:
-            self.updates.hold()
-        elif self.agreement.begins:
-            self.agreement.begins = False
-            self.commit.epoch_begins(self._load)
-            if self.gates is not None:
-                self.gates = self._gate()
-        else:
-            self._schedule(self._plan, anew=True)
-            self._count_gradients()
-            self.updates.means.moved()
+        if self.loading.gates is not None:
+            self.loading.gates.open_all()
 
     # Backward.
 
-    def _on_first(self) -> None:
+    def on_first(self) -> None:
         if os.getpid() != self._owner:
             raise UsageError(
                 "backward in a forked child of the process that distributed the model\n"
@@ -216,8 +123,8 @@ class Step:
             )
         self.framework.check_in_place(self.updates.filling)
         self._begin()
-        if self.gates is not None:
-            self.gates.backward_began()
+        if self.loading.gates is not None:
+            self.loading.gates.backward_began()
         self.framework.when_backward_ends(self._on_end)
 
     def _begin(self) -> None:
@@ -226,9 +133,9 @@ class Step:
             self.delays.backward_began()
         self.updates.shown = {}
         self._under_way = True
-        if self._watch is not None:
-            self.updates.readiness.set_timed(self._watch.began())
-        self._place.libraries.expect([launch.program for launch in self.launches])
+        if self.watch is not None:
+            self.updates.readiness.set_timed(self.watch.began())
+        self.place.libraries.expect([launch.program for launch in self.launches])
         self.source.backward_began(self.iteration)
         self.owners.hold()
         with self.naming():
@@ -236,17 +143,17 @@ class Step:
 
     def _on_end(self) -> None:
         """End backward: launch buckets that are incomplete as they are, then wait for all buckets, or close the gates."""
-        self._end(barrier=self.gates is None or self.companion.barrier)
+        self._end(barrier=self.loading.gates is None or self.companion.barrier)
         self.accumulation.backward_ended()
-        if self.gates is not None:
-            self.gates.backward_ended()
+        if self.loading.gates is not None:
+            self.loading.gates.backward_ended()
 
     def _end(self, *, barrier: bool) -> None:
         began_ns = _native.now_ns()
         updates, delays = self.updates, self.delays
-        if self._watch is not None:
+        if self.watch is not None:
             touched = {rows.gradient.name: rows.touched for rows in updates.rows}
-            self._watch.computed(updates.times() if self._watch.profiles else {}, touched)
+            self.watch.computed(updates.times() if self.watch.profiles else {}, touched)
         self.framework.check_announced()
         seen = updates.readiness.order() if self.source.observes else None
         unmade = updates.complete()
@@ -268,7 +175,7 @@ class Step:
             delays.gauge(due)
         if not later:
             self.source.record("wait_time", (_native.now_ns() - began_ns) * 1e-9)
-        self._begin_anew()
+        self.loading.begin_anew()
         if not begun:
             self._begin_next()
         if seen is not None:
@@ -276,8 +183,8 @@ class Step:
         self._under_way = False
         if self.source.timer is not None and not self.commit.left:
             # No rank has the norm of gradients that have owners.
-            whole = self.gates is None and not self.owners
-            self._steps.note(updates.given if whole else (), self.framework)
+            whole = self.loading.gates is None and not self.owners
+            self.steps.note(updates.given if whole else (), self.framework)
         if self.spans is not None:
             self.spans.waited(self.iteration, began_ns, _native.now_ns())
         self.companion.step_ended()
@@ -293,7 +200,7 @@ class Step:
 
     # Updates.
 
-    def _give(self, due: Sequence[LiveTurn], later: Sequence[LiveTurn] = ()) -> None:
+    def _give(self, due: Sequence[_native.LiveTurn], later: Sequence[_native.LiveTurn] = ()) -> None:
         """Give the optimizer the means that are due; those of `later` when their gates open."""
         self.updates.pending = {turn.arena: turn for turn in later}
         if self.delays is not None:
@@ -303,7 +210,7 @@ class Step:
         if due and not later:
             self._all_given()
 
-    def _wait_bucket(self, bucket: int) -> None:
+    def wait_bucket(self, bucket: int) -> None:
         """Wait for the turn that is due at this bucket's gate, which opens."""
         turn = self.updates.pending.get(bucket)
         if turn is None:
@@ -315,7 +222,7 @@ class Step:
         if not self.updates.pending:
             self._all_given()
 
-    def _give_one(self, turn: LiveTurn) -> None:
+    def _give_one(self, turn: _native.LiveTurn) -> None:
         """Wait for a turn's mean, which is the gradient from now on; one that no rank made becomes None."""
         self.commit.wait(turn)
         own, mean = self.buckets[turn.arena], self.updates.means.of[turn.arena][turn.slot]
@@ -335,25 +242,23 @@ class Step:
         """Watch what all turns that were due have brought."""
         if self.delays is not None:
             self.delays.all_given()
-        if not self._warned:
-            self._warn_of_non_finite()
+        self._warned = self._warned or warn_of_non_finite(
+            self.engine,
+            self.launches,
+            who=f"rank {self.job.rank} on {self.job.host}",
+            counted_in="iteration" if self.delays is None else "launch",
+            hint=self.framework.hints.non_finite,
+        )
 
     def _stepped(self) -> None:
         """Let owners send the values that the optimizer has updated, unless gates have put the step off."""
-        if self.owners and not (self.gates is not None and self.gates.closed):
+        if self.owners and not (self.loading.gates is not None and self.loading.gates.closed):
             self.owners.stepped()
         if self.delays is not None and self.delays.stepped() and self.spans is not None:
             self.spans.updated()
         self.commit.stepped()
-        if self._watch is not None:
-            self._watch.stepped()
-
-    def follow(self, placed: list[LoadedBucket]) -> None:
-        """Go on with programs over the same memory, for other ranks of the job."""
-        self.updates.place(placed, self.memory.sums(placed, self.framework))
-        self._count_gradients(after=self.updates.readiness, moves=False)
-        self._steps = Steps(self.engine, self.source)
-        self._place.loaded(self.source, placed)
+        if self.watch is not None:
+            self.watch.stepped()
 
     @contextlib.contextmanager
     def naming(self) -> Iterator[None]:
@@ -361,12 +266,12 @@ class Step:
         try:
             yield
         except PeerError as error:
-            self._on_refused(error)
+            self.on_refused(error)
             if self.source.served is not None:
                 raise self.source.served.named(error) from None
             raise
 
-    def _on_refused(self, error: Exception) -> bool:
+    def on_refused(self, error: Exception) -> bool:
         """Tell the policy that a rank is gone. A rank that only finished first gets a better error than that it left. Return
         whether training goes on all the same."""
         if self.commit.refused(error):
@@ -380,12 +285,3 @@ class Step:
             if error.why == "left":
                 raise finished_first(error, self.job, self.iteration, self.framework.hints) from None
         return False
-
-    def _warn_of_non_finite(self) -> None:
-        self._warned = warn_of_non_finite(
-            self.engine,
-            self.launches,
-            who=f"rank {self.job.rank} on {self.job.host}",
-            counted_in="iteration" if self.delays is None else "launch",
-            hint=self.framework.hints.non_finite,
-        )

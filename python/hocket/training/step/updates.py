@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hocket import _native
-from hocket._native import LiveTurn
+from hocket._native import LiveTurn, Readiness
 from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
 from hocket.training.memory.buckets import Launch, LoadedBucket, launches_of
@@ -43,7 +42,7 @@ class Updates:
     schedule: Schedule
     means: Means
     arena_of: dict[int, int]
-    readiness: _native.Readiness
+    readiness: Readiness
     unmade: Unmade
 
     def __init__(self, framework: Framework, *, merges: bool) -> None:
@@ -95,7 +94,7 @@ class Updates:
         """Use no buckets."""
         self.buckets, self.launches, self.rows = [], [], []
 
-    def count(self, readiness: _native.Readiness, *, moves: bool) -> None:
+    def count(self, readiness: Readiness, *, moves: bool) -> None:
         """Count gradients by a new `readiness`. `moves`: existing gradients move into the buckets."""
         self.readiness = readiness
         self._hooks = Hooks(self.buckets, self.readiness)

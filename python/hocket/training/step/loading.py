@@ -1,0 +1,120 @@
+"""Buckets, programs, hooks and gates of a step, and their change when an epoch, a schedule or other members begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hocket import _native
+from hocket.artefacts.plan import Plan
+from hocket.training.checkpoint import states
+from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.framework import Gates
+from hocket.training.memory.turns import SavedTurns, slots_for
+from hocket.training.step.memory import Memory
+from hocket.training.step.statistics import Steps
+
+if TYPE_CHECKING:
+    from hocket.training.step.step import Step
+
+
+class Loading:
+    """Programs that a step runs. `gates`: where forward waits for updates, if it does so bucket by bucket."""
+
+    def __init__(self, step: Step, memory: Memory) -> None:
+        """Begin without buckets. `memory`: where sums lie."""
+        self._step, self._memory = step, memory
+        self.gates: Gates | None = None
+
+    def load(self) -> None:
+        """Load buckets, programs and hooks of the epoch in force."""
+        step, rank = self._step, self._step.job.rank
+        old, before = step.buckets, step.launches
+        step.owners.release()
+        plan = step.plan
+        step.commit.loads(plan)
+        compiled = step.source.buckets()
+        slots = slots_for(plan, len(compiled))
+        placed = self._memory.placed(compiled, step.place, step.framework, slots, old)
+        step.updates.place(placed, self._memory.sums(placed, step.framework))
+        self._schedule(plan, anew=bool(old))
+        states.put(states.held(old, step.engine, rank), placed, step.engine, rank)
+        for each in step.launches if step.commit.calls_libraries else ():
+            if each.compiled.number is None:
+                step.place.libraries.learn(each.program, each.compiled.program)
+        step.source.loaded(plan, placed, step.launches, first=not old)
+        self.count_gradients()
+        step.owners.take(placed)
+        for bucket in placed if old else ():
+            step.owners.reduced(bucket)
+        ended = [each for each in before if each not in step.launches]
+        for each in ended:
+            step.place.libraries.forget(each.program)
+        bucket_memory.unload(ended, step.engine)
+        step.place.loaded(step.source, placed)
+        if step.delays is not None and old:
+            step.updates.means.moved()
+
+    def gate(self) -> None:
+        """Let forward wait for updates at gates of the loaded buckets."""
+        step = self._step
+        self.gates = step.framework.gate([each.names for each in step.buckets], step.wait_bucket, step.owners)
+
+    def follow(self, placed: list[LoadedBucket]) -> None:
+        """Go on with programs over the same memory, for other ranks of the job."""
+        step = self._step
+        step.updates.place(placed, self._memory.sums(placed, step.framework))
+        self.count_gradients(after=step.updates.readiness)
+        step.steps = Steps(step.engine, step.source)
+        step.place.loaded(step.source, placed)
+
+    def begin_anew(self) -> None:
+        """Begin an epoch or another schedule, if one is to begin and all gradients were given."""
+        step = self._step
+        if not step.ends_turns:
+            return
+        if not step.updates.ready:
+            step.updates.hold()
+        elif step.agreement.begins:
+            step.agreement.begins = False
+            step.commit.epoch_begins(self.load)
+            if self.gates is not None:
+                self.gate()
+        else:
+            self._schedule(step.plan, anew=True)
+            self.count_gradients()
+            step.updates.means.moved()
+
+    def count_gradients(
+        self,
+        *,
+        after: _native.Readiness | None = None,
+        saved: tuple[SavedTurns, Sequence[int]] | None = None,
+    ) -> None:
+        """Count gradients by the loaded launches. `after`: turns that go on over the same memory; `saved`: others that go on."""
+        step, updates = self._step, self._step.updates
+        arena_of = updates.arena_of
+        readiness = _native.Readiness(
+            step.engine,
+            [(each.program, len(each.compiled.ranges), arena_of[each.number]) for each in step.launches],
+            step.on_first,
+            updates.adopt,
+            updates.twice,
+            step.on_refused,
+            updates.schedule,
+            after,
+            saved,
+        )
+        step.commit.counts(readiness)
+        updates.count(readiness, moves=after is None)
+        step.accumulation.decide()
+
+    def _schedule(self, plan: Plan, *, anew: bool) -> None:
+        """Begin the turns of the plan's schedule that is to be used now."""
+        step, schedule = self._step, plan.schedule
+        if step.delays is not None:
+            schedule = step.delays.schedule(plan, step.iteration, step.source.epochs.current.number)
+        step.updates.begin(schedule, anew=anew)
+        if step.delays is not None and step.watch is not None:
+            step.delays.tell(step.watch, plan)
