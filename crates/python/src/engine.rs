@@ -289,11 +289,9 @@ impl Engine {
             .map_err(|cause| raise(py, &cause))
     }
 
-    /// Start an instance on one set of the program's memory, whose elements are multiplied with `factor` first; the previous one on
-    /// the same set must be complete. One on another set is started when those before it are complete.
-    #[pyo3(signature = (program, slot = 0, factor = 1.0))]
-    fn launch(&self, py: Python<'_>, program: u32, slot: u32, factor: f64) -> PyResult<()> {
-        self.executor.launch_on(program, slot, factor, 0).map_err(|cause| raise(py, &cause))
+    /// Start an instance; the previous one must be complete.
+    fn launch(&self, py: Python<'_>, program: u32) -> PyResult<()> {
+        self.executor.launch(program).map_err(|cause| raise(py, &cause))
     }
 
     /// Until all launches so far are complete. Ctrl-C works. `meanwhile` is called several times a second, and ends the wait with
