@@ -21,7 +21,7 @@ def page():
     ]
     lines = [
         "# Features that exclude one another\n",
-        f"Hocket refuses {len(refusals.REFUSED)} pairs of features that this table lists, and what {len(refusals.LACKS)} "
+        f"Hocket refuses the pairs of features in {len(refusals.REFUSED)} rows of this table, and what {len(refusals.LACKS)} "
         "capabilities need of a",
         "framework that lacks them: JAX and TensorFlow lack all but `compiled`, Keras on PyTorch `members`, `optimizer` and",
         "`compiled`, DDP's hook `optimizer`. Names in braces stand for what the error names.\n",
