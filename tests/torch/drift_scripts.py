@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 import hocket.torch as hk
-from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Route, Schedule
+from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan, Route, Schedule
 from hocket.errors import ReplicaError
 from hocket.planning.buckets import plan_of
 from hocket.policies.local_sgd import LocalSGD
 from tests.sessions.plans import schedule_of
+from tests.torch.mixed_scripts import bucket_of
 
 RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
 STEPS_MAX = 20_000
@@ -70,16 +71,9 @@ def plan(kind: str) -> Plan | None:
     """A bucket for each layer; None: there is none."""
     owners = Owned(owners=tuple(Owner(rank=rank) for rank in range(WORLD)), update="owners")
     route: Route = owners if kind == "owners" else AllReduce(algorithm="ring")
-    sizes = {name: each.numel() for name, each in network().named_parameters() if each.requires_grad}
+    model = network()
     buckets = [
-        Bucket(
-            parts=tuple(Part(variable=name, stop=sizes[name]) for name in names),
-            elements=sum(sizes[name] for name in names),
-            dtype="f32",
-            route=route,
-            order=tuple(range(WORLD)),
-            priority=at,
-        )
+        bucket_of(model, names, route, WORLD, priority=at)
         for at, names in enumerate((["2.weight", "2.bias"], ["0.weight", "0.bias"]))
     ]
     made = plan_of(buckets, WORLD, label=kind)

@@ -13,10 +13,11 @@ import torch
 from torch import nn
 
 import hocket.torch as hk
-from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Route, Schedule
+from hocket.artefacts.plan import AllReduce, Owned, Owner, Part, Plan, Route, Schedule
 from hocket.errors import UsageError
 from hocket.planning.buckets import plan_of
 from hocket.torch.division import Division
+from tests.torch.mixed_scripts import bucket_of
 
 STEPS = 12
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -68,7 +69,6 @@ def world() -> int:
 
 def plan(update: str, *, gates: bool = False, shares: str = "even", ring: bool = True) -> Plan:
     """Two buckets with owners, whose boundaries lie anywhere in parameters, and an all-reduced one."""
-    sizes = {name: each.numel() for name, each in network().named_parameters()}
     count = world()
     owners = {
         "even": [Owner(rank=each) for each in range(count)],
@@ -82,16 +82,9 @@ def plan(update: str, *, gates: bool = False, shares: str = "even", ring: bool =
         (around, ["spare.weight", "spare.bias", "first.bias"]),
         (owned, ["scale", "first.weight"]),
     ]
+    model = network()
     buckets = [
-        Bucket(
-            parts=tuple(Part(variable=name, stop=sizes[name]) for name in names),
-            elements=sum(sizes[name] for name in names),
-            dtype="f32",
-            route=route,
-            order=tuple(range(count)),
-            priority=at,
-            chunk_bytes=256,
-        )
+        bucket_of(model, names, route, count, priority=at, chunk_bytes=256)
         for at, (route, names) in enumerate(ways)
     ]
     made = plan_of(buckets, count, label=update)
