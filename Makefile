@@ -30,7 +30,7 @@ PURE_TESTS := analysis formats planning programs simulation tidy
 
 SWITCH := python/hocket/tools/testbed/hocket-switch
 
-.PHONY: help setup base switch demo wheel test quick replay test-clients test-frameworks test-fabric test-ray test-torch check check-rust check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
+.PHONY: help setup base switch demo wheel test quick replay test-clients test-gpu test-frameworks test-fabric test-ray test-torch check check-rust check-python docs fmt bench bench-elastic bless fuzz exactly-once meetings elastic churn clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -63,6 +63,10 @@ replay: base $(STAMPS)/docs ## whether plans, programs, predictions, orders and 
 
 test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo
 	$(CLIENTS)/bin/python -m pytest tests/clients
+
+test-gpu: base ## training on this machine's accelerator, against one process and against DDP; then the benchmark
+	$(PYTEST) tests/gpu
+	$(BIN)/python -m benches.gpu
 
 test-frameworks: $(STAMPS)/frameworks ## JAX, TensorFlow and Keras against one process, in an environment of its own
 	JAX_PLATFORMS=cpu $(FRAMEWORKS)/bin/python -m pytest --durations=10 tests/frameworks

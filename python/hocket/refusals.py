@@ -27,9 +27,9 @@ TOGETHER = "clipping, equal buffers"
 TURNS = "merged or late gradients"
 UNORDERED = "a policy, ranks that do not train"
 
-Capability = Literal["members", "layers", "rows", "steps", "optimizer", "compiled"]
+Capability = Literal["members", "layers", "rows", "steps", "optimizer", "compiled", "host"]
 ABLE: frozenset[Capability] = frozenset(get_args(Capability))
-"""What a framework may be able to do; PyTorch does all."""
+"""What a framework may be able to do; PyTorch does all, but on a device not `host`."""
 
 Features = Iterable[tuple[str, Mapping[str, object]]]
 """Features that are asked for, each with facts for the message."""
@@ -65,6 +65,11 @@ LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
         "the model has jit_compile=True, and a compiled step of {framework} calls neither hooks nor Hocket\n"
         "hint: model.compile(…, jit_compile=False)",
         ("jit_compile=True",),
+    ),
+    "host": (
+        "{feature}: gradients of {framework} are not in the host's memory, and ranks that do not train have no device\n"
+        "hint: leave it out, or keep the model on the CPU",
+        (SERVERS, HELPERS),
     ),
 }
 """Message by what a framework may lack, and the features that need it."""

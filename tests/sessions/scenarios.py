@@ -190,6 +190,26 @@ TORCH = tuple(
     )
 )
 
+DEVICE = tuple(
+    Scenario("hostile", world, plan, schedule, commit, events)
+    for world, plan, schedule, commit, events in (
+        (2, "default", "immediate", "none", ("accumulation", "uneven", "idle")),
+        (3, "buckets", "gates", "none", ("accumulation", "epoch")),
+        (2, "parts", "both", "none", ("zeros", "flush", "uneven")),
+        (3, "buckets", "apart", "none", ("accumulation", "resume")),
+        (2, "replicas", "late", "none", ("zeros", "epoch")),
+        (2, "buckets", "merged", "none", ("uneven", "resume")),
+        (2, "owners", "gates", "none", ("accumulation", "uneven")),
+        (3, "owners", "immediate", "none", ("epoch",)),
+        (3, "rounding", "immediate", "none", ("uneven",)),
+        (2, "gated", "immediate", "none", ("accumulation", "idle")),
+        (3, "local", "immediate", "none", ("idle", "resume")),
+        (3, "rows", "immediate", "none", ("accumulation", "zeros")),
+        (3, "buckets", "immediate", "barrier", ("accumulation", "lost")),
+        (3, "parts", "both", "barrier", ("uneven", "leave")),
+    )
+)
+
 
 def drawn(count: int, first: int = 1) -> Iterator[Scenario]:
     """Yield so many that can be, by seed."""

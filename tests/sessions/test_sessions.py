@@ -10,7 +10,7 @@ import pytest
 
 from tests.sessions import jobs, oracle
 from tests.sessions.jobs import Trained
-from tests.sessions.scenarios import TORCH, Scenario, drawn, written
+from tests.sessions.scenarios import DEVICE, TORCH, Scenario, drawn, written
 
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "40"))
 AT_ONCE = 500
@@ -43,13 +43,15 @@ def assert_trained(each: Trained) -> None:
 @pytest.mark.parametrize("world", range(1, 5))
 def test_ranks_train_what_one_process_would(world: int, tmp_path: Path) -> None:
     """Broken: some plan, schedule or event would train another model, or another one on each rank."""
-    chosen = [each for each in (*written(), *TORCH) if each.world == world and each.commit == "none"]
+    chosen = [each for each in (*written(), *TORCH, *DEVICE) if each.world == world and each.commit == "none"]
     for each in jobs.trained(chosen, tmp_path):
         assert_trained(each)
 
 
 @pytest.mark.parametrize(
-    "scenario", [each for each in written() if each.commit == "barrier"], ids=lambda each: each.label
+    "scenario",
+    [each for each in (*written(), *DEVICE) if each.commit == "barrier"],
+    ids=lambda each: each.label,
 )
 def test_members_train_what_one_process_would(scenario: Scenario, tmp_path: Path) -> None:
     """Broken: a step of an elastic job would be another mean than that of its members."""

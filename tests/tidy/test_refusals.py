@@ -24,7 +24,7 @@ def page():
         f"Hocket refuses the pairs of features in {len(refusals.REFUSED)} rows of this table, and what {len(refusals.LACKS)} "
         "capabilities need of a",
         "framework that lacks them: JAX and TensorFlow lack all but `compiled`, Keras on PyTorch `members`, `optimizer` and",
-        "`compiled`, DDP's hook `optimizer`. Names in braces stand for what the error names.\n",
+        "`compiled`, DDP's hook `optimizer`, PyTorch on a device `host`. Names in braces stand for what the error names.\n",
         "| feature | with | error | hint |\n| --- | --- | --- | --- |",
         *(f"| {one} | {other} | {why} | {hint} |" for one, other, (why, _, hint) in rows),
     ]

@@ -97,6 +97,8 @@ class OfToy:
 
 
 class OfTorch:
+    device = "cpu"
+
     def __init__(self, values: dict[str, np.ndarray]) -> None:
         import torch
 
@@ -118,7 +120,7 @@ class OfTorch:
                         x = layer(x.tanh() if at else x)
                 return x
 
-        self.network = Network()
+        self.network = Network().to(self.device)
         optimizer = torch.optim.SGD(self.network.parameters(), lr=RATE, momentum=MOMENTUM)
         self.framework = Torch(self.network, optimizer)
 
@@ -132,8 +134,8 @@ class OfTorch:
     ) -> None:
         import torch
 
-        out = self.network(torch.from_numpy(x), spare)
-        loss = (out - torch.from_numpy(target)).square().mean()
+        out = self.network(torch.from_numpy(x).to(self.device), spare)
+        loss = (out - torch.from_numpy(target).to(self.device)).square().mean()
         if after_forward is not None:
             after_forward()
         loss.backward()
@@ -150,11 +152,11 @@ class OfTorch:
         self.network.load_state_dict({name: torch.from_numpy(value.T) for name, value in values.items()})
 
     def values(self) -> dict[str, np.ndarray]:
-        return {name: each.numpy().T.copy() for name, each in self.network.state_dict().items()}
+        return {name: each.cpu().numpy().T.copy() for name, each in self.network.state_dict().items()}
 
     def gradients(self) -> dict[str, np.ndarray | None]:
         return {
-            name: None if each.grad is None else each.grad.numpy().T.copy()
+            name: None if each.grad is None else each.grad.cpu().numpy().T.copy()
             for name, each in self.network.named_parameters()
         }
 
@@ -162,4 +164,38 @@ class OfTorch:
         self.network.get_parameter(name).grad = None
 
 
-ADAPTERS: dict[str, type[Adapter]] = {"toy": OfToy, "torch": OfTorch}
+class OnHostile(OfTorch):
+    """Gradients on the tests' own device, in pieces of a few elements. `forgets`: what the device does wrong."""
+
+    forgets = ""
+
+    def __init__(self, values: dict[str, np.ndarray]) -> None:
+        from hocket.training.memory import device
+        from tests.torch.hostile_device import hostile
+
+        super().__init__(values)
+        device.PIECE_BYTES = 24
+        self.framework.device = hostile(0, self.forgets)
+
+
+class OnAccelerator(OfTorch):
+    """Gradients on this machine's accelerator, in pieces of a few elements."""
+
+    def __init__(self, values: dict[str, np.ndarray]) -> None:
+        import torch
+
+        from hocket.training.memory import device
+
+        device.PIECE_BYTES = 24
+        self.device = torch.accelerator.current_accelerator().type
+        super().__init__(values)
+
+
+ADAPTERS: dict[str, type[Adapter]] = {
+    "toy": OfToy,
+    "torch": OfTorch,
+    "hostile": OnHostile,
+    "accelerator": OnAccelerator,
+}
+for order in ("made", "received", "down"):
+    ADAPTERS[f"hostile without {order}"] = type(f"OnHostileWithout{order}", (OnHostile,), {"forgets": order})

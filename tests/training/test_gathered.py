@@ -58,7 +58,7 @@ class Ranks:
 
         def load(engine, rank):
             memory = engine.allocate(gradient.bytes)
-            rows = Rows(compiled, engine, rank, memory, array)
+            rows = Rows(compiled, engine, rank, memory, None)
             program = engine.load(compiled.programs.gathered, rows.bound, priority=0, label="rows")
             rows.load(priority=0, label="rows", cards=None)
             self.views[rank], self.rows[rank], self.programs[rank] = (

@@ -100,6 +100,7 @@ class Toy:
     """A `tape.Network` and its `tape.Momentum`: gradients are arrays over buckets, to which backward adds."""
 
     hints = Hints()
+    device = None
 
     def __init__(self, network, optimizer) -> None:
         self.network, self.optimizer = network, optimizer

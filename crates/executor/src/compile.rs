@@ -3,28 +3,52 @@
 
 use crate::compute::{Call, Compute};
 use crate::error::Error;
-use crate::instruction::{Action, InPlace, Instruction, Receive, Send};
+use crate::instruction::{Action, InPlace, Instruction, Receive, Send, Stage, Way};
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_kernels as kernels;
-use hocket_program::{Algorithm, BufferKind, Collective, DType, Kernel, Op, Program, Record, Slice, Space};
+use hocket_program::{
+    Algorithm, BufferKind, Collective, DType, Kernel, Op, Program, RankProgram, Record, Slice, Space,
+};
 use hocket_sync::meeting::MEMBERS_MAX;
 use hocket_wire::link::{Land, Landing};
 use hocket_wire::memory::Region;
 use std::collections::HashMap;
 
-/// Why the executor cannot run any rank's part of the program, if it cannot: it moves only the host's memory. All ranks
-/// refuse alike, so none waits for one that refused.
+/// Why the executor cannot run any rank's part of the program, if it cannot: with a device's memory it does no more than
+/// [`Program::staged`] asks for. All ranks refuse alike, so none waits for one that refused.
 pub fn refuse_spaces(program: &Program) -> Result<(), String> {
-    for (rank, ops) in program.ranks.iter().enumerate() {
-        if let Some(buffer) = ops.buffers.iter().find(|buffer| buffer.space != Space::Host) {
+    for (rank, own) in program.ranks.iter().enumerate() {
+        let device = |slice: &Slice| own.buffers[slice.buffer.index()].space == Space::Device;
+        let mut buffers = own.buffers.iter();
+        let outside =
+            buffers.find(|buffer| buffer.space == Space::Device && buffer.kind != BufferKind::Bound);
+        if let Some(buffer) = outside {
             return Err(format!(
-                "buffer `{}` of rank {rank} is in {} memory, and this executor serves host memory only",
-                buffer.name,
-                buffer.space.name()
+                "buffer `{}` of rank {rank} is in device memory, and this executor has none of its own",
+                buffer.name
             ));
+        }
+        for (at, node) in own.nodes.iter().enumerate() {
+            let copies = match &node.op {
+                Op::Copy { src, dst } => {
+                    device(src) != device(dst) && (src.start, src.stop) == (dst.start, dst.stop)
+                }
+                _ => false,
+            };
+            let mut all = node.op.reads().into_iter().chain(node.op.writes());
+            if !copies && all.any(|slice| device(&slice)) {
+                return Err(format!(
+                    "op {at} of rank {rank} works on device memory, which is only copied from and to the same place of the host's"
+                ));
+            }
         }
     }
     Ok(())
+}
+
+/// Whether a rank's part works on twins of a device's memory.
+pub fn is_staged(own: &RankProgram) -> bool {
+    own.buffers.iter().any(|buffer| buffer.space == Space::Device)
 }
 
 /// Sizes in bytes of `rank`'s buffers that the executor must allocate, by buffer; `None` for bound ones.
@@ -36,17 +60,18 @@ pub fn own_bytes(program: &Program, rank: Rank) -> Vec<Option<usize>> {
         .collect()
 }
 
-/// Compiles `rank`'s part. `buffers` are its regions by buffer id, each as long as declared; `functions` are its
-/// kernels' functions.
+/// Compiles `rank`'s part. `buffers` are its regions by buffer id, each as long as declared, none of the device's; `functions`
+/// are its kernels' functions.
 pub fn compile(
     program: &Program,
     rank: Rank,
-    buffers: &[Region],
+    buffers: &[Option<Region>],
     functions: &[kernels::Function],
 ) -> Result<Vec<Instruction>, Error> {
     let wrong = |what: String| Error::Program { name: program.name.clone(), what };
     let own = &program.ranks[rank.index()];
     for (buffer, region) in own.buffers.iter().zip(buffers) {
+        let Some(region) = region else { continue };
         let wanted = buffer.len * buffer.dtype.bytes();
         if region.len() != wanted {
             return Err(wrong(format!(
@@ -111,24 +136,19 @@ fn action(
     rank: Rank,
     at: usize,
     op: &Op,
-    buffers: &[Region],
+    buffers: &[Option<Region>],
     functions: &[kernels::Function],
     messages: &Messages,
 ) -> Result<Action, String> {
     let own = &program.ranks[rank.index()];
     let dtype = |slice: &Slice| own.buffers[slice.buffer.index()].dtype;
-    let region = |slice: &Slice| {
-        let bytes = own.buffers[slice.buffer.index()].dtype.bytes();
-        buffers[slice.buffer.index()].sub(slice.start * bytes, slice.len() * bytes)
-    };
+    let region = |slice: &Slice| region_of(own, buffers, slice);
     let matching = |key: (Rank, Rank, Tag)| {
         let (from, to, tag) = key;
         messages.get(&key).ok_or_else(|| format!("message {from} → {to} tag {tag} has no other end"))
     };
     Ok(match op {
-        Op::Copy { src, dst } => {
-            Action::Compute(Compute::Copy { dst: region(dst), src: region(src), factor: None })
-        }
+        Op::Copy { src, dst } => copy(own, buffers, src, dst),
         Op::Cast { src, dst } => Action::Compute(Compute::Cast {
             dst: region(dst),
             dtype: dtype(dst),
@@ -215,6 +235,28 @@ fn action(
             return Err("a collective is left; lower the program before it is run".into());
         }
     })
+}
+
+fn region_of(own: &RankProgram, buffers: &[Option<Region>], slice: &Slice) -> Region {
+    let at = slice.buffer.index();
+    let bytes = own.buffers[at].dtype.bytes();
+    let whole = buffers[at].as_ref().expect("copies alone have an end on the device");
+    whole.sub(slice.start * bytes, slice.len() * bytes)
+}
+
+/// A copy on the host, or between the host and the device.
+fn copy(own: &RankProgram, buffers: &[Option<Region>], src: &Slice, dst: &Slice) -> Action {
+    let region = |slice: &Slice| region_of(own, buffers, slice);
+    let stage = |slice: &Slice, way| {
+        let dtype = own.buffers[slice.buffer.index()].dtype;
+        Action::Stage(Stage { host: region(slice), dtype, way })
+    };
+    let space = |slice: &Slice| own.buffers[slice.buffer.index()].space;
+    match (space(src), space(dst)) {
+        (Space::Device, _) => stage(dst, Way::Down),
+        (_, Space::Device) => stage(src, Way::Up),
+        _ => Action::Compute(Compute::Copy { dst: region(dst), src: region(src), factor: None }),
+    }
 }
 
 /// Members of the collective `op` of `rank`, and on each the number of its instruction: the one at the same position

@@ -4,7 +4,7 @@
 
 use crate::completions::Completions;
 use crate::error::Error;
-use crate::external::Externals;
+use crate::external::{External, Externals, Staged};
 use crate::failure::{Failure, Location, Who};
 use crate::halt::Halt;
 use crate::loaded::{Loaded, NonFinite};
@@ -53,7 +53,11 @@ pub struct Core {
     compute: Mutex<BinaryHeap<Task>>,
     sequence: AtomicU64,
     /// Collectives for a library to execute.
-    pub externals: Externals,
+    pub externals: Externals<External>,
+    /// Copies from the device.
+    pub down: Externals<Staged>,
+    /// Copies to the device.
+    pub up: Externals<Staged>,
     /// Signals ready work to worker threads; unused when the I/O thread computes everything.
     work: Condvar,
     /// Worker threads besides the I/O thread.
@@ -118,6 +122,8 @@ impl Core {
             compute: Mutex::default(),
             sequence: AtomicU64::new(0),
             externals: Externals::default(),
+            down: Externals::default(),
+            up: Externals::default(),
             work: Condvar::new(),
             workers,
             bell,

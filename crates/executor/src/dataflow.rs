@@ -5,10 +5,11 @@
 use crate::compute::Compute;
 use crate::core::{Core, OUTSIDE};
 use crate::error::Error;
-use crate::external::External;
-use crate::instruction::{Action, Instruction};
+use crate::external::{External, Externals, Staged};
+use crate::instruction::{Action, Instruction, Way};
 use crate::loaded::{Loaded, NonFinite};
 use crate::lock::lock;
+use hocket_kernels as kernels;
 use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::clock::now_ns;
@@ -85,6 +86,10 @@ impl Core {
                 slice: slice.clone(),
                 dst: dst.clone(),
             }),
+            Action::Stage(stage) => {
+                let host = stage.host.clone();
+                self.staged(stage.way).push(Staged { program: loaded.number, op, host });
+            }
             Action::Send(send) => {
                 let peer = self.peer(send.peer);
                 if peer.link.memory().is_some() {
@@ -193,7 +198,9 @@ impl Core {
                     return;
                 }
             }
-            Action::Send(_) | Action::Library(..) => unreachable!("only work is queued as work"),
+            Action::Send(_) | Action::Library(..) | Action::Stage(_) => {
+                unreachable!("only work is queued as work")
+            }
         }
         self.complete(loaded, op);
     }
@@ -256,14 +263,33 @@ impl Core {
         self.notify_completed(loaded.number, instance);
     }
 
-    /// The library has executed the collective.
+    /// Copies that wait for whoever has the device's memory.
+    pub fn staged(&self, way: Way) -> &Externals<Staged> {
+        match way {
+            Way::Down => &self.down,
+            Way::Up => &self.up,
+        }
+    }
+
+    /// A library has executed the collective, or the device's memory was copied.
     pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
         if let Some(interrupted) = self.interruption() {
             return Err(interrupted);
         }
         let (loaded, at) = self.addressed(program, op).map_err(Error::Usage)?;
-        if !matches!(loaded.instructions()[at].action, Action::Library(..)) || loaded.is_complete() {
-            return Err(Error::Usage(format!("op {op} of program {program} is no collective that waits")));
+        let waits = !loaded.is_complete();
+        match &loaded.instructions()[at].action {
+            Action::Library(..) if waits => {}
+            Action::Stage(stage) if waits => {
+                if let (Way::Down, Some(factor)) = (stage.way, loaded.factor()) {
+                    kernels::scale(stage.dtype, stage.host.as_bytes_mut(), factor);
+                }
+            }
+            _ => {
+                let what =
+                    format!("op {op} of program {program} is none that others execute, or was executed");
+                return Err(Error::Usage(what));
+            }
         }
         self.complete(&loaded, op);
         Ok(())

@@ -4,9 +4,9 @@ use crate::arrival::add;
 use crate::compile::{compile, own_bytes, refuse_spaces};
 use crate::core::{Core, Lasting};
 use crate::error::Error;
-use crate::external::External;
+use crate::external::{External, Staged};
 use crate::failure::{Failure, Who};
-use crate::instruction::{Action, peers_of};
+use crate::instruction::{Action, Way, peers_of};
 use crate::launch::{Begun, Launch};
 use crate::loaded::{Loaded, NonFinite, Sending, Set};
 use crate::lock::lock;
@@ -19,7 +19,7 @@ use crate::waiting::Waiting;
 use crate::waits::NotedWait;
 use hocket_ids::{BufferId, Rank};
 use hocket_kernels::Function;
-use hocket_program::Program;
+use hocket_program::{Program, Space};
 use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::bell::{Bell, reserved_bytes};
@@ -167,7 +167,7 @@ impl Engine {
     }
 
     /// Compiles our part of `program`, which may be of the world's first ranks alone; `sets` are the regions of its bound
-    /// buffers, of which each launch uses one set, `kernels` the user's kernels by name. No two sets overlap.
+    /// buffers of the host, of which each launch uses one set, `kernels` the user's kernels by name. No two sets overlap.
     pub fn load(
         &self,
         program: &Program,
@@ -201,12 +201,17 @@ impl Engine {
             if let Some(wanted) = wanted {
                 let allocation = self.allocate(wanted)?;
                 for own in &mut regions {
-                    own.push(allocation.region().clone());
+                    own.push(Some(allocation.region().clone()));
                 }
                 scratch.push((buffer.name.clone(), allocation));
             } else {
                 for (own, given) in regions.iter_mut().zip(sets) {
-                    own.push(bound(buffer, given.get(&BufferId::from_index(at))).map_err(wrong)?);
+                    own.push(match buffer.space {
+                        Space::Device => None,
+                        Space::Host => {
+                            Some(bound(buffer, given.get(&BufferId::from_index(at))).map_err(wrong)?)
+                        }
+                    });
                 }
             }
         }
@@ -223,7 +228,7 @@ impl Engine {
             let mut instructions = compile(program, rank, regions, &functions)?;
             for peer in peers_of(&instructions).into_iter().filter_map(|rank| peers.get(rank)) {
                 peer.has_cards(sending.cards).map_err(wrong)?;
-                regions.iter().try_for_each(|region| peer.register(region))?;
+                regions.iter().flatten().try_for_each(|region| peer.register(region))?;
             }
             for instruction in &mut instructions {
                 if let Action::InPlace(own) = &mut instruction.action {
@@ -249,7 +254,12 @@ impl Engine {
         self.core().externals.next(timeout)
     }
 
-    /// The library has executed that collective.
+    /// The next copy between the device and the host, if there is one in time.
+    pub fn next_staged(&self, way: Way, timeout: Duration) -> Option<Staged> {
+        self.core().staged(way).next(timeout)
+    }
+
+    /// That collective, or that copy, was executed.
     pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
         self.core().complete_external(program, op)
     }

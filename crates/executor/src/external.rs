@@ -1,4 +1,5 @@
-//! Collectives that a library executes: a queue from which a caller takes the next, and reports it done.
+//! Ops that others execute, collectives of libraries and copies of devices: queues from which a caller takes the next, and reports
+//! it done.
 
 use crate::lock::lock;
 use hocket_wire::memory::Region;
@@ -19,22 +20,40 @@ pub struct External {
     pub dst: Option<Region>,
 }
 
-/// Collectives whose dependencies are met, in that order.
-#[derive(Debug, Default)]
-pub struct Externals {
-    ready: Mutex<VecDeque<External>>,
+/// A copy between the rank's device and the host, for whoever has the device's memory. Its two ends lie at the same place of the
+/// device's buffer and of its twin.
+#[derive(Clone, Debug)]
+pub struct Staged {
+    /// Program number.
+    pub program: u32,
+    /// Our instruction.
+    pub op: u32,
+    /// The host's end.
+    pub host: Region,
+}
+
+/// Ops whose dependencies are met, in that order.
+#[derive(Debug)]
+pub struct Externals<T> {
+    ready: Mutex<VecDeque<T>>,
     changed: Condvar,
 }
 
-impl Externals {
-    /// Adds a collective.
-    pub fn push(&self, external: External) {
+impl<T> Default for Externals<T> {
+    fn default() -> Self {
+        Self { ready: Mutex::default(), changed: Condvar::default() }
+    }
+}
+
+impl<T> Externals<T> {
+    /// Adds an op.
+    pub fn push(&self, external: T) {
         lock(&self.ready).push_back(external);
         self.changed.notify_one();
     }
 
-    /// The next collective, if there is one in time.
-    pub fn next(&self, timeout: Duration) -> Option<External> {
+    /// The next op, if there is one in time.
+    pub fn next(&self, timeout: Duration) -> Option<T> {
         let mut ready = lock(&self.ready);
         if ready.is_empty() {
             ready = self.changed.wait_timeout(ready, timeout).unwrap_or_else(PoisonError::into_inner).0;

@@ -67,7 +67,8 @@ impl World {
         for _ in 0..2 {
             let allocation = arena.allocate(ELEMENTS * 4).unwrap();
             allocation.region().as_bytes_mut().fill(UNTOUCHED);
-            let instructions = compile(&program(), Rank(0), &[allocation.region().clone()], &[]).unwrap();
+            let instructions =
+                compile(&program(), Rank(0), &[Some(allocation.region().clone())], &[]).unwrap();
             let sets = vec![Set { instructions, bound: Vec::new(), scaled: Vec::new() }];
             add(&core, None, |number| {
                 Loaded::new(number, "bucket".into(), Sending::urgent(0), sets, 0, Vec::new())

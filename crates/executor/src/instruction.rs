@@ -32,6 +32,28 @@ pub enum Action {
     InPlace(InPlace),
     /// A collective that a library executes: its slice, and the output of an all-to-all.
     Library(Region, Option<Region>),
+    /// A copy between the device and the host.
+    Stage(Stage),
+}
+
+/// A copy between the device and the host, at the same place of both.
+#[derive(Debug)]
+pub struct Stage {
+    /// The host's end.
+    pub host: Region,
+    /// Element type.
+    pub dtype: kernels::DType,
+    /// Which way.
+    pub way: Way,
+}
+
+/// Which way a copy between the device and the host goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the host.
+    Down,
+    /// To the device.
+    Up,
 }
 
 /// A message to a peer.
@@ -124,13 +146,14 @@ impl Instruction {
             Action::Receive(_) => Kind::Recv,
             Action::InPlace(_) => Kind::Reduce,
             Action::Library(..) => Kind::Library,
+            Action::Stage(_) => Kind::Copy,
         }
     }
 
     /// The peer of a message.
     pub fn peer(&self) -> Option<Rank> {
         match &self.action {
-            Action::Compute(_) | Action::InPlace(_) | Action::Library(..) => None,
+            Action::Compute(_) | Action::InPlace(_) | Action::Library(..) | Action::Stage(_) => None,
             Action::Send(send) => Some(send.peer),
             Action::Receive(receive) => Some(receive.peer),
         }
@@ -143,7 +166,7 @@ impl Instruction {
             Action::Receive(receive) => {
                 is_sound(receive.landing.region.len() / receive.dtype.bytes(), receive.count.as_ref())
             }
-            Action::Compute(_) | Action::InPlace(_) | Action::Library(..) => Ok(()),
+            Action::Compute(_) | Action::InPlace(_) | Action::Library(..) | Action::Stage(_) => Ok(()),
         }
     }
 
@@ -153,7 +176,9 @@ impl Instruction {
             Action::Compute(compute) => compute.bytes(),
             Action::Send(send) => send.region().len() / send.dtype.bytes() * send.wire.bytes(),
             Action::Receive(receive) => receive.wire_bytes(),
-            Action::InPlace(InPlace { region, .. }) | Action::Library(region, _) => region.len(),
+            Action::InPlace(InPlace { region, .. })
+            | Action::Library(region, _)
+            | Action::Stage(Stage { host: region, .. }) => region.len(),
         }
     }
 }

@@ -58,7 +58,7 @@ mod waits;
 
 pub use engine::Engine;
 pub use error::Error;
-pub use external::External;
+pub use external::{External, Staged};
 
 pub use failure::{Failure, Location, Who};
 pub use guard::panic_text;
@@ -72,6 +72,7 @@ pub use hocket_wire::link::Cards;
 pub use hocket_wire::memory::Allocation;
 pub use hocket_wire::memory::Region;
 pub use hocket_wire::shaper::EmulatedLinks;
+pub use instruction::Way;
 pub use loaded::{NonFinite, Sending};
 pub use options::Options;
 pub use waits::NotedWait;

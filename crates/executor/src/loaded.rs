@@ -5,7 +5,7 @@
 //! way, another fills, and its launch waits until the instance before is complete. Scratch and state are the program's.
 
 use crate::failure::Location;
-use crate::instruction::{Action, Instruction, peers_of};
+use crate::instruction::{Action, Instruction, Stage, Way, peers_of};
 use crate::launch::{Begun, Launch};
 use crate::lock::lock;
 use hocket_ids::{DType, Rank};
@@ -443,11 +443,13 @@ impl Loaded {
         waits.find_map(|(op, awaited, receiving)| (awaited == rank).then_some((op, receiving)))
     }
 
-    /// Incomplete ops, the rank that each waits for, and whether for a send of that rank.
+    /// Incomplete ops whose dependencies are met, the rank that each waits for, and whether for a send of that rank.
     fn waits(&self) -> impl Iterator<Item = (u32, Rank, bool)> + '_ {
         let running = self.launched();
         let both = self.instructions().iter().zip(&self.states).zip(0..);
-        let unfinished = both.filter(move |((_, state), _)| state.done.load(Ordering::Acquire) != running);
+        let unfinished = both.filter(move |((_, state), op)| {
+            self.flow.is_free(*op) && state.done.load(Ordering::Acquire) != running
+        });
         unfinished.flat_map(|((instruction, state), op)| {
             let (message, meeting) = match (&instruction.action, &state.meeting) {
                 (Action::Send(send), _) => (Some((op, send.peer, false)), None),
@@ -462,12 +464,18 @@ impl Loaded {
         })
     }
 
-    /// Whether a collective of a library is incomplete.
-    pub fn waits_for_library(&self) -> bool {
+    /// An incomplete op that others execute, by its name.
+    pub fn waits_for_other(&self) -> Option<&'static str> {
         let running = self.launched();
-        let mut both = self.instructions().iter().zip(&self.states);
-        both.any(|(instruction, state)| {
-            matches!(instruction.action, Action::Library(..)) && state.done.load(Ordering::Acquire) != running
+        let both = self.instructions().iter().zip(&self.states);
+        let mut left = both.filter(|(_, state)| state.done.load(Ordering::Acquire) != running);
+        left.find_map(|(instruction, _)| match instruction.action {
+            Action::Library(..) => Some("a collective by a library"),
+            Action::Stage(Stage { way: Way::Down, .. }) => {
+                Some("a copy from the device, which is busy or stuck")
+            }
+            Action::Stage(_) => Some("a copy to the device, which is busy or stuck"),
+            _ => None,
         })
     }
 

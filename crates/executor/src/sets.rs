@@ -1,5 +1,6 @@
 //! The sets of bound memory that a program is loaded with: complete, and apart from one another.
 
+use crate::compile::is_staged;
 use hocket_ids::{DType, Rank};
 use hocket_program::{Buffer, BufferKind, Program};
 use hocket_wire::memory::Region;
@@ -16,21 +17,24 @@ pub fn bound(buffer: &Buffer, given: Option<&Region>) -> Result<Region, String> 
 }
 
 /// Which of a rank's regions are bound, with their element types.
-pub fn bound_of(program: &Program, rank: Rank, regions: &[Region]) -> Vec<(Region, DType)> {
+pub fn bound_of(program: &Program, rank: Rank, regions: &[Option<Region>]) -> Vec<(Region, DType)> {
     let buffers = &program.ranks[rank.index()].buffers;
     let bound = buffers.iter().zip(regions).filter(|(buffer, _)| buffer.kind == BufferKind::Bound);
-    bound.map(|(buffer, region)| (region.clone(), buffer.dtype)).collect()
+    bound.filter_map(|(buffer, region)| Some((region.clone()?, buffer.dtype))).collect()
 }
 
 /// Of these, those that a launch's factor is applied to before its first op: all but those that are only copied, and those that
-/// they fill.
-pub fn scaled_of(program: &Program, rank: Rank, regions: &[Region]) -> Vec<(Region, DType)> {
+/// they fill. Of twins of a device's memory it is applied to what has come down.
+pub fn scaled_of(program: &Program, rank: Rank, regions: &[Option<Region>]) -> Vec<(Region, DType)> {
     let own = &program.ranks[rank.index()];
+    if is_staged(own) {
+        return Vec::new();
+    }
     let given = own.given();
     let apart = |at: usize| given.iter().any(|(from, to)| from.index() == at || to.index() == at);
     let buffers = own.buffers.iter().zip(regions).enumerate();
     let scaled = buffers.filter(|(at, (buffer, _))| buffer.kind == BufferKind::Bound && !apart(*at));
-    scaled.map(|(_, (buffer, region))| (region.clone(), buffer.dtype)).collect()
+    scaled.filter_map(|(_, (buffer, region))| Some((region.clone()?, buffer.dtype))).collect()
 }
 
 /// No two sets share a byte: one fills while the other is under way.

@@ -35,8 +35,7 @@ impl Core {
     fn waits_for(&self, loaded: &Loaded, culprits: &[Rank]) -> String {
         let unfinished = loaded.unfinished();
         if unfinished.is_empty() {
-            let library = loaded.waits_for_library();
-            return if library { "a collective by a library" } else { "work of this rank" }.into();
+            return loaded.waits_for_other().unwrap_or("work of this rank").into();
         }
         let at_fault = |(rank, _): &&(Rank, bool)| culprits.contains(rank);
         let direct = unfinished.iter().any(|each| at_fault(&each));

@@ -16,8 +16,10 @@ pub mod passes;
 mod resize;
 mod retain;
 mod space;
+mod stage;
 pub mod text;
 pub mod verify;
+mod wrap;
 
 pub use build::RankBuilder;
 pub use bytes::Damaged;

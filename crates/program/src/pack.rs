@@ -1,8 +1,7 @@
 //! A program for a buffer whose elements lie in several places.
 
-use crate::resize::slices;
-use crate::{BufferKind, Contract, Op, Program, RankBuilder, Share, Slice};
-use hocket_ids::{BufferId, OpId};
+use crate::{Buffer, BufferKind, Contract, Op, Program, Share, Slice};
+use hocket_ids::BufferId;
 
 impl Program {
     /// The same, where the elements of the bound buffer 0 lie in bound buffers of these lengths, one after the other: they are copied
@@ -16,32 +15,17 @@ impl Program {
             if whole.kind != BufferKind::Bound || whole.len != lengths.iter().sum::<usize>() {
                 return None;
             }
-            let mut builder = RankBuilder::new();
-            for (at, &len) in lengths.iter().enumerate() {
-                let name = format!("{}.{at}", whole.name);
-                builder.buffer_in(whole.space, name, whole.dtype, len, BufferKind::Bound);
-            }
-            for (at, each) in before.buffers.iter().enumerate() {
-                let kind = if at == 0 { BufferKind::Scratch } else { each.kind };
-                builder.buffer_in(each.space, each.name.clone(), each.dtype, each.len, kind);
-            }
-            for (part, in_whole) in places(lengths) {
-                builder.push(Op::Copy { src: part, dst: in_whole }, None);
-            }
-            let filled = builder.len();
-            for node in &before.nodes {
-                let mut op = node.op.clone();
-                for slice in slices(&mut op) {
-                    slice.buffer = moved(slice.buffer, lengths);
-                }
-                let after: Vec<OpId> =
-                    node.after.iter().map(|op| OpId::from_index(op.index() + filled)).collect();
-                builder.push_after(op, &after, node.source);
-            }
-            for (part, in_whole) in places(lengths) {
-                builder.push(Op::Copy { src: in_whole, dst: part }, None);
-            }
-            *rank = builder.finish();
+            let part = |(at, &len): (usize, &usize)| Buffer {
+                name: format!("{}.{at}", whole.name),
+                len,
+                kind: BufferKind::Bound,
+                ..whole.clone()
+            };
+            let together = places(lengths).map(|(src, dst)| Op::Copy { src, dst }).collect();
+            let apart = places(lengths).map(|(dst, src)| Op::Copy { src, dst }).collect();
+            let mut inner = before.clone();
+            inner.buffers[0].kind = BufferKind::Scratch;
+            *rank = inner.wrapped(lengths.iter().enumerate().map(part).collect(), together, apart);
         }
         packed.ensures = Vec::new();
         for contract in &self.ensures {

@@ -1,8 +1,7 @@
 //! A program that leaves what it is given as it is, so that it can be run again.
 
-use crate::resize::slices;
-use crate::{BufferKind, Node, Op, Program, RankBuilder, RankProgram, Slice};
-use hocket_ids::{BufferId, OpId};
+use crate::{Buffer, BufferKind, Node, Op, Program, RankProgram, Slice};
+use hocket_ids::BufferId;
 
 impl Program {
     /// The same, with a second bound buffer for each one, from which it is filled first, and which nothing writes. The given buffers
@@ -15,42 +14,19 @@ impl Program {
     pub fn retained(&self) -> Self {
         let mut retained = self.clone();
         for (rank, before) in retained.ranks.iter_mut().zip(&self.ranks) {
-            let bound: Vec<usize> = (0..before.buffers.len())
-                .filter(|&at| before.buffers[at].kind == BufferKind::Bound)
-                .collect();
-            let mut builder = RankBuilder::new();
-            for &at in &bound {
+            let bound: Vec<usize> = before.bound().collect();
+            let given = |&at: &usize| {
                 let each = &before.buffers[at];
-                builder.buffer_in(
-                    each.space,
-                    format!("{}.given", each.name),
-                    each.dtype,
-                    each.len,
-                    each.kind,
-                );
-            }
-            for each in &before.buffers {
-                builder.buffer_in(each.space, each.name.clone(), each.dtype, each.len, each.kind);
-            }
-            for (given, &at) in bound.iter().enumerate() {
+                Buffer { name: format!("{}.given", each.name), ..each.clone() }
+            };
+            let fill = |(given, &at): (usize, &usize)| {
                 let len = before.buffers[at].len;
                 let src = Slice::new(BufferId::from_index(given), 0, len);
                 let dst = Slice::new(BufferId::from_index(bound.len() + at), 0, len);
-                if len > 0 {
-                    builder.push(Op::Copy { src, dst }, None);
-                }
-            }
-            let filled = builder.len();
-            for node in &before.nodes {
-                let mut op = node.op.clone();
-                for slice in slices(&mut op) {
-                    slice.buffer = BufferId::from_index(slice.buffer.index() + bound.len());
-                }
-                let after: Vec<OpId> =
-                    node.after.iter().map(|op| OpId::from_index(op.index() + filled)).collect();
-                builder.push_after(op, &after, node.source);
-            }
-            *rank = builder.finish();
+                (len > 0).then_some(Op::Copy { src, dst })
+            };
+            let fills = bound.iter().enumerate().filter_map(fill).collect();
+            *rank = before.wrapped(bound.iter().map(given).collect(), fills, Vec::new());
         }
         retained.ensures = Vec::new();
         retained
@@ -58,6 +34,11 @@ impl Program {
 }
 
 impl RankProgram {
+    /// Numbers of the bound buffers.
+    pub(crate) fn bound(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.buffers.len()).filter(|&at| self.buffers[at].kind == BufferKind::Bound)
+    }
+
     /// Bound buffers that are only copied, each as a whole into a bound buffer of the same length before anything else happens
     /// there: by number, which one they fill. What a launch multiplies its elements with is for what they fill.
     #[must_use]

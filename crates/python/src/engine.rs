@@ -9,7 +9,7 @@ use crate::program::Program;
 use crate::waits::{duration, interruptible};
 use hocket_executor::{
     Address, Cards, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Lifetime, Options, Region,
-    Sending, WireOptions,
+    Sending, Way, WireOptions,
 };
 use hocket_ids::{BufferId, Member, Rank};
 use hocket_protocol::why::Why;
@@ -238,7 +238,7 @@ impl Engine {
         Ok(Memory::new(allocation, &self.executor))
     }
 
-    /// Compile this rank's part. `buffers`: bound buffer id → (memory, byte offset); `others`: further sets of them, apart from the
+    /// Compile this rank's part. `buffers`: bound buffer id, but of those of a device → (memory, byte offset); `others`: further sets of them, apart from the
     /// first, of which each launch uses one. All ranks of the program, which are the first of the job or all, load the same
     /// programs in the same order. Lower `priority` overtakes higher. Returns the program's number.
     ///
@@ -348,7 +348,15 @@ impl Engine {
         Ok(next.map(|next| (next.program, next.op, window(next.slice), next.dst.map(window))))
     }
 
-    /// The library has done it: what waits for it may go.
+    /// The next copy from the device, or with `up` to it: program, op, and the host's end of it; None: none came.
+    fn next_staged(&self, py: Python<'_>, timeout_s: f64, up: bool) -> PyResult<Option<(u32, u32, Window)>> {
+        let timeout = duration(py, timeout_s)?;
+        let way = if up { Way::Up } else { Way::Down };
+        let next = py.detach(|| self.executor.next_staged(way, timeout));
+        Ok(next.map(|next| (next.program, next.op, Window::new(next.host, &self.executor))))
+    }
+
+    /// The library, or the device, has done it: what waits for it may go.
     fn complete_external(&self, py: Python<'_>, program: u32, op: u32) -> PyResult<()> {
         py.detach(|| self.executor.complete_external(program, op)).map_err(|cause| raise(py, &cause))
     }

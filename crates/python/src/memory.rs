@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use std::sync::Arc;
 
 /// Registered memory: zero-filled, page-aligned, mapped by the ranks of the same host. Writable buffer of bytes.
-#[pyclass(module = "hocket._native", frozen)]
+#[pyclass(module = "hocket._native", frozen, weakref)]
 pub struct Memory {
     allocation: Allocation,
     /// Keeps the arena alive until the executor's threads have ended.
@@ -69,6 +69,12 @@ impl Window {
 
 #[pymethods]
 impl Window {
+    /// Of its first byte in this process.
+    #[getter]
+    fn address(&self) -> usize {
+        self.region.address() as usize
+    }
+
     fn __len__(&self) -> usize {
         self.region.len()
     }

@@ -452,6 +452,13 @@ impl Program {
         Self::from(py.detach(|| self.0.retained()))
     }
 
+    /// The same for memory of each rank's device, of which what it binds is the host's twin: for each bound buffer there is one of
+    /// the device, before all others. Pieces of at most `piece_bytes` come down before they are read, and go up when they are
+    /// written. Nothing is promised of it.
+    fn staged(&self, py: Python<'_>, piece_bytes: usize) -> Self {
+        Self::from(py.detach(|| self.0.staged(piece_bytes)))
+    }
+
     /// After each pass, by its name, in order; not verified.
     #[pyo3(signature = (options) -> "dict[str, Program]")]
     fn stages<'py>(&self, py: Python<'py>, options: &PassOptions) -> PyResult<Bound<'py, PyDict>> {

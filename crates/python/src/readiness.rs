@@ -47,6 +47,7 @@ struct Shared {
     adopt: Py<PyAny>,
     twice: Py<PyAny>,
     refused: Py<PyAny>,
+    made: Option<Py<PyAny>>,
 }
 
 impl Shared {
@@ -84,11 +85,13 @@ impl Readiness {
     /// sets of memory as a bucket has slots, which its turns take one after the other; `begin` and `finish` launch turns that are
     /// sent at those points. A launch's factor is 1 over the iterations that it sums, and what is due earlier goes first. `after`:
     /// the turns go on that it had, by its schedule, and none was launched by these programs. `saved`: turns go on as a checkpoint
-    /// has them, of which so many by bucket were launched and not applied. `UsageError`: no such schedule can be kept.
+    /// has them, of which so many by bucket were launched and not applied. `made(bucket)` is called
+    /// when a gradient of the bucket has come, before a launch. `UsageError`: no such schedule can be kept.
     #[new]
     #[pyo3(signature = (engine, buckets, on_first: "collections.abc.Callable[[], None]",
         adopt: "collections.abc.Callable[[int, int, typing.Any], None]", twice: "collections.abc.Callable[[int, int], None]",
-        refused: "collections.abc.Callable[[Exception], bool | None]", schedule = None, after = None, saved = None))]
+        refused: "collections.abc.Callable[[Exception], bool | None]", schedule = None, after = None, saved = None,
+        made: "collections.abc.Callable[[int], None] | None" = None))]
     #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
     #[expect(clippy::too_many_arguments, reason = "one callback per event")]
     fn new(
@@ -102,6 +105,7 @@ impl Readiness {
         schedule: Option<Told<Schedule>>,
         after: Option<PyRef<'_, Self>>,
         saved: Option<(Told<SavedTurns>, Vec<u32>)>,
+        made: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let usage = |what: String| error(py, "UsageError", &what);
         let arena_of: Vec<_> = buckets.iter().map(|bucket| bucket.2).collect();
@@ -123,7 +127,7 @@ impl Readiness {
         };
         let counters = Counters::over(Arc::clone(engine.executor()), &buckets, turns, &reduced);
         let counters = counters.map_err(|cause| raise(py, &cause))?;
-        Ok(Self(Arc::new(Shared { counters, on_first, adopt, twice, refused })))
+        Ok(Self(Arc::new(Shared { counters, on_first, adopt, twice, refused, made })))
     }
 
     /// False: hooks do nothing (gradient accumulation).
@@ -312,6 +316,9 @@ impl ReadyHook {
             shared.launched(py, shared.counters.check())?;
         }
         for &(bucket, index) in &self.places {
+            if let Some(made) = &shared.made {
+                made.call1(py, (bucket,))?;
+            }
             if shared.launched(py, shared.counters.arrive(bucket, index))? == Some(Arrival::Late) {
                 // More of a gradient is added to what is there, and would be lost.
                 shared.twice.call1(py, (bucket, index))?;

@@ -55,6 +55,11 @@ impl Flow {
         self.pending[op as usize].fetch_sub(1, Ordering::AcqRel) == 1
     }
 
+    /// Whether no dependency of `op` is left in the running instance.
+    pub fn is_free(&self, op: u32) -> bool {
+        self.pending[op as usize].load(Ordering::Acquire) == 0
+    }
+
     /// An instruction has ended; whether it was the last of the instance.
     pub fn finish(&self) -> bool {
         self.remaining.fetch_sub(1, Ordering::AcqRel) == 1

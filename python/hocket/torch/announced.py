@@ -18,6 +18,7 @@ import torch
 from torch.optim import optimizer as internals
 
 from hocket.errors import UsageError
+from hocket.torch.backward import when_it_ends
 from hocket.torch.trainable import hooked
 
 _all: WeakSet[Announced] = WeakSet()
@@ -47,7 +48,7 @@ class Announced:
             if len(hooks) > 1 and next(reversed(hooks)) != handle.id:
                 # Later hooks may change the gradient. From the next backward on, they run before this one.
                 hooks[handle.id] = hooks.pop(handle.id)
-                torch.autograd.graph.queue_callback(functools.partial(later, parameter))
+                when_it_ends(functools.partial(later, parameter))
             else:
                 tell(parameter)
 

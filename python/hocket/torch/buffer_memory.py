@@ -138,7 +138,7 @@ class Mirror:
                 module, key = self._owners[at]
                 if tensor is not before:
                     # Reassigned by the model: the previous one may be part of a graph.
-                    tensor = module._buffers[key] = view.clone()  # noqa: PLW2901
+                    tensor = module._buffers[key] = view.to(tensor.device, copy=True)  # noqa: PLW2901
                 elif tensor._version == version:
                     # Changed without autograd's knowledge, as by batch norm: a graph kept for a second backward stays
                     # valid.
@@ -199,5 +199,5 @@ def _copy(views: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor | None])
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether the bytes are equal."""
-    a, b = (each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (a, b))
+    a, b = (each.detach().contiguous().cpu().reshape(-1).view(torch.uint8) for each in (a, b))
     return torch.equal(a, b)

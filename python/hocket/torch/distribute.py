@@ -89,7 +89,7 @@ def distribute(
     model that has parts of one that was distributed before.
 
     Args:
-        model: a model on the CPU; parameters that do not require gradients are left alone.
+        model: a model on one device; parameters that do not require gradients are left alone.
         optimizer: over parameters of the model.
         plan: default: the plan file of `settings`, else a plan for the cluster of `settings`, else one from the hosts alone. Rank
             0's files count. A default plan, and a policy, follows the order in which backward makes gradients, which the first step

@@ -8,7 +8,7 @@ import pickle
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,13 +18,15 @@ from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.torch import optimizers
 from hocket.torch.announced import Announced
+from hocket.torch.backward import when_it_ends
+from hocket.torch.devices import accelerator
 from hocket.torch.division import DividedGradient, Division
-from hocket.torch.dtypes import DTYPES, PARTS
 from hocket.torch.forward_hooks import Hook, before_forward
 from hocket.torch.gates import Gates
 from hocket.torch.hyperparameters import learning_of, options_of
 from hocket.torch.lent import array_of, bytes_of, tensor_over
 from hocket.torch.looks import Looks
+from hocket.torch.parameters import check_steps_some, described, trained_of
 from hocket.torch.remote import Remote
 from hocket.torch.uncompiled import uncompiled
 from hocket.torch.workload import Workload
@@ -66,8 +68,9 @@ class Torch:
             )
         self.model, self.optimizer = model, optimizer
         self._looked_around = False
-        self.trained = _trained(model)
-        _steps_some(optimizer, self.trained)
+        self.trained = trained_of(model)
+        self.device = accelerator(next(iter(self.trained.values())).device)
+        check_steps_some(optimizer, self.trained)
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._undo: list[Callable[[], None]] = []
         self._zeroed: Callable[[Iterable[torch.Tensor]], None] | None = None
@@ -79,7 +82,7 @@ class Torch:
 
     def parameters(self) -> list[Parameter]:
         """Return all parameters, and buffers."""
-        return list(_parts(self.model, self.trained))
+        return list(described(self.model, self.trained))
 
     def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks, *, moves: bool = True) -> None:
         """Count gradients, after autograd has accumulated each."""
@@ -112,7 +115,7 @@ class Torch:
             call()
             self._announced.end()
 
-        torch.autograd.graph.queue_callback(ended)
+        when_it_ends(ended)
 
     def gate(
         self,
@@ -204,7 +207,8 @@ class Torch:
 
     def load_optimizer_state(self, saved: bytes) -> None:
         """Load another rank's optimizer state."""
-        self.optimizer.load_state_dict(torch.load(io.BytesIO(saved), weights_only=True))
+        # The other rank's device may have another number.
+        self.optimizer.load_state_dict(torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True))
 
     def packed(self, values: Any) -> bytes:
         """Return plain data and tensors in the form of `torch.save`."""
@@ -278,8 +282,9 @@ class Torch:
         self.division.undivide(state)
 
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
-        """Return a tensor over the memory."""
-        return tensor_over(memory, start, dtype, shape)
+        """Return a tensor over the memory, or over the device's twin of it."""
+        make = tensor_over if self.device is None else self.device.array
+        return make(memory, start, dtype, shape)
 
     def adopt(self, name: str, view: torch.Tensor) -> None:
         """Copy a gradient that autograd has made anew into `view`: after `grad = None`, and of sparse layers."""
@@ -345,16 +350,19 @@ class Torch:
         else:
             numbers = gradient.reshape(len(gradient), -1).any(1).nonzero().flatten()
             rows = gradient[numbers]
-        part = (rows * factor).reshape(len(numbers), row_elements).contiguous()
-        return array_of(numbers.contiguous()), bytes_of(part).reshape(
+        part = (rows * factor).reshape(len(numbers), row_elements).contiguous().cpu()
+        return array_of(numbers.contiguous().cpu()), bytes_of(part).reshape(
             len(numbers), row_elements * part.element_size()
         )
 
     def set_rows(self, name: str, numbers: Numbers, rows: RowBytes) -> None:
         """Set rows of a gradient, which is dense if a sparse and a dense layer share the parameter."""
         parameter = self.trained[name]
-        places = torch.from_numpy(numbers)
-        values = torch.from_numpy(rows).view(parameter.dtype).view(len(numbers), *parameter.shape[1:])
+        device = parameter.device
+        places = torch.from_numpy(numbers).to(device)
+        values = (
+            torch.from_numpy(rows).view(parameter.dtype).view(len(numbers), *parameter.shape[1:]).to(device)
+        )
         if parameter.grad is not None and not parameter.grad.is_sparse:
             parameter.grad.zero_()
             parameter.grad[places] = values
@@ -377,6 +385,8 @@ class Torch:
     def _moved(self, bucket: LoadedBucket) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield gradients that lie outside their bucket: their arrays, and arrays over their places."""
         begin, end = bucket.memory.address, bucket.memory.address + len(bucket.memory)
+        if self.device is not None:
+            begin, end = self.device.extent(bucket.memory)
         for at, view in enumerate(bucket.views):
             if view.numel() and not begin <= view.data_ptr() < end:
                 own = over(bucket.gradients, bucket.memory, self.array).views[at]
@@ -412,14 +422,14 @@ class Torch:
         return self._looks.digests(pieces)
 
     def state(self) -> list[StateBytes]:
-        """Return views, but for tensors with gaps."""
-        return [bytes_of(each.detach().contiguous()) for each in self._state()]
+        """Return views, but for tensors with gaps or on a device."""
+        return [bytes_of(each.detach().contiguous().cpu()) for each in self._state()]
 
     @contextmanager
     def filling(self) -> Iterator[list[StateBytes]]:
-        """Yield arrays in place, but for tensors with gaps."""
+        """Yield arrays in place, but for tensors with gaps or on a device."""
         state = [each.detach() for each in self._state()]
-        whole = [each.contiguous() for each in state]
+        whole = [each.contiguous().cpu() for each in state]
         yield [bytes_of(each) for each in whole]
         for each, filled in zip(state, whole, strict=True):
             if filled.data_ptr() != each.data_ptr():
@@ -427,63 +437,6 @@ class Torch:
 
     def _state(self) -> list[torch.Tensor]:
         return [*self.model.parameters(), *self.model.buffers()]
-
-
-def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters whose gradients are communicated, in registration order; shared ones once."""
-    found = {name: each for name, each in model.named_parameters() if each.requires_grad}
-    if not found:
-        raise UsageError("the model has no parameters that require gradients: there is nothing to distribute")
-    for name, each in (*model.named_parameters(), *model.named_buffers()):
-        if torch.nn.parameter.is_lazy(each):
-            raise UsageError(
-                f"`{name}` has no shape yet: its layer makes it in the first forward\n"
-                "hint: call the model once, on all ranks, before the optimizer is made"
-            )
-    for name, each in found.items():
-        if each.device.type != "cpu":
-            raise UsageError(f"parameter `{name}` is on {each.device}: Hocket moves gradients in CPU memory")
-        if each.dtype not in (*DTYPES, *PARTS):
-            raise UsageError(
-                f"parameter `{name}` has dtype {each.dtype}: known are {', '.join(map(str, (*DTYPES, *PARTS)))}"
-            )
-    return found
-
-
-def _steps_some(optimizer: torch.optim.Optimizer, trained: Mapping[str, torch.nn.Parameter]) -> None:
-    """Raise UsageError if the optimizer steps none of them: the model was copied, or its parameters replaced, after it was made.
-
-    An optimizer may step only some: others may have an optimizer of their own.
-    """
-    own = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    if own.isdisjoint(map(id, trained.values())):
-        raise UsageError(
-            "the optimizer steps no parameter of the model: it has another model's, or those before a replacement\n"
-            "hint: make the optimizer from `model.parameters()` just before hk.distribute(model, optimizer)"
-        )
-
-
-def _parts(model: torch.nn.Module, trained: dict[str, torch.nn.Parameter]) -> Iterator[Parameter]:
-    kinds: tuple[tuple[Literal["parameter", "buffer"], Iterator[tuple[str, torch.Tensor]]], ...] = (
-        ("parameter", model.named_parameters()),
-        ("buffer", model.named_buffers()),
-    )
-    embeddings = (torch.nn.Embedding, torch.nn.EmbeddingBag)
-    sparse = {id(each.weight) for each in model.modules() if isinstance(each, embeddings) and each.sparse}
-    for kind, named in kinds:
-        for name, each in named:
-            own = kind == "parameter" and name in trained
-            pairs = own and each.dtype in PARTS
-            dtype = PARTS[each.dtype] if pairs else DTYPES.get(each.dtype, str(each.dtype))
-            yield Parameter(
-                kind=kind,
-                name=name,
-                shape=(*each.shape, 2) if pairs else tuple(each.shape),
-                dtype=dtype,
-                trained=own,
-                sparse=own and id(each) in sparse,
-                pairs=pairs,
-            )
 
 
 def _check_type(name: str, view: torch.Tensor, gradient: Any, what: str = "gradient") -> None:

@@ -21,16 +21,21 @@ class Looks:
         self._seen: dict[str, torch.Tensor] | None = None
 
     def held(self) -> dict[str, int]:
-        """Return the size in bytes of each parameter in the memory of the processor, trained or not."""
+        """Return the size in bytes of each parameter, trained or not."""
         return {name: each.numel() * each.element_size() for name, each in self._parameters().items()}
 
     def digests(self, pieces: Sequence[Piece]) -> list[int]:
-        """Return digests of these pieces, in place: array objects would change users' tensors. Tensors with gaps are copied."""
+        """Return digests of these pieces, in place: array objects would change users' tensors. Tensors with gaps
+        are copied, and what lies on a device."""
         parameters, copies = self._parameters(), dict[str, torch.Tensor]()
         places = []
         for name, start, stop in pieces:
             tensor = parameters[name]
-            if not tensor.is_contiguous():
+            if tensor.device.type != "cpu":
+                whole = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+                tensor = copies[f"{name}/{start}"] = whole[start:stop].cpu()
+                start, stop = 0, stop - start  # noqa: PLW2901
+            elif not tensor.is_contiguous():
                 tensor = copies.setdefault(name, tensor.detach().contiguous())
             places.append((tensor.data_ptr() + start, stop - start))
         return _native.digests(places)
@@ -40,7 +45,7 @@ class Looks:
             self._seen = {
                 name: each
                 for name, each in self._model.named_parameters()
-                if each.device.type == "cpu" and each.layout == torch.strided
+                if each.device.type != "meta" and each.layout == torch.strided
             }
         return self._seen
 
@@ -70,6 +75,6 @@ def _digest(gradient: torch.Tensor) -> int:
             return UNKNOWN
         if not bool(parts[-1].any()):
             return ZERO
-        whole = [each.detach().contiguous().resolve_conj() for each in parts]
+        whole = [each.detach().contiguous().resolve_conj().cpu() for each in parts]
     places = [(each.data_ptr(), each.numel() * each.element_size()) for each in whole]
     return functools.reduce(lambda one, other: one << 32 | other, _native.digests(places))

@@ -34,6 +34,7 @@ from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
 from hocket.parameter_server.choice import among_workers
 from hocket.settings import Settings
+from hocket.training.memory.device import Lanes
 
 log = logging.getLogger("hocket.training")
 
@@ -62,6 +63,7 @@ class Process:
         self._knows_cluster = False
         self._looked = False
         self._libraries: Service | None = None
+        self._lanes: Lanes | None = None
         self.traced = False
         """True if a model's trace is written: only one model has a trace."""
         self.gave_up: str | None = None
@@ -117,12 +119,11 @@ class Process:
 
         RendezvousError: some do not come.
         """
-        if self._libraries is not None:
-            self._libraries.close()
-        if self._engine is not None:
-            self._engine.close()
+        for each in (self._libraries, self._lanes, self._engine):
+            if each is not None:
+                each.close()
         self.everyone.store.leave()
-        self._engine = self._libraries = self._tuning = self._cluster = None
+        self._engine = self._libraries = self._lanes = self._tuning = self._cluster = None
         self._knows_cluster = self._looked = False
         self.everyone = self.job = self._met(order)
 
@@ -230,6 +231,13 @@ class Process:
         return self._libraries
 
     @property
+    def lanes(self) -> Lanes:
+        """Threads that copy between the host and the devices of all models."""
+        if self._lanes is None:
+            self._lanes = Lanes(self.engine, self.abort)
+        return self._lanes
+
+    @property
     def mine(self) -> bool:
         """True if this is not a forked child of the process that joined."""
         return os.getpid() == self._owner
@@ -274,8 +282,9 @@ class Process:
                 self._leave(at_exit)
 
     def _leave(self, at_exit: bool) -> None:
-        if self._libraries is not None:
-            self._libraries.close()
+        for each in (self._libraries, self._lanes):
+            if each is not None:
+                each.close()
         if self._membership is not None:
             self._membership.close()
         blamed = None if self._engine is None else self._engine.blamed

@@ -20,6 +20,7 @@ from torch.futures import Future
 
 from hocket.errors import UsageError
 from hocket.torch.backend.errors import as_torch
+from hocket.torch.backward import when_it_ends
 from hocket.torch.uncompiled import uncompiled_methods
 
 _futures = threading.Lock()
@@ -117,7 +118,7 @@ class Task(Work):
     def get_future(self) -> Future[list[torch.Tensor]]:
         """Return a future of the output tensors. A backward that takes it ends after this work, and raises its error."""
         if _outermost_backward():
-            graph.queue_callback(self._raise)
+            when_it_ends(self._raise)
         with _futures:
             if self._future is not None:
                 return self._future

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.policy.policy import Policy
-from hocket.refusals import ELASTIC, check, refused
+from hocket.refusals import ABLE, ELASTIC, check, check_able, refused
 from hocket.settings import Settings
 from hocket.training.assemble.choice import source_of
 from hocket.training.beside.spans import Spans
@@ -95,6 +95,8 @@ def session_of(
     spans: Spans | None,
 ) -> ReducingSession | ParameterSession:
     """Return a session with loaded programs and hooks. Call its `start` before the script trains."""
+    if framework.device is not None:
+        check_able("a model on a device", ABLE - {"host"}, of_source(source))
     place = _place(source, process, spans)
     if "parameters" in {policy.exchanges for policy in source.policies}:
         return ParameterSession(framework, place, companion=companion)
@@ -174,6 +176,7 @@ def _place(source: ProgramSource, process: Process, spans: Spans | None) -> Plac
         process.job,
         process.engine,
         process.libraries,
+        process.lanes,
         spans,
         RunFile(spans, process.everyone, source, process.cluster).loaded,
     )

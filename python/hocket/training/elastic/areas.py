@@ -15,6 +15,7 @@ from hocket.artefacts.gradient import Gradient
 from hocket.training.features import check_libraries
 from hocket.training.memory.arenas import Run, arenas_of
 from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket, over, parts_of
+from hocket.training.memory.device import Device, staged
 from hocket.training.memory.framework import Framework
 from hocket.training.step.memory import Memory
 from hocket.training.step.place import Place
@@ -45,6 +46,7 @@ class Apart(Memory):
     def __init__(self) -> None:
         super().__init__(told_apart=True)
         self._areas: list[Area] = []
+        self._device: Device | None = None
 
     def placed(
         self,
@@ -57,6 +59,7 @@ class Apart(Memory):
         check_libraries(buckets)
         self.lay_out(buckets, place.engine, framework, slots)
         epoch = place.source.epochs.current.number
+        self._device = framework.device
         return self.loaded(buckets, place.engine, f" of epoch {epoch}" if epoch else "")
 
     def sums(self, _placed: Sequence[LoadedBucket], _framework: Framework) -> list[tuple[LoadedBucket, ...]]:
@@ -92,13 +95,14 @@ class Apart(Memory):
                 compiled = buckets[number]
                 runs = arenas[area.numbers].runs(parts[number]) or ((0, 0),)
                 sets = area.bound(runs, ITEM_BYTES[compiled.dtype])
+                own, numbered = staged(compiled.program.retained(), sets[0], self._device)
                 program = engine.load(
-                    compiled.program.retained(),
-                    sets[0],
+                    own,
+                    numbered(sets[0]),
                     priority=compiled.priority,
                     label=f"bucket {number}{label}",
                     kernels=compiled.kernels,
-                    others=sets[1:],
+                    others=[numbered(each) for each in sets[1:]],
                 )
                 launches.append(Launch(compiled, program, number, runs))
             others = tuple(replace(each, launches=tuple(launches)) for each in area.bucket.others)

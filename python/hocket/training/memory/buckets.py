@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,11 @@ from hocket.policy.trace import Traced
 from hocket.refusals import CARDS, MEANS, SERVERS, TURNS, refused
 from hocket.training.memory import helpers, host_programs
 from hocket.training.memory.arenas import Arena, Run, arenas_of, arranged
-from hocket.training.memory.gathered import CompiledRows, MakeArray, Rows, compile_rows
+from hocket.training.memory.device import Device, staged
+from hocket.training.memory.gathered import CompiledRows, Rows, compile_rows
+
+MakeArray = Callable[[_native.Memory, int, str, Sequence[int]], Any]
+"""Signature of `Framework.array`."""
 
 
 @dataclass(frozen=True)
@@ -308,10 +312,12 @@ def load(
     rank: int,
     slots: Sequence[int] = (),
     before: Sequence[LoadedBucket] = (),
+    device: Device | None = None,
 ) -> list[LoadedBucket]:
     """Allocate memory for the gradients and load programs, in the same order on all ranks. Buckets on servers stay as `before`.
 
-    `slots`: copies of its memory by bucket; default: one. Buckets that share memory have the same number.
+    `slots`: copies of its memory by bucket; default: one. Buckets that share memory have the same number. `device`: where `array`
+    makes arrays.
     """
     parts = [parts_of(bucket) for bucket in buckets]
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
@@ -326,6 +332,7 @@ def load(
             epoch=epoch,
             rank=rank,
             slots=slots[arena.numbers[0]] if slots else 1,
+            device=device,
         )
         for arena in arenas_of(parts, gradients)
     ]
@@ -350,6 +357,7 @@ def _loaded(
     epoch: int,
     rank: int,
     slots: int,
+    device: Device | None,
 ) -> LoadedBucket:
     size = sum(each.bytes for each in arena.gradients)
     memory, *more = [engine.allocate(size) for _ in range(slots)]
@@ -361,30 +369,35 @@ def _loaded(
         bucket = buckets[number]
         label = f"bucket {number}" if epoch == 0 else f"bucket {number} of epoch {epoch}"
         launch = Launch(bucket, 0, number, arena.runs(parts_of(bucket)) or ((0, 0),))
-        rows = None if bucket.rows is None else Rows(bucket.rows, engine, rank, memory, array)
+        rows = None if bucket.rows is None else Rows(bucket.rows, engine, rank, memory, device)
         chosen = helpers.number(number, epoch) if bucket.helped else bucket.number
+        bound = launch.bound(memory) if rows is None else rows.bound
+        # Rows are packed and added up on the host.
+        own, numbered = staged(bucket.program, bound, device if rows is None else None)
+        launch = replace(launch, compiled=replace(bucket, program=own), rows=rows)
         program = engine.load(
-            bucket.program,
-            launch.bound(memory) if rows is None else rows.bound,
+            own,
+            numbered(bound),
             priority=bucket.priority,
             label=label,
             kernels=bucket.kernels,
             number=chosen,
-            others=[launch.bound(each) for each in more],
+            others=[numbered(launch.bound(each)) for each in more],
             cards=bucket.cards,
         )
         if rows is not None:
             rows.load(priority=bucket.priority, label=label, cards=bucket.cards)
         back = None
         if bucket.values is not None and values is not None:
+            program_back, numbered = staged(bucket.values.program, bound, device)
             back = engine.load(
-                bucket.values.program,
-                launch.bound(values.memory),
+                program_back,
+                numbered(launch.bound(values.memory)),
                 priority=bucket.priority,
                 label=f"values of {label}",
                 cards=bucket.cards,
             )
-        launches.append(replace(launch, program=program, values=back, rows=rows))
+        launches.append(replace(launch, program=program, values=back))
     first, *others = (
         replace(over(arena.gradients, each, array), launches=tuple(launches)) for each in (memory, *more)
     )

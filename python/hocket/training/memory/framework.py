@@ -21,6 +21,7 @@ from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.parameter_server.description import Group
 from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.device import Device
 from hocket.training.memory.gathered import HasRows
 from hocket.training.memory.gradients import Parameter
 from hocket.training.memory.replicas import Options, Piece
@@ -161,6 +162,10 @@ class Framework(Model, HasRows, Protocol):
 
     hints: Hints
 
+    @property
+    def device(self) -> Device | None:
+        """Device on which `array` makes arrays; None: they lie in registered memory itself."""
+
     # Hook.
 
     def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks, *, moves: bool = True) -> None:
@@ -249,7 +254,8 @@ class Framework(Model, HasRows, Protocol):
     # Arrays and memory.
 
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> Array:
-        """Return an array over `memory` from byte `start` on, without a copy. The memory is zero at first."""
+        """Return an array over `memory`, or over the device's twin of it, from byte `start` on, without a copy. It is zero at
+        first."""
 
     def adopt(self, name: str, view: Array) -> None:
         """Move the gradient of `name` into `view`, which is the gradient from now on. A missing gradient becomes zero. UsageError:

@@ -11,7 +11,7 @@ they find, so nobody waits for a launch that does not come.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,11 +23,9 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Gathered, Plan
 from hocket.errors import PeerError
 from hocket.planning import compile as programs
+from hocket.training.memory.device import Device, write
 
 log = logging.getLogger("hocket.training")
-
-MakeArray = Callable[[_native.Memory, int, str, Sequence[int]], Any]
-"""Signature of `Framework.array`."""
 
 Numbers = npt.NDArray[np.int64]
 """Numbers of rows, ascending, each once."""
@@ -35,6 +33,13 @@ Numbers = npt.NDArray[np.int64]
 RowBytes = npt.NDArray[np.uint8]
 """Bytes of rows: shape (rows, bytes of each)."""
 
+ONE: dict[str, np.generic] = {
+    "f64": np.float64(1),
+    "f32": np.float32(1),
+    "f16": np.float16(1),
+    "bf16": np.uint16(0x3F80),
+}
+"""1 by element type; NumPy has the bits of a bf16 alone."""
 NUMBER_BYTES = COUNT_BYTES = 8
 COUNTS = 2
 """Counts in a block: its rows, and the elements of these."""
@@ -89,9 +94,10 @@ class Rows:
         engine: _native.Engine,
         rank: int,
         memory: _native.Memory,
-        array: MakeArray,
+        device: Device | None,
     ) -> None:
-        """Allocate blocks of all ranks. The system provides their pages when rows first come."""
+        """Allocate blocks of all ranks. The system provides their pages when rows first come. `device`: where the gradient is; rows
+        are packed and added up on the host."""
         self.compiled = compiled
         self.gradient = compiled.gradient
         self.packed = False
@@ -113,11 +119,12 @@ class Rows:
             np.empty(0, np.int64),
             np.empty((0, compiled.row_bytes), np.uint8),
         )
-        self._touched: Any = None
+        self._device = device
+        self._touched: npt.NDArray[Any] | None = None
         """Number of ranks that touched each row, of a sparse gradient in a dense iteration."""
         if own.sparse:
             memory = engine.allocate(own.bytes + own.rows * own.item_bytes)
-            self._touched = array(memory, own.bytes, own.dtype, (own.rows,))
+            self._touched = np.frombuffer(memoryview(memory), ONE[own.dtype].dtype, offset=own.bytes)
         else:
             self.bound[3] = (memory, 0)
         self._memory = memory
@@ -163,9 +170,9 @@ class Rows:
         numbers, rows = self._own
         self._dense[:] = 0
         self._dense[numbers] = rows
-        if self.sparse:
+        if self._touched is not None:
             self._touched[:] = 0
-            self._touched[numbers] = 1
+            self._touched[numbers] = ONE[self.gradient.dtype]
         self._engine.launch(self._program)
         if not self._told:
             log.warning(
@@ -183,6 +190,8 @@ class Rows:
         if self.sparse:
             numbers, rows = self._of_table() if dense else self._merged()
             framework.set_rows(self.gradient.name, numbers, rows)
+        else:
+            write(self._device, [self._memory])
 
     def _of_table(self) -> tuple[Numbers, RowBytes]:
         touched = _bytes(self._memory)[self._dense.size :].reshape(self.gradient.rows, -1)

@@ -32,7 +32,8 @@ class Pairs(Gradient, frozen=True, kw_only=True):
 
 class Parameter(Struct, frozen=True, kw_only=True):
     """Parameter or buffer of a model; `trained`: it gets a gradient, which ranks reduce; `sparse`: a gradient of the rows that a
-    batch touched, if nothing else uses the parameter; `pairs`: its numbers are complex, and shape and dtype are those of pairs."""
+    batch touched, if nothing else uses the parameter; `pairs`: its numbers are complex, and shape and dtype are those of pairs;
+    `staged`: its gradient lies on a device, and programs copy it."""
 
     kind: Literal["parameter", "buffer"] = "parameter"
     name: str
@@ -41,13 +42,15 @@ class Parameter(Struct, frozen=True, kw_only=True):
     trained: bool = True
     sparse: bool = False
     pairs: bool = False
+    staged: bool = False
 
     def __str__(self) -> str:
         """Return a description for people."""
         frozen = ", frozen" if self.kind == "parameter" and not self.trained else ""
         sparse = ", with a sparse gradient" if self.sparse else ""
         shape, dtype = (self.shape[:-1], COMPLEX[self.dtype]) if self.pairs else (self.shape, self.dtype)
-        return f"{list(shape)} of {dtype}{frozen}{sparse}"
+        staged = ", on a device" if self.staged else ""
+        return f"{list(shape)} of {dtype}{frozen}{sparse}{staged}"
 
 
 def gradients_of(parameters: Iterable[Parameter]) -> dict[str, Gradient]:

@@ -23,6 +23,7 @@ from hocket.training.guard.gauge import Gauge
 from hocket.training.guard.oversight import Oversight
 from hocket.training.guard.workload import FirstIteration
 from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.device import read
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.turns import is_synchronous
 from hocket.training.memory.values import squared_norm
@@ -118,6 +119,7 @@ class Delays:
         self.first.check()
         self._gauged = self.sentinel is not None and self.sentinel.gauges(self._updates.readiness.made)
         if self._gauged:
+            read(self._framework.device, (bucket.memory for bucket in self._updates.filling))
             self._gauge.made(self._updates.filling)
 
     def retreat(self, plan: Plan, iteration: int, epoch: int) -> None:
@@ -174,6 +176,7 @@ class Delays:
         self.saves.settled()
         updates = self._updates
         turns = updates.unmade.saved(updates.readiness)
+        read(self._framework.device, (slot.memory for bucket in updates.buckets for slot in bucket.slots))
         return SavedDelays(
             layout=layout,
             turns=turns,

@@ -36,6 +36,7 @@ class Loading:
         step.commit.loads(plan)
         compiled = step.source.buckets()
         slots = slots_for(plan, len(compiled))
+        step.place.lanes.serve(step.framework.device)
         placed = self._memory.placed(compiled, step.place, step.framework, slots, old)
         step.updates.place(placed, self._memory.sums(placed, step.framework))
         self._schedule(plan, anew=bool(old))
@@ -105,6 +106,7 @@ class Loading:
             updates.schedule,
             after,
             saved,
+            made=None if step.framework.device is None else updates.made,
         )
         step.commit.counts(readiness)
         updates.count(readiness, moves=after is None)

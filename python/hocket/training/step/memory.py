@@ -34,6 +34,7 @@ class Memory:
             rank=place.job.rank,
             slots=slots,
             before=before,
+            device=framework.device,
         )
 
     def sums(self, placed: Sequence[LoadedBucket], framework: Framework) -> list[tuple[LoadedBucket, ...]]:

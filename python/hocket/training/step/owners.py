@@ -19,6 +19,7 @@ from hocket.artefacts.plan import AllReduce
 from hocket.job.rendezvous import Job
 from hocket.planning.compile import all_reduce_program
 from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.device import made, received, staged
 from hocket.training.memory.framework import Array, Framework
 from hocket.training.memory.shards import State, agreed, ranges
 
@@ -89,11 +90,13 @@ class Owners:
         return own.values is not None and all(self._engine.is_complete(each.program) for each in own.launches)
 
     def send(self, bucket: int) -> None:
+        made(self._framework.device, _values(self._all[bucket]))
         for program in _programs(self._all[bucket]):
             self._engine.launch(program)
 
     def receive(self, bucket: int) -> None:
         self._wait(_programs(self._all[bucket]))
+        received(self._framework.device, _values(self._all[bucket]))
 
     def whole(self) -> dict[str, State]:
         """Return the optimizer state of all parameters of which owners update something."""
@@ -152,18 +155,25 @@ class Owners:
 
     def _spread(self, bucket: LoadedBucket, memory: _native.Memory) -> None:
         """Send the owners' parts, in memory laid out like the bucket's, to all ranks."""
-        programs = [
-            self._engine.load(
-                launch.compiled.values.program, launch.bound(memory), priority=0, label="what owners have"
-            )
-            for launch in bucket.launches
-            if launch.compiled.values is not None
-        ]
+        device, programs = self._framework.device, []
+        for launch in bucket.launches:
+            if launch.compiled.values is not None:
+                bound = launch.bound(memory)
+                own, numbered = staged(launch.compiled.values.program, bound, device)
+                label = "what owners have"
+                programs.append(self._engine.load(own, numbered(bound), priority=0, label=label))
+        made(device, [memory])
         for program in programs:
             self._engine.launch(program)
         self._wait(programs)
+        received(device, [memory])
         for program in programs:
             self._engine.unload(program)
+
+
+def _values(bucket: LoadedBucket) -> list[_native.Memory]:
+    """Memory of a bucket's values, if owners update it."""
+    return [] if bucket.values is None else [bucket.values.memory]
 
 
 def _programs(bucket: LoadedBucket) -> list[int]:

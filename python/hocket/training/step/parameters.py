@@ -14,6 +14,7 @@ from hocket.training.checkpoint.resume import resume
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.buckets import LoadedBucket
+from hocket.training.memory.device import made, read, received
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.gradients import gradients_of
 from hocket.training.step.commit import ends_together
@@ -46,6 +47,7 @@ class ParameterSession:
         self._every = policy.every
         self._framework, self._companion = framework, companion
         self._loaded, self._libraries = place.loaded, place.libraries
+        place.lanes.serve(framework.device)
         self._steps = 0
         self._votes = Votes(self.engine, self.job.hosts, list(gradients_of(framework.parameters())))
         self.buckets: list[LoadedBucket] = []
@@ -58,6 +60,10 @@ class ParameterSession:
     def programs(self) -> list[int]:
         """Number of each bucket's program."""
         return [bucket.program for bucket in self.buckets]
+
+    @property
+    def _memories(self) -> list[_native.Memory]:
+        return [bucket.memory for bucket in self.buckets]
 
     def start(self) -> None:
         """Start the threads beside training."""
@@ -128,9 +134,15 @@ class ParameterSession:
         buckets = self.source.buckets()
         number = self.source.epochs.current.number
         self.buckets = bucket_memory.load(
-            buckets, self.engine, self._framework.array, epoch=number, rank=self.job.rank
+            buckets,
+            self.engine,
+            self._framework.array,
+            epoch=number,
+            rank=self.job.rank,
+            device=self._framework.device,
         )
         self._framework.hold_parameters(self.buckets)
+        read(self._framework.device, self._memories)
         bucket_memory.start_states(self.buckets, self.engine)
         states.put(states.held(old, self.engine, self.job.rank), self.buckets, self.engine, self.job.rank)
         for each in self.buckets:
@@ -150,11 +162,13 @@ class ParameterSession:
         self._companion.begin()
         self._votes.cast(self.source.epochs.vote(), [], meet=self._companion.end(), look=self._look)
         self._libraries.expect(self.programs)
+        made(self._framework.device, self._memories)
         for program in self.programs:
             self.engine.launch(program)
         self._companion.launched(waits=True)
         for program in self.programs:
             self.engine.wait(program, timeout_s)
+        received(self._framework.device, self._memories)
         begins = self.source.decide(self._votes.count(timeout_s))
         self._together.counted(self._votes)
         # Between two exchanges ranks may differ: this digest of what they hold now travels with the next one.

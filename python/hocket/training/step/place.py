@@ -8,6 +8,7 @@ from hocket import _native
 from hocket.job.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.training.beside.spans import Spans
+from hocket.training.memory.device import Lanes
 from hocket.training.programs.source import Loaded, ProgramSource
 
 
@@ -19,5 +20,6 @@ class Place:
     job: Job
     engine: _native.Engine
     libraries: Service
+    lanes: Lanes
     spans: Spans | None
     loaded: Loaded

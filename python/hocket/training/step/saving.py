@@ -11,6 +11,7 @@ from hocket.training.checkpoint import states
 from hocket.training.checkpoint.resume import resume
 from hocket.training.checkpoint.saved import SavedDelays, SavedSession
 from hocket.training.checkpoint.slots import fill, going_on, layout_of
+from hocket.training.memory.device import write
 
 if TYPE_CHECKING:
     from hocket.training.step.step import Step
@@ -51,6 +52,7 @@ def restore(step: Step, saved: SavedSession, *, strict: bool) -> SavedDelays | N
     updates.unmade.restore(delays.turns)
     updates.drop()
     fill(step.buckets, delays.slots)
+    write(step.framework.device, (slot.memory for bucket in step.buckets for slot in bucket.slots))
     return delays
 
 

@@ -19,6 +19,7 @@ from hocket.errors import PeerError, UsageError
 from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.guard.gauge import Gauge
 from hocket.training.memory.buckets import Launch, LoadedBucket
+from hocket.training.memory.device import received
 from hocket.training.memory.framework import Framework
 from hocket.training.step.accumulation import Accumulation
 from hocket.training.step.agreement import Agreement
@@ -226,6 +227,7 @@ class Step:
         """Wait for a turn's mean, which is the gradient from now on; one that no rank made becomes None."""
         self.commit.wait(turn)
         own, mean = self.buckets[turn.arena], self.updates.means.of[turn.arena][turn.slot]
+        received(self.framework.device, [mean.memory])
         self.companion.reduced(mean)
         self.owners.reduced(own)
         if mean is not own:

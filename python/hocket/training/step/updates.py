@@ -14,6 +14,7 @@ from hocket._native import LiveTurn, Readiness
 from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
 from hocket.training.memory.buckets import Launch, LoadedBucket, launches_of
+from hocket.training.memory.device import made
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.gathered import Rows
 from hocket.training.memory.turns import Unmade
@@ -145,7 +146,12 @@ class Updates:
                 self._move(name, view, launch)
             if rows is not None:
                 rows.pack(self._framework)
+            self.made(launch)
         return unmade
+
+    def made(self, launch: int) -> None:
+        """Let copies from the device wait until it has made what was given it of this launch's gradients."""
+        made(self._framework.device, (slot.memory for slot in self.buckets[self.arena_of[launch]].slots))
 
     def name(self, place: tuple[int, int]) -> str:
         """Return the gradient to which part `index` of a launch belongs."""

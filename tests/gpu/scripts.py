@@ -1,0 +1,169 @@
+"""What ranks do with models on this machine's accelerator."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import hocket.torch as hk
+import hocket.torch.framework
+from hocket.errors import PeerError
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy
+from hocket.training.memory import device
+from tests.torch.hostile_device import hostile
+
+STEPS = 50
+WAYS = ("convolutions", "transformer", "half", "scaler", "clipped", "unused", "joined", "library")
+"""Models and ways of training."""
+RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
+DEVICE = torch.device("cpu")
+if torch.accelerator.is_available():
+    DEVICE = torch.accelerator.current_accelerator()
+
+
+class Library(Policy):
+    """All-reduces by Gloo, of what has come down from the device."""
+
+    def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
+        cx.all_reduce(buffer, op="mean", library="gloo")
+
+
+class Transformer(torch.nn.Module):
+    """Bytes in, bytes out; embedding and head are one parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(256, 64)
+        layer = torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+        self.layers = torch.nn.TransformerEncoder(layer, 2)
+        self.head = torch.nn.Linear(64, 256, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers(self.embedding(x))).flatten(0, 1)
+
+
+class Unused(torch.nn.Module):
+    """Layers that only some steps use, on all ranks alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(4))
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        for at, layer in enumerate(self.layers):
+            if at != self.calls % 3:
+                x = layer(x).tanh()
+        return x
+
+
+def _convolutions() -> torch.nn.Module:
+    def block(before: int, after: int) -> list[torch.nn.Module]:
+        # A bias before a normalisation has no gradient but rounding errors, which Adam makes as large as any.
+        conv = torch.nn.Conv2d(before, after, 3, padding=1, bias=False)
+        return [conv, torch.nn.BatchNorm2d(after), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
+
+    return torch.nn.Sequential(
+        *block(3, 16), *block(16, 32), torch.nn.Flatten(), torch.nn.Linear(32 * 64, 32)
+    )
+
+
+def _batch(name: str, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(1000 * step + RANK)
+    if name == "transformer":
+        text = torch.randint(256, (4, 17), generator=draw)
+        return text[:, :-1].to(DEVICE), text[:, 1:].reshape(-1).to(DEVICE)
+    shape = (8, 3, 32, 32) if name == "convolutions" else (8, 32)
+    x = torch.randn(shape, generator=draw)
+    return x.to(DEVICE), torch.randint(32, (8,), generator=draw).to(DEVICE)
+
+
+def _model(name: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(32, 300), torch.nn.ReLU(), torch.nn.Linear(300, 32))
+    made: dict[str, Callable[[], torch.nn.Module]] = {
+        "convolutions": _convolutions,
+        "transformer": Transformer,
+        "unused": Unused,
+    }
+    return made.get(name, lambda: plain)().to(DEVICE)
+
+
+def _train(name: str, model: Any, own: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Train as a script does that knows nothing of what moves its gradients."""
+    steps = STEPS - 7 * RANK if name == "joined" else STEPS
+    scaler = torch.amp.GradScaler(DEVICE.type, enabled=name == "scaler", init_scale=256.0)
+    for step in range(steps):
+        for micro in range(2):
+            # Inside of `join`, each step is one backward.
+            if not micro and name == "joined":
+                continue
+            with nullcontext() if micro else model.no_sync():
+                x, y = _batch(name, 2 * step + micro)
+                half = torch.autocast(DEVICE.type, torch.bfloat16, enabled=name == "half")
+                with half:
+                    loss = torch.nn.functional.cross_entropy(model(x), y)
+                scaler.scale(loss).backward()
+        if name == "clipped":
+            torch.nn.utils.clip_grad_norm_(own.parameters(), 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def differences(name: str) -> float:
+    """Largest difference between what Hocket and DistributedDataParallel on Gloo have trained."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    if not dist.is_initialized():
+        address = f"tcp://127.0.0.1:{os.environ['GLOO_PORT']}"
+        dist.init_process_group("gloo", init_method=address, rank=RANK, world_size=WORLD)
+    model = _model(name)
+    theirs = copy.deepcopy(model)
+    ddp = torch.nn.parallel.DistributedDataParallel(theirs, find_unused_parameters=name == "unused")
+    joined = name == "joined"
+    with ddp.join() if joined else nullcontext():
+        _train(name, ddp, theirs, torch.optim.AdamW(theirs.parameters(), lr=1e-3))
+    other = [each.detach() for each in theirs.parameters()]
+    policy = Library() if name == "library" else None
+    model, optimizer = hk.distribute(model, torch.optim.AdamW(model.parameters(), lr=1e-3), policy=policy)
+    with hk.join(model) if joined else nullcontext():
+        _train(name, model, model, optimizer)
+    ours = [each.detach() for each in model.parameters()]
+    return max(float((one - two).abs().max()) for one, two in zip(ours, other, strict=True))
+
+
+def differences_on_a_hostile_device(name: str) -> float:
+    """The same on the tests' own device."""
+    hocket.torch.framework.accelerator = lambda _device: hostile(RANK)
+    device.PIECE_BYTES = 4096
+    return differences(name)
+
+
+def survives() -> tuple[str, bool]:
+    """What a rank is told when rank 1 is killed in a step, and whether it can use the device then."""
+    model = _model("plain")
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    try:
+        for step in range(STEPS):
+            x, y = _batch("plain", step)
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            if step == STEPS // 2 and RANK == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    except PeerError as error:
+        return str(error), float(torch.ones(3, device=DEVICE).sum()) == 3.0
+    return "nothing", False

@@ -1,0 +1,32 @@
+"""Gradients on a device: what a session trains there is in `tests/sessions`, what orders it needs is here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hocket.settings import Settings
+from tests.gpu.scripts import WAYS
+from tests.sessions import jobs
+from tests.sessions.scenarios import Scenario
+from tests.sessions.test_sessions import assert_trained
+from tests.support import ranks
+
+SETTINGS = Settings(timeout_s=60, start_timeout_s=60, sentinel=False)
+
+
+def test_models_end_as_under_ddp(tmp_path: Path) -> None:
+    """Broken: a way of training would read or write gradients behind the device's back."""
+    calls = {name: ("tests.gpu.scripts:differences_on_a_hostile_device", name) for name in WAYS}
+    for name, found in ranks.by_name(calls, 2, tmp_path, settings=SETTINGS).items():
+        assert max(found) < 1e-5, (name, found)
+
+
+@pytest.mark.parametrize("order", ["made", "received", "down"])
+def test_every_order_between_copies_and_work_is_needed(order: str, tmp_path: Path) -> None:
+    """Broken: the device of the tests would not notice a copy before what it copies, or work before a copy that it needs."""
+    scenario = Scenario(f"hostile without {order}", 2, "buckets", "immediate", "none", ("uneven",))
+    # The job may notice it, too, as ranks whose replicas differ.
+    with pytest.raises(AssertionError):
+        assert_trained(*jobs.trained([scenario], tmp_path))
