@@ -15,7 +15,6 @@ import torch.distributed as dist
 
 import hocket.torch as hk
 
-RANK, WORLD = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
 LAYERS, TURNS, STEPS, WARM = 8, 5, 6, 2
 DEVICE = torch.accelerator.current_accelerator() or torch.device("cpu")
 
@@ -82,12 +81,14 @@ def measure(size_bytes: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     torch.set_num_threads(1)
     address = f"tcp://127.0.0.1:{os.environ['GLOO_PORT']}"
-    dist.init_process_group("gloo", init_method=address, rank=RANK, world_size=WORLD)
+    rank, world = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world)
     found = {f"{size} MB": measure(size << 20) for size in (25, 100)}
-    if RANK == 0:
+    if rank == 0:
         Path(sys.argv[1]).write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
 
 
-main()
+if __name__ == "__main__":
+    main()
