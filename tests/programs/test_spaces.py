@@ -48,12 +48,16 @@ def test_fusing_keeps_the_copies():
     assert [op["op"] for op in compiled.ops(1)] == ["copy", "send", "recv", "copy"]
 
 
-def test_the_native_executor_refuses_devices():
+def test_the_native_executor_has_no_memory_of_a_device():
     """Device addresses would be read as memory of the host."""
-    with Job(["a", "a"]) as job:
-        memory = job.engines[0].allocate(4 * ELEMENTS)
-        with pytest.raises(ProgramError, match="buffer `gradients` of rank 0 is in device memory"):
-            job.engines[0].load(staged(), {0: (memory, 0)}, priority=0, label="staged")
+    builder = Builder("scratch", 2)
+    for rank in (0, 1):
+        builder.buffer(rank, "gradients", "f32", ELEMENTS, "scratch", "device")
+    with (
+        Job(["a", "a"]) as job,
+        pytest.raises(ProgramError, match="buffer `gradients` of rank 0 is in device memory"),
+    ):
+        job.engines[0].load(builder.finish(), {}, priority=0, label="scratch")
 
 
 def test_a_space_that_there_is_not():

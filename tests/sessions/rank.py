@@ -24,7 +24,7 @@ from hocket.training.step.companion import Alone
 from tests.sessions import model
 from tests.sessions.plans import POLICIES, plan_of_scenario
 from tests.sessions.scenarios import LEAVER, VICTIM, Iteration, Scenario, course
-from tests.training.adapters import ADAPTERS
+from tests.training.adapters import ADAPTERS, DEVICES
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 PAUSE_S = 0.4
@@ -56,7 +56,7 @@ class Run:
     def _begin(self, values: dict[str, np.ndarray]) -> None:
         scenario, settings = self.scenario, Settings.from_environment()
         self._process = process = joined(settings)
-        self.adapter = ADAPTERS[scenario.framework](values)
+        self.adapter = (ADAPTERS | DEVICES)[scenario.framework](values)
         policy = POLICIES[scenario.plan]() if scenario.plan in POLICIES else None
         framework: Any = self.adapter.framework
         self._gradients = gradients_of(framework.parameters())

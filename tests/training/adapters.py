@@ -191,11 +191,8 @@ class OnAccelerator(OfTorch):
         super().__init__(values)
 
 
-ADAPTERS: dict[str, type[Adapter]] = {
-    "toy": OfToy,
-    "torch": OfTorch,
-    "hostile": OnHostile,
-    "accelerator": OnAccelerator,
-}
+ADAPTERS: dict[str, type[Adapter]] = {"toy": OfToy, "torch": OfTorch}
+DEVICES: dict[str, type[Adapter]] = {"hostile": OnHostile, "accelerator": OnAccelerator}
+"""PyTorch with gradients on a device; what is in memory there, only its copies tell."""
 for order in ("made", "received", "down"):
-    ADAPTERS[f"hostile without {order}"] = type(f"OnHostileWithout{order}", (OnHostile,), {"forgets": order})
+    DEVICES[f"hostile without {order}"] = type(f"OnHostileWithout{order}", (OnHostile,), {"forgets": order})

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from hocket import _native
+from hocket.errors import UsageError
 from hocket.torch.dtypes import TORCH_DTYPES
 
 log = logging.getLogger("hocket.torch")
@@ -240,10 +241,17 @@ class Accelerator:
 
 
 def accelerator(device: torch.device) -> Accelerator | None:
-    """Return the device's part in training; None: it is the processor's memory, and needs none."""
+    """Return the device's part in training; None: it is the processor's memory, and needs none. UsageError: PyTorch does not know
+    it."""
     if device.type == "cpu":
         return None
-    module: Any = torch.get_device_module(device)
+    try:
+        module: Any = torch.get_device_module(device)
+    except RuntimeError as error:
+        raise UsageError(
+            f"parameters are on {device}, of which this PyTorch has no module: {error}\n"
+            "hint: a device with memory, such as model.to_empty(device=…) gives to one on `meta`"
+        ) from None
     queue: Queue
     if all(hasattr(module, name) for name in ("Stream", "Event", "current_stream", "stream")):
         queue = Streams(module, device)
