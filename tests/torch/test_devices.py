@@ -19,8 +19,8 @@ SETTINGS = Settings(timeout_s=60, start_timeout_s=60, sentinel=False)
 def test_models_end_as_under_ddp(tmp_path: Path) -> None:
     """Broken: a way of training would read or write gradients behind the device's back."""
     calls = {name: ("tests.gpu.scripts:differences_on_a_hostile_device", name) for name in WAYS}
-    for name, found in ranks.by_name(calls, 2, tmp_path, settings=SETTINGS).items():
-        assert max(found) < 1e-5, (name, found)
+    found = ranks.by_name(calls, 2, tmp_path, settings=SETTINGS)
+    assert {name: each for name, each in found.items() if max(each) >= 1e-5} == {}
 
 
 @pytest.mark.parametrize("order", ["made", "received", "down"])
