@@ -29,7 +29,7 @@ UNORDERED = "a policy, ranks that do not train"
 
 Capability = Literal["members", "layers", "rows", "steps", "optimizer", "compiled", "host"]
 ABLE: frozenset[Capability] = frozenset(get_args(Capability))
-"""What a framework may be able to do; PyTorch does all, but on a device not `host`."""
+"""Capabilities that a framework may have; PyTorch has all, but on a device not `host`."""
 
 Features = Iterable[tuple[str, Mapping[str, object]]]
 """Features that are asked for, each with facts for the message."""

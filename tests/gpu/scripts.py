@@ -1,4 +1,4 @@
-"""What ranks do with models on this machine's accelerator."""
+"""Scripts of ranks with models on this machine's accelerator."""
 
 from __future__ import annotations
 
@@ -148,14 +148,14 @@ def differences(name: str) -> float:
 
 
 def differences_on_a_hostile_device(name: str) -> float:
-    """The same on the tests' own device."""
+    """Differences on the tests' own device."""
     hocket.torch.framework.accelerator = lambda _device: hostile(RANK)
     device.PIECE_BYTES = 4096
     return differences(name)
 
 
 def survives() -> tuple[str, bool]:
-    """What a rank is told when rank 1 is killed in a step, and whether it can use the device then."""
+    """Error of a rank when rank 1 is killed in a step, and whether it can use the device then."""
     model = _model("plain")
     model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01))
     try:

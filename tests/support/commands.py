@@ -40,6 +40,6 @@ def completed(
 def alone(
     argv: Sequence[str | Path], *, cwd: Path | None = None, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """The same without variables of Hocket, and with the paths of this process."""
+    """Run a command without variables of Hocket, and with the paths of this process."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("HOCKET_")}
     return completed(argv, cwd=cwd, env=own, **({"PYTHONPATH": os.pathsep.join(sys.path)} | more))

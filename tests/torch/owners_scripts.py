@@ -167,7 +167,7 @@ def trained(kind: str, of: Plan, **options: Any) -> dict[str, list[float]]:
 
 
 def both(kind: str, shares: str) -> list[Any]:
-    """What replicas come to, then owners, with a barrier and with gates."""
+    """Results of replicas, then of owners, with a barrier and with gates."""
     made = [trained(kind, plan("replicas", shares=shares))]
     return [*made, *(trained(kind, plan("owners", shares=shares, gates=each)) for each in (False, True))]
 

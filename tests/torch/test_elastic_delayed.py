@@ -28,7 +28,7 @@ FEW = 4
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
 ALL = [*scripts.SCHEDULES]
 FIRST, OTHERS = (ALL[::2], ALL[1::2]) if CASES == FEW else (ALL, ALL)
-"""Of `make test`; `tests/sessions` has all schedules of members."""
+"""Schedules in `make test`; `tests/sessions` has all those of members."""
 
 
 def check(directory: Path, name: str, survivors: list[int], *, world: int = WORLD) -> list[dict[str, Any]]:

@@ -162,7 +162,7 @@ def hocket_run(tmp_path, *options):
 
 
 def last_values(done):
-    """What two workers say at the end."""
+    """Answers of two workers at the end."""
     assert done.returncode == 0, done.stderr
     said = [line.split("] ")[1].split(" at ") for line in sorted(done.stdout.splitlines())]
     assert [who for who, _ in said] == ["worker 0 of 2 ended", "worker 1 of 2 ended"]

@@ -168,7 +168,7 @@ def settings() -> Texts:
 
 
 def promises() -> Texts:
-    """What words mean, and which are refused."""
+    """Meanings of words, and words that are refused."""
     numbers = ("", ",codec=bf16", ",merge=2", ",delay=1", ",epsilon=0.1", ",merge=0", ",speed=1", ",merge=x")
     for level, number in itertools.product((*promise.WORDS, "none"), numbers):
         yield level + number, tried(lambda words=level + number: repr(promise.promise_of(words)))

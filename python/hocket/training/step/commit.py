@@ -37,7 +37,7 @@ class Commit:
     calls_libraries = True
     """True if programs may call libraries."""
     saved_as = ""
-    """What the layout of saved turns begins with, which go on under the same alone: they are saved in the commit's own way."""
+    """Begin of the layout of saved turns, which go on under the same alone: they are saved in the commit's own way."""
     step: Step
 
     @property
