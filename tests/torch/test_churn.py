@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -64,16 +65,23 @@ def test_churn(training: Local, capsys: pytest.CaptureFixture[str]) -> None:
         )
     for world in before.keys() & after.keys():
         assert after[world]["threads"] <= before[world]["threads"]
-        assert after[world]["descriptors"] <= before[world]["descriptors"]
+        # A second connection to the store comes and goes with what waits for its keys.
+        assert after[world]["descriptors"] <= before[world]["descriptors"] + 1
         assert after[world]["resident bytes"] - before[world]["resident bytes"] < GROWN_BYTES_MAX
 
 
 def _used(steps: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, int]]:
-    """By world: how much memory the process had at most, and how many threads and descriptors at least, as those of the members
-    before may still be there in some steps."""
-    found: dict[int, dict[str, int]] = {}
+    """By world: how much memory the process had at most, and the median number of its threads and descriptors, as those of the
+    members before may still be there in some steps."""
+    found: dict[int, dict[str, list[int]]] = {}
     for each in steps:
-        used = found.setdefault(each["world"], dict(each["uses"]))
+        used = found.setdefault(each["world"], {name: [] for name in each["uses"]})
         for name, count in each["uses"].items():
-            used[name] = (max if name == "resident bytes" else min)(used[name], count)
-    return dict(sorted(found.items()))
+            used[name].append(count)
+    return {
+        world: {
+            name: max(counts) if name == "resident bytes" else statistics.median_low(counts)
+            for name, counts in used.items()
+        }
+        for world, used in sorted(found.items())
+    }

@@ -271,25 +271,36 @@ impl Core {
         }
     }
 
-    /// A library has executed the collective, or the device's memory was copied.
+    /// A library has executed the collective.
     pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
+        self.complete_waiting(program, op, |action, _| matches!(action, Action::Library(..)))
+    }
+
+    /// The device's memory was copied.
+    pub fn complete_staged(&self, program: u32, op: u32) -> Result<(), Error> {
+        self.complete_waiting(program, op, |action, loaded| {
+            let Action::Stage(stage) = action else { return false };
+            if let (Way::Down, Some(factor)) = (stage.way, loaded.factor()) {
+                kernels::scale(stage.dtype, stage.host.as_bytes_mut(), factor);
+            }
+            true
+        })
+    }
+
+    /// Others have executed the op, if it is of their kind.
+    fn complete_waiting(
+        &self,
+        program: u32,
+        op: u32,
+        is_theirs: impl FnOnce(&Action, &Loaded) -> bool,
+    ) -> Result<(), Error> {
         if let Some(interrupted) = self.interruption() {
             return Err(interrupted);
         }
         let (loaded, at) = self.addressed(program, op).map_err(Error::Usage)?;
-        let waits = !loaded.is_complete();
-        match &loaded.instructions()[at].action {
-            Action::Library(..) if waits => {}
-            Action::Stage(stage) if waits => {
-                if let (Way::Down, Some(factor)) = (stage.way, loaded.factor()) {
-                    kernels::scale(stage.dtype, stage.host.as_bytes_mut(), factor);
-                }
-            }
-            _ => {
-                let what =
-                    format!("op {op} of program {program} is none that others execute, or was executed");
-                return Err(Error::Usage(what));
-            }
+        if loaded.is_complete() || !is_theirs(&loaded.instructions()[at].action, &loaded) {
+            let what = format!("op {op} of program {program} is none that others execute, or was executed");
+            return Err(Error::Usage(what));
         }
         self.complete(&loaded, op);
         Ok(())

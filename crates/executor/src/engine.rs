@@ -254,14 +254,26 @@ impl Engine {
         self.core().externals.next(timeout)
     }
 
-    /// The next copy between the device and the host, if there is one in time.
+    /// The next copy between the device and the host, if there is one in time. Until [`Self::complete_staged`], which must
+    /// follow, it counts as running here: [`Self::quiesce`] waits for it.
     pub fn next_staged(&self, way: Way, timeout: Duration) -> Option<Staged> {
-        self.core().staged(way).next(timeout)
+        let core = self.core();
+        let staged = core.staged(way).next(timeout)?;
+        core.note_busy().then_some(staged)
     }
 
-    /// That collective, or that copy, was executed.
+    /// That collective was executed.
     pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
         self.core().complete_external(program, op)
+    }
+
+    /// That copy was executed.
+    pub fn complete_staged(&self, program: u32, op: u32) -> Result<(), Error> {
+        // The epoch is still that of the copy, as it cannot end before.
+        let core = self.core();
+        let completed = core.complete_staged(program, op);
+        core.note_quiet();
+        completed
     }
 
     /// Frees a program's resources; its number stays taken. Call only after waiting for its last launch.

@@ -35,29 +35,38 @@ pub struct Staged {
 /// Ops whose dependencies are met, in that order.
 #[derive(Debug)]
 pub struct Externals<T> {
-    ready: Mutex<VecDeque<T>>,
+    /// `None`: no more will come.
+    ready: Mutex<Option<VecDeque<T>>>,
     changed: Condvar,
 }
 
 impl<T> Default for Externals<T> {
     fn default() -> Self {
-        Self { ready: Mutex::default(), changed: Condvar::default() }
+        Self { ready: Mutex::new(Some(VecDeque::new())), changed: Condvar::default() }
     }
 }
 
 impl<T> Externals<T> {
     /// Adds an op.
     pub fn push(&self, external: T) {
-        lock(&self.ready).push_back(external);
+        if let Some(ready) = lock(&self.ready).as_mut() {
+            ready.push_back(external);
+        }
         self.changed.notify_one();
+    }
+
+    /// Forgets all ops, and lets nobody wait for another: the next epoch has queues of its own.
+    pub fn close(&self) {
+        *lock(&self.ready) = None;
+        self.changed.notify_all();
     }
 
     /// The next op, if there is one in time.
     pub fn next(&self, timeout: Duration) -> Option<T> {
         let mut ready = lock(&self.ready);
-        if ready.is_empty() {
+        if ready.as_ref().is_some_and(VecDeque::is_empty) {
             ready = self.changed.wait_timeout(ready, timeout).unwrap_or_else(PoisonError::into_inner).0;
         }
-        ready.pop_front()
+        ready.as_mut()?.pop_front()
     }
 }

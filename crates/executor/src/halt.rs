@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::lock::lock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 
 /// How far an epoch's end has come.
@@ -12,7 +12,7 @@ pub struct Halt {
     reason: OnceLock<String>,
     /// Peers that were lost in it, in that order.
     losses: Mutex<Vec<Failure>>,
-    /// Threads that may still be working on an op of it.
+    /// Threads, and copies of devices, that may still be working on an op of it.
     busy: AtomicUsize,
     /// Its I/O thread hands over.
     retired: AtomicBool,
@@ -27,7 +27,10 @@ impl Halt {
 
     /// Notes why the epoch ends; whether this is the first reason.
     pub fn begin(&self, reason: &str) -> bool {
-        self.reason.set(reason.to_owned()).is_ok()
+        let first = self.reason.set(reason.to_owned()).is_ok();
+        // As in `note_busy`.
+        fence(Ordering::SeqCst);
+        first
     }
 
     /// The first reason.
@@ -43,6 +46,18 @@ impl Halt {
     /// All losses.
     pub fn losses(&self) -> Vec<Failure> {
         lock(&self.losses).clone()
+    }
+
+    /// The caller works on an op of the epoch from now on, unless that has ended; returns whether it does.
+    pub fn note_busy(&self) -> bool {
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        // Either the epoch's end is seen here, or whoever ended it sees that this caller is busy.
+        fence(Ordering::SeqCst);
+        let begins = self.reason().is_none();
+        if !begins {
+            self.note_quiet();
+        }
+        begins
     }
 
     /// A thread works on no op of the epoch any more.

@@ -43,6 +43,15 @@ impl Core {
         Some(Error::Interrupted { what, lost: self.losses() })
     }
 
+    /// The caller works on an op of the epoch until [`Self::note_quiet`]; `false`: the epoch has ended, and it must not.
+    pub fn note_busy(&self) -> bool {
+        let begins = self.halt.note_busy();
+        if !begins {
+            self.note_change();
+        }
+        begins
+    }
+
     /// This thread works on no op of the epoch any more, and begins none.
     pub fn note_quiet(&self) {
         self.halt.note_quiet();

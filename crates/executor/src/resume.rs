@@ -11,6 +11,7 @@ use crate::core::Core;
 use crate::engine::{Engine, WAKE};
 use crate::error::Error;
 use crate::failure::{Failure, Who};
+use crate::instruction::Way;
 use crate::io_thread::Io;
 use crate::lock::lock;
 use crate::peer::{Peer, Peers};
@@ -141,6 +142,10 @@ impl Engine {
         })?;
         *threads = started;
         self.replace_core(&core);
+        before.externals.close();
+        for way in [Way::Down, Way::Up] {
+            before.staged(way).close();
+        }
         // What a peer of both epochs did in the first would not be noticed again.
         for failure in before.losses() {
             if let Some((_, rank)) = change.kept.iter().find(|(old, _)| *old == failure.who.rank) {

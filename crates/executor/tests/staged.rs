@@ -3,20 +3,21 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use hocket_executor::{Engine, Error, Region, Sending, Way};
-use hocket_ids::{BufferId, Rank};
+use hocket_ids::{BufferId, Member, Rank};
 use hocket_program::passes::{Options, compile};
 use hocket_program::{
     Algorithm, BufferKind, Collective, DType, Op, Program, RankBuilder, ReduceOp, Slice, Space,
 };
+use hocket_wire::life::Lifetime;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod mesh;
-use mesh::{TIMEOUT, each, mesh};
+use mesh::{TIMEOUT, each, mesh, mesh_of};
 
 const LEN: usize = 100_003;
 const LOOK: Duration = Duration::from_millis(20);
@@ -52,7 +53,7 @@ fn serve(engine: &Engine, way: Way, host: &Region, device: &Mutex<Vec<u8>>, ende
             Way::Up => device[range].copy_from_slice(staged.host.as_bytes()),
         }
         drop(device);
-        engine.complete_external(staged.program, staged.op).unwrap();
+        engine.complete_staged(staged.program, staged.op).unwrap();
     }
 }
 
@@ -104,6 +105,37 @@ fn a_device_that_is_stuck_is_named() {
         let outcome = engine.wait(number, Duration::from_millis(200), || false);
         let Err(Error::Timeout { what, .. }) = outcome else { panic!("{outcome:?}") };
         assert!(what.contains("a copy from the device"), "{what}");
+    });
+    each(&engines, |_, engine| engine.close());
+}
+
+/// A copy that runs on into the next epoch would overwrite what that restores, and be reported to an engine that has no such program.
+#[test]
+fn an_epoch_ends_when_copies_under_way_have_ended() {
+    let engines = mesh_of(&["a", "b"], 1, 1, Some(Lifetime::Engine));
+    let program = all_reduce(&Algorithm::Ring).staged(50_000);
+    let members = [Member(0), Member(1)];
+    let all = Barrier::new(2);
+    each(&engines, |_, engine| {
+        let memory = engine.allocate(LEN * 4).unwrap();
+        let load = || {
+            let set = HashMap::from([(BufferId(1), memory.region().clone())]);
+            engine.load(&program, &[set], &HashMap::new(), Sending::urgent(0), "bucket", None).unwrap()
+        };
+        engine.launch(load()).unwrap();
+        let copy = engine.next_staged(Way::Down, TIMEOUT).unwrap();
+        let refused = engine.quiesce("a loss", LOOK).unwrap_err();
+        assert!(matches!(&refused, Error::Timeout { what, .. } if what.contains("still run")), "{refused}");
+        assert!(engine.next_staged(Way::Down, LOOK).is_none(), "a copy of an epoch that ends has begun");
+        let completed = engine.complete_staged(copy.program, copy.op);
+        assert!(matches!(completed, Err(Error::Interrupted { .. })), "{completed:?}");
+        engine.quiesce("a loss", TIMEOUT).unwrap();
+        all.wait();
+        engine.resume(2, &members, &[], TIMEOUT).unwrap();
+        engine.launch(load()).unwrap();
+        let first = engine.next_staged(Way::Down, TIMEOUT).unwrap();
+        engine.complete_staged(first.program, first.op).unwrap();
+        assert_ne!(first.program, copy.program);
     });
     each(&engines, |_, engine| engine.close());
 }

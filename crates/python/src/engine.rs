@@ -356,9 +356,14 @@ impl Engine {
         Ok(next.map(|next| (next.program, next.op, Window::new(next.host, &self.executor))))
     }
 
-    /// The library, or the device, has done it: what waits for it may go.
+    /// The library has done it: what waits for it may go.
     fn complete_external(&self, py: Python<'_>, program: u32, op: u32) -> PyResult<()> {
         py.detach(|| self.executor.complete_external(program, op)).map_err(|cause| raise(py, &cause))
+    }
+
+    /// The device has copied it: what waits for it may go. Must follow `next_staged`, whose epoch of members does not end before.
+    fn complete_staged(&self, py: Python<'_>, program: u32, op: u32) -> PyResult<()> {
+        py.detach(|| self.executor.complete_staged(program, op)).map_err(|cause| raise(py, &cause))
     }
 
     /// Offer the first bytes of `memory` to rank `to`: its number. They must not be written until it is complete. It is waited for

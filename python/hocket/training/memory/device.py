@@ -122,16 +122,13 @@ class Lanes:
     def _run(self, run: Callable[[], None]) -> None:
         try:
             run()
-        except PeerError:
-            # The job has failed, and whoever waits for the program is told.
-            return
         except Exception as error:
             text = "".join(traceback.format_exception(error))
             self._fail(f"a copy between the host and its device failed: {text}")
 
     def _down(self) -> None:
         under_way: deque[tuple[int, int, Callable[[], None]]] = deque()
-        while not self._stopped.is_set():
+        while under_way or not self._stopped.is_set():
             came = self._engine.next_staged(0.0 if under_way else LOOK_S, up=False)
             if came is not None:
                 program, op, host = came
@@ -151,9 +148,9 @@ class Lanes:
 
     def _complete(self, program: int, op: int) -> None:
         try:
-            self._engine.complete_external(program, op)
-        except EpochError:
-            # The epoch of the program has ended, and nobody waits for it.
+            self._engine.complete_staged(program, op)
+        except (EpochError, PeerError):
+            # The job has failed, or the epoch of members has ended; whoever waits for the program is told.
             return
 
     def _of(self, host: _native.Window) -> Device:
