@@ -13,7 +13,7 @@ from torch import nn
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Evidence, Plan
 from hocket.planning.default import by_hosts, default_plan
-from hocket.training import process
+from hocket.training import measurements
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.autopilot.pilot import Pilot
 from hocket.training.autopilot.traffic import Traffic
@@ -33,7 +33,7 @@ def distribute(
 
     if contender in ("blind", "looker"):
         # Patched, so that the job's own behaviour is measured, without a setting that users lack.
-        process.known_cluster = lambda _job, _engine, given: given  # type: ignore[attr-defined,assignment]
+        measurements.known_cluster = lambda _job, _engine, given: given  # type: ignore[attr-defined,assignment]
     if contender == "liar":
         _lie()
     if contender == "looker":

@@ -75,8 +75,8 @@ class _Buckets:
                 'torch.distributed.init_process_group("hocket")',
             )
         self._policy, self._process = policy, process
-        topology = Topology.of(process.job.hosts, process.cluster)
-        self._context = TraceContext.of(policy, topology, tuning=process.tuning)
+        topology = Topology.of(process.job.hosts, process.measurements.cluster)
+        self._context = TraceContext.of(policy, topology, tuning=process.measurements.tuning)
         self._timeout_s = process.job.settings.timeout_s
         self._made: dict[int, tuple[tuple[torch.Size, ...], LoadedBucket]] = {}
 

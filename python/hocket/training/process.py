@@ -17,23 +17,19 @@ from types import TracebackType
 from typing import Any
 
 from hocket import _native
-from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PeerError, RendezvousError, UsageError
 from hocket.job import at_exit as ending
-from hocket.job import tuning
 from hocket.job.cause import cause_of
 from hocket.job.clock import ClockLog
-from hocket.job.first_file import of_rank_0
 from hocket.job.host import Host
 from hocket.job.meeting import Publish
 from hocket.job.rendezvous import LINGER_S, Job, join
 from hocket.libraries.service import Service
-from hocket.measure.quick import known_cluster
 from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
 from hocket.parameter_server.choice import among_workers
 from hocket.settings import Settings
+from hocket.training.measurements import Measurements
 from hocket.training.memory.device import Lanes
 
 log = logging.getLogger("hocket.training")
@@ -58,10 +54,7 @@ class Process:
         self.job = self.everyone
         """Job as ranks that train see it."""
         self._engine: _native.Engine | None = None
-        self._tuning: Tuning | None = None
-        self._cluster: Cluster | None = None
-        self._knows_cluster = False
-        self._looked = False
+        self.measurements = Measurements(self)
         self._libraries: Service | None = None
         self._lanes: Lanes | None = None
         self.traced = False
@@ -123,8 +116,8 @@ class Process:
             if each is not None:
                 each.close()
         self.everyone.store.leave()
-        self._engine = self._libraries = self._lanes = self._tuning = self._cluster = None
-        self._knows_cluster = self._looked = False
+        self._engine = self._libraries = self._lanes = None
+        self.measurements = Measurements(self)
         self.everyone = self.job = self._met(order)
 
     def next_meeting(self, after: int, error: Error) -> Regroup:
@@ -194,34 +187,6 @@ class Process:
     def train_among(self, workers: int) -> None:
         """Train on this rank, with ranks from `workers` on as parameter servers."""
         self.job, self.serves = among_workers(self.everyone, workers), True
-
-    @property
-    def tuning(self) -> Tuning:
-        """Tuning for choosing algorithms; the first use fetches rank 0's, on every rank."""
-        if self._tuning is None:
-            self._tuning = tuning.agreed(self.job)
-        return self._tuning
-
-    @property
-    def cluster(self) -> Cluster | None:
-        """Known hosts and network; the first use fetches rank 0's, on every rank."""
-        if not self._knows_cluster:
-            self._cluster = of_rank_0(self.job, "cluster", self.job.settings.cluster, Cluster)
-            self._knows_cluster = True
-        return self._cluster
-
-    @property
-    def network(self) -> Cluster | None:
-        """Known cluster, or if rank 0 has no file, the result of a quick look at the network, on first use, on every rank."""
-        if not self._looked:
-            self._cluster = known_cluster(self.job, self.engine, self.cluster)
-            self._looked = True
-        return self._cluster
-
-    def recall(self, cluster: Cluster) -> None:
-        """Take the last job's findings about the hosts as known, if rank 0 has no file: no rank looks at the start."""
-        if self.cluster is None and not self._looked:
-            self._cluster, self._looked = cluster, True
 
     @property
     def libraries(self) -> Service:

@@ -153,7 +153,7 @@ def source_of(
         log.warning("nothing is searched: a job on one host, or on too many to measure, has no plans to try")
     if plan is not None and settings.reorder and useful(job) and matters(plan):
         return _reordered(plan, gradients, process)
-    planned = plan or _default_plan(gradients, job, process.network, promise or EXACT)
+    planned = plan or _default_plan(gradients, job, process.measurements.network, promise or EXACT)
     return of_plan(planned, gradients, job=job, served=served, helpers=helpers)
 
 
@@ -196,7 +196,9 @@ def _reordered(plan: Plan, gradients: Mapping[str, Gradient], process: Process) 
     bucket_memory.check_runs(plan, gradients)
     planned = functools.partial(_same, plan)
     job = process.job
-    knowledge = Knowledge(job.hosts, tuple(gradients.values()), process.cluster, EXACT, given=plan)
+    knowledge = Knowledge(
+        job.hosts, tuple(gradients.values()), process.measurements.cluster, EXACT, given=plan
+    )
     autopilot = Autopilot(Beside(job, process.abort), process.engine, knowledge, lambda _: plan)
     return driven(autopilot, planned, gradients, job)
 
@@ -208,7 +210,7 @@ def _driven(
     job = process.job
     memory = Memory(job)
     last = _recalled(memory, gradients, process, promise)
-    cluster = process.network
+    cluster = process.measurements.network
     if last is None:
         planned = _default_plan(gradients, job, cluster, promise)
     else:
@@ -243,7 +245,7 @@ def _driven_among(
         return members_source(plan, (), gradients, process=process, begin=begin)
     memory = Memory(job)
     last = _recalled(memory, gradients, process, promise)
-    cluster = process.network if begin is None else process.cluster
+    cluster = process.measurements.network if begin is None else process.measurements.cluster
     if last is not None and runs_elastic(last):
         plan = last
     else:
@@ -259,10 +261,10 @@ def _recalled(
 ) -> Plan | None:
     """Return the last plan of an earlier job on the same hosts and model, if any; that job's network counts as known."""
     known = memory.recall(tuple(gradients.values()), promise)
-    if known.cluster is None or process.cluster is not None:
+    if known.cluster is None or process.measurements.cluster is not None:
         # A cluster file of the user's may say something else.
         return None
-    process.recall(known.cluster)
+    process.measurements.recall(known.cluster)
     return known.plan
 
 
@@ -281,8 +283,8 @@ def _of_policies(
 ) -> tuple[TracedBuckets, Callable[[Epochs], Timer]]:
     """Return the tracer of the buckets, and a function that makes their timer."""
     job = process.job
-    topology = Topology.of(job.hosts, process.cluster)
-    traced = TracedBuckets(scopes, gradients, job=job, topology=topology, tuning=process.tuning)
+    topology = Topology.of(job.hosts, process.measurements.cluster)
+    traced = TracedBuckets(scopes, gradients, job=job, topology=topology, tuning=process.measurements.tuning)
 
     def timer(epochs: Epochs) -> Timer:
         beside = Beside(job, process.abort)

@@ -178,5 +178,5 @@ def _place(source: ProgramSource, process: Process, spans: Spans | None) -> Plac
         process.libraries,
         process.lanes,
         spans,
-        RunFile(spans, process.everyone, source, process.cluster).loaded,
+        RunFile(spans, process.everyone, source, process.measurements.cluster).loaded,
     )

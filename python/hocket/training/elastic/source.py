@@ -70,13 +70,13 @@ class Sources:
         whole = self._whole and (plan is None or any(isinstance(each.route, Traced) for each in plan.buckets))
         traced, timer = None, None
         if scopes:
-            topology = Topology.of(job.hosts, _known(process.cluster, job.hosts))
+            topology = Topology.of(job.hosts, _known(process.measurements.cluster, job.hosts))
             traced = TracedBuckets(
                 scopes,
                 gradients,
                 job=job,
                 topology=topology,
-                tuning=process.tuning,
+                tuning=process.measurements.tuning,
                 agrees=lambda epoch: not members and epoch is first,
             )
             timer = Timer(
