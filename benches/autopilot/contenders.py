@@ -14,8 +14,8 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Evidence, Plan
 from hocket.planning.default import by_hosts, default_plan
 from hocket.training import measurements
+from hocket.training.autopilot.backoff import Backoff
 from hocket.training.autopilot.knowledge import Knowledge
-from hocket.training.autopilot.pilot import Pilot
 from hocket.training.autopilot.traffic import Traffic
 
 BACKENDS = {"gloo": "gloo", "backend": "hocket"}
@@ -71,4 +71,4 @@ def _look_always() -> None:
     Knowledge.proposal = proposal  # type: ignore[method-assign]
     Traffic.moved = property(lambda _: True)  # type: ignore[method-assign,assignment]
     Traffic.knows = property(lambda _: False)  # type: ignore[method-assign,assignment]
-    Pilot._resting = lambda self, ratio: False  # type: ignore[method-assign]  # noqa: ARG005
+    Backoff.resting = lambda self, step, ratio: False  # type: ignore[method-assign]  # noqa: ARG005

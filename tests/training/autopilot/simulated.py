@@ -7,7 +7,8 @@ from statistics import median
 import numpy as np
 
 from hocket.artefacts.change import Change
-from hocket.training.autopilot.pilot import Action, Candidate, Pilot, Seen
+from hocket.training.autopilot.pilot import Action, Pilot, Seen
+from hocket.training.autopilot.trial import Candidate
 
 LOOK_STEPS, PLAN_STEPS, PREPARE_STEPS, BEGIN_STEPS = 6, 2, 2, 2
 """How many steps of training pass meanwhile."""

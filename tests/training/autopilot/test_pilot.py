@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.training.autopilot.pilot import Candidate, Pilot, Seen
+from hocket.training.autopilot.pilot import Pilot, Seen
+from hocket.training.autopilot.trial import Candidate
 from tests.training.autopilot.simulated import World
 
 RACKS = {"ring": 3.6, "two-level": 1.2}

@@ -19,12 +19,14 @@ from hocket.job.trace_writes import TraceWrites
 from hocket.planning.for_job import updates_per_step
 from hocket.training.autopilot.knowledge import Knowledge, described, differs
 from hocket.training.autopilot.meeting import Order, Report, What
+from hocket.training.autopilot.noise import own_error
 from hocket.training.autopilot.pace import Pace
-from hocket.training.autopilot.pilot import Action, Candidate, Pilot, Seen
+from hocket.training.autopilot.pilot import Action, Pilot, Seen
 from hocket.training.autopilot.plans import key_of
 from hocket.training.autopilot.searching import Searching
 from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.autopilot.traffic import Traffic
+from hocket.training.autopilot.trial import Candidate
 
 log = logging.getLogger("hocket.autopilot")
 
@@ -166,7 +168,9 @@ class Coordinator:
         if self._profiling:
             return
         self._planned = True
-        self._offered, now_s = self._knowledge.proposal(now, pilot.latest_s, self._traffic.least_bit_per_s)
+        self._offered, now_s = self._knowledge.proposal(
+            now, pilot.times.latest_s, self._traffic.least_bit_per_s
+        )
         self._action = pilot.planned(_candidate(self._offered), now_s)
 
     def _propose(self, pilot: Pilot, now: Plan) -> None:
@@ -175,7 +179,7 @@ class Coordinator:
             self._search = self._knowledge.searching(now)
         offered = self._search.next()
         if offered is not None and key_of(offered) == pilot.current.key:
-            took_s, error_s = pilot.turn
+            took_s, error_s = pilot.times.median_s, own_error(pilot.times.window_s)
             self._search.tried(took_s, took_s, error_s, kept=True)
             # The next meeting asks for another.
             return
@@ -191,7 +195,7 @@ class Coordinator:
             self._search.refused()
 
     def _interval_s(self) -> float:
-        step_s = None if self._pilot is None else self._pilot.step_s
+        step_s = None if self._pilot is None else self._pilot.times.known_s
         if self._pilot is None or step_s is None:
             return FIRST_S
         steps, (least, most) = (1, BUSY_S) if self._pilot.busy else (QUIET_STEPS, QUIET_S)

@@ -8,13 +8,10 @@ refused for a while, twice as long each time; and the planner is asked less and 
 
 In a *search*, there is always a next candidate: each is on trial for a few steps, in turn with the plan before, so that a drift of
 the machine is in both; the better plan stays, and the next is proposed. The proposer learns from the times of trials.
-
-All times are medians, because a step now and then takes much longer for reasons of its own.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -22,60 +19,11 @@ from statistics import median
 
 from hocket.artefacts.change import Change, What
 from hocket.planning.reason import seconds
-from hocket.training.autopilot.noise import error, own_error
-
-LATEST = 3
-"""Number of latest steps whose median is the present step time."""
-
-CLEARLY = 3
-"""Number of steps that show that a plan is clearly slower."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Caution:
-    """Numbers of steps, and ratios of step times."""
-
-    first: int = 5
-    """Steps before the first plan is asked for: the profile is made of them."""
-    window: int = 8
-    """Steps of which the median counts while a plan is watched."""
-    trial: int = 5
-    """Steps after which a trial may end, and `trial_max` after which it must."""
-    trial_max: int = 9
-    gain: float = 0.03
-    """Share of the step that a plan must promise to save, to be tried."""
-    clear: float = 0.05
-    """Relative difference beyond which steps are told apart after `trial` of them."""
-    drift: float = 1.1
-    """Ratio of step times, either way, beyond which a plan counts as drifted, unless noise explains it."""
-    errors: float = 5.0
-    """Standard errors that the difference must exceed, so that noise does not explain it."""
-    doubt: float = 1.3
-    """Ratio of step time to prediction beyond which the measurements of the network are in doubt."""
-    hopeless: float = 1.5
-    """Ratio to the steps before beyond which a trial ends, after three steps that all take this much longer."""
-    rest: int = 8
-    """Steps without a question to the planner after it found nothing; twice as many each time, up to `rest_max`."""
-    rest_max: int = 4096
-    search_warm_up: int = 2
-    """Steps of a search's trial that do not count, and steps at least, and at most, that do."""
-    search_trial: int = 4
-    search_trial_max: int = 12
-    search_doubt: float = 2.0
-    """Standard errors by which steps must be longer than those before to end a search's trial."""
-    search_gain: float = 0.01
-    """Share of the step that a plan must save in a search's trial, to stay."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Plan, as far as this machine knows it. `key` tells it from others; None: nobody predicted its step. `updates`: per step, less
-    than one if gradients are merged."""
-
-    key: str
-    label: str
-    predicted_s: float | None = None
-    updates: float = 1.0
+from hocket.training.autopilot.backoff import Backoff
+from hocket.training.autopilot.caution import Caution
+from hocket.training.autopilot.noise import error
+from hocket.training.autopilot.times import StepTimes
+from hocket.training.autopilot.trial import Candidate, Trial, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +77,9 @@ class _Phase(Enum):
 
 
 class Pilot:
-    """Pilot of one job. `current` is the plan in force, `candidate` the plan of the last action."""
+    """Pilot of one job. `current` is the plan in force, with `times` of its steps, `candidate` the plan of the last action."""
+
+    _trial: Trial
 
     def __init__(
         self,
@@ -144,7 +94,6 @@ class Pilot:
         `searches`: a search follows the planner's first answer."""
         self.current = current
         self.candidate = current
-        self._before = current
         self._say = say
         self._caution = caution or Caution()
         self._looked = knows_network
@@ -152,15 +101,10 @@ class Pilot:
         self._phase = _Phase.WATCHING
         self._asked = False
         self._seen = Seen(step=0)
-        self._steps_s: deque[float] = deque(maxlen=2 * self._caution.window)
-        self._last_s: float | None = None
+        self.times = StepTimes(self._caution.window)
         self._reference: list[float] = []
-        self._before_s = 0.0
-        self._before_window: list[float] = []
         self._left_epoch = 0
-        self._rest = self._caution.rest
-        self._rests_since = self._rests = 0
-        self._refused: dict[str, tuple[int, int]] = {}
+        self._backoff = Backoff(self._caution)
         self._searches = searches
         self._first_s: float | None = None
         """Step time when the search began; None: no search has begun."""
@@ -170,36 +114,17 @@ class Pilot:
         """True if the next meeting should come soon."""
         return not self._asked or self._searches or self._phase is not _Phase.WATCHING
 
-    @property
-    def step_s(self) -> float | None:
-        """Step time of the plan in force, as far as it was seen; else time of the last step."""
-        return self._median() if self._steps_s else self._last_s
-
-    @property
-    def turn(self) -> tuple[float, float]:
-        """Step time of the plan in force, and its standard error."""
-        window = self._window()
-        return median(window), own_error(window)
-
-    @property
-    def latest_s(self) -> float:
-        """Median time of the last steps that were seen."""
-        return median(list(self._steps_s)[-LATEST:])
-
     def observe(self, seen: Seen) -> Action | None:
         """Take the reports of one meeting; return the action to be done now, if any."""
         self._seen = seen
         if not seen.settled:
             return None
-        self._steps_s.extend(seen.step_s)
-        if seen.step_s:
-            self._last_s = seen.step_s[-1]
+        self.times.add(seen.step_s)
         match self._phase:
             case _Phase.WATCHING:
                 return self._idle()
             case _Phase.PREPARING if seen.prepared and self._in_turn:
-                self._before_window = self._window()
-                self._before_s = median(self._before_window)
+                self._trial = Trial(self.current, self.times.window_s, self._caution)
                 self._left_epoch = seen.epoch
                 self._phase = _Phase.BEGINNING
                 return Action.BEGIN
@@ -209,8 +134,7 @@ class Pilot:
                 return self._try()
             case _Phase.RETURNING if seen.epoch > self._left_epoch:
                 self._phase = _Phase.WATCHING
-                self._steps_s.clear()
-                self._steps_s.extend(seen.step_s)
+                self.times.begin(seen.step_s)
             case _:
                 pass
         return None
@@ -221,9 +145,7 @@ class Pilot:
         self._looked, self._fresh = True, sure
         self._changed = changed
         if changed:
-            # Earlier refusals were made on another network.
-            self._refused.clear()
-            self._rest = self._caution.rest
+            self._backoff.forget()
         self._note("looked", self.current, found)
         self._phase = _Phase.PLANNING
         return Action.PLAN
@@ -232,37 +154,36 @@ class Pilot:
         """Take the planner's best plan, and its prediction for the plan in force."""
         self._asked = True
         self.current = replace(self.current, predicted_s=current_s)
-        measured_s = self._median()
+        measured_s = self.times.median_s
         if not self._fresh and measured_s > self._caution.doubt * current_s:
             why = f"a step takes {seconds(measured_s)}, predicted were {seconds(current_s)}"
             return self._doubt(why, measured_s)
         self._fresh = False
-        promised_s = best.predicted_s
-        if promised_s is None:
-            self._stay(f"nothing was predicted of {best.label}")
+        objection = self._objection(best, current_s)
+        if objection is not None:
+            self._stay(objection)
             return None
-        if best.key == self.current.key:
-            self._stay("it is still the best one")
-            return None
-        if promised_s > current_s * (1 - self._caution.gain) and not self._merges_less(best, current_s):
-            self._stay(f"{best.label} would take {seconds(promised_s)}, which saves too little")
-            return None
-        until, _ = self._refused.get(best.key, (0, 0))
-        if self._seen.step < until:
-            self._stay(f"{best.label} did not prove itself before")
-            return None
-        self.candidate = best
-        self._phase = _Phase.PREPARING
-        return Action.PREPARE
+        return self.proposed(best)
 
-    def _merges_less(self, best: Candidate, current_s: float) -> bool:
-        """Return whether the plan makes more updates in steps that are as long."""
-        gain = self._caution.gain
-        as_long = best.predicted_s is not None and best.predicted_s <= current_s * (1 + gain)
-        return as_long and best.updates > self.current.updates * (1 + gain)
+    def _objection(self, best: Candidate, current_s: float) -> str | None:
+        """Return why the planner's best plan is not tried; None: it is."""
+        gain, promised_s = self._caution.gain, best.predicted_s
+        if promised_s is None:
+            return f"nothing was predicted of {best.label}"
+        if best.key == self.current.key:
+            return "it is still the best one"
+        # More updates in steps that are as long.
+        merges_less = promised_s <= current_s * (1 + gain) and best.updates > self.current.updates * (
+            1 + gain
+        )
+        if promised_s > current_s * (1 - gain) and not merges_less:
+            return f"{best.label} would take {seconds(promised_s)}, which saves too little"
+        if self._backoff.refuses(best.key, self._seen.step):
+            return f"{best.label} did not prove itself before"
+        return None
 
     def proposed(self, plan: Candidate) -> Action:
-        """Prepare the search's next candidate."""
+        """Prepare a candidate: the planner's, or the search's next one."""
         self.candidate = plan
         self._phase = _Phase.PREPARING
         return Action.PREPARE
@@ -270,10 +191,10 @@ class Pilot:
     def searched(self, why: str) -> None:
         """End the search, which has no other candidate: the best plan stays, and is watched from now on."""
         self._searches, self._first_s, first_s = False, None, self._first_s
-        self._note("searched", self.current, why, first_s, self.step_s)
+        self._note("searched", self.current, why, first_s, self.times.known_s)
         self._reference = []
-        self._steps_s.clear()
-        self._later()
+        self.times.begin()
+        self._backoff.rest(self._seen.step)
         self._phase = _Phase.WATCHING
 
     def refused(self, why: str) -> bool:
@@ -282,10 +203,10 @@ class Pilot:
             return False
         refused = f"{self.candidate.label} was refused: {why}"
         if self._searching:
-            self._note("planned", self.current, refused, self.step_s)
+            self._note("planned", self.current, refused, self.times.known_s)
             self._phase = _Phase.WATCHING
         else:
-            self._refuse(self.candidate)
+            self._backoff.refuse(self.candidate.key, self._seen.step)
             self._stay(refused)
         return True
 
@@ -295,7 +216,7 @@ class Pilot:
         return self._propose() if self._searches else self._watch()
 
     def _begin(self) -> Action | None:
-        if len(self._steps_s) < self._caution.first or not self._seen.profiled:
+        if len(self.times.all_s) < self._caution.first or not self._seen.profiled:
             return None
         self._phase = _Phase.PLANNING if self._looked else _Phase.LOOKING
         return Action.PLAN if self._looked else Action.LOOK
@@ -307,44 +228,35 @@ class Pilot:
     @property
     def _in_turn(self) -> bool:
         """True if the plan in force had its turn before a candidate's."""
-        return not self._searching or len(self._steps_s) >= self._caution.search_trial
+        return not self._searching or len(self.times.all_s) >= self._caution.search_trial
 
     def _propose(self) -> Action | None:
-        if not self._steps_s:
+        if not self.times.all_s:
             return None
         if not self._searching:
-            if len(self._steps_s) < self._caution.search_trial:
+            if len(self.times.all_s) < self._caution.search_trial:
                 return None
-            self._first_s = self._median()
+            self._first_s = self.times.median_s
             self._note("searching", self.current, "a search begins", self._first_s)
         self._phase = _Phase.PLANNING
         return Action.PROPOSE
 
     def _watch(self) -> Action | None:
-        now = self._window()
-        if self._seen.moved and self._reference and now and not self._resting(1.0):
+        now, step = self.times.window_s, self._seen.step
+        if self._seen.moved and self._reference and now and not self._backoff.resting(step, 1.0):
             return self._doubt(
-                "connections carry other rates than they did", median(self._reference), self.step_s
+                "connections carry other rates than they did", median(self._reference), self.times.known_s
             )
         if len(now) < self._caution.window:
             return None
         if not self._reference:
             self._reference = now
-            self._steps_s.clear()
+            self.times.begin()
             return None
         before_s, now_s = median(self._reference), median(now)
-        if self._resting(now_s / before_s):
-            return None
-        if not self._drifted(before_s, now_s, now):
+        if self._backoff.resting(step, now_s / before_s) or not self._drifted(before_s, now_s, now):
             return None
         return self._doubt(f"a step takes {seconds(now_s)}, it took {seconds(before_s)}", before_s, now_s)
-
-    def _resting(self, ratio: float) -> bool:
-        """Return whether it is too soon for another question; after a change that nobody would overlook, an eighth as long."""
-        waited = self._seen.step - self._rests_since
-        if 1 / self._caution.doubt <= ratio <= self._caution.doubt:
-            return waited < self._rests
-        return waited < max(self._rests // 8, self._caution.rest)
 
     def _drifted(self, before_s: float, now_s: float, now: list[float]) -> bool:
         ratio = now_s / before_s
@@ -358,106 +270,65 @@ class Pilot:
         return Action.LOOK
 
     def _begun(self) -> Action | None:
-        self._before, self.current = self.current, self.candidate
-        was = seconds(self._before_s)
-        self._note("adopted", self.current, f"predicted {_known(self.current)}, was {was}", self._before_s)
+        self.current, before_s = self.candidate, self._trial.before_s
+        why = f"predicted {_known(self.current)}, was {seconds(before_s)}"
+        self._note("adopted", self.current, why, before_s)
         self._phase = _Phase.TRIAL
-        self._steps_s.clear()
-        self._steps_s.extend(self._seen.step_s)
+        self.times.begin(self._seen.step_s)
         return self._try()
 
     def _try(self) -> Action | None:
-        caution, before_s = self._caution, self._before_s
-        count = len(self._steps_s)
-        hopeless = count >= CLEARLY and min(self._steps_s) > caution.hopeless * before_s
-        if self._searching:
-            return self._try_in_search(hopeless=hopeless)
-        if not hopeless and count < caution.trial:
-            return None
-        now_s = self._median()
-        if not hopeless and count < caution.trial_max and abs(now_s / before_s - 1) < caution.clear:
-            return None
-        # Steps that take as long as before do not speak against a plan that makes more updates.
-        longest_s = before_s * (1 + caution.clear * (self.current.updates > self._before.updates))
-        return self._keep(now_s) if now_s < longest_s else self._leave(now_s)
-
-    def _try_in_search(self, *, hopeless: bool) -> Action | None:
-        caution, before_s = self._caution, self._before_s
-        # The first step of an epoch was not reported.
-        steps_s = list(self._steps_s)[0 if hopeless else caution.search_warm_up - 1 :]
-        if len(steps_s) < CLEARLY:
-            return None
-        now_s = median(steps_s)
-        saved_s, noise_s = before_s - now_s, error(self._before_window, steps_s)
-        clear = abs(saved_s) > max(caution.clear * before_s, caution.errors * noise_s)
-        # To leave a plan too early that is hardly better costs less than to go on with one that is not better.
-        doubtful = -saved_s > caution.search_doubt * noise_s
-        count = len(steps_s)
-        ends = (
-            hopeless
-            or (clear and saved_s < 0)
-            or (count >= caution.search_trial and (clear or doubtful))
-            or count >= caution.search_trial_max
+        steps_s, trial = list(self.times.all_s), self._trial
+        verdict = (
+            trial.verdict_in_search(steps_s) if self._searching else trial.verdict(self.current, steps_s)
         )
-        if not ends:
+        if verdict is None:
             return None
-        if now_s > before_s * (1 - caution.search_gain):
-            return self._leave(now_s, own_error(steps_s))
-        was = f"{seconds(before_s)} a step before"
-        self._note("kept", self.current, was, before_s, now_s, error_s=own_error(steps_s))
-        self._phase = _Phase.WATCHING
-        return None
+        return self._keep(verdict) if verdict.stays else self._leave(verdict)
 
-    def _keep(self, now_s: float) -> Action | None:
-        self._note("kept", self.current, f"{seconds(self._before_s)} a step before", self._before_s, now_s)
+    def _keep(self, verdict: Verdict) -> Action | None:
+        _, now_s, error_s = verdict
+        before_s = self._trial.before_s
+        why = f"{seconds(before_s)} a step before"
+        self._note("kept", self.current, why, before_s, now_s, error_s=error_s)
+        self._phase = _Phase.WATCHING
+        if self._searching:
+            return None
         self._reference = []
-        self._rest, self._rests = self._caution.rest, 0
+        self._backoff.found()
         predicted_s = self.current.predicted_s
         if predicted_s is not None and now_s > self._caution.doubt * predicted_s:
             why = f"a step takes {seconds(now_s)}, predicted were {seconds(predicted_s)}"
             return self._doubt(why, now_s)
-        self._phase = _Phase.WATCHING
         return None
 
-    def _leave(self, now_s: float, error_s: float | None = None) -> Action:
+    def _leave(self, verdict: Verdict) -> Action:
+        _, now_s, error_s = verdict
+        before, before_s = self._trial.before, self._trial.before_s
         if not self._searching:
-            self._refuse(self.current)
-            self._later()
+            self._backoff.refuse(self.current.key, self._seen.step)
+            self._backoff.rest(self._seen.step)
         why = (
             f"{self.current.label} takes {seconds(now_s)} a step, predicted {_known(self.current)}; "
-            f"{self._before.label} took {seconds(self._before_s)}"
+            f"{before.label} took {seconds(before_s)}"
         )
-        self._note("left", self._before, why, self._before_s, now_s, error_s=error_s)
+        self._note("left", before, why, before_s, now_s, error_s=error_s)
         self._left_epoch = self._seen.epoch
-        self.candidate = self.current = self._before
-        self._reference = self._before_window
+        self.candidate = self.current = before
+        self._reference = self._trial.window_s
         self._phase = _Phase.RETURNING
         return Action.BEGIN
 
-    def _refuse(self, plan: Candidate) -> None:
-        _, times = self._refused.get(plan.key, (0, 0))
-        self._refused[plan.key] = self._seen.step + (self._caution.rest << (times + 4)), times + 1
-
     def _stay(self, why: str) -> None:
-        self._note("planned", self.current, why, self.step_s)
+        self._note("planned", self.current, why, self.times.known_s)
         # Later steps are compared with those when the planner answered: the network may have changed since. If the last look found
         # another one, some of these are from the one before, so the next steps become the reference.
-        now = self._window()
+        now = self.times.window_s
         self._reference = now if len(now) == self._caution.window and not self._changed else []
         self._changed = False
-        self._steps_s.clear()
-        self._later()
+        self.times.begin()
+        self._backoff.rest(self._seen.step)
         self._phase = _Phase.WATCHING
-
-    def _later(self) -> None:
-        self._rests_since, self._rests = self._seen.step, self._rest
-        self._rest = min(2 * self._rest, self._caution.rest_max)
-
-    def _median(self) -> float:
-        return median(self._window())
-
-    def _window(self) -> list[float]:
-        return list(self._steps_s)[-self._caution.window :]
 
     def _note(
         self,
