@@ -295,7 +295,9 @@ def refused() -> dict[str, str]:
         "a parameter less": lambda each: torch.optim.SGD([each.first.weight], lr=0.1),
     }.items():
         other = network()
-        views = {key: (each, torch.zeros_like(each)) for key, each in other.named_parameters()}
+        trained = dict(other.named_parameters())
         # A job gives up where `distribute` fails, so this is done without it.
-        attempt(name, functools.partial(Division(make(other)).divide, views, {}))
+        attempt(
+            name, functools.partial(Division(make(other), trained).divide, [], dict.fromkeys(trained, ()))
+        )
     return said

@@ -112,6 +112,8 @@ class Toy:
         self._reduced: set[str] = set()
         self._workload = Workload()
         self._made: Callable[[str, int], None] | None = None
+        # It is small enough to have no parts.
+        self.division = self.looks = self
 
     # What a script calls.
 
@@ -246,7 +248,7 @@ class Toy:
                 if moment is not None:
                     self.optimizer.moments[part.name] = moment.reshape(-1)[start:stop].copy()
 
-    def divided(self, bucket: LoadedBucket) -> None:
+    def reduced(self, bucket: LoadedBucket) -> None:
         self._reduced |= set(bucket.names)
 
     def shards(self) -> list[Shard]:

@@ -19,6 +19,7 @@ import torch
 from hocket.errors import UsageError
 from hocket.torch import optimizers
 from hocket.torch.hyperparameters import ELEMENTWISE
+from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.shards import Range, Shard, State
 
 STEPPED = ELEMENTWISE | {"Adagrad"}
@@ -119,9 +120,9 @@ class Divided:
 class Division:
     """Division of one optimizer's steps; nothing is divided at first."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        """Leave the optimizer as it is until something is divided."""
-        self._optimizer = optimizer
+    def __init__(self, optimizer: torch.optim.Optimizer, trained: Mapping[str, torch.nn.Parameter]) -> None:
+        """Leave the optimizer as it is until some of the `trained` parameters are divided."""
+        self._optimizer, self._trained = optimizer, trained
         self._divided: dict[int, Divided] = {}
         self._installed = self._collecting = False
 
@@ -135,16 +136,15 @@ class Division:
         optimizer.register_state_dict_pre_hook(lambda _: self._check_whole())
         optimizer.register_load_state_dict_post_hook(lambda _: self._cut())
 
-    def divide(
-        self,
-        parameters: Mapping[str, tuple[torch.nn.Parameter, torch.Tensor]],
-        ranges: Mapping[str, Sequence[Range]],
-    ) -> None:
-        """Divide contiguous parameters: by name, with gradients' views and this rank's ranges. UsageError as of `Framework`."""
-        _check(self._optimizer, parameters)
+    def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
+        """Divide contiguous parameters."""
+        _check(self._optimizer, {name: self._trained[name] for name in ranges})
         self.install()
+        views = {
+            name: view for bucket in buckets for name, view in zip(bucket.names, bucket.views, strict=True)
+        }
         for name, own in ranges.items():
-            parameter, view = parameters[name]
+            parameter, view = self._trained[name], views[name]
             stands: DividedGradient = torch.Tensor._make_subclass(DividedGradient, view)
             stands.of, stands.parameter, stands.whole = name, parameter, view
             parts = tuple(_part(parameter, view, each) for each in own)
@@ -159,11 +159,12 @@ class Division:
         self._optimizer.state = self._whole(states)
         self._divided = {}
 
-    def reduced(self, parameter: torch.Tensor) -> None:
-        """Replace a divided gradient with its placeholder: this rank has the mean in its own parts alone."""
-        found = self._divided.get(id(parameter))
-        if found is not None and found.parameter.grad is not None:
-            found.parameter.grad = found.gradient
+    def reduced(self, bucket: LoadedBucket) -> None:
+        """Replace divided gradients with their placeholders: this rank has the means in its own parts alone."""
+        for name in bucket.names:
+            found = self._divided.get(id(self._trained[name]))
+            if found is not None and found.parameter.grad is not None:
+                found.parameter.grad = found.gradient
 
     def shards(self) -> list[Shard]:
         """Return the state of each part that has some."""
@@ -299,10 +300,10 @@ def _norm(gradients: Sequence[torch.Tensor], norm_type: float) -> float:
     )
 
 
-def _check(optimizer: torch.optim.Optimizer, parameters: Mapping[str, tuple[torch.Tensor, Any]]) -> None:
+def _check(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> None:
     _check_optimizer(optimizer)
-    names = {id(parameter): name for name, (parameter, _) in parameters.items()}
-    for name, (parameter, _) in parameters.items():
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    for name, parameter in parameters.items():
         if parameter.is_complex():
             raise UsageError(
                 f"parameter `{name}` is of {parameter.dtype}: owners cannot step parts of complex numbers\n"

@@ -35,8 +35,7 @@ from hocket.training.memory.buckets import LoadedBucket, over
 from hocket.training.memory.framework import Hints, Hooks, StateBytes, Values
 from hocket.training.memory.gathered import Numbers, RowBytes
 from hocket.training.memory.gradients import Parameter
-from hocket.training.memory.replicas import Options, Piece
-from hocket.training.memory.shards import Range, Shard, State
+from hocket.training.memory.replicas import Options
 
 
 class Torch:
@@ -76,8 +75,8 @@ class Torch:
         self._zeroed: Callable[[Iterable[torch.Tensor]], None] | None = None
         self._announced = Announced()
         self._gates: Gates | None = None
-        self._looks = Looks(model)
-        self.division = Division(optimizer)
+        self.looks = Looks(model, self.trained)
+        self.division = Division(optimizer, self.trained)
         self._rates: optimizers.Rates | None = None
 
     def parameters(self) -> list[Parameter]:
@@ -258,29 +257,6 @@ class Torch:
         if self._rates is not None:
             self._rates.end()
 
-    def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
-        """Divide parameters; see `Division`."""
-        views = {
-            name: (self.trained[name], view)
-            for bucket in buckets
-            for name, view in zip(bucket.names, bucket.views, strict=True)
-            if name in ranges
-        }
-        self.division.divide(views, ranges)
-
-    def divided(self, bucket: LoadedBucket) -> None:
-        """Make gradients of the bucket's divided parameters `DividedGradient`s."""
-        for name in bucket.names:
-            self.division.reduced(self.trained[name])
-
-    def shards(self) -> list[Shard]:
-        """Return optimizer state of this rank's parts."""
-        return self.division.shards()
-
-    def undivide(self, state: Mapping[str, State]) -> None:
-        """Make parameters whole again."""
-        self.division.undivide(state)
-
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
         """Return a tensor over the memory, or over the device's twin of it."""
         make = tensor_over if self.device is None else self.device.array
@@ -408,18 +384,6 @@ class Torch:
     def options(self) -> Options:
         """Return the options of the optimizer's groups, with the name of its class."""
         return options_of(self.optimizer)
-
-    def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]:
-        """Watch gradients by hooks that come before they are accumulated."""
-        return self._looks.watch_gradients(self.trained, made)
-
-    def held(self) -> dict[str, int]:
-        """Return sizes of parameters in the memory of the processor."""
-        return self._looks.held()
-
-    def digests(self, pieces: Sequence[Piece]) -> list[int]:
-        """Return digests, computed in place but for tensors with gaps."""
-        return self._looks.digests(pieces)
 
     def state(self) -> list[StateBytes]:
         """Return views, but for tensors with gaps or on a device."""

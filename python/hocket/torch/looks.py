@@ -15,9 +15,9 @@ from hocket.training.step.first_gradients import UNKNOWN, ZERO
 class Looks:
     """Digests of one module's parameters and gradients."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        """Take the model; its parameters are listed at their first use."""
-        self._model = model
+    def __init__(self, model: torch.nn.Module, trained: Mapping[str, torch.nn.Parameter]) -> None:
+        """Take the model, whose parameters are listed at their first use, and those that are trained."""
+        self._model, self._trained = model, trained
         self._seen: dict[str, torch.Tensor] | None = None
 
     def held(self) -> dict[str, int]:
@@ -49,16 +49,13 @@ class Looks:
             }
         return self._seen
 
-    @staticmethod
-    def watch_gradients(
-        trained: Mapping[str, torch.nn.Parameter], made: Callable[[str, int], None]
-    ) -> Callable[[], None]:
-        """Watch gradients; see `Framework.watch_gradients`."""
+    def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]:
+        """Watch gradients by hooks that come before they are accumulated."""
 
         def hook_of(name: str) -> Callable[[torch.Tensor], None]:
             return lambda gradient: made(name, _digest(gradient))
 
-        hooks = [each.register_hook(hook_of(name)) for name, each in trained.items()]
+        hooks = [each.register_hook(hook_of(name)) for name, each in self._trained.items()]
 
         def stop() -> None:
             for hook in hooks:

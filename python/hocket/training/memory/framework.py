@@ -24,7 +24,7 @@ from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.device import Device
 from hocket.training.memory.gathered import HasRows
 from hocket.training.memory.gradients import Parameter
-from hocket.training.memory.replicas import Options, Piece
+from hocket.training.memory.replicas import Looked, Options
 from hocket.training.memory.shards import Range, Shard, State
 
 Array = Any
@@ -157,10 +157,46 @@ class Model(Protocol):
         ends."""
 
 
+class Division(Protocol):
+    """Optimizer's steps of parts of parameters; at first, it steps whole ones."""
+
+    def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
+        """Step only these ranges of these parameters, flattened, with their gradients in the buckets, and keep optimizer state of
+        these ranges alone, which begins as that of the whole parameter. Steps without gradients that were `reduced` raise
+        UsageError. UsageError: the optimizer is not known to update each element by itself, or lacks one of the parameters."""
+
+    def reduced(self, bucket: LoadedBucket) -> None:
+        """Note that this rank has means only in its ranges of the bucket's divided parameters, until they are zeroed: scripts
+        should not take the contents of the views for gradients."""
+
+    def shards(self) -> Sequence[Shard]:
+        """Return the optimizer state of each range that has any."""
+
+    def undivide(self, state: Mapping[str, State]) -> None:
+        """Step whole parameters again, with this state of those that were divided; gradients that were `reduced` are whole in their
+        views."""
+
+
+class Looks(Looked, Protocol):
+    """Parts of a model that ranks compare."""
+
+    def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]:
+        """Call `made(name, digest)` for each gradient that a backward makes on this rank, before anything is reduced, until the
+        callable that is returned is called. The digest is `ZERO` or `UNKNOWN` (`first_gradients`) if the gradient is."""
+
+
 class Framework(Model, HasRows, Protocol):
     """Model and optimizer of a framework."""
 
     hints: Hints
+
+    @property
+    def division(self) -> Division:
+        """Optimizer's steps of parts."""
+
+    @property
+    def looks(self) -> Looks:
+        """Digests of parameters and gradients."""
 
     @property
     def device(self) -> Device | None:
@@ -220,36 +256,6 @@ class Framework(Model, HasRows, Protocol):
 
     def workload(self) -> Workload:
         """Begin to look at the work of an iteration."""
-
-    # Steps of parts.
-
-    def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
-        """Step only these ranges of these parameters, flattened, with their gradients in the buckets, and keep optimizer state of
-        these ranges alone, which begins as that of the whole parameter. Steps without gradients that were `divided` raise
-        UsageError. UsageError: the optimizer is not known to update each element by itself, or lacks one of the parameters."""
-
-    def divided(self, bucket: LoadedBucket) -> None:
-        """Note that this rank has means only in its ranges of the bucket's divided parameters, until they are zeroed: scripts
-        should not take the contents of the views for gradients."""
-
-    def shards(self) -> Sequence[Shard]:
-        """Return the optimizer state of each range that has any."""
-
-    def undivide(self, state: Mapping[str, State]) -> None:
-        """Step whole parameters again, with this state of those that were divided; gradients that were `divided` are whole in their
-        views."""
-
-    # Replicas.
-
-    def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]:
-        """Call `made(name, digest)` for each gradient that a backward makes on this rank, before anything is reduced, until the
-        callable that is returned is called. The digest is `ZERO` or `UNKNOWN` (`first_gradients`) if the gradient is."""
-
-    def held(self) -> Mapping[str, int]:
-        """Return the bytes of each parameter, trained or not, that `digests` can look at, by name."""
-
-    def digests(self, pieces: Sequence[Piece]) -> list[int]:
-        """Return the CRC32C of these pieces of parameters, whose bytes are in the order of the elements."""
 
     # Arrays and memory.
 

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -56,14 +56,14 @@ class HasOptions(Protocol):
         """Return the optimizer's current options."""
 
 
-class Looked(HasOptions, Protocol):
-    """Part of a framework that looks need."""
+class Looked(Protocol):
+    """Parameters that are looked at."""
 
     def held(self) -> Mapping[str, int]:
-        """Return the bytes of each parameter."""
+        """Return the bytes of each parameter, trained or not, that `digests` can look at, by name."""
 
     def digests(self, pieces: Sequence[Piece]) -> list[int]:
-        """Return 32-bit digests of the current bytes of these pieces."""
+        """Return the CRC32C of these pieces, whose bytes are in the order of the elements."""
 
 
 class HasLook(Protocol):
@@ -154,20 +154,20 @@ class Replicas:
 
     def __init__(
         self,
-        framework: Looked,
+        parameters: Looked,
         job: Job,
         *,
         but: Iterable[str] = (),
-        options: bool = True,
+        options: Callable[[], Options] | None,
         begins: int = 1,
     ) -> None:
-        """Look at all parameters `but` some, and at the optimizer's `options`. `begins`: the step with the first look; `job`: its
-        settings say how to treat differences."""
-        self._framework, self._job, self._options = framework, job, options
+        """Look at all `parameters` `but` some, and at the optimizer's `options`, if given. `begins`: the step with the first look;
+        `job`: its settings say how to treat differences."""
+        self._parameters, self._job, self._options = parameters, job, options
         self._off = job.settings.on_drift == "off" or job.world == 1
         if not self._off:
             left_out = frozenset(but)
-            held = {name: size for name, size in framework.held().items() if name not in left_out}
+            held = {name: size for name, size in parameters.held().items() if name not in left_out}
             self._parts = parts_of(held)
         self.begin(begins)
 
@@ -210,8 +210,8 @@ class Replicas:
         began_ns = time.thread_time_ns()
         places = ((self._at + each) % len(self._parts) for each in range(self._due))
         pieces = tuple(piece for place in places for piece in self._parts[place])
-        digests = tuple(self._framework.digests(pieces))
-        options = self._framework.options() if self._options else ()
+        digests = tuple(self._parameters.digests(pieces))
+        options = () if self._options is None else self._options()
         look = Look(step, pieces, digests, options, self._due)
         low, high = look.digest & 0xFFFF, look.digest >> 16
         cost_ns = time.thread_time_ns() - began_ns

@@ -10,11 +10,11 @@ import itertools
 import logging
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from hocket.errors import RendezvousError
 from hocket.job.alike import named
 from hocket.job.rendezvous import Job
+from hocket.training.memory.framework import Looks
 
 STEPS_MAX = 4
 """Largest number of steps that are compared."""
@@ -29,16 +29,10 @@ _numbers = itertools.count()
 """Numbers of this process's models; equal on all ranks, which distribute their models in the same order."""
 
 
-class Watched(Protocol):
-    """Framework whose gradients are watched."""
-
-    def watch_gradients(self, made: Callable[[str, int], None]) -> Callable[[], None]: ...
-
-
 class FirstGradients:
     """Comparison of the first gradients of one model."""
 
-    def __init__(self, framework: Watched, job: Job) -> None:
+    def __init__(self, looks: Looks, job: Job) -> None:
         """Watch, unless this rank is alone or ranks train on the same batches on purpose."""
         self._job = job
         self._key = f"gradients/{next(_numbers)}"
@@ -47,7 +41,7 @@ class FirstGradients:
         self._step = -1
         self._stop: Callable[[], None] | None = None
         if job.world > 1 and not job.settings.same_batches:
-            self._stop = framework.watch_gradients(self._made.__setitem__)
+            self._stop = looks.watch_gradients(self._made.__setitem__)
         self._looks = job.rank == 0 and self._stop is not None
 
     def end(self) -> None:

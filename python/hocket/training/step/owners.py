@@ -55,7 +55,7 @@ class Owners:
             return
         own = ranges(self._buckets, self._job.rank)
         self.hold()
-        self._framework.divide(self._buckets, own)
+        self._framework.division.divide(self._buckets, own)
 
     def hold(self) -> None:
         """Put parameters that owners update into memory, also those that the script has moved."""
@@ -70,13 +70,13 @@ class Owners:
             return
         for bucket in self._buckets:
             self._spread(bucket, bucket.memory)
-        self._framework.undivide(self.whole())
+        self._framework.division.undivide(self.whole())
         self._buckets = ()
 
     def reduced(self, bucket: LoadedBucket) -> None:
         """Note that owners have the means of a bucket's gradients, of which no rank has all."""
         if bucket.values is not None:
-            self._framework.divided(bucket)
+            self._framework.division.reduced(bucket)
 
     def stepped(self) -> None:
         """Exchange values after the optimizer has stepped this rank's part: return when all ranks have each other's."""
@@ -100,7 +100,7 @@ class Owners:
 
     def whole(self) -> dict[str, State]:
         """Return the optimizer state of all parameters of which owners update something."""
-        shards = self._framework.shards()
+        shards = self._framework.division.shards()
         told = {each.name: (sorted(each.state.arrays), each.state.scalars) for each in shards}
         job = self._job
         found = agreed(job.store.gather("owners/state", job.rank, job.world, told, job.settings.timeout_s))

@@ -30,8 +30,9 @@ class Together:
         self._in_step = source.in_step
         plan = source.plan(source.epochs.current)
         apart = may_differ(gradients_of(framework.parameters()), plan, source.policies)
-        self._replicas = Replicas(framework, job, but=apart, options=not steps_alone, begins=begins)
-        self._gradients = FirstGradients(framework, job)
+        options = None if steps_alone else framework.options
+        self._replicas = Replicas(framework.looks, job, but=apart, options=options, begins=begins)
+        self._gradients = FirstGradients(framework.looks, job)
 
     def among(self, framework: Framework, job: Job, source: ProgramSource, *, begins: int) -> Together:
         """Return the checks for ranks that have met anew and know already whose batches they train on."""
