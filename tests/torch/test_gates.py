@@ -304,7 +304,7 @@ def test_the_forward_is_observed_once():
     assert "forward" not in vars(model)
     assert not nn.modules.module._global_forward_pre_hooks
     assert not nn.modules.module._global_forward_hooks
-    assert wire.gates._uses[id(model[0].weight)] == {model[0]}
+    assert wire.gates._placement.uses[id(model[0].weight)] == {model[0]}
 
 
 def test_removal_leaves_nothing():

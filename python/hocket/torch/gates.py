@@ -25,27 +25,23 @@ from hocket.torch import optimizers
 from hocket.torch.announced import Sealed
 from hocket.torch.forward_hooks import check_hooks
 from hocket.torch.observer import Observer
+from hocket.torch.patches import Patches
+from hocket.torch.placement import Layer, Placement
 from hocket.torch.put_off import PutOff
 from hocket.training.memory.framework import Values
 
 _alive: WeakSet[Gates] = WeakSet()
-_ABSENT = object()
 
 
 class _Gate:
     """Forward pre-hook of one module."""
 
-    def __init__(self, gates: Gates) -> None:
-        self.gates = gates
-        # Mode in which the module was observed; None: it did not run.
-        self.training: bool | None = None
-        # Bucket → name of the parameter that needs it, for messages.
-        self.used: dict[int, str] = {}
-        self.below: dict[int, str] = {}
+    def __init__(self, gates: Gates, layer: Layer) -> None:
+        self.gates, self.layer = gates, layer
 
     def __call__(self, module: torch.nn.Module, _inputs: Any) -> None:
         if self.gates.closed:
-            self.gates.arrive(self, module)
+            self.gates.arrive(self.layer, module)
 
 
 class Gates:
@@ -70,6 +66,7 @@ class Gates:
     Attributes:
         barrier_reason: reason why the last `step()` was not deferred, or why the first one will not be. None: it was, or will be.
         closed: buckets whose gates are closed.
+        patches: hooks and replaced attributes of the model and its optimizer.
     """
 
     def __init__(
@@ -108,14 +105,13 @@ class Gates:
         self._in_forward = self._in_step = False
         self._removed = False
         self._thread = threading.get_ident()
-        self._uses: dict[int, set[torch.nn.Module]] | None = None
-        self._gates: dict[torch.nn.Module, _Gate] = {}
-        self._handles: dict[int, torch.utils.hooks.RemovableHandle] = {}
-        self._replaced: dict[int, tuple[Any, dict[str, tuple[Any, Any]]]] = {}
-        self._assign(buckets)
+        self._placement = Placement(model, buckets)
+        self.patches = Patches()
         self._install_on_model()
         self._install_on_optimizer()
-        self.barrier_reason = self._stranger() or optimizers.barrier_reason(optimizer)
+        self.barrier_reason = self._placement.stranger(self._optimizer) or optimizers.barrier_reason(
+            optimizer
+        )
         _alive.add(self)
 
     def __deepcopy__(self, _memo: object) -> Gates:
@@ -129,8 +125,9 @@ class Gates:
             UsageError: a gate is closed: the gradient was added to one that is still being reduced.
         """
         if self.closed:
+            first = self._placement.label(min(self.closed))
             raise UsageError(
-                f"a backward began before the gradients of the last one were applied: gate of {self._name(min(self.closed))}"
+                f"a backward began before the gradients of the last one were applied: gate of {first}"
                 "\nhint: call the model once for each backward, or `open_all()` of its gates between two of them"
             )
 
@@ -141,20 +138,20 @@ class Gates:
         # An interrupt in the middle of forward leaves the flag set.
         self._in_forward = False
         self._close()
-        self._sealed = {at: Sealed(bucket) for at, bucket in enumerate(self._buckets)}
+        self._sealed = {at: Sealed(bucket) for at, bucket in enumerate(self._placement.buckets)}
         # A step that runs backward, as a closure does, reads gradients next.
-        if self._in_step or self._stranger() is not None:
+        if self._in_step or self._placement.stranger(self._optimizer) is not None:
             self.open_all()
 
     def _close(self) -> None:
-        self.closed.update(range(len(self._buckets)))
+        self.closed.update(range(len(self._placement.buckets)))
         self._applied = set()
 
     def rebucket(self, buckets: Sequence[Sequence[torch.nn.Parameter]]) -> None:
         """Open all gates, and assign other buckets to them from the next backward on."""
         self.open_all()
-        self._assign(buckets)
-        self._place()
+        self._placement.assign(buckets)
+        self._placement.place()
 
     def open_all(self) -> None:
         """Wait for all gradients and apply them: the code that follows sees the same state as without gates.
@@ -163,7 +160,7 @@ class Gates:
             PeerError: a rank died; the message names the parameter whose gate could not open. That gate stays closed.
         """
         for bucket in sorted(self.closed):
-            self._open(bucket, self._name(bucket))
+            self._open(bucket, self._placement.label(bucket))
 
     def remove(self) -> None:
         """Open all gates, then remove all hooks and wrappers.
@@ -173,21 +170,15 @@ class Gates:
         """
         self.open_all()
         self._removed = True
-        for handle in self._handles.values():
-            handle.remove()
-        for owner, names in self._replaced.values():
-            for name in names:
-                self._put_back(owner, name, owner.__dict__)
+        self.patches.remove()
         _alive.discard(self)
 
-    def arrive(self, gate: _Gate, module: torch.nn.Module) -> None:
+    def arrive(self, layer: Layer, module: torch.nn.Module) -> None:
         """Open the gates of a module that forward reaches."""
-        if not self._in_forward or self._uses is None:
+        if not self._in_forward or self._placement.uses is None:
             self.open_all()
             return
-        # In a mode that was not observed, the module may take another path, as TransformerEncoderLayer does in evaluation.
-        needed = gate.used if module.training == gate.training else gate.below
-        for bucket, name in needed.items():
+        for bucket, name in layer.needed(module).items():
             self._open(bucket, name)
 
     def open_before_fork(self) -> None:
@@ -231,12 +222,12 @@ class Gates:
         """Wait for the bucket's gradients, step them if a step is deferred, and send the values that this rank owns."""
         if bucket in self._applied:
             return
-        self._work.restore(self._buckets[bucket])
+        self._work.restore(self._placement.buckets[bucket])
         self._check_sealed(bucket)
         self._wait(bucket)
         self._applied.add(bucket)
         try:
-            stepped = self._work.apply(bucket, self._buckets[bucket])
+            stepped = self._work.apply(bucket, self._placement.buckets[bucket])
         except BaseException:
             self.closed.discard(bucket)
             raise
@@ -249,46 +240,12 @@ class Gates:
         if changed is not None:
             # Raised once: closed gates still open later, if only when the process ends.
             self._sealed = {}
+            name = self._placement.name(changed)
             raise UsageError(
-                f"the gradient of `{self._names[id(changed)]}` was changed while it was reduced: with gates, that goes on after "
+                f"the gradient of `{name}` was changed while it was reduced: with gates, that goes on after "
                 "backward\nhint: hk.clip_grad_norm_(model, …) and model.parameters() wait for gradients, and zero_grad() of the "
                 "model or its optimizer zeroes them after their step"
             )
-
-    def _name(self, bucket: int) -> str:
-        return next((self._names[id(each)] for each in self._buckets[bucket]), f"bucket {bucket}")
-
-    def _stranger(self) -> str | None:
-        missing = optimizers.missing(self._optimizer, self._bucket_of)
-        return (
-            None
-            if missing is None
-            else f"`{self._names[missing]}` is not in the optimizer; another one may step it"
-        )
-
-    def _assign(self, buckets: Sequence[Sequence[torch.nn.Parameter]]) -> None:
-        self._names = {id(each): name for name, each in self._model.named_parameters()}
-        self._buckets = tuple(tuple(bucket) for bucket in buckets)
-        self._bucket_of = {id(each): index for index, bucket in enumerate(self._buckets) for each in bucket}
-        for parameter in (each for bucket in self._buckets for each in bucket):
-            if id(parameter) not in self._names:
-                raise UsageError(
-                    "a bucket has a parameter that is not the model's\nhint: gate its own parameters"
-                )
-
-    def _place(self) -> None:
-        """Assign to each gate the buckets that its module was observed to use."""
-        for module, gate in self._gates.items():
-            gate.used = {}
-            gate.below = self._with_names(module.parameters())
-        for parameter in (each for bucket in self._buckets for each in bucket):
-            users = (self._uses or {}).get(id(parameter)) or [self._model]
-            for module in users:
-                self._gates[module].used.update(self._with_names([parameter]))
-
-    def _with_names(self, parameters: Iterable[torch.Tensor]) -> dict[int, str]:
-        keys = [id(each) for each in parameters if id(each) in self._bucket_of]
-        return {self._bucket_of[key]: self._names[key] for key in reversed(keys)}
 
     def _install_on_model(self) -> None:
         model = self._model
@@ -301,48 +258,48 @@ class Gates:
                 continue
             self._gate(module)
             opens: Callable[..., None] = functools.partial(_open_all, self)
-            self._keep(module.register_state_dict_pre_hook(opens))
+            self.patches.keep(module.register_state_dict_pre_hook(opens))
             # The public name is younger than the oldest torch that we support.
-            self._keep(module._register_load_state_dict_pre_hook(opens))
+            self.patches.keep(module._register_load_state_dict_pre_hook(opens))
             for name in ("named_parameters", "named_buffers"):
-                self._replace(module, name, functools.partial(_named, self, module, name))
-            self._replace(module, "__getstate__", functools.partial(_state, self, module))
+                self.patches.replace(module, name, functools.partial(_named, self, module, name))
+            self.patches.replace(module, "__getstate__", functools.partial(_state, self, module))
             if hasattr(type(module), "__deepcopy__"):
-                self._replace(module, "__deepcopy__", functools.partial(_deepcopy, self, module))
-        self._keep(model.register_forward_pre_hook(self._on_forward, prepend=True))
-        self._keep(model.register_forward_hook(self._on_forward_left, prepend=True, always_call=True))
-        self._keep(model.register_forward_hook(self._on_forward_end, prepend=True))
+                self.patches.replace(module, "__deepcopy__", functools.partial(_deepcopy, self, module))
+        self.patches.keep(model.register_forward_pre_hook(self._on_forward, prepend=True))
+        self.patches.keep(model.register_forward_hook(self._on_forward_left, prepend=True, always_call=True))
+        self.patches.keep(model.register_forward_hook(self._on_forward_end, prepend=True))
         forward = functools.partial(self._observed, model.forward)
-        self._replace(model, "forward", functools.update_wrapper(forward, model.forward))
+        self.patches.replace(model, "forward", functools.update_wrapper(forward, model.forward))
         # The class's method: the model's own would open the gates.
         zero_grad = functools.partial(
             self._on_zero_grad, model.zero_grad, lambda: type(model).named_parameters(model)
         )
-        self._replace(model, "zero_grad", zero_grad)
+        self.patches.replace(model, "zero_grad", zero_grad)
 
     def _gate(self, module: torch.nn.Module) -> None:
         # The gate precedes all pre-hooks, since those of weight_norm compute with the parameters.
-        gate = self._gates[module] = _Gate(self)
-        self._keep(module.register_forward_pre_hook(gate, prepend=True))
+        layer = self._placement.layers[module] = Layer()
+        self.patches.keep(module.register_forward_pre_hook(_Gate(self, layer), prepend=True))
 
     def _install_on_optimizer(self) -> None:
         optimizer = self._optimizer
         opens: Callable[..., None] = functools.partial(_open_all, self)
-        self._keep(optimizer.register_state_dict_pre_hook(opens, prepend=True))
-        self._keep(optimizer.register_load_state_dict_pre_hook(opens, prepend=True))
-        self._replace(optimizer, "__getstate__", functools.partial(_state, self, optimizer))
+        self.patches.keep(optimizer.register_state_dict_pre_hook(opens, prepend=True))
+        self.patches.keep(optimizer.register_load_state_dict_pre_hook(opens, prepend=True))
+        self.patches.replace(optimizer, "__getstate__", functools.partial(_state, self, optimizer))
 
         zero_grad = functools.partial(
             self._on_zero_grad, optimizer.zero_grad, lambda: enumerate(optimizers.all_parameters(optimizer))
         )
-        self._replace(optimizer, "zero_grad", functools.update_wrapper(zero_grad, optimizer.zero_grad))
-        self._replace(optimizer, "step", optimizers.wrapped_step(optimizer, self._on_step))
+        self.patches.replace(optimizer, "zero_grad", functools.update_wrapper(zero_grad, optimizer.zero_grad))
+        self.patches.replace(optimizer, "step", optimizers.wrapped_step(optimizer, self._on_step))
 
     def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self._removed:
             return plain(*args, **kwargs)
         reason = optimizers.call_reason(self._optimizer, plain, [*args, *kwargs.values()])
-        self.barrier_reason = self._stranger() or reason
+        self.barrier_reason = self._placement.stranger(self._optimizer) or reason
         if not self.closed or self._work.step is not None or self.barrier_reason is not None:
             self.open_all()
             self._in_step = True
@@ -353,11 +310,13 @@ class Gates:
         return optimizers.announced(self._optimizer, self._put_off)
 
     def _put_off(self, optimizer: torch.optim.Optimizer) -> None:
-        self._work.step = optimizers.Step(optimizer, self._bucket_of, self._updated)
+        self._work.step = optimizers.Step(optimizer, self._placement.bucket_of, self._updated)
         self._work.step.apply(optimizers.NO_BUCKET)
         # Where a gate is open already, only the step must be awaited.
         self._close()
-        self._sealed = {at: Sealed(bucket) for at, bucket in enumerate(self._buckets)} | self._sealed
+        self._sealed = {
+            at: Sealed(bucket) for at, bucket in enumerate(self._placement.buckets)
+        } | self._sealed
 
     def _on_zero_grad(
         self, plain: Callable[[bool], None], parameters: Callable[[], Any], set_to_none: bool = True
@@ -368,16 +327,18 @@ class Gates:
             plain(set_to_none)
             return
         own = [each for _, each in parameters()]
-        waiting = [each for each in own if self._bucket_of.get(id(each)) in self.closed]
+        waiting = [each for each in own if self._placement.bucket_of.get(id(each)) in self.closed]
         self._work.zero(waiting, set_to_none)
-        others = [each for each in own if self._bucket_of.get(id(each)) not in self.closed]
+        others = [each for each in own if self._placement.bucket_of.get(id(each)) not in self.closed]
         optimizers.zero(others, set_to_none)
         if self._zeroed is not None and not set_to_none:
             self._zeroed(others)
 
     def _on_forward(self, model: torch.nn.Module, _inputs: Any) -> None:
         self._in_forward = True
-        if self.closed and not (self._uses is not None and model.training and torch.is_grad_enabled()):
+        if self.closed and not (
+            self._placement.uses is not None and model.training and torch.is_grad_enabled()
+        ):
             self.open_all()
 
     def _on_forward_end(self, *_: Any) -> None:
@@ -389,47 +350,17 @@ class Gates:
 
     def _observed(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run the model's forward, and observe it until that has succeeded once."""
-        if self._uses is not None or not self._model.training or not torch.is_grad_enabled():
+        if self._placement.uses is not None or not self._model.training or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        observer = Observer(self._model, (each for bucket in self._buckets for each in bucket))
+        observer = Observer(self._model, (each for bucket in self._placement.buckets for each in bucket))
         with observer.watching():
             output = forward(*args, **kwargs)
         for module in {user for users in observer.uses.values() for user in users}:
-            if module not in self._gates:
+            if module not in self._placement.layers:
                 self._gate(module)
-        for module, gate in self._gates.items():
-            gate.training = module.training if module in observer.ran else None
-        self._uses = observer.uses
-        self._place()
-        self._put_back(self._model, "forward", self._model.__dict__)
+        self._placement.observed(observer)
+        self.patches.put_back(self._model, "forward", self._model.__dict__)
         return output
-
-    def _keep(self, handle: torch.utils.hooks.RemovableHandle) -> None:
-        self._handles[handle.id] = handle
-
-    def _replace(self, owner: Any, name: str, value: Any) -> None:
-        """Replace an attribute of the instance: class and signature stay, and `without_gates` finds it again."""
-        names = self._replaced.setdefault(id(owner), (owner, {}))[1]
-        names[name] = (value, owner.__dict__.get(name, _ABSENT))
-        owner.__dict__[name] = value
-
-    def _put_back(self, owner: Any, name: str, attributes: dict[str, Any]) -> None:
-        ours, before = self._replaced[id(owner)][1][name]
-        if attributes.get(name) is ours:
-            del attributes[name]
-            if before is not _ABSENT:
-                attributes[name] = before
-
-    def without_gates(self, owner: Any, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of `state`, the `__dict__` of `owner`, without gates, for copies."""
-        state = dict(state)
-        for name in self._replaced[id(owner)][1]:
-            self._put_back(owner, name, state)
-        for name, hooks in state.items():
-            if "_hooks" in name and isinstance(hooks, dict):
-                kept = ((key, hook) for key, hook in hooks.items() if key not in self._handles)
-                state[name] = type(hooks)(kept)
-        return state
 
 
 def clip_grad_norm_(
@@ -471,7 +402,7 @@ def _state(gates: Gates, owner: Any) -> Any:
     gates.open_all()
     getstate: Any = type(owner).__getstate__  # the owner's own is this function
     state = getstate(owner)
-    return gates.without_gates(owner, state) if isinstance(state, dict) else state
+    return gates.patches.without(owner, state) if isinstance(state, dict) else state
 
 
 def _deepcopy(gates: Gates, module: Any, memo: Any) -> Any:
