@@ -1,10 +1,9 @@
-"""What ranks of `test_resume.py` do."""
+"""What ranks of `test_checkpoints.py` do."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
-import os
-import signal
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from hocket.policies.local_sgd import LocalSGD
 from hocket.policies.power_sgd import PowerSGD
 from hocket.policies.top_k import TopK
 from hocket.policy.policy import Policy
+from hocket.settings import Settings
 from tests.sessions.plans import schedule_of
 from tests.torch.delayed_scripts import here, loss_of, network, plan_for
 
@@ -59,90 +59,83 @@ def planned(model: nn.Module, at: str) -> Plan:
     return plan_for(model, schedule(at), [names[2:], names[:2]])
 
 
-def started(at: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+def started(at: str, *, sentinel: bool = False) -> tuple[nn.Module, torch.optim.Optimizer]:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    return hk.distribute(model, optimizer, plan=planned(model, at))
+    settings = dataclasses.replace(Settings.from_environment(), sentinel=sentinel)
+    return hk.distribute(model, optimizer, plan=planned(model, at), settings=settings)
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, iteration: int) -> None:
+    optimizer.zero_grad()
+    loss_of(model, iteration, here()[0]).backward()
+    optimizer.step()
 
 
 def bits(model: nn.Module) -> list[list[float]]:
     return [each.detach().reshape(-1).tolist() for each in model.parameters()]
 
 
-def trained(directory: str, at: str, killed_in: str) -> list[list[float]]:
-    """Trains from the newest checkpoint that all ranks have, and writes one after each step. In the backward of iteration
-    `killed_in`, rank 1 is killed; -1: never."""
-    rank, world = here()
-    model, optimizer = started(at)
-    first = 0
-    known = [
-        {int(each.name.split(".")[0]) for each in Path(directory).glob(f"*.{of}.pt")} for of in range(world)
-    ]
-    if whole := set.intersection(*known):
-        first = max(whole)
-        saved = torch.load(Path(directory) / f"{first}.{rank}.pt", weights_only=True)
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        hk.load_state_dict(model, saved["hocket"])
-    for iteration in range(first, ITERATIONS):
-        optimizer.zero_grad()
-        loss = loss_of(model, iteration, rank)
-        if iteration == int(killed_in) and rank == 1:
-            model[0].weight.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
-        loss.backward()
-        optimizer.step()
-        written = Path(directory) / f"{iteration + 1}.{rank}.tmp"
-        torch.save(
-            {
-                "model": model.state_dict(),
-                "optimizer": hk.optimizer_state(model),
-                "hocket": hk.state_dict(model),
-            },
-            written,
-        )
-        written.rename(written.with_suffix(".pt"))
-    hk.flush(model)
-    return bits(model)
-
-
-def uninterrupted(at: str) -> list[list[float]]:
-    rank, _ = here()
-    model, optimizer = started(at)
+def resumed(at: str, sentinel: str) -> list[int]:
+    """Steps from whose checkpoint training does not go on with the bits that it has without a break."""
+    watched = sentinel == "watched"
+    model, optimizer = started(at, sentinel=watched)
+    saved = []
     for iteration in range(ITERATIONS):
-        optimizer.zero_grad()
-        loss_of(model, iteration, rank).backward()
-        optimizer.step()
+        step(model, optimizer, iteration)
+        file = io.BytesIO()
+        parts = {
+            "model": model.state_dict(),
+            "optimizer": hk.optimizer_state(model),
+            "hocket": hk.state_dict(model),
+        }
+        torch.save(parts, file)
+        saved.append(file)
     hk.flush(model)
-    return bits(model)
+    expected = bits(model)
+    wrong = []
+    for first, file in enumerate(saved, 1):
+        file.seek(0)
+        state = torch.load(file, weights_only=True)
+        model, optimizer = started(at, sentinel=watched)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        hk.load_state_dict(model, state["hocket"])
+        for iteration in range(first, ITERATIONS):
+            step(model, optimizer, iteration)
+        hk.flush(model)
+        if bits(model) != expected:
+            wrong.append(first)
+    return wrong
+
+
+def begun(policy: Policy) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = network().float()
+    return hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01), policy=policy)
+
+
+def steps(model: nn.Module, optimizer: torch.optim.Optimizer, of: range) -> None:
+    """As `step`, of floats."""
+    for iteration in of:
+        draw = torch.Generator().manual_seed(100 * iteration + here()[0])
+        optimizer.zero_grad()
+        model(torch.randn(4, 5, generator=draw)).square().sum().backward()
+        optimizer.step()
 
 
 def with_policy(name: str) -> dict[str, list[list[float]]]:
     """Parameters after 9 steps: uninterrupted, resumed after 5, and resumed without the policy's state."""
-    rank, _ = here()
-
-    def begin() -> tuple[nn.Module, torch.optim.Optimizer]:
-        model = network().float()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        return hk.distribute(model, optimizer, policy=POLICIES[name]())
-
-    def steps(model: nn.Module, optimizer: torch.optim.Optimizer, of: range) -> None:
-        for iteration in of:
-            draw = torch.Generator().manual_seed(100 * iteration + rank)
-            optimizer.zero_grad()
-            model(torch.randn(4, 5, generator=draw)).square().sum().backward()
-            optimizer.step()
-
-    model, optimizer = begin()
+    model, optimizer = begun(POLICIES[name]())
     steps(model, optimizer, range(9))
     found = {"uninterrupted": bits(model)}
-    model, optimizer = begin()
+    model, optimizer = begun(POLICIES[name]())
     steps(model, optimizer, range(5))
     file = io.BytesIO()
     torch.save({"model": model.state_dict(), "hocket": hk.state_dict(model)}, file)
     for label in ("resumed", "without state"):
         file.seek(0)
         saved = torch.load(file, weights_only=True)
-        model, optimizer = begin()
+        model, optimizer = begun(POLICIES[name]())
         model.load_state_dict(saved["model"])
         if label == "resumed":
             hk.load_state_dict(model, saved["hocket"])
@@ -162,14 +155,8 @@ def residuals(state: dict[str, object]) -> dict[str, list[float]]:
 def left_behind(directory: str) -> dict[str, list[float]]:
     """Residuals of top-k after some steps with one bucket, which are also written."""
     rank, _ = here()
-    model = network().float()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    model, optimizer = hk.distribute(model, optimizer, policy=TopK())
-    for iteration in range(3):
-        draw = torch.Generator().manual_seed(100 * iteration + rank)
-        optimizer.zero_grad()
-        model(torch.randn(4, 5, generator=draw)).square().sum().backward()
-        optimizer.step()
+    model, optimizer = begun(TopK())
+    steps(model, optimizer, range(3))
     state = hk.state_dict(model)
     torch.save(state, Path(directory) / f"{rank}.pt")
     return residuals(state)
@@ -182,9 +169,7 @@ class Apart(TopK):
 def taken_up(directory: str, of: str) -> dict[str, list[float]]:
     """Residuals after loading, with other buckets and more ranks: ranks without a file of their own give that of rank 0."""
     rank, _ = here()
-    model = network().float()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    model, optimizer = hk.distribute(model, optimizer, policy=Apart())
+    model, _ = begun(Apart())
     file = rank if rank < int(of) else 0
     hk.load_state_dict(model, torch.load(Path(directory) / f"{file}.pt", weights_only=True))
     return residuals(hk.state_dict(model))
@@ -201,11 +186,6 @@ def refused() -> dict[str, str]:
             said[name] = "nothing"
         except UsageError as error:
             said[name] = str(error)
-
-    def step(model: nn.Module, optimizer: torch.optim.Optimizer, iteration: int) -> None:
-        optimizer.zero_grad()
-        loss_of(model, iteration, rank).backward()
-        optimizer.step()
 
     model, optimizer = started("end")
     for iteration in range(3):
@@ -226,8 +206,7 @@ def refused() -> dict[str, str]:
     plan = plan_for(model, schedule_of((1,), 1, 2, "linear"), [names[2:], names[:2]])
     model, _ = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01), plan=plan)
     attempt("another schedule", lambda: hk.load_state_dict(model, state))
-    plain = network().float()
-    plain, _ = hk.distribute(plain, torch.optim.SGD(plain.parameters(), lr=0.01), policy=TopK())
+    plain, _ = begun(TopK())
     attempt("no residuals", lambda: hk.load_state_dict(plain, {**state, "delays": None}))
     return said
 
@@ -239,9 +218,7 @@ def saved_by_one(flushes: str) -> int:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for iteration in range(6):
-            optimizer.zero_grad()
-            loss_of(model, iteration, rank).backward()
-            optimizer.step()
+            step(model, optimizer, iteration)
             if flushes == "yes":
                 hk.flush(model)
             if rank == 0 and iteration in (2, 4):
