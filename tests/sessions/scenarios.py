@@ -188,6 +188,9 @@ TORCH = tuple(
         (2, "gated", "immediate", ("accumulation", "idle")),
         (3, "local", "immediate", ("idle", "resume")),
     )
+) + tuple(
+    Scenario("torch", 3, "any", schedule, "none", ("accumulation", "epoch", "uneven"), seed)
+    for seed, schedule in enumerate(("immediate", "gates") * 4, 1)
 )
 
 DEVICE = tuple(

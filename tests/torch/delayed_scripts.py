@@ -26,7 +26,6 @@ from hocket.errors import ArtefactError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.planning.walk import rate_factor
 from hocket.policies.top_k import TopK
-from hocket.torch.distribute import distributed_of
 from hocket.torch.framework import Torch
 from hocket.training.memory.buckets import check_runs
 from hocket.training.memory.gradients import gradients_of
@@ -223,32 +222,6 @@ def trivial(kind: str) -> bool:
             optimizer.step()
         results.append([each.detach().clone() for each in model.parameters()])
     return all(torch.equal(first, other) for first, *others in zip(*results, strict=True) for other in others)
-
-
-def noisy(delay: str) -> list[float | int | None]:
-    """Descent on a quadratic at a rate between the delayed and the synchronous limit: the largest distance from the floor in the
-    last iterations, and the iteration in which the session went back to synchronous updates."""
-    rank, _ = here()
-    model = nn.Linear(20, 1, bias=False).double()
-    with torch.no_grad():
-        model.weight.fill_(1.0)
-    plan = plan_for(model, schedule_of((1,), int(delay), 1, "linear"), [["weight"]])
-    # Curvature 1: with momentum 0.9, late by 1, the limit is 0.1; synchronously, it is 3.8.
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
-    model, optimizer = hk.distribute(model, optimizer, plan=plan)
-    draw = torch.Generator().manual_seed(rank)
-    session = distributed_of(model).session
-    far, retreated = [], None
-    for iteration in range(200):
-        optimizer.zero_grad()
-        centre = torch.randn(1, 20, generator=draw, dtype=torch.float64)
-        (0.5 * (model.weight - centre).square().sum()).backward()
-        optimizer.step()
-        far.append(float(model.weight.detach().norm()))
-        if retreated is None and session.delays.retreated:  # type: ignore[attr-defined]
-            retreated = iteration
-    hk.flush(model)
-    return [max(far[-20:]), retreated]
 
 
 def late_plan(model: nn.Module, world: int | None = None) -> Plan:

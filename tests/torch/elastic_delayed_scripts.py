@@ -1,4 +1,4 @@
-"""A training with merged or late gradients, whose ranks are lost or leave, and what a single process makes of the same updates."""
+"""A training with merged or late gradients, whose ranks are lost, and what a single process makes of the same updates."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | N
     assert isinstance(session, ReducingSession)
     commit = session.commit
     assert isinstance(commit, Members)
-    fate = Fate(rank, victims, lambda: hk.leave(model))
+    fate = Fate(rank, victims)
     die_inside(fate.at)
     model[2].weight.register_hook(lambda _: fate.at("backward"))
     applied = noted_updates(session)

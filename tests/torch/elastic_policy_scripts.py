@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from msgspec.structs import replace
 
 import hocket.torch as hk
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
+from hocket.artefacts.plan import AllReduce, Plan
 from hocket.errors import PolicyError
 from hocket.planning.buckets import buckets, plan_of, with_codec
 from hocket.policies.power_sgd import PowerSGD
@@ -66,15 +65,11 @@ class Particular(Watching):
         super().on_buffer_ready(cx, buffer)
 
 
-def _plan(gradients: list[Gradient], world: int, name: str) -> Plan:
-    """A bucket for each gradient. "rounded": f16 between all. "owned": the first two ranks make the means."""
-    ring = AllReduce(algorithm="ring")
-    made = buckets([[each] for each in gradients], ring, range(world))
-    if name == "rounded":
-        pairs = list(itertools.permutations(range(world), 2))
-        return plan_of([with_codec(each, "f16", pairs) for each in made], world, label=name)
-    owned = Owned(owners=(Owner(rank=0), Owner(rank=1)))
-    return plan_of([replace(each, route=owned) for each in made], world, label=name)
+def _plan(gradients: list[Gradient], world: int) -> Plan:
+    """A bucket for each gradient, in f16 between all."""
+    made = buckets([[each] for each in gradients], AllReduce(algorithm="ring"), range(world))
+    pairs = list(itertools.permutations(range(world), 2))
+    return plan_of([with_codec(each, "f16", pairs) for each in made], world, label="rounded")
 
 
 POLICIES: dict[str, type[Policy]] = {"Watching": Watching, "PowerSGD": PowerSGD, "Particular": Particular}
@@ -89,7 +84,7 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
     plan = None
     if used is None:
         gradients = [Gradient(name, tuple(each.shape), "f32") for name, each in model.named_parameters()]
-        plan = _plan(gradients[::-1], int(os.environ["HOCKET_WORLD"]), policy)
+        plan = _plan(gradients[::-1], int(os.environ["HOCKET_WORLD"]))
     model, optimizer = hk.distribute(model, optimizer, plan=plan, policy=used)
     session = distributed_of(model).session
     assert isinstance(session, ReducingSession)
@@ -103,7 +98,7 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
         optimizer.zero_grad()
         loss = loss_of(model, rank, fate.step)
         fate.at("forward")
-        agreed, epoch = hk.agreed(model), session.source.epochs.current
+        agreed = hk.agreed(model)
         layout = [list(launch.compiled.ranges) for launch in session.launches]
         loss.backward()
         optimizer.step()
@@ -114,9 +109,6 @@ def trained(directory: Path, policy: str, victims: list[str]) -> None:
                 "digest": digest(model),
                 "share": agreed.get("share"),
                 "layout": layout,
-                "routes": sorted(
-                    {type(bucket.route).__name__ for bucket in session.source.plan(epoch).buckets}
-                ),
                 "common": states.held(session.buckets, session.engine, commit.job.rank).digest(),
             }
         )

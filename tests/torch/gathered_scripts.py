@@ -132,6 +132,7 @@ def trained(kind: str, optimizer: str, gates: str = "") -> dict[str, object]:
             touched.append(rows.tolist())
         stepped.step()
     state = model.state_dict()  # opens gates
+    logging.getLogger("hocket.training").removeHandler(told)
     return {
         "far": distance(model, expected(make, optimizer_of, world)),
         "touched": touched,

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import torch
 from torch import nn
 
 import hocket.torch as hk
-from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import AllReduce, Bucket, Part, Plan, Schedule, Traced
+from hocket.artefacts.plan import AllReduce, Bucket, Part, Plan, Traced
 from hocket.planning.buckets import plan_of
 from hocket.policy.policy import Policy
-from hocket.training.assemble import choice
-from hocket.training.memory.buckets import assumed_backward
-from tests.support.random_plans import random_plan
 
 STEPS = 3
-
-
-class Crossed(nn.Module):
-    """Registered in another order than it is used."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last, self.first = nn.Linear(11, 3), nn.Linear(7, 11)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(torch.tanh(self.first(x)))
-
-
-def crossed() -> nn.Module:
-    torch.manual_seed(2)
-    return Crossed()
 
 
 def network() -> nn.Module:
@@ -43,10 +22,6 @@ def network() -> nn.Module:
     return nn.Sequential(
         nn.Linear(7, 11), nn.Tanh(), nn.Linear(11, 5, bias=False), nn.Tanh(), nn.Linear(5, 3)
     )
-
-
-def gradients_of(model: nn.Module) -> list[Gradient]:
-    return [Gradient(name, tuple(each.shape), "f32") for name, each in model.named_parameters()]
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
@@ -61,9 +36,9 @@ def loss_of(model: nn.Module, step: int, rank: int) -> torch.Tensor:
     return model(batch(step, rank)).square().sum()
 
 
-def expected(world: int, make: Callable[[], nn.Module] = network, steps: int = STEPS) -> nn.Module:
+def expected(world: int, steps: int = STEPS) -> nn.Module:
     """The model after these steps with the plain mean of all ranks' gradients, in one process."""
-    model = make()
+    model = network()
     optimizer = optimizer_of(model)
     for step in range(steps):
         optimizer.zero_grad()
@@ -78,11 +53,9 @@ def distance(model: nn.Module, other: nn.Module) -> float:
     return max(float((a.detach() - b.detach()).abs().max()) for a, b in pairs)
 
 
-def trained(
-    make: Callable[[], nn.Module] = network, plan: Plan | None = None, steps: int = STEPS
-) -> nn.Module:
+def trained(plan: Plan, steps: int = STEPS) -> nn.Module:
     rank = int(os.environ["HOCKET_RANK"])
-    model = make()
+    model = network()
     model, optimizer = hk.distribute(model, optimizer_of(model), plan=plan)
     for step in range(steps):
         optimizer.zero_grad()
@@ -90,18 +63,6 @@ def trained(
         optimizer.step()
     model.state_dict()  # opens gates
     return model
-
-
-def at_random(first: str, count: str) -> list[tuple[int, float]]:
-    """By seed: how far the parameters are from the plain mean's."""
-    world = int(os.environ["HOCKET_WORLD"])
-    plain = expected(world)
-    found = []
-    for seed in range(int(first), int(first) + int(count)):
-        draw = random.Random(seed)  # noqa: S311
-        plan = random_plan(draw, gradients_of(network()), world, halves=True, rows=True)
-        found.append((seed, distance(trained(plan=plan), plain)))
-    return found
 
 
 class Scaled(Policy):
@@ -165,21 +126,3 @@ def two_policies() -> dict[str, object]:
         if hk.agreed(model)["epoch"]:
             break
     return {"first": first, "last": ratios(), "agreed": hk.agreed(model), "seen": last}
-
-
-def between_two_plans(first: str, second: str) -> tuple[int, float]:
-    """Backward makes gradients in another order than was thought, for which there is another plan: the epoch that is in force after
-    six steps, and how far parameters are from the plain mean's."""
-    world = int(os.environ["HOCKET_WORLD"])
-    draws = [random.Random(int(seed)) for seed in (first, second)]  # noqa: S311
-    both = {"halves": True, "rows": True}
-    plans = [random_plan(draw, gradients_of(crossed()), world, traced=False, **both) for draw in draws]
-    before, after = (msgspec.structs.replace(plan, schedule=Schedule()) for plan in plans)
-
-    def planned(gradients: dict[str, Gradient], *_: object) -> Callable[[Sequence[str]], Plan]:
-        assumed = assumed_backward(gradients)
-        return lambda backward: before if tuple(backward) == assumed else after
-
-    choice._default_plan = planned
-    model = trained(crossed, steps=6)
-    return hk.agreed(model)["epoch"], distance(model, expected(world, crossed, steps=6))

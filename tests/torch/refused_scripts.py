@@ -26,18 +26,12 @@ def looped(kind: str) -> int:
     rank, _ = here()
     model = network()
     model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01))
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2, enabled=kind == "scaler")
     for iteration in range(3):
         optimizer.zero_grad()
         if kind == "accumulates":
             with model.no_sync():
                 loss_of(model, 10 + iteration, rank).backward()
-        loss = loss_of(model, iteration, rank)
-        scaler.scale(loss).backward()
-        if kind == "closure":
-            optimizer.step(loss.item)
-        else:
-            scaler.step(optimizer)
-        scaler.update()
+        loss_of(model, iteration, rank).backward()
+        optimizer.step()
     hk.flush(model)
     return 3

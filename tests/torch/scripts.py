@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import signal
 import time
 import warnings
 
@@ -74,58 +73,6 @@ def train(kind, optimizer, clip):
     return _numbers(model)
 
 
-def accumulate(kind):
-    """Three backward passes a step, two without communication."""
-    model, optimizer = _start(kind)
-    generator = torch.Generator().manual_seed(100 + RANK)
-    for _ in range(8):
-        with model.no_sync():
-            for _ in range(2):
-                x, y = _batch(generator)
-                nn.functional.cross_entropy(model(x, True), y).backward()
-        x, y = _batch(generator)
-        nn.functional.cross_entropy(model(x, True), y).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        for each in model.parameters():
-            each.grad = None if kind == "ddp" else each.grad
-    return _numbers(model)
-
-
-def scaled(kind):
-    model, optimizer = _start(kind)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    generator = torch.Generator().manual_seed(100 + RANK)
-    for _ in range(10):
-        x, y = _batch(generator)
-        scaler.scale(nn.functional.cross_entropy(model(x, True), y)).backward()
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad()
-    return _numbers(model)
-
-
-def unused():
-    """`spare` is used by rank 0 alone in step 0, by nobody in step 1, and gradients are dropped by hand in step 2."""
-    model, _ = _start("hocket")
-    generator = torch.Generator().manual_seed(100)
-    seen = []
-    for step in range(3):
-        if step == 2:
-            for each in model.parameters():
-                each.grad = None
-        else:
-            model.zero_grad(set_to_none=step == 1)
-        x, y = _batch(generator)
-        nn.functional.cross_entropy(model(x, step == 0 and RANK == 0), y).backward()
-        grad = model.spare.weight.grad
-        out = model.out.weight.grad.abs().sum().item()
-        seen.append([None if grad is None else grad.abs().sum().item(), out])
-    return seen
-
-
 def resume(path):
     """Trains, saves, and goes on from the file in a model whose other ranks know nothing."""
     model, optimizer = _start("hocket", "adam")
@@ -156,28 +103,6 @@ def resume(path):
     generator.set_state(state)
     steps(again, other, 3)
     return [keys == list(Mixed().state_dict()), straight == _numbers(again)]
-
-
-def differ():
-    """Rank 1 builds another model."""
-    model = nn.Sequential(nn.Linear(4, 8 if RANK == 1 else 9), nn.Linear(8 if RANK == 1 else 9, 2))
-    hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
-
-
-def die(how):
-    """Rank 1 is gone in the middle of a step; what the others see, and how long it took."""
-    model, optimizer = _start("hocket")
-    generator = torch.Generator().manual_seed(100 + RANK)
-    for step in range(5):
-        x, y = _batch(generator)
-        loss = nn.functional.cross_entropy(model(x), y)
-        if RANK == 1 and step == 3:
-            if how == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise ValueError("the data is rotten")
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
 
 
 def poison():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from hocket.settings import Settings
 from tests.support import ranks
 from tests.torch.delayed_scripts import OPTIMIZERS
@@ -48,9 +46,9 @@ def test_what_late_gradients_cannot_do_is_said(tmp_path: Path) -> None:
         for name, expected in {
             "no step": "a backward began before optimizer.step() applied",
             "no zero_grad": "is the mean that the last step applied, or was added to it",
-            "closure": "called with a closure",
+            "closure": "hint: a plan without merged or late gradients",
             "flush before the step": "optimizer.step() first",
-            "scaler": "a GradScaler scales these gradients",
+            "scaler": "or bf16, which needs no scale",
             "join": "a rank that has finished",
             "LBFGS": "called with a closure",
             "local SGD": "bucket 0 goes by policy local_sgd: `delayed` does not allow loss=any",
@@ -64,25 +62,3 @@ def test_a_loop_that_ends_early_says_what_it_lacks(tmp_path: Path) -> None:
     ended = ranks.run(f"{SCRIPTS}:not_flushed", 2, tmp_path, settings=AT_ONCE)
     assert ended.outcome.code == 0, ended.output
     assert ended.output.count("gradients of the last 1 of 3 iterations were made and not applied") == 1
-
-
-@pytest.fixture(scope="module")
-def noisy(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], list[list[float | int | None]]]:
-    found = {}
-    for delay, watched in (("1", True), ("1", False), ("0", False)):
-        settings = Settings(timeout_s=30, start_timeout_s=30, sentinel=watched)
-        directory = tmp_path_factory.mktemp("noisy")
-        ended = ranks.run(f"{SCRIPTS}:noisy", 2, directory, delay, settings=settings)
-        assert ended.outcome.code == 0, ended.output
-        found[delay, watched] = ended.returned
-    return found
-
-
-def test_training_that_diverges_goes_back_to_synchronous_updates(noisy: dict) -> None:
-    """Broken: a rate that is fine synchronously would ruin a training with late gradients, and nobody would say so."""
-    for (far, at), (unwatched, never), (synchronous, _) in zip(*noisy.values(), strict=True):
-        assert unwatched > 1e6
-        assert never is None
-        assert 10 < at <= 10 + 30
-        assert far < 2 * synchronous
-    assert len({tuple(each) for each in noisy["1", True]}) == 1, "all ranks at the same iteration"

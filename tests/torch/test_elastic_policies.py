@@ -86,23 +86,16 @@ def test_a_job_may_rather_end_than_go_on_without_its_policy(
     assert not (tmp_path / "0.pt").exists()
 
 
-@pytest.mark.parametrize(("plan", "off"), [("rounded", 2e-3), ("owned", 1e-5)])
-def test_a_given_plan_goes_on_with_its_buckets(plan: str, off: float, tmp_path: Path) -> None:
-    """Broken: plans with owners or rounded means would keep a job from being elastic, or lose that with the first rank."""
-    outcome, output = run(tmp_path, list("abc"), plan, f"1:{LOST_IN}:launched", script=SCRIPT)
+def test_a_given_plan_goes_on_with_its_buckets(tmp_path: Path) -> None:
+    """Broken: plans with rounded means would keep a job from being elastic, or lose that with the first rank."""
+    outcome, output = run(tmp_path, list("abc"), "rounded", f"1:{LOST_IN}:launched", script=SCRIPT)
     assert outcome.code == 0, output
     steps = records(tmp_path, [0, 2])
     assert steps[-1]["members"] == [0, 2]
     assert [each["layout"] for each in steps] == [steps[0]["layout"]] * len(steps)
-    assert [steps[at]["routes"] for at in (0, -1)] == [
-        ["Owned" if plan == "owned" else "AllReduce"],
-        ["AllReduce"],
-    ]
     expected = elastic_scripts.replayed([each["members"] for each in steps])
     exact = torch.load(tmp_path / "0.pt")
     for own, wanted in zip(exact, expected, strict=True):
-        torch.testing.assert_close(own, wanted, rtol=off, atol=off)
-    rounded = any(
-        not torch.allclose(*each, rtol=1e-6, atol=1e-7) for each in zip(exact, expected, strict=True)
-    )
-    assert rounded == (plan == "rounded")
+        torch.testing.assert_close(own, wanted, rtol=2e-3, atol=2e-3)
+    pairs = zip(exact, expected, strict=True)
+    assert not all(torch.allclose(*each, rtol=1e-6, atol=1e-7) for each in pairs), "nothing was rounded"

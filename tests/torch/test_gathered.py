@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,14 +27,26 @@ def touched(step: int) -> list[int]:
     return sorted({word for rank in range(WORLD) for word in batches(rank)[step]})
 
 
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], list[Any]]:
+    """By script and its arguments: what each rank returned."""
+    trained = itertools.product(("sparse", "dense"), (("sgd",), ("sgd", "gates")))
+    calls = [
+        *(("trained", kind, *how) for kind, how in trained),
+        ("trained", "sparse", "sparse_adam"),
+        *((name,) for name in ("accumulated", "unused", "tied", "joined")),
+    ]
+    named = {call: (f"{SCRIPTS}:{call[0]}", *call[1:]) for call in calls}
+    return ranks.by_name(named, WORLD, tmp_path_factory.mktemp("rows"))
+
+
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
-def test_rows_train_the_model_that_plain_means_do(kind: str, tmp_path: Path) -> None:
+def test_rows_train_the_model_that_plain_means_do(kind: str, found: dict[tuple[str, ...], list[Any]]) -> None:
     """Broken: words that come twice, batches without words or with more than the bound would train another model."""
-    ended = ranks.run(f"{SCRIPTS}:trained", WORLD, tmp_path, kind, "sgd")
-    assert ended.outcome.code == 0, ended.output
-    for rank, each in enumerate(ended.returned):
+    returned = found["trained", kind, "sgd"]
+    for rank, each in enumerate(returned):
         assert each["far"] < 1e-12
-        assert each["bits"] == ended.returned[0]["bits"], "replicas differ"
+        assert each["bits"] == returned[0]["bits"], "replicas differ"
         assert each["touched"] == [touched(step) for step in range(STEPS)]
         assert each["sparse"] == [kind == "sparse"] * STEPS
         # Both embeddings have too many rows in the fourth step.
@@ -40,36 +54,31 @@ def test_rows_train_the_model_that_plain_means_do(kind: str, tmp_path: Path) -> 
         assert all(line.startswith("iteration 3: the gradient of `") for line in each["told"])
 
 
-def test_an_optimizer_of_sparse_gradients_moves_touched_rows_alone(tmp_path: Path) -> None:
+def test_an_optimizer_of_sparse_gradients_moves_touched_rows_alone(
+    found: dict[tuple[str, ...], list[Any]],
+) -> None:
     """Broken: SparseAdam would refuse dense gradients, or move the moments of rows that no rank touched, also in the iteration that
     is reduced densely."""
-    ended = ranks.run(f"{SCRIPTS}:trained", WORLD, tmp_path, "sparse", "sparse_adam")
-    assert ended.outcome.code == 0, ended.output
-    for each in ended.returned:
+    for each in found["trained", "sparse", "sparse_adam"]:
         assert each["far"] < 1e-12
         assert each["touched"] == [touched(step) for step in range(STEPS)]
 
 
-def test_layers_wait_for_their_own_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_layers_wait_for_their_own_rows(kind: str, found: dict[tuple[str, ...], list[Any]]) -> None:
     """Broken: ranks that reach two embeddings in different orders would wait for one another's dense iteration for ever."""
-    for kind in ("sparse", "dense"):
-        ended = ranks.run(f"{SCRIPTS}:trained", WORLD, tmp_path, kind, "sgd", "gates")
-        assert ended.outcome.code == 0, ended.output
-        for each in ended.returned:
-            assert each["far"] < 1e-12
-            assert each["bits"] == ended.returned[0]["bits"]
+    returned = found["trained", kind, "sgd", "gates"]
+    for each in returned:
+        assert each["far"] < 1e-12
+        assert each["bits"] == returned[0]["bits"]
 
 
-def test_gradients_that_accumulate_and_that_some_ranks_make(tmp_path: Path) -> None:
+def test_gradients_that_accumulate_and_that_some_ranks_make(found: dict[tuple[str, ...], list[Any]]) -> None:
     """Broken: `no_sync`, unused or shared embeddings would lose rows, or find the gradients of the step before."""
-    calls = [(f"{SCRIPTS}:{name}",) for name in ("accumulated", "unused", "tied", "joined")]
-    ended = ranks.in_turn(calls, WORLD, tmp_path)
-    assert ended.outcome.code == 0, ended.output
-    for rank, (far, rows, shared, last) in enumerate(ended.returned):
-        assert far < 1e-12
-        assert rows == [[2, 5], None]
-        assert shared == [False, True] * 2
-        assert last == sorted({*range(rank, WORLD), 9})
+    assert max(found["accumulated",]) < 1e-12
+    assert found["unused",] == [[[2, 5], None]] * WORLD
+    assert found["tied",] == [[False, True] * 2] * WORLD
+    assert found["joined",] == [sorted({*range(rank, WORLD), 9}) for rank in range(WORLD)]
 
 
 @pytest.mark.parametrize("kind", ["sparse", "dense"])

@@ -14,12 +14,10 @@ SCRIPT = "tests.torch.refused_scripts:looped"
 
 
 def run(kind: str, directory: Path, world: int = 2, **changed: int) -> ranks.Ended:
-    """By two ranks, as `hocket run --plan` starts them. Without a sentinel, schedules begin with the first iteration; but a
-    GradScaler has nothing to step with where nothing is due, and says that itself."""
-    written(directory / "plan.json", world, **changed)
-    settings = Settings(
-        timeout_s=30, start_timeout_s=30, sentinel=kind == "scaler", plan=str(directory / "plan.json")
-    )
+    """By two ranks, as `hocket run --plan` starts them. Without a sentinel, schedules begin with the first iteration."""
+    path = directory / "plan.json"
+    written(path, world, **changed)
+    settings = Settings(timeout_s=30, start_timeout_s=30, sentinel=False, plan=str(path))
     return ranks.run(SCRIPT, 2, directory, kind, settings=settings)
 
 
@@ -40,8 +38,6 @@ def test_the_workload_that_a_schedule_was_made_for_trains(tmp_path: Path) -> Non
         ),
         ("accumulates", {}, ("1 backwards per iteration, and rank ", " has 2", "`hocket plan` again")),
         ("plain", {"world": 3}, ("the plan is for 3 ranks, the job has 2", "make a new plan")),
-        ("closure", {}, ("step() was called with a closure", "a plan without merged or late gradients")),
-        ("scaler", {}, ("a GradScaler scales these gradients", "or bf16, which needs no scale")),
     ],
 )
 def test_a_job_that_late_gradients_do_not_go_with_ends(

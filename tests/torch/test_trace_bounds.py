@@ -47,9 +47,15 @@ def traced(directory, **bounds):
     return read(directory / "trace"), job.output
 
 
-def test_of_some_steps_all_is_recorded_and_of_others_nothing(tmp_path):
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """A trace of some steps, and what its job said."""
+    return traced(tmp_path_factory.mktemp("few"), trace_steps="3:6")
+
+
+def test_of_some_steps_all_is_recorded_and_of_others_nothing(few):
     """Who wants to see one slow step of a long run would get all others, or launches without their ops."""
-    trace, output = traced(tmp_path, trace_steps="3:6")
+    trace, output = few
     for rank in range(2):
         own = trace.rank_records(rank)
         assert (own.steps, own.dropped, own.end, own.whole) == ((3, 6), 0, "whole", True)
@@ -71,9 +77,9 @@ def test_of_some_steps_all_is_recorded_and_of_others_nothing(tmp_path):
     assert "not in the trace any more" not in output
 
 
-def test_whatever_reads_a_trace_of_some_steps_says_so(tmp_path):
+def test_whatever_reads_a_trace_of_some_steps_says_so(few, tmp_path):
     """A trace of ten steps would pass for a run of ten steps, or could not be used at all."""
-    trace, _ = traced(tmp_path, trace_steps="3:6")
+    trace, _ = few
     notes = load(trace.directory).notes
     assert "rank-0.hktrace has steps 3 to 5 alone, as was asked." in notes
     found = analyse([trace.directory])
@@ -110,31 +116,18 @@ def test_a_file_of_events_keeps_to_its_bytes_and_says_once_that_it_is_full(tmp_p
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--trace-steps", "5:2"], "is not a slice of steps such as 100:110"),
-        (["--trace-steps", "7"], "is not a slice of steps"),
-        (["--trace-steps=-3:"], "is not a slice of steps"),
-        (["--trace-bytes", "10"], "is not a size from 4096 bytes"),
-        (["--trace-bytes", "much"], "is not a size from 4096 bytes"),
+        (["--trace", "trace", "--trace-steps", "5:2"], "is not a slice of steps such as 100:110"),
+        (["--trace", "trace", "--trace-bytes", "10"], "is not a size from 4096 bytes"),
+        (["--trace-steps", "3:6"], "HOCKET_TRACE_STEPS: no trace is written that could be bounded"),
     ],
 )
 def test_bounds_that_bound_nothing_are_refused_before_ranks_start(options, why, tmp_path):
-    """A job of hours would end without its trace."""
+    """A job of hours would end without its trace, and its user would believe that there is one."""
     script = tmp_path / "train.py"
     script.write_text("print('started')\n")
-    trace = ["--trace", str(tmp_path / "trace")]
-    ran = completed([*RUN, *trace, *options, str(script)])
+    ran = completed([*RUN, *options, str(script)])
     assert ran.returncode == 2
     assert why in ran.stderr
-    assert "started" not in ran.stdout
-
-
-def test_bounds_without_a_trace_are_refused(tmp_path):
-    """The user would believe that there is a trace."""
-    script = tmp_path / "train.py"
-    script.write_text("print('started')\n")
-    ran = completed([*RUN, "--trace-steps", "3:6", str(script)])
-    assert ran.returncode == 2
-    assert "HOCKET_TRACE_STEPS: no trace is written that could be bounded" in ran.stderr
     assert "started" not in ran.stdout
 
 
@@ -156,9 +149,11 @@ def test_bounds_come_from_variables_and_are_the_same_on_all_ranks():
     assert (settings.trace_steps, settings.trace_bytes) == ("100:", 3 << 19)
     assert Settings.from_environment(settings.to_environment()) == settings
     assert shared(settings) == {"HOCKET_TRACE_STEPS": "100:", "HOCKET_TRACE_BYTES": str(3 << 19)}
-    with pytest.raises(UsageError, match="HOCKET_TRACE_STEPS: '9' is not steps as a slice"):
-        Settings.from_environment({"HOCKET_TRACE": "t", "HOCKET_TRACE_STEPS": "9"})
-    with pytest.raises(UsageError, match="HOCKET_TRACE_BYTES: '1K' is not a size from 4096 bytes"):
-        Settings.from_environment({"HOCKET_TRACE": "t", "HOCKET_TRACE_BYTES": "1K"})
+    for name, value, why in (
+        *(("STEPS", each, "steps as a slice") for each in ("9", "-3:")),
+        *(("BYTES", each, "a size from 4096 bytes") for each in ("1K", "much")),
+    ):
+        with pytest.raises(UsageError, match=f"HOCKET_TRACE_{name}: '{value}' is not {why}"):
+            Settings.from_environment({"HOCKET_TRACE": "t", f"HOCKET_TRACE_{name}": value})
     with pytest.raises(UsageError, match="trace_steps=3:1 is not steps"):
         Settings(trace="t", trace_steps="3:1")
