@@ -207,18 +207,6 @@ def abilities(store):
     asked = [dist._supports_reconfigure(), dist._supports_window()]
     refused = [refusal(dist._get_reconfigure_handle), refusal(lambda: group.reconfigure(None))]
     dist.destroy_process_group()
-    rank, world = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
-    refused.append(
-        refusal(
-            lambda: dist.init_process_group(
-                "hocket",
-                init_method=f"file://{store}.2",
-                rank=rank,
-                world_size=world,
-                enable_reconfigure=True,
-            )
-        )
-    )
     return [answers, asked, refused]
 
 

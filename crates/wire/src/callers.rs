@@ -6,12 +6,13 @@
 use crate::connection::{Stream, give_up};
 use crate::identity::Identity;
 use crate::limits::is_out_of_descriptors;
+use crate::poll::Waker;
 use crate::proof::admit;
 use hocket_ids::Rank;
 use hocket_protocol::handshake::LaneId;
 use hocket_protocol::why::Why;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{Shutdown, shutdown};
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -24,29 +25,23 @@ use std::time::{Duration, Instant};
 
 /// Callers authenticated at the same time; beyond it, the oldest makes room.
 const CALLERS_MAX: usize = 64;
-/// How often the listener checks whether it must close.
-pub(crate) const DOOR_POLL: Duration = Duration::from_millis(100);
+/// Pause after a caller that could not be admitted.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Log lines per second about rejected callers; further ones are only counted.
 const LOG_LINES_MAX: u32 = 5;
 
-/// Runs until `closing`; `starved` means that a caller could not be admitted for lack of a file descriptor.
+/// Runs until `closing` wakes it; `starved` means that a caller could not be admitted for lack of a file descriptor.
 pub(crate) fn keep_listening(
     listeners: &[TcpListener],
     local: &unix::UnixListener,
     identity: &Identity,
-    [closing, starved]: [&AtomicBool; 2],
+    (closing, starved): (&Waker, &AtomicBool),
     admitted: &mpsc::Sender<(LaneId, Stream)>,
 ) {
     let callers = Arc::new(Callers::default());
     let log = Arc::new(Log::new(identity.rank));
-    let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: DOOR_POLL.as_nanos() as _ };
-    while !closing.load(Ordering::Relaxed) {
-        let mut fds: Vec<PollFd<'_>> =
-            listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
-        fds.push(PollFd::new(local, PollFlags::IN));
-        if !matches!(poll(&mut fds, Some(&timeout)), Ok(1..)) {
-            continue;
-        }
+    let doors: Vec<_> = listeners.iter().map(AsFd::as_fd).chain([local.as_fd()]).collect();
+    while !is_woken(closing, &doors, None) {
         let mut heard = Vec::new();
         let far = listeners
             .iter()
@@ -65,7 +60,7 @@ pub(crate) fn keep_listening(
             }
             // The caller stays in the backlog, and retrying at once would burn a core.
             if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
-                thread::sleep(DOOR_POLL);
+                is_woken(closing, &[], Some(&PAUSE));
             }
         }
         for (stream, from) in heard {
@@ -91,10 +86,18 @@ pub(crate) fn keep_listening(
             });
             if hearing.is_err() {
                 callers.leave(caller);
-                thread::sleep(DOOR_POLL);
+                is_woken(closing, &[], Some(&PAUSE));
             }
         }
     }
+}
+
+/// Whether `waker` woke this thread, which waits for one of `others` too, and no longer than `limit`.
+fn is_woken(waker: &Waker, others: &[BorrowedFd<'_>], limit: Option<&Timespec>) -> bool {
+    let fds = [waker.fd()].into_iter().chain(others.iter().copied());
+    let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    // An interrupted wait found nothing.
+    matches!(poll(&mut fds, limit), Ok(1..)) && !fds[0].revents().is_empty()
 }
 
 /// Tells a rank of the job, which believes that it is connected, why its connection was refused.

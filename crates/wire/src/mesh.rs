@@ -5,12 +5,13 @@
 //! The listener stays open while the rank lives, so that strangers are rejected and logged instead of left hanging
 //! (`callers`). A mesh that does not come up sends the reason to the ranks that are already connected.
 
-use crate::callers::{DOOR_POLL, keep_listening, turn_away};
+use crate::callers::{keep_listening, turn_away};
 use crate::connection::{Stream, give_up};
 use crate::endpoint::{Ends, Exchange, Join, Own, Pair};
 use crate::identity::{Address, Identity};
 use crate::lanes::{self, Towards};
 use crate::limits::{explained, is_met, is_out_of_descriptors};
+use crate::poll::Waker;
 use crate::proof::{HANDSHAKE_TIMEOUT, introduce};
 use hocket_ids::Rank;
 use hocket_protocol::handshake::LaneId;
@@ -26,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// Pause between calls to a listener that does not answer yet.
 const CALL_AGAIN: Duration = Duration::from_millis(50);
+/// How often a rank that awaits callers checks whether one could not be admitted.
+const STARVED_POLL: Duration = Duration::from_millis(100);
 
 /// The open connections to another rank, non-blocking, by lane, and what makes a link of them.
 pub struct Connections {
@@ -95,7 +98,7 @@ fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
 /// Accepts connections from higher ranks.
 pub struct Listener {
     addresses: Vec<SocketAddr>,
-    closing: Arc<AtomicBool>,
+    closing: Arc<Waker>,
     /// A caller could not be admitted for lack of a file descriptor.
     starved: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -120,13 +123,13 @@ impl Listener {
         };
         let local = unix::UnixListener::bind_addr(&local_name(&identity.job, identity.rank, first.port())?)?;
         local.set_nonblocking(true)?;
-        let closing = Arc::new(AtomicBool::new(false));
+        let closing = Arc::new(Waker::new()?);
         let (sender, admitted) = mpsc::channel();
         let starved = Arc::new(AtomicBool::new(false));
-        let flags = [Arc::clone(&closing), Arc::clone(&starved)];
+        let flags = (Arc::clone(&closing), Arc::clone(&starved));
         let thread = thread::Builder::new()
             .name("hocket-listener".into())
-            .spawn(move || keep_listening(&listeners, &local, &identity, [&flags[0], &flags[1]], &sender))?;
+            .spawn(move || keep_listening(&listeners, &local, &identity, (&flags.0, &flags.1), &sender))?;
         Ok(Self { addresses: bound, closing, starved, thread: Some(thread), admitted: Some(admitted) })
     }
 
@@ -216,7 +219,7 @@ impl Listener {
         }
         while open.iter().skip(own.index() + 1).flatten().any(Option::is_none) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let (LaneId { from, lane, .. }, stream) = match admitted.recv_timeout(left.min(DOOR_POLL)) {
+            let (LaneId { from, lane, .. }, stream) = match admitted.recv_timeout(left.min(STARVED_POLL)) {
                 Ok(link) => link,
                 Err(_) if self.starved.load(Ordering::Relaxed) => {
                     return Err(io::Error::from(rustix::io::Errno::MFILE).into());
@@ -260,8 +263,9 @@ struct Opened {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.closing.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take()
+            && self.closing.wake().is_ok()
+        {
             // The runtime has printed a panic of the listener thread; there is nothing to add here.
             drop(thread.join());
         }

@@ -138,6 +138,13 @@ def _listening(me: Identity, settings: Settings) -> tuple[tuple[str, ...], str |
     return listening.under(me.master or addresses.LOOPBACK, interface=asked, one_host=one_host), None
 
 
+def outside(interface: str | None) -> str | None:
+    """Return this host's address for others: that of `interface`, as in `Settings`, or that on its route outward; None: it has none."""
+    if interface and interface != interfaces.ALL:
+        return interfaces.chosen(interface)[0]
+    return _seen_from_others(None)
+
+
 def _seen_from_others(master: str | None) -> str | None:
     """Return this host's address on the route to the launcher's store; None: that store is local, or there is no route."""
     if master is None:

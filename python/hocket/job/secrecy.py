@@ -6,6 +6,7 @@ jobs out, but no attacker. SECURITY.md has the promises; docs/secrets.md describ
 
 from __future__ import annotations
 
+import functools
 import logging
 
 from hocket.errors import UsageError
@@ -32,11 +33,17 @@ def check_secret(me: Identity, settings: Settings) -> None:
             f"HOCKET_TLS=1 needs a secret, and {giver} gives rank {me.rank} none: anybody could take part\nhint: {HOW}"
         )
     if me.rank == 0:
-        log.warning(
-            "hocket: %s gives this job no secret: whoever reaches its ports can take part in it\nhint: %s",
-            giver,
-            HOW,
-        )
+        _warn(giver)
+
+
+@functools.cache
+def _warn(giver: str) -> None:
+    """Warn once in a process, which may join one job after another."""
+    log.warning(
+        "hocket: %s gives this job no secret: whoever reaches its ports can take part in it\nhint: %s",
+        giver,
+        HOW,
+    )
 
 
 def refuse_clear(settings: Settings, what: str, instead: str) -> None:

@@ -11,6 +11,7 @@ extras.need("torch", "hocket.torch")
 
 from hocket.artefacts.promise import Promise  # noqa: E402  # what comes next loads torch
 from hocket.parameter_server.choice import ParameterServer  # noqa: E402
+from hocket.torch.backend import reconfigurable_group  # noqa: E402
 from hocket.torch.ddp_hook import ddp_hook  # noqa: E402
 from hocket.torch.distribute import (  # noqa: E402
     agreed,
@@ -52,6 +53,7 @@ __all__ = [
     "on_change",
     "optimizer_state",
     "rank",
+    "reconfigurable_group",
     "record",
     "scale_lr",
     "state_dict",

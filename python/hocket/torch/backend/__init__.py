@@ -9,7 +9,10 @@ thread; point-to-point messages and traffic between hosts use the wire. CPU memo
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import default_pg_timeout
 
 NAME = "hocket"
 
@@ -19,3 +22,17 @@ def register() -> None:
     from hocket.torch.backend.group import create  # noqa: PLC0415  # torch calls this when the backend is asked for
 
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+
+
+def reconfigurable_group(timeout: timedelta = default_pg_timeout) -> dist.ProcessGroup:
+    """Create a process group of this process alone, whose members come by `reconfigure`, beside any default group.
+
+    torchft's Manager takes it as `pg`. `timeout`: of calls and of `reconfigure`, unless given there. The group is closed by
+    `shutdown`.
+
+    Raises:
+        RuntimeError: this PyTorch has no `ProcessGroup.reconfigure`, which came with 2.15.
+    """
+    from hocket.torch.backend.group import alone  # noqa: PLC0415  # older PyTorch lacks what it needs
+
+    return alone(timeout)

@@ -16,22 +16,14 @@ from torch._C._distributed_c10d import ProcessGroup
 from hocket.errors import UsageError
 from hocket.torch.backend.errors import as_torch
 
-NO_OTHER_MEMBERS = (
-    "the members of a group of backend hocket stay as they are\n"
-    "hint: hocket run --elastic trains on without lost ranks, with hocket.torch.distribute (docs/elastic.md)"
-)
-
-
 class Abilities(ProcessGroup):
     """Name and abilities of a group, without its collectives."""
 
     supports_splitting = False
     supports_coalescing = False
     """False: `batch_isend_irecv` then makes a work for each message."""
-    supports_reconfigure = False
     supports_shrinking = False
     supports_window = False
-    supports_abort_hooks = False
     supports_completion_hooks = False
     supports_tensor_alloc = False
     _supports_time_estimate = False
@@ -71,25 +63,18 @@ class Abilities(ProcessGroup):
         """Return the group's description."""
         return self._text
 
-    def get_reconfigure_handle(self) -> NoReturn:
-        """Refuse."""
-        raise as_torch(UsageError(NO_OTHER_MEMBERS))
-
-    def reconfigure(self, _opts: object) -> NoReturn:
-        """Refuse."""
-        raise as_torch(UsageError(NO_OTHER_MEMBERS))
-
     def shrink(self, *_arguments: object) -> NoReturn:
         """Refuse."""
-        raise as_torch(UsageError(NO_OTHER_MEMBERS))
+        raise as_torch(
+            UsageError(
+                "backend hocket makes no smaller group of one\n"
+                'hint: init_process_group("hocket", enable_reconfigure=True), and reconfigure() among those that stay'
+            )
+        )
 
     def new_window(self, *_arguments: object) -> NoReturn:
         """Refuse."""
         raise as_torch(UsageError("backend hocket has no windows of one-sided access\nhint: send and recv"))
-
-    def register_abort_hook(self, *_arguments: object) -> NoReturn:
-        """Refuse."""
-        raise as_torch(UsageError("backend hocket calls no hooks when a group is aborted"))
 
     def _register_on_completion_hook(self, *_arguments: object) -> NoReturn:
         raise as_torch(

@@ -5,7 +5,7 @@ This file turns tensors into bytes and orders collectives; `collectives` moves t
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -25,20 +25,17 @@ from torch._C._distributed_c10d import (
     ReduceScatterOptions,
     ScatterOptions,
     Work,
+    _DistributedBackendOptions,
 )
 
-from hocket.errors import Error, UsageError
+from hocket.errors import UsageError
 from hocket.torch.backend import reductions, sparse, tensors
-from hocket.torch.backend.abilities import NO_OTHER_MEMBERS, Abilities
-from hocket.torch.backend.collectives import Collectives, collectives_of
-from hocket.torch.backend.errors import as_torch
-from hocket.torch.backend.meeting import Meeting
-from hocket.torch.backend.messages import TAG_BITS
-from hocket.torch.backend.monitored import MonitoredBarrier
+from hocket.torch.backend.collectives import Collectives
+from hocket.torch.backend.configured import Configured, errors_as_torch, open_groups
+from hocket.torch.backend.messages import TAG_BITS, TAG_MASK
 from hocket.torch.backend.node import Node
 from hocket.torch.backend.reductions import Reduction
 from hocket.torch.backend.tasks import DONE, Task, Tasks
-from hocket.torch.backend.works import Works
 from hocket.torch.uncompiled import uncompiled_methods
 
 # Options for callers that pass none; torch's defaults.
@@ -52,55 +49,58 @@ GATHER = GatherOptions()
 REDUCE = ReduceOptions()
 REDUCE_SCATTER = ReduceScatterOptions()
 SCATTER = ScatterOptions()
-
-_groups: list[Group] = []
-"""Open groups of this process."""
+_numbers = itertools.count()
 
 
 def create(opts: Any, _backend_options: object) -> Group:
-    """Create a group as `torch.distributed.Backend.register_backend` requires; every member of the group must call this."""
+    """Create a group as `torch.distributed.Backend.register_backend` requires; every member of the group must call this.
+
+    With `enable_reconfigure`, the group has no members yet, and nobody is waited for.
+    """
     ranks = list(opts.global_ranks_in_group)
-    if opts.enable_reconfigure:
-        raise as_torch(UsageError(f"enable_reconfigure=True: {NO_OTHER_MEMBERS}"))
-    try:
-        world = next((group.node for group in _groups if group.spans_world), None)
-        if ranks and world is not None:
-            group = Group(world, ranks, opts, spans_world=False)
-        else:
-            # The default group, or a group beside a default group of another backend, has its own wire.
-            node = Node(opts.store, opts.group_rank, opts.group_size, opts.timeout)
-            group = Group(node, list(range(opts.group_size)), opts, spans_world=not ranks)
-    except Error as error:
-        raise as_torch(error) from error
-    _groups.append(group)
+    with errors_as_torch():
+        group = Group(opts, spans_world=not ranks)
+        if not opts.enable_reconfigure:
+            node, ranks = _job_of(opts, ranks)
+            opts.store.set_timeout(opts.timeout)
+            group.join(node, ranks, opts.store)
+    open_groups.append(group)
     return group
 
 
+def alone(timeout: timedelta) -> Group:
+    """Create a group that no other one knows, for `reconfigurable_group`."""
+    opts = _DistributedBackendOptions()
+    opts.group_rank, opts.group_size, opts.global_ranks_in_group = 0, 1, [0]
+    opts.timeout, opts.enable_reconfigure = timeout, True
+    opts.group_id = f"hocket-reconfigurable-{next(_numbers)}"
+    return create(opts, None)
+
+
+def _job_of(opts: Any, ranks: Sequence[int]) -> tuple[Node, Sequence[int]]:
+    """Return this process in the job of a group with these ranks of the default group, and their numbers in that job."""
+    world = next((group for group in open_groups if group.spans_world), None)
+    if not ranks or world is None:
+        # The default group, or a group beside a default group of another backend, has its own wire.
+        return Node(opts.store, opts.group_rank, opts.group_size, opts.timeout), range(opts.group_size)
+    if world.supports_reconfigure:
+        raise UsageError(
+            "the members of the default group change, and no group with some of them would follow\n"
+            "hint: hocket.torch.reconfigurable_group() makes another whose members change"
+        )
+    return world.node, ranks
+
+
 @uncompiled_methods
-class Group(Abilities):
+class Group(Configured):
     """Process group; `init_process_group("hocket")` and `new_group` create it."""
 
-    def __init__(self, node: Node, ranks: list[int], opts: Any, *, spans_world: bool) -> None:
-        """Meet the other members through the group's part of torch's store.
-
-        `ranks`: the group's ranks, in the numbering of `node`.
-        """
-        super().__init__(opts)
-        self.node, self.spans_world = node, spans_world
-        self._ranks = ranks
-        self._timeout_s = opts.timeout.total_seconds()
-        self._works = Works(opts.group_id)
-        node.works.append(self._works)
+    def __init__(self, opts: Any, *, spans_world: bool) -> None:
+        """Start without members; `join` brings them."""
+        super().__init__(opts, spans_world=spans_world)
         self._batch: list[Task] | None = None
         self._calls = 0
-        self._last_reduction: tuple[torch.dtype, Any, Reduction] | None = None
-        place = f"rank {node.job.rank} on {node.job.host}"
-        self._monitored = MonitoredBarrier(opts.store, rank=self.rank(), world=self.size(), place=place)
-        opts.store.set_timeout(opts.timeout)
-        self._number = _agree_on_number(opts, ranks[0])
-        self._collectives: Collectives = collectives_of(
-            node, self._ranks, opts.store, self._number, self._timeout_s
-        )
+        self._last_reduction: tuple[torch.dtype, Any, int, Reduction] | None = None
 
     def broadcast(self, buffers: Sequence[torch.Tensor], opts: Any = BROADCAST) -> Work:  # type: ignore[override]
         """Broadcast the root's tensor."""
@@ -324,7 +324,7 @@ class Group(Abilities):
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Raise RuntimeError on rank 0 with the names of ranks that do not arrive in time."""
         limit = timedelta(seconds=self._timeout_s) if timeout is None else timeout
-        self._monitored.meet(limit, wait_all_ranks=wait_all_ranks)
+        self.communicator.monitored.meet(limit, wait_all_ranks=wait_all_ranks)
 
     # torch's names before 2.15, which some programs still use.
     _allgather_base = all_gather_single  # type: ignore[assignment]  # parameters have other names there
@@ -336,13 +336,14 @@ class Group(Abilities):
     def send(self, buffers: Sequence[torch.Tensor], to: int, tag: int) -> Work:
         """Send to a rank of the group; the tensor may be overwritten at once."""
         tensors.check(buffers)
-        with _as_torch():
-            mail = self.node.messages
-            return self._note(mail.send(self._ranks[to], self._tag(tag), buffers[0], self._timeout_s))
+        with errors_as_torch():
+            now = self.communicator
+            mail = now.node.messages
+            return self._note(mail.send(now.ranks[to], self._tag(tag), buffers[0], self._timeout_s))
 
     def recv(self, buffers: Sequence[torch.Tensor], source: int, tag: int) -> Work:
         """Receive from a rank of the group."""
-        return self._receive(self._ranks[source], buffers, tag)
+        return self._receive(self.communicator.ranks[source], buffers, tag)
 
     def recv_anysource(self, buffers: Sequence[torch.Tensor], tag: int) -> Work:
         """Receive from the first sender; the work names the sender."""
@@ -357,21 +358,6 @@ class Group(Abilities):
         batch, self._batch = self._batch or [], None
         return Tasks(batch)
 
-    def shutdown(self) -> None:
-        """Close the group after its queued calls; the last group of the process leaves the job."""
-        if self not in _groups:
-            return
-        _groups.remove(self)
-        self._works.drain()
-        self.node.works.remove(self._works)
-        self._collectives.leave()
-        if not any(group.node is self.node for group in _groups):
-            self.node.close()
-
-    def abort(self) -> None:
-        """Tell all ranks that this one gives up."""
-        self.node.engine.abort(f"rank {self.node.job.rank} aborted a process group")
-
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the time-out of calls that give none."""
         self._timeout_s = timeout.total_seconds()
@@ -384,9 +370,10 @@ class Group(Abilities):
 
     def _receive(self, source: int | None, buffers: Sequence[torch.Tensor], tag: int) -> Work:
         tensors.check(buffers)
-        with _as_torch():
-            mail = self.node.messages
-            return self._note(mail.receive(source, self._tag(tag), buffers[0], self._ranks, self._timeout_s))
+        with errors_as_torch():
+            now = self.communicator
+            mail = now.node.messages
+            return self._note(mail.receive(source, self._tag(tag), buffers[0], now.ranks, self._timeout_s))
 
     def _run(
         self,
@@ -399,13 +386,10 @@ class Group(Abilities):
         self._calls += 1
         own_s = opts.timeout.total_seconds()
         limit_s = own_s if own_s > 0 else self._timeout_s
-        if not opts.asyncOp and self._batch is None and self._works.now(self._bounded, limit_s, act):
+        now = self.communicator
+        if not opts.asyncOp and self._batch is None and now.works.now(_bounded, now.collectives, limit_s, act):
             return DONE
-        return self._note(self._works.later(partial(self._bounded, limit_s, act), result))
-
-    def _bounded(self, limit_s: float, act: Callable[[Collectives], None]) -> None:
-        self._collectives.set_timeout(limit_s)
-        act(self._collectives)
+        return self._note(now.works.later(partial(_bounded, now.collectives, limit_s, act), result))
 
     def _note(self, work: Task) -> Task:
         if self._batch is not None:
@@ -413,11 +397,12 @@ class Group(Abilities):
         return work
 
     def _reduction(self, of: torch.Tensor, op: Any) -> Reduction:
-        if (last := self._last_reduction) is not None and of.dtype is last[0] and op == last[1]:
-            return last[2]
-        found = reductions.reduction(of.dtype, op, self.size())
+        last, size = self._last_reduction, self._size
+        if last is not None and of.dtype is last[0] and op == last[1] and size == last[2]:
+            return last[3]
+        found = reductions.reduction(of.dtype, op, size)
         if found.factor is None:  # which is not part of the comparison of `op`
-            self._last_reduction = (of.dtype, op.op, found)
+            self._last_reduction = (of.dtype, op.op, size, found)
         return found
 
     def _reduce_scatter(
@@ -439,23 +424,9 @@ class Group(Abilities):
             )
 
     def _tag(self, tag: int) -> int:
-        return self._number << TAG_BITS | (tag & 0xFFFFFFFF)
+        return self.communicator.number << TAG_BITS | (tag & TAG_MASK)
 
 
-@contextlib.contextmanager
-def _as_torch() -> Any:
-    try:
-        yield
-    except Error as error:
-        raise as_torch(error) from error
-
-
-def _agree_on_number(opts: Any, first: int) -> int:
-    """Return the group's number in the job: tags of different groups never match. `first`: the group's first rank, in the job."""
-    if opts.group_rank == 0:
-        counter = opts.store
-        while hasattr(counter, "underlying_store"):
-            counter = counter.underlying_store
-        opts.store.set("hocket/number", str(counter.add("hocket/groups", 1)))
-    timeout_s = opts.timeout.total_seconds()
-    return int(Meeting(opts.store, timeout_s).read("hocket/number", first))
+def _bounded(mover: Collectives, limit_s: float, act: Callable[[Collectives], None]) -> None:
+    mover.set_timeout(limit_s)
+    act(mover)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from hocket.torch.backend import tensors
 from hocket.torch.backend.tasks import Task
 
 TAG_BITS = 32
+TAG_MASK = (1 << TAG_BITS) - 1
 LOOK_S = 0.05
 """Upper bound on the delay with which a time-out, or the end of the job, is noticed."""
 
@@ -38,9 +39,9 @@ class _Open:
 class Messages:
     """Messages of this process in all groups. Tags are 64 bits."""
 
-    def __init__(self, engine: _native.Engine) -> None:
-        """Start with no message open."""
-        self._engine = engine
+    def __init__(self, engine: _native.Engine, failing: Callable[[Error], None]) -> None:
+        """Start with no message open. `failing` is called when some have failed, before their callers learn of it."""
+        self._engine, self._failing = engine, failing
         self._lock = threading.Lock()
         self._open: dict[int, _Open] = {}
         self._closed = threading.Event()
@@ -127,11 +128,15 @@ class Messages:
             for number in late:
                 del self._open[number]
         for number, message in late.items():
-            message.task.finish(failure=self._engine.give_up_message(number, message.timeout_s))
+            failure = self._engine.give_up_message(number, message.timeout_s)
+            self._failing(failure)
+            message.task.finish(failure=failure)
 
     def _fail_all(self, why: Error) -> None:
         with self._lock:
             opened, self._open = self._open, {}
+        if opened:
+            self._failing(why)
         for message in opened.values():
             message.task.finish(failure=why)
 

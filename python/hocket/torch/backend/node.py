@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import os
 import secrets
 import sys
@@ -21,7 +22,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
-from hocket.errors import PeerError, RendezvousError
+from hocket.errors import Error, PeerError, RendezvousError
 from hocket.job import at_exit as ending
 from hocket.job import tuning
 from hocket.job.cause import cause_of
@@ -40,8 +41,11 @@ IDENTITY = {"HOCKET_STORE", *OF_A_RANK}
 class Node:
     """Joined and connected process."""
 
-    def __init__(self, store: Any, rank: int, world: int, timeout: timedelta) -> None:
-        """Join; every rank must call this. RendezvousError names missing ranks."""
+    def __init__(self, store: Any, rank: int, world: int, timeout: timedelta, *, look: bool = True) -> None:
+        """Join; every rank must call this. RendezvousError names missing ranks.
+
+        `look` False: for members that change; they meet within `timeout`, and take no look at the network.
+        """
         store.set_timeout(timeout)
         self._store = store
         environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
@@ -50,11 +54,14 @@ class Node:
             "WORLD_SIZE": str(world),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
         }
-        master = _host_of(store)
+        master = host_of(store)
         if master is not None:
             environment |= {"MASTER_ADDR": master, "MASTER_PORT": "1"}
+        settings = Settings.from_environment(environment)
+        if not look:
+            settings = dataclasses.replace(settings, start_timeout_s=timeout.total_seconds(), autopilot=False)
         self.job: Job = join(
-            Settings.from_environment(environment),
+            settings,
             environment=environment,
             publish=self._publish,
             known_secret=self._secret(rank),
@@ -67,7 +74,7 @@ class Node:
         except BaseException:
             self.job.close()
             raise
-        self.messages = Messages(self.engine)
+        self.messages = Messages(self.engine, self._message_failed)
         self.works: list[Works] = []
         """Works of the open groups."""
         self._owner, self._closed, self._gave_up = os.getpid(), False, False
@@ -75,12 +82,14 @@ class Node:
         sys.excepthook = self._on_exception
         atexit.register(self.close)
 
-    def close(self) -> None:
-        """Leave the job; idempotent. A forked child does nothing."""
+    def close(self, linger_s: float = LINGER_S) -> None:
+        """Leave the job; idempotent. A forked child does nothing. `linger_s`: as in `Job.close`."""
         if os.getpid() == self._owner and not self._closed:
             at_exit = ending.process_ends() and not self._gave_up
             self._closed = True
             atexit.unregister(self.close)
+            if sys.excepthook == self._on_exception:
+                sys.excepthook = self._excepthook
             for works in self.works:
                 works.end()
             self.messages.close()
@@ -90,7 +99,11 @@ class Node:
                 self.engine.close(at_exit=at_exit)
             for works in self.works:
                 works.join()
-            self.job.close(linger_s=ending.LINGER_S if at_exit else LINGER_S)
+            self.job.close(linger_s=min(linger_s, ending.LINGER_S) if at_exit else linger_s)
+
+    def _message_failed(self, error: Error) -> None:
+        for works in self.works:
+            works.failed(error)
 
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
@@ -121,7 +134,7 @@ class Node:
             raise RendezvousError(f"rank 0 did not come to torch's store: {error}") from None
 
 
-def _host_of(store: Any) -> str | None:
+def host_of(store: Any) -> str | None:
     """Return this rank's address of the machine with torch's store; None if the store is a file or memory."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store

@@ -26,9 +26,9 @@ END_S = 5.0
 class Works:
     """Order of one group's collectives."""
 
-    def __init__(self, name: str) -> None:
-        """Start with nothing queued. `name`: the group's name, for its thread."""
-        self._name = name
+    def __init__(self, name: str, failing: Callable[[], None]) -> None:
+        """Start with nothing queued. `name`: the group's name, for its thread. `failing` is called when a call has failed."""
+        self._name, self._failing = name, failing
         self._busy = threading.Lock()
         self._queueing = threading.Lock()
         self._queue: queue.SimpleQueue[tuple[Action, Task] | None] = queue.SimpleQueue()
@@ -36,7 +36,7 @@ class Works:
         self._thread: threading.Thread | None = None
         self._closed: str | None = None
         """Reason for which further calls are refused."""
-        self._ended = False
+        self._ended = self._failed = False
         self._waits_for: set[Works] = set()
         """Works of the groups that callbacks of this group's calls have called."""
 
@@ -54,6 +54,7 @@ class Works:
                 return False
             act(*arguments)
         except Error as error:
+            self.failed(error)
             raise as_torch(error) from error
         finally:
             self._busy.release()
@@ -73,6 +74,21 @@ class Works:
                 self._thread = threading.Thread(target=self._life, name=f"hocket-{self._name}", daemon=True)
                 self._thread.start()
         return task
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no call is under way, and none has failed."""
+        if not self._busy.acquire(blocking=False):
+            return False
+        self._busy.release()
+        return not self._failed and (self._last is None or self._last.is_over)
+
+    def failed(self, error: BaseException) -> None:
+        """Note the failure of a call of the group."""
+        # A wrong call is its caller's, and leaves the group as it was.
+        if not isinstance(error, UsageError):
+            self._failed = True
+            self._failing()
 
     def drain(self) -> None:
         """Return when all queued calls have ended, each within its time-out. Later calls are refused."""
@@ -133,6 +149,7 @@ class Works:
                 act()
             except BaseException as error:  # a waiting caller must get every error
                 failure = error
+                self.failed(error)
         before, here.callbacks_of = here.callbacks_of, self
         task.finish(failure=failure)
         here.callbacks_of = before

@@ -1,0 +1,72 @@
+"""`Communicator`: what a group shares with its present members, and gives up when they change."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hocket.errors import Error
+from hocket.torch.backend.collectives import Collectives, collectives_of
+from hocket.torch.backend.meeting import Meeting
+from hocket.torch.backend.monitored import MonitoredBarrier
+from hocket.torch.backend.node import Node
+from hocket.torch.backend.works import Works
+
+
+class Communicator:
+    """One configuration of a group.
+
+    Attributes:
+        node: this process in the job of the members.
+        ranks: ranks of the members in that job, by their rank in the group; `rank`: this one's in the group.
+        number: of the group in the job; tags and programs of different groups never match.
+        works: order of the group's calls.
+        monitored: barriers that name missing ranks.
+        collectives: mover of bytes.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        ranks: Sequence[int],
+        *,
+        rank: int,
+        store: Any,
+        name: str,
+        timeout_s: float,
+        failing: Callable[[], None],
+    ) -> None:
+        """Meet the other members through `store`, a part of torch's store for this group and configuration alone.
+
+        `failing` is called when a call has failed, before its caller learns of it.
+        """
+        self.node, self.ranks, self.rank = node, list(ranks), rank
+        place = f"rank {node.job.rank} on {node.job.host}"
+        self.monitored = MonitoredBarrier(store, rank=rank, world=len(ranks), place=place)
+        self.number = _agree_on_number(store, rank, ranks[0], timeout_s)
+        self.collectives: Collectives = collectives_of(node, ranks, store, self.number, timeout_s)
+        self.works = Works(name, failing)
+        node.works.append(self.works)
+
+    def leave(self) -> None:
+        """Leave after the calls that are queued, each within its time-out; later ones are refused."""
+        self.works.drain()
+        self.node.works.remove(self.works)
+        self.collectives.leave()
+
+    def abandon(self, reason: str, cause: tuple[int, str] | None = None) -> None:
+        """Leave at once, and the job with it: calls of this group fail here and on the other members, with the reason."""
+        with contextlib.suppress(Error):  # the job has ended before, and its calls have failed
+            self.node.engine.abort(reason, cause)
+        self.node.close(linger_s=0.0)
+
+
+def _agree_on_number(store: Any, rank: int, first: int, timeout_s: float) -> int:
+    """Return the group's number in the job. `first`: the group's first rank, in the job."""
+    if rank == 0:
+        counter = store
+        while hasattr(counter, "underlying_store"):
+            counter = counter.underlying_store
+        store.set("hocket/number", str(counter.add("hocket/groups", 1)))
+    return int(Meeting(store, timeout_s).read("hocket/number", first))

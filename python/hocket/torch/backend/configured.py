@@ -1,0 +1,202 @@
+"""`Configured`: the members of a group. They are fixed by its creator, or those of the last `reconfigure`.
+
+A group made with `enable_reconfigure=True` has no members before its first `reconfigure`, and none after `abort` or a
+`reconfigure` that failed; each configuration has a job, an engine and connections of its own, so that a member of an older
+one never writes into a newer one. docs/torch-distributed.md says what users see.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from torch._C._distributed_c10d import Work
+
+from hocket.errors import Error, UsageError
+from hocket.settings import Settings
+from hocket.torch.backend.abilities import Abilities
+from hocket.torch.backend.communicator import Communicator
+from hocket.torch.backend.errors import as_torch
+from hocket.torch.backend.handles import Door, Handle, members_of
+from hocket.torch.backend.node import Node
+from hocket.torch.backend.tasks import DONE
+from hocket.torch.uncompiled import uncompiled_methods
+
+FIXED = (
+    "the members of this group stay as they are\n"
+    'hint: init_process_group("hocket", enable_reconfigure=True) makes one whose members change; '
+    "hocket run --elastic trains on without lost ranks, with hocket.torch.distribute (docs/elastic.md)"
+)
+
+log = logging.getLogger("hocket.torch")
+
+open_groups: list[Configured] = []
+"""Open groups of this process."""
+
+
+@contextmanager
+def errors_as_torch() -> Iterator[None]:
+    """Raise errors of Hocket as those of PyTorch's backends."""
+    try:
+        yield
+    except Error as error:
+        raise as_torch(error) from error
+
+
+@uncompiled_methods
+class Configured(Abilities):
+    """Group without its collectives."""
+
+    supports_abort_hooks = True
+
+    def __init__(self, opts: Any, *, spans_world: bool) -> None:
+        """Start without members. `opts`: as torch gives it to `create`."""
+        super().__init__(opts)
+        self.spans_world = spans_world
+        self._timeout_s = opts.timeout.total_seconds()
+        self._rank, self._size = opts.group_rank, opts.group_size
+        self._door = Door(Settings.from_environment()) if opts.enable_reconfigure else None
+        self._present: Communicator | None = None
+        self._absence = "reconfigure() has not been called"
+        self._abort_hooks: dict[int, Callable[[], None]] = {}
+
+    @property
+    def communicator(self) -> Communicator:
+        """Present configuration. RuntimeError: there is none."""
+        if self._present is None:
+            raise as_torch(
+                UsageError(
+                    f"the group has no members: {self._absence}\nhint: reconfigure() with the handles of all"
+                )
+            )
+        return self._present
+
+    @property
+    def node(self) -> Node:
+        """This process in the job of the present members."""
+        return self.communicator.node
+
+    def join(self, node: Node, ranks: Sequence[int], store: Any) -> None:
+        """Meet the members through `store`. `ranks`: theirs, in the numbering of `node`, by rank in the group."""
+        rank = ranks.index(node.job.rank)
+        self._present = Communicator(
+            node,
+            ranks,
+            rank=rank,
+            store=store,
+            name=self.getGroupName(),
+            timeout_s=self._timeout_s,
+            failing=self._call_abort_hooks,
+        )
+        self._rank, self._size = rank, len(ranks)
+
+    def getRank(self) -> int:  # noqa: N802  # torch's name
+        """Return this process's rank among the present members, or the last ones."""
+        return self._rank
+
+    def getSize(self) -> int:  # noqa: N802  # torch's name
+        """Return the number of present members, or of the last ones."""
+        return self._size
+
+    @property
+    def supports_reconfigure(self) -> bool:
+        """True if the group was made with `enable_reconfigure=True`."""
+        return self._door is not None
+
+    def get_reconfigure_handle(self) -> str:
+        """Return what other members need to find this process. RuntimeError: the members are fixed."""
+        return self._own_door().text
+
+    def reconfigure(self, opts: Any) -> Work:
+        """Go on with the members that `opts.handles` names, by rank; all of them must call this with the same `opts.uuid`.
+
+        Calls of the previous configuration that have not ended fail, here and on the others. The work is complete.
+
+        Raises:
+            RuntimeError: BackendUsageError: a handle or the uuid is wrong, or members are fixed; the configuration stays.
+                BackendRendezvousError: members have not come within `opts.timeout`, and are named; the group has no
+                members then.
+        """
+        door = self._own_door()
+        with errors_as_torch():
+            if opts.hints:
+                raise UsageError(f"reconfigure: backend hocket knows no hint {sorted(opts.hints)[0]!r}")
+            members = members_of(opts.handles)
+            rank = door.rank_among(members, opts.uuid)
+            timeout = opts.timeout or timedelta(seconds=self._timeout_s)
+            self._leave("this member went on to another configuration of the group")
+            try:
+                self._meet(door, members, rank, opts.uuid, timeout)
+            except Error as error:
+                self._absence = f"reconfigure() failed: {error.summary}"
+                raise
+        return DONE
+
+    def register_abort_hook(self, hook_id: int, hook: Callable[[], None]) -> None:
+        """Call `hook` when a call has failed, and before `abort`, perhaps several times for one failure."""
+        self._abort_hooks[hook_id] = hook
+
+    def unregister_abort_hook(self, hook_id: int) -> None:
+        """Forget the hook."""
+        self._abort_hooks.pop(hook_id, None)
+
+    def abort(self) -> None:
+        """Tell all ranks that this one gives up. A group whose members change is there for the next `reconfigure`."""
+        self._call_abort_hooks()
+        if self._present is None:
+            return
+        reason = f"rank {self.node.job.rank} aborted a process group"
+        if self._door is None:
+            self.node.engine.abort(reason)
+        else:
+            self._present.abandon(reason)
+            self._present, self._absence = None, "it was aborted"
+
+    def shutdown(self) -> None:
+        """Close the group after its queued calls; the last group of the process leaves the job."""
+        if self not in open_groups:
+            return
+        open_groups.remove(self)
+        if self._door is not None:
+            self._leave("this member has destroyed the group")
+            self._absence = "it was destroyed"
+        elif self._present is not None:
+            self._present.leave()
+            if not any(group._present and group.node is self.node for group in open_groups):
+                self.node.close()
+
+    def _own_door(self) -> Door:
+        if self._door is None:
+            raise as_torch(UsageError(FIXED))
+        return self._door
+
+    def _meet(
+        self, door: Door, members: Sequence[Handle], rank: int, uuid: int, timeout: timedelta
+    ) -> None:
+        store = door.store_of(members[0], uuid, timeout)
+        node = Node(store, rank, len(members), timeout, look=False)
+        try:
+            self.join(node, range(len(members)), store)
+        except BaseException:
+            node.close(linger_s=0.0)
+            raise
+
+    def _leave(self, reason: str) -> None:
+        present, self._present = self._present, None
+        if present is None:
+            return
+        if present.works.is_idle:
+            present.leave()
+            present.node.close(linger_s=0.0)
+        else:
+            present.abandon(reason)
+
+    def _call_abort_hooks(self) -> None:
+        for hook in list(self._abort_hooks.values()):
+            try:
+                hook()
+            except Exception:  # a hook captures what it can; its failure must not hide the call's
+                log.exception("hocket: a hook of group %s failed", self.getGroupName())
