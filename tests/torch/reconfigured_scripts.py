@@ -175,11 +175,11 @@ def wrong(own):
     """What no group can do."""
     handles = own.told("handle", own.group.get_reconfigure_handle())
     own.note(own.sum)
-    own.note(lambda: dist._reconfigure(1, handles[:own.index] + handles[own.index + 1 :]))
+    own.note(lambda: dist._reconfigure(1, handles[: own.index] + handles[own.index + 1 :]))
     own.note(lambda: dist._reconfigure(1, [*handles, handles[0]]))
     own.note(lambda: dist._reconfigure(1, [*handles, '{"id": "of another backend"}']))
     own.note(lambda: dist._reconfigure(1, handles, hints={"color": "blue"}))
-    own.note(lambda: dist.new_group([0]))
+    own.note(lambda: dist.new_group([0, 1]))
     own.reconfigure(3, range(own.count))
     own.note(lambda: dist._reconfigure(3, handles))
     own.seen.append(own.sum())

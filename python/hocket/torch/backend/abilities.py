@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from hocket.errors import UsageError
 from hocket.torch.backend.errors import as_torch
 
+
 class Abilities(ProcessGroup):
     """Name and abilities of a group, without its collectives."""
 

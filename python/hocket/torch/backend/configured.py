@@ -16,6 +16,7 @@ from typing import Any
 from torch._C._distributed_c10d import Work
 
 from hocket.errors import Error, UsageError
+from hocket.job.store import address as addresses
 from hocket.settings import Settings
 from hocket.torch.backend.abilities import Abilities
 from hocket.torch.backend.communicator import Communicator
@@ -123,7 +124,9 @@ class Configured(Abilities):
         door = self._own_door()
         with errors_as_torch():
             if opts.hints:
-                raise UsageError(f"reconfigure: backend hocket knows no hint {sorted(opts.hints)[0]!r}")
+                raise UsageError(
+                    f"reconfigure: backend hocket does not know {sorted(opts.hints)[0]!r}\nhint: leave out `hints`"
+                )
             members = members_of(opts.handles)
             rank = door.rank_among(members, opts.uuid)
             timeout = opts.timeout or timedelta(seconds=self._timeout_s)
@@ -173,11 +176,11 @@ class Configured(Abilities):
             raise as_torch(UsageError(FIXED))
         return self._door
 
-    def _meet(
-        self, door: Door, members: Sequence[Handle], rank: int, uuid: int, timeout: timedelta
-    ) -> None:
+    def _meet(self, door: Door, members: Sequence[Handle], rank: int, uuid: int, timeout: timedelta) -> None:
         store = door.store_of(members[0], uuid, timeout)
-        node = Node(store, rank, len(members), timeout, look=False)
+        one_host = all(each.place == door.handle.place for each in members)
+        master = addresses.LOOPBACK if one_host else members[0].address
+        node = Node(store, rank, len(members), timeout, master=master, look=False)
         try:
             self.join(node, range(len(members)), store)
         except BaseException:

@@ -33,7 +33,7 @@ from hocket.torch.backend import reductions, sparse, tensors
 from hocket.torch.backend.collectives import Collectives
 from hocket.torch.backend.configured import Configured, errors_as_torch, open_groups
 from hocket.torch.backend.messages import TAG_BITS, TAG_MASK
-from hocket.torch.backend.node import Node
+from hocket.torch.backend.node import Node, host_of
 from hocket.torch.backend.reductions import Reduction
 from hocket.torch.backend.tasks import DONE, Task, Tasks
 from hocket.torch.uncompiled import uncompiled_methods
@@ -82,7 +82,8 @@ def _job_of(opts: Any, ranks: Sequence[int]) -> tuple[Node, Sequence[int]]:
     world = next((group for group in open_groups if group.spans_world), None)
     if not ranks or world is None:
         # The default group, or a group beside a default group of another backend, has its own wire.
-        return Node(opts.store, opts.group_rank, opts.group_size, opts.timeout), range(opts.group_size)
+        node = Node(opts.store, opts.group_rank, opts.group_size, opts.timeout, master=host_of(opts.store))
+        return node, range(opts.group_size)
     if world.supports_reconfigure:
         raise UsageError(
             "the members of the default group change, and no group with some of them would follow\n"
@@ -387,7 +388,11 @@ class Group(Configured):
         own_s = opts.timeout.total_seconds()
         limit_s = own_s if own_s > 0 else self._timeout_s
         now = self.communicator
-        if not opts.asyncOp and self._batch is None and now.works.now(_bounded, now.collectives, limit_s, act):
+        if (
+            not opts.asyncOp
+            and self._batch is None
+            and now.works.now(_bounded, now.collectives, limit_s, act)
+        ):
             return DONE
         return self._note(now.works.later(partial(_bounded, now.collectives, limit_s, act), result))
 

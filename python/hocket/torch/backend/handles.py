@@ -119,5 +119,7 @@ def members_of(handles: Sequence[str] | Set[str]) -> list[Handle]:
                 "hint: get_reconfigure_handle() of each member's group makes them"
             ) from None
     if len({each.hocket for each in members}) < len(members):
-        raise UsageError(f"reconfigure: of {len(members)} handles, one comes twice")
+        raise UsageError(
+            f"reconfigure: of {len(members)} handles, one comes twice\nhint: one of each member, those of now alone"
+        )
     return members

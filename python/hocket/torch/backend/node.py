@@ -41,9 +41,12 @@ IDENTITY = {"HOCKET_STORE", *OF_A_RANK}
 class Node:
     """Joined and connected process."""
 
-    def __init__(self, store: Any, rank: int, world: int, timeout: timedelta, *, look: bool = True) -> None:
+    def __init__(
+        self, store: Any, rank: int, world: int, timeout: timedelta, *, master: str | None, look: bool = True
+    ) -> None:
         """Join; every rank must call this. RendezvousError names missing ranks.
 
+        `master`: address of rank 0's machine as this one sees it, None if unknown.
         `look` False: for members that change; they meet within `timeout`, and take no look at the network.
         """
         store.set_timeout(timeout)
@@ -54,7 +57,6 @@ class Node:
             "WORLD_SIZE": str(world),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
         }
-        master = host_of(store)
         if master is not None:
             environment |= {"MASTER_ADDR": master, "MASTER_PORT": "1"}
         settings = Settings.from_environment(environment)
