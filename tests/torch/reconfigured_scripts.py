@@ -110,8 +110,14 @@ def all_calls(own):
             dist.barrier()
             dist.monitored_barrier(timeout=PATIENCE)
             own.seen.append(
-                [mean[0].item(), later[0].item(), [each[0].item() for each in gathered]]
-                + [came[0].item(), swapped.tolist(), root[0].item()]
+                [
+                    mean[0].item(),
+                    later[0].item(),
+                    [each[0].item() for each in gathered],
+                    came[0].item(),
+                    swapped.tolist(),
+                    root[0].item(),
+                ]
             )
         own.told(f"done {uuid}")
 

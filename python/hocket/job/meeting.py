@@ -139,7 +139,10 @@ def _listening(me: Identity, settings: Settings) -> tuple[tuple[str, ...], str |
 
 
 def outside(interface: str | None) -> str | None:
-    """Return this host's address for others: that of `interface`, as in `Settings`, or that on its route outward; None: it has none."""
+    """Return this host's address for others: that of `interface`, as in `Settings`, or that on its route outward.
+
+    None: it has no such route.
+    """
     if interface and interface != interfaces.ALL:
         return interfaces.chosen(interface)[0]
     return _seen_from_others(None)

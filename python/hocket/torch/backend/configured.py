@@ -58,7 +58,8 @@ class Configured(Abilities):
         super().__init__(opts)
         self.spans_world = spans_world
         self._timeout_s = opts.timeout.total_seconds()
-        self._rank, self._size = opts.group_rank, opts.group_size
+        self._rank: int = opts.group_rank
+        self._size: int = opts.group_size
         self._door = Door(Settings.from_environment()) if opts.enable_reconfigure else None
         self._present: Communicator | None = None
         self._absence = "reconfigure() has not been called"

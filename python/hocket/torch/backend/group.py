@@ -27,6 +27,7 @@ from torch._C._distributed_c10d import (
     Work,
     _DistributedBackendOptions,
 )
+from torch.distributed.distributed_c10d import GroupName
 
 from hocket.errors import UsageError
 from hocket.torch.backend import reductions, sparse, tensors
@@ -57,7 +58,7 @@ def create(opts: Any, _backend_options: object) -> Group:
 
     With `enable_reconfigure`, the group has no members yet, and nobody is waited for.
     """
-    ranks = list(opts.global_ranks_in_group)
+    ranks: Sequence[int] = list(opts.global_ranks_in_group)
     with errors_as_torch():
         group = Group(opts, spans_world=not ranks)
         if not opts.enable_reconfigure:
@@ -73,7 +74,7 @@ def alone(timeout: timedelta) -> Group:
     opts = _DistributedBackendOptions()
     opts.group_rank, opts.group_size, opts.global_ranks_in_group = 0, 1, [0]
     opts.timeout, opts.enable_reconfigure = timeout, True
-    opts.group_id = f"hocket-reconfigurable-{next(_numbers)}"
+    opts.group_id = GroupName(f"hocket-reconfigurable-{next(_numbers)}")
     return create(opts, None)
 
 

@@ -99,9 +99,9 @@ class Door:
                     rank=0,
                     host=first.name,
                 ) from error
-        store = PrefixStore(f"hocket/{uuid}", store)
-        store.set_timeout(timeout)
-        return store
+        own = PrefixStore(f"hocket/{uuid}", store)
+        own.set_timeout(timeout)
+        return own
 
 
 def members_of(handles: Sequence[str] | Set[str]) -> list[Handle]:
