@@ -1,4 +1,4 @@
-"""Jobs under other systems with fault tolerance: TorchElastic and torchft, each with DDP on Gloo."""
+"""Jobs under other systems with fault tolerance: TorchElastic with DDP on Gloo, torchft with its own on Gloo or Hocket."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hocket.tools.testbed import Testbed
 
 MEMORY = "/dev/shm"  # noqa: S108  # a file system in memory, for checkpoints
 TORCHRUN_PORT, LIGHTHOUSE_PORT = 29_400, 29_510
+SECRET = "ab" * 32
 LIGHTHOUSE_STARTS_S = 0.5
 TUNED_BEAT_MS, TUNED_SILENCE_MS, TUNED_TICK_MS, TUNED_TIMEOUT_MS = 20, 200, 10, 500
 """Tuned settings of torchft. The silence is ten beats: a process may pause for that long, as four share two cores. The time-out of
@@ -51,10 +52,11 @@ def torchelastic_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
 
 
 @contextmanager
-def torchft_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
+def torchft_job(bed: Testbed, *, tuned: bool, backend: str = "gloo") -> Iterator[Job]:
     """Start a replica on each host, and the lighthouse, which tracks live replicas, on the first host.
 
-    `tuned`: silence is noticed as soon as it can be distinguished from a pause on this machine.
+    `tuned`: silence is noticed as soon as it can be distinguished from a pause on this machine. `backend`: that of the replicas'
+    process group.
     """
     if importlib.util.find_spec("torchft") is None:
         raise MissingExtraError(
@@ -67,16 +69,24 @@ def torchft_job(bed: Testbed, *, tuned: bool) -> Iterator[Job]:
         lighthouse += [f"--heartbeat_timeout_ms={TUNED_SILENCE_MS}", f"--quorum_tick_ms={TUNED_TICK_MS}"]
     waits_ms = (TUNED_BEAT_MS, TUNED_TIMEOUT_MS) if tuned else (BEAT_MS, TIMEOUT_MS)
     known_at = f"http://{bed.address(hosts[0])}:{LIGHTHOUSE_PORT}"
-    with made(bed, "benches.elastic.torchft_rank", known_at, str(len(hosts)), *map(str, waits_ms)) as job:
+    arguments = [known_at, str(len(hosts)), *map(str, waits_ms), backend]
+    with made(bed, "benches.elastic.torchft_rank", *arguments) as job:
         job.start(hosts[0], lighthouse, _environment())
         time.sleep(LIGHTHOUSE_STARTS_S)
         for host in hosts:
-            # A replica sends its machine's name, which all of these hosts share. An address is a name that all can resolve.
-            named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', bed.address(host)]
-            job.start(host, [*named, *job.argv, bed.address(host)], _environment())
+            start_replica(job, host)
         job.settled(len(hosts))
         yield job
 
 
+def start_replica(job: Job, host: str) -> None:
+    """Start a replica of torchft's job on a host."""
+    address = job.bed.address(host)
+    # A replica sends its machine's name, which all of these hosts share. An address is a name that all can resolve.
+    named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', address]
+    job.start(host, [*named, *job.argv, address], _environment())
+
+
 def _environment() -> dict[str, str]:
-    return {**environment(Settings()), **NamespaceEmulation.environment, "OMP_NUM_THREADS": "1"}
+    own = {**NamespaceEmulation.environment, "OMP_NUM_THREADS": "1", "HOCKET_SECRET": SECRET}
+    return {**environment(Settings()), **own}

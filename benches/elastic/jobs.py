@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -122,6 +122,16 @@ class Job:
             if time.monotonic() > deadline_s or self.began[0].poll() is not None:
                 raise PeerError(f"{world} ranks did not train within {TIMEOUT_S:g} s\n{self.said()}")
             time.sleep(POLL_S)
+
+    def error_s(self, process: int, since_s: float) -> float:
+        """Time at which a process of torchft's job has first noted a failed collective since then."""
+        noted = (self.directory / f"{process}.errors").read_text().split()
+        return min(float(each) for each in noted if float(each) > since_s)
+
+    def host_of_lost(self, others: Collection[int]) -> str:
+        """Host of torchft's job on which no process of `others` runs."""
+        there = {(self.directory / f"{process}.ready").read_text() for process in others}
+        return next(host.name for host in self.bed.cluster.hosts if self.bed.address(host.name) not in there)
 
     def stood_still_s(self) -> float:
         """Pause of rank 0 at the last change, in the launcher's words."""

@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from statistics import median, quantiles
 
-from benches.elastic.contenders import torchelastic_job, torchft_job
+from benches.elastic.contenders import start_replica, torchelastic_job, torchft_job
 from benches.elastic.jobs import Job, going_on_s, hocket_job, longest_pause_s, step_s
+from benches.elastic.reconfigure import reconfigured_s
 from benches.emulated import hosts
 from benches.row import Row
 from hocket.artefacts.cluster import Cluster, Host
@@ -21,6 +22,10 @@ from hocket.tools.testbed import Testbed
 
 WORLD, RANKS_OF_A_HOST, GIGABIT = 4, 8, 1e9
 KILLS, LEAVES, CUTS, RESTARTS = 30, 5, 5, 3
+KILLS_OF_GLOO = {True: 3, False: 1}
+"""Kills of a job on Gloo by whether torchft is tuned: with its defaults, one takes a minute."""
+RAISES_S, GOES_ON_S = 0.1, {True: 0.35, False: 5.15}
+"""Targets; the second by whether torchft is tuned, whose lighthouse gives a silent replica up after 0.2 or 5 s."""
 TURNS, STEPS = 4, 40
 STATE_BYTES, SMALL_STATE_BYTES, SLOW_BIT_PER_S = 1 << 30, 1 << 28, 2e8
 LEAVE_MORE_S, JOIN_MORE_S = 0.05, 0.3
@@ -205,6 +210,62 @@ def torchft() -> list[Row]:
     return _against("torchft", "torchft", 3, torchft_job, restarts=False)
 
 
+def torchft_backend() -> list[Row]:
+    """Rows of killed replicas under torchft's Manager, on backend `hocket` and on Gloo in turns; each replica comes back."""
+    found: dict[tuple[str, bool], tuple[list[float], list[float]]] = {
+        (backend, tuned): ([], []) for backend in ("hocket", "gloo") for tuned in (True, False)
+    }
+    draw = random.Random(0)  # noqa: S311  # no secret
+    for _ in range(RESTARTS):
+        for (backend, tuned), (raised_s, going_s) in found.items():
+            kills = KILLS // RESTARTS if backend == "hocket" else KILLS_OF_GLOO[tuned]
+            with Testbed(_star()) as bed, torchft_job(bed, tuned=tuned, backend=backend) as job:
+                began_s = 0.0
+                for _ in range(kills):
+                    at_s, others = _ended(job, signal.SIGKILL, draw, began_s)
+                    later = job.settled(WORLD - 1, since_s=at_s)
+                    going_s.append(going_on_s(later, others.__contains__, at_s=at_s, world=WORLD - 1))
+                    raised_s.append(max(job.error_s(process, at_s) for process in others) - at_s)
+                    began_s = time.monotonic()
+                    start_replica(job, job.host_of_lost(others))
+    rows = []
+    for (backend, tuned), (raised_s, going_s) in found.items():
+        how = f"{backend}, torchft {'tuned' if tuned else 'with its defaults'}"
+        raise_max_s, go_max_s = (RAISES_S, GOES_ON_S[tuned]) if backend == "hocket" else (None, None)
+        rows += [
+            Row.over(
+                raised_s,
+                name="torchft-backend",
+                what=f"a replica is killed: until the others' collective raises, {how}",
+                target=raise_max_s,
+                unit="s",
+            ),
+            Row.over(
+                going_s,
+                name="torchft-backend",
+                what=f"until all others have stepped, less a step, {how}",
+                target=go_max_s,
+                unit="s",
+            ),
+        ]
+    return rows
+
+
+def reconfigured() -> list[Row]:
+    """Rows of PyTorch's `reconfigure` of ranks of one host, on backend `hocket` and on Gloo in turns."""
+    rows = []
+    for world in (4, 16):
+        took_s: dict[str, list[float]] = {"hocket": [], "gloo": []}
+        for _ in range(RESTARTS):
+            for backend, own_s in took_s.items():
+                own_s += reconfigured_s(backend, world)
+        for backend, own_s in took_s.items():
+            target = median(took_s["gloo"]) if backend == "hocket" else None
+            what = f"reconfigure of {world} ranks, slowest rank, {backend}"
+            rows.append(Row.over(own_s, name="reconfigure", what=what, target=target, unit="s"))
+    return rows
+
+
 def host_killed() -> list[Row]:
     """Rows of a host whose cable is cut, without any notice."""
     cluster = _star()
@@ -318,6 +379,8 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "one-host": one_host,
     "torchelastic": torchelastic,
     "torchft": torchft,
+    "torchft-backend": torchft_backend,
+    "reconfigure": reconfigured,
     "host-killed": host_killed,
     "coordinator": coordinator,
     "nothing-fails": nothing_fails,

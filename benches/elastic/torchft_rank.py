@@ -1,7 +1,7 @@
-"""One replica of torchft's job, with torchft's DDP and Gloo. It continues without replicas that die.
+"""One replica of torchft's job, with torchft's DDP on Gloo or Hocket. It continues without replicas that die.
 
-`python -m benches.elastic.torchft_rank DIRECTORY LIGHTHOUSE REPLICAS HEARTBEAT_MS TIMEOUT_MS ADDRESS`: REPLICAS begin together;
-ADDRESS is this replica's host for the others.
+`python -m benches.elastic.torchft_rank DIRECTORY LIGHTHOUSE REPLICAS HEARTBEAT_MS TIMEOUT_MS BACKEND ADDRESS`: REPLICAS begin
+together; ADDRESS is this replica's host for the others.
 """
 
 from __future__ import annotations
@@ -19,16 +19,28 @@ from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGlo
 
 from benches.elastic.rank import losses
 from hocket.tools.demo.task import TASKS
+from hocket.torch import reconfigurable_group
 
 POLL_S = 0.05
 ANSWERS = timedelta(seconds=60)
 """Time-out for answers of torchft's own servers, its default. With less, a replica that waits for a processor raises and ends."""
 
 
+class Noting(Manager):
+    """Manager that notes the time at which a collective has failed."""
+
+    notes: Path
+
+    def report_error(self, error: Exception) -> None:
+        with self.notes.open("a") as file:
+            file.write(f"{time.monotonic()}\n")
+        super().report_error(error)
+
+
 def main() -> None:
     directory, lighthouse, replicas = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     beat, timeout = (timedelta(milliseconds=int(each)) for each in sys.argv[4:6])
-    address = sys.argv[6]
+    backend, address = sys.argv[6:8]
     torch.set_num_threads(1)
     store = TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)  # noqa: S104  # within a namespace
     network = TASKS["transformer"].model(0)
@@ -41,8 +53,8 @@ def main() -> None:
         network.load_state_dict(saved["model"])
         sgd.load_state_dict(saved["optimizer"])
 
-    manager = Manager(
-        pg=ProcessGroupGloo(timeout=timeout),
+    manager = Noting(
+        pg=reconfigurable_group(timeout) if backend == "hocket" else ProcessGroupGloo(timeout=timeout),
         load_state_dict=load,
         state_dict=state,
         min_replica_size=2,
@@ -57,7 +69,8 @@ def main() -> None:
         heartbeat_interval=beat,
     )
     model, optimizer = DistributedDataParallel(manager, network), Optimizer(manager, sgd)
-    (directory / f"{os.getpid()}.ready").touch()
+    manager.notes = directory / f"{os.getpid()}.errors"
+    (directory / f"{os.getpid()}.ready").write_text(address)
     while len(list(directory.glob("*.ready"))) < replicas:
         time.sleep(POLL_S)
     made = 0

@@ -3,12 +3,14 @@
 They exchange handles through files, as launchers or torchft's lighthouse do over the network, and write what they saw.
 """
 
+import gc
 import json
 import os
 import signal
 import sys
 import threading
 import time
+import weakref
 from datetime import timedelta
 from pathlib import Path
 
@@ -75,11 +77,14 @@ class Process:
 def resized(own):
     """The sizes and ranks of torchft's own test, an abort, and the first members again."""
     name = own.group.group_name
+    gc.disable()
+    nodes = []
     for uuid, members in enumerate(([0, 1, 2], [2, 0], [1, 2, 0])):
         if own.index in members:
             own.seen.append([*own.reconfigure(uuid, members), own.sum()])
             assert own.group is dist.group.WORLD
             assert own.group.group_name == name
+            nodes.append(weakref.ref(own.group.node))
         own.told(f"done {uuid}")
     aborted = []
     own.group.register_abort_hook(7, lambda: aborted.append(7))
@@ -89,6 +94,8 @@ def resized(own):
     own.seen += [aborted, [*own.reconfigure(9, [0, 1, 2]), own.sum()]]
     own.group.abort()
     assert aborted == [7]
+    # Each maps a terabyte of addresses for every member, of which a process has 128: the collector would come too late.
+    assert [node() for node in nodes] == [None] * len(nodes)
 
 
 def all_calls(own):

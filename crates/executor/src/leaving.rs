@@ -61,6 +61,7 @@ impl Engine {
     fn leave(&self, core: &Core) {
         let mut threads = lock(&self.threads);
         core.closing.store(true, Ordering::Release);
+        core.wake_workers();
         // A lost wake-up would only cost the bound of a sleep; the threads check the flag by themselves.
         drop(core.bell.waker().wake());
         drop(threads.join());

@@ -45,15 +45,16 @@ class Door:
     def __init__(self, settings: Settings) -> None:
         """Open the store at a port of the system's choice."""
         host = Host.here(settings.host)
-        self._store = TCPStore(addresses.LOOPBACK, 0, is_master=True, wait_for_workers=False)
+        store = TCPStore(addresses.LOOPBACK, 0, is_master=True, wait_for_workers=False)
         self._used: set[int] = set()
         self.handle = Handle(
             hocket=secrets.token_hex(8),
             name=host.name,
             place=host.place,
             address=outside(settings.interface),
-            port=self._store.port,
+            port=store.port,
         )
+        self._stores = {self.handle: store}
 
     @property
     def text(self) -> str:
@@ -80,9 +81,9 @@ class Door:
 
         RendezvousError: that store does not answer in time.
         """
-        if first == self.handle:
-            store = self._store
-        else:
+        if first not in self._stores:
+            # The last one's connection is kept: PyTorch looks up names of the other end whenever it makes one.
+            self._stores = {self.handle: self._stores[self.handle]}
             host = addresses.LOOPBACK if first.place == self.handle.place else first.address
             if host is None:
                 raise RendezvousError(
@@ -92,14 +93,16 @@ class Door:
                     host=first.name,
                 )
             try:
-                store = TCPStore(host, first.port, is_master=False, timeout=timeout, wait_for_workers=False)
+                self._stores[first] = TCPStore(
+                    host, first.port, is_master=False, timeout=timeout, wait_for_workers=False
+                )
             except DistError as error:
                 raise RendezvousError(
                     f"rank 0 on {first.name} does not answer at {addresses.join(host, first.port)}: {error}",
                     rank=0,
                     host=first.name,
                 ) from error
-        own = PrefixStore(f"hocket/{uuid}", store)
+        own = PrefixStore(f"hocket/{uuid}", self._stores[first])
         own.set_timeout(timeout)
         return own
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from hocket import _native
 from hocket.errors import Error, UsageError
 from hocket.torch.backend import tensors
 from hocket.torch.backend.tasks import Task
+from hocket.torch.backend.works import Works
 
 TAG_BITS = 32
 TAG_MASK = (1 << TAG_BITS) - 1
@@ -39,9 +40,9 @@ class _Open:
 class Messages:
     """Messages of this process in all groups. Tags are 64 bits."""
 
-    def __init__(self, engine: _native.Engine, failing: Callable[[Error], None]) -> None:
-        """Start with no message open. `failing` is called when some have failed, before their callers learn of it."""
-        self._engine, self._failing = engine, failing
+    def __init__(self, engine: _native.Engine, works: Sequence[Works]) -> None:
+        """Start with no message open. `works`, those of the open groups, note failures before callers learn of them."""
+        self._engine, self._works = engine, works
         self._lock = threading.Lock()
         self._open: dict[int, _Open] = {}
         self._closed = threading.Event()
@@ -129,14 +130,18 @@ class Messages:
                 del self._open[number]
         for number, message in late.items():
             failure = self._engine.give_up_message(number, message.timeout_s)
-            self._failing(failure)
+            self._note_failure(failure)
             message.task.finish(failure=failure)
+
+    def _note_failure(self, error: Error) -> None:
+        for works in self._works:
+            works.failed(error)
 
     def _fail_all(self, why: Error) -> None:
         with self._lock:
             opened, self._open = self._open, {}
         if opened:
-            self._failing(why)
+            self._note_failure(why)
         for message in opened.values():
             message.task.finish(failure=why)
 

@@ -22,7 +22,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
-from hocket.errors import Error, PeerError, RendezvousError
+from hocket.errors import PeerError, RendezvousError
 from hocket.job import at_exit as ending
 from hocket.job import tuning
 from hocket.job.cause import cause_of
@@ -76,9 +76,9 @@ class Node:
         except BaseException:
             self.job.close()
             raise
-        self.messages = Messages(self.engine, self._message_failed)
         self.works: list[Works] = []
         """Works of the open groups."""
+        self.messages = Messages(self.engine, self.works)
         self._owner, self._closed, self._gave_up = os.getpid(), False, False
         self._excepthook = sys.excepthook
         sys.excepthook = self._on_exception
@@ -102,10 +102,6 @@ class Node:
             for works in self.works:
                 works.join()
             self.job.close(linger_s=min(linger_s, ending.LINGER_S) if at_exit else linger_s)
-
-    def _message_failed(self, error: Error) -> None:
-        for works in self.works:
-            works.failed(error)
 
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
