@@ -123,10 +123,11 @@ class Job:
                 raise PeerError(f"{world} ranks did not train within {TIMEOUT_S:g} s\n{self.said()}")
             time.sleep(POLL_S)
 
-    def error_s(self, process: int, since_s: float) -> float:
-        """Time at which a process of torchft's job has first noted a failed collective since then."""
-        noted = (self.directory / f"{process}.errors").read_text().split()
-        return min(float(each) for each in noted if float(each) > since_s)
+    def errors_s(self, since_s: float) -> list[float]:
+        """Times at which processes of torchft's job have first noted a failed collective since then, if any."""
+        noted = ([*map(float, file.read_text().split())] for file in self.directory.glob("*.errors"))
+        firsts = (min((each for each in own if each > since_s), default=None) for own in noted)
+        return [first for first in firsts if first is not None]
 
     def host_of_lost(self, others: Collection[int]) -> str:
         """Host of torchft's job on which no process of `others` runs."""

@@ -82,9 +82,9 @@ def main() -> None:
             optimizer.step()
             if manager.current_step() > made:
                 made = manager.current_step()
-                steps.write(
-                    f"{time.monotonic()} {made} {manager.participating_rank()} {manager.num_participants()}\n"
-                )
+                # None: a newcomer, which takes the others' state in this step.
+                if (rank := manager.participating_rank()) is not None:
+                    steps.write(f"{time.monotonic()} {made} {rank} {manager.num_participants()}\n")
 
 
 if __name__ == "__main__":
