@@ -11,7 +11,7 @@ LARGER = {
     "job/store/ledger.py::Ledger": (30, 16),
     "members/coordination.py::Coordination": (42, 24),
     "members/membership.py::Membership": (38, 29),
-    "torch/backend/group.py::Group": (38, 11),
+    "torch/backend/group.py::Group": (35, 4),
     "torch/framework.py::Torch": (37, 13),
 }
 """Numbers of methods and attributes of classes that are larger. They may only fall: no class is added, none grows, and one that has
