@@ -12,6 +12,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import _get_reconfigure_handle, _reconfigure
 
 from benches.elastic.jobs import environment
 from hocket.settings import Settings
@@ -53,7 +54,7 @@ def main() -> None:
     )
     took_s = []
     for turn in range(TURNS):
-        store.set(f"{turn}/{rank}", dist._get_reconfigure_handle())
+        store.set(f"{turn}/{rank}", _get_reconfigure_handle())
         names = [f"{turn}/{each}" for each in range(world)]
         store.wait(names, limit)
         handles = [store.get(name).decode() for name in names]
@@ -61,7 +62,7 @@ def main() -> None:
         while store.add(f"ready {turn}", 0) < world:
             time.sleep(0.001)
         began_s = time.monotonic()
-        dist._reconfigure(turn + 1, handles, timeout=limit).wait()
+        _reconfigure(turn + 1, handles, timeout=limit).wait()
         took_s.append(time.monotonic() - began_s)
         dist.all_reduce(torch.ones(1))
     sys.stdout.write(json.dumps(took_s))

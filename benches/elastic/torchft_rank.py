@@ -26,7 +26,7 @@ ANSWERS = timedelta(seconds=60)
 """Time-out for answers of torchft's own servers, its default. With less, a replica that waits for a processor raises and ends."""
 
 
-class Noting(Manager):
+class Noting(Manager):  # type: ignore[misc]  # of a package without types
     """Manager that notes the time at which a collective has failed."""
 
     notes: Path
