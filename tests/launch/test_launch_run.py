@@ -17,7 +17,7 @@ from hocket.errors import RendezvousError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.settings import Settings
 from hocket.start import run as runs
-from hocket.start.output import Channel
+from hocket.start.output import Channel, Output, Screen
 from hocket.start.processes import LEASH, ProcessSpec
 from hocket.start.run import launch
 from tests.launch.processes import RUN, eventually, finish, start, with_token, write
@@ -350,7 +350,7 @@ def test_a_broken_pipe_ends_the_job(tmp_path, token):
 def test_lines_come_whole_and_long_ones_in_pieces():
     """Two ranks' half lines would mix, or a line without end would fill the memory."""
     target = io.BytesIO()
-    channel = Channel(target, b"[1] ")
+    channel = Channel(Screen(target), b"[1] ")
     channel.feed(b"a")
     channel.feed(b"b\nc\n\nd")
     assert target.getvalue() == b"[1] ab\n[1] c\n[1] \n"
@@ -359,3 +359,65 @@ def test_lines_come_whole_and_long_ones_in_pieces():
     assert list(channel.last) == [b"ab", b"c", b"d"]
     channel.feed(b"x" * (1 << 16))
     assert target.getvalue().endswith(b"x\n")
+
+
+class Terminal(io.BytesIO):
+    """What a terminal of wide lines shows."""
+
+    def isatty(self):
+        return True
+
+    @property
+    def lines(self):
+        shown, column = [""], 0
+        for byte in self.getvalue().decode().replace("\033[K", "\0"):
+            if byte == "\n":
+                shown.append("")
+                column = 0
+            elif byte == "\r":
+                column = 0
+            elif byte == "\0":
+                shown[-1] = shown[-1][:column]
+            else:
+                shown[-1] = shown[-1][:column] + byte + shown[-1][column + 1 :]
+                column += 1
+        return shown
+
+
+def test_a_bar_moves_below_the_lines_of_a_terminal():
+    """A bar that is held until its line ends looks like a job that hangs; lines of others would be drawn into it."""
+    terminal = Terminal()
+    screen = Screen(terminal)
+    first, second = Channel(screen, b"[0] "), Channel(screen, b"[1] ")
+    first.feed(b"begins\n\r  0 %|")
+    first.feed(b"\r 10 %|#")
+    assert terminal.lines == ["[0] begins", "[0]  10 %|#"]
+    second.feed(b"\r 99 %|")
+    second.feed(b"\ra line\n")
+    assert terminal.lines == ["[0] begins", "[1] a line", "[0]  10 %|#"]
+    first.feed(b"\r100")
+    first.feed(b" %|####\n")
+    second.feed(b"ends\n")
+    assert terminal.lines == ["[0] begins", "[1] a line", "[0] 100 %|####", "[1] ends", ""]
+    assert list(first.last) == [b"begins", b"100 %|####"]
+
+
+def test_a_bar_in_a_file_is_its_last_state():
+    """A log file would have every state of a bar."""
+    target = io.BytesIO()
+    channel = Channel(Screen(target), b"[0] ")
+    for percent in range(101):
+        channel.feed(b"\r%d %%" % percent)
+    channel.feed(b"\nends\r\n")
+    assert target.getvalue() == b"[0] 100 %\n[0] ends\n"
+
+
+def test_a_single_rank_passes_unchanged():
+    """A bar, an escape sequence or a prompt would wait for a line end that does not come."""
+    target = io.BytesIO()
+    channel, _ = Output(target, target, quiet_others=False).channels(0, 1)
+    channel.feed(b"\r10 %")
+    channel.feed(b"\r20 %")
+    channel.feed(b" name? ")
+    channel.end()
+    assert target.getvalue() == b"\r10 %\r20 % name? "

@@ -1,62 +1,141 @@
-"""Output of ranks as the launcher shows it: whole lines after `[rank]`; the last lines are kept for the end."""
+"""Output of ranks as the launcher shows it: whole lines after `[rank]`; the last lines are kept for the end.
+
+A progress bar draws its line again and again after a carriage return. On a terminal one rank's bar stays below the lines until it
+ends, and other ranks' bars are left out; elsewhere a bar is a line now and then. The output of a single rank passes unchanged.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import deque
+from collections.abc import Sequence
 from typing import BinaryIO
 
 LINE_BYTES_MAX = 1 << 16
-"""Limit of a line: longer ones, such as a progress bar without line ends, are shown in pieces."""
+"""Limit of a line: longer ones are shown in pieces."""
 LINES_KEPT = 20
+BAR_EVERY_S = 10.0
+"""Time between two lines that show one bar in a file."""
 COLOURS = (36, 33, 32, 35, 34, 31)
+BAR, CLEAR = b"\r", b"\r\033[K"
+
+
+class Screen:
+    """Stream or terminal on which several channels show lines and bars."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self.terminal = target.isatty()
+        self._target, self._bar = target, b""
+        self._draws: object = None
+        """Owner of the bar."""
+
+    def write(self, data: bytes) -> None:
+        """Show `data` unchanged."""
+        self._target.write(data)
+        self._target.flush()
+
+    def lines(self, lines: Sequence[bytes]) -> None:
+        """Show lines, above the bar if there is one."""
+        text = b"".join(line + b"\n" for line in lines)
+        # The cursor stands at the beginning of the bar's line, so that lines of others, such as the launcher's, replace it.
+        self.write(CLEAR + text + self._bar + BAR if self._bar else text)
+
+    def draw(self, owner: object, bar: bytes) -> None:
+        """Draw a bar on a terminal, unless there is another owner's; an empty one removes it."""
+        if self._draws not in (None, owner) or (self._draws is None and not bar):
+            return
+        self._draws, self._bar = owner if bar else None, bar
+        self.write(CLEAR + bar + (BAR if bar else b""))
 
 
 class Channel:
-    """Output stream of one rank. `prefix` goes before each line; `target` None: lines are kept but not shown."""
+    """Output stream of one rank. `prefix` goes before each line; None: all passes unchanged. `screen` None: lines are kept but not
+    shown."""
 
-    def __init__(self, target: BinaryIO | None, prefix: bytes) -> None:
+    def __init__(self, screen: Screen | None, prefix: bytes | None) -> None:
         self.last: deque[bytes] = deque(maxlen=LINES_KEPT)
-        self._target = target
-        self._prefix = prefix
+        self._screen, self._prefix = screen, prefix
         self._held = b""
+        self._bar_at_s = time.monotonic()
 
     def feed(self, data: bytes) -> None:
-        """Show the lines that `data` completes."""
-        *lines, self._held = (self._held + data).split(b"\n")
-        if len(self._held) >= LINE_BYTES_MAX:
-            lines.append(self._held)
-            self._held = b""
-        self._show(lines)
+        """Show `data`: the lines that it completes, and the bar that it draws."""
+        if self._prefix is None and self._screen is not None:
+            self._screen.write(data)
+        *lines, held = (self._held + data).split(b"\n")
+        self._show([_drawn(line) for line in lines])
+        drawn = _drawn(held)
+        if BAR in held:
+            held = BAR + drawn
+            self._draw(drawn)
+        if len(held) >= LINE_BYTES_MAX:
+            self._show([drawn])
+            held = b""
+        self._held = held
 
     def end(self) -> None:
         """Show the held rest, with or without a line end."""
-        if self._held:
-            self._show([self._held])
+        if drawn := _drawn(self._held):
+            self._show([drawn])
         self._held = b""
 
-    def _show(self, lines: list[bytes]) -> None:
+    def _show(self, lines: Sequence[bytes]) -> None:
         self.last.extend(line for line in lines if line.strip())
-        if lines and self._target is not None:
-            self._target.write(b"".join(self._prefix + line + b"\n" for line in lines))
-            self._target.flush()
+        if not lines or self._screen is None or self._prefix is None:
+            return
+        self._screen.draw(self, b"")
+        self._screen.lines([self._prefix + line for line in lines])
+
+    def _draw(self, text: bytes) -> None:
+        if self._screen is None or self._prefix is None or not text.strip():
+            return
+        if self._screen.terminal:
+            self._screen.draw(self, self._prefix + text)
+        elif time.monotonic() - self._bar_at_s >= BAR_EVERY_S:
+            self._bar_at_s = time.monotonic()
+            self._screen.lines([self._prefix + text])
 
 
-def channels(
-    rank: int, world: int, out: BinaryIO | None, err: BinaryIO | None, *, quiet_others: bool
-) -> tuple[Channel, Channel]:
-    """Return the channels of a rank's output and errors; None: our own streams. `quiet_others`: only rank 0's, unchanged."""
-    if quiet_others and rank != 0:
-        return Channel(None, b""), Channel(None, b"")
-    plain = quiet_others or world == 1
-    out, err = out or sys.stdout.buffer, err or sys.stderr.buffer
-    return _channel(out, rank, world, plain), _channel(err, rank, world, plain)
+class Output:
+    """The launcher's streams, on which ranks' output is shown; None: our own."""
+
+    def __init__(self, out: BinaryIO | None, err: BinaryIO | None, *, quiet_others: bool) -> None:
+        """`quiet_others`: only rank 0's output is shown, unchanged."""
+        out, err = out or sys.stdout.buffer, err or sys.stderr.buffer
+        self._out, self._err, self._quiet_others = Screen(out), Screen(err), quiet_others
+        if self._out.terminal and self._err.terminal and _is_one(out, err):
+            # A bar, which goes to standard error, makes way for lines of both.
+            self._out = self._err
+
+    def channels(self, rank: int, world: int) -> tuple[Channel, Channel]:
+        """Return the channels of a rank's output and errors."""
+        if self._quiet_others and rank != 0:
+            return Channel(None, None), Channel(None, None)
+        plain = self._quiet_others or world == 1
+        out, err = (
+            Channel(screen, None if plain else prefix(rank, world, colour=_colour(screen)))
+            for screen in (self._out, self._err)
+        )
+        return out, err
 
 
-def _channel(target: BinaryIO, rank: int, world: int, plain: bool) -> Channel:
-    colour = target.isatty() and "NO_COLOR" not in os.environ
-    return Channel(target, b"" if plain else prefix(rank, world, colour=colour))
+def _is_one(out: BinaryIO, err: BinaryIO) -> bool:
+    return os.fstat(out.fileno()).st_rdev == os.fstat(err.fileno()).st_rdev
+
+
+def _colour(screen: Screen) -> bool:
+    return screen.terminal and "NO_COLOR" not in os.environ
+
+
+def _drawn(line: bytes) -> bytes:
+    """Return what is to be seen of a line: what follows its last carriage return that something follows.
+
+    >>> _drawn(b"10 %\\r20 %\\r"), _drawn(b"a line of Windows\\r"), _drawn(b"")
+    (b'20 %', b'a line of Windows', b'')
+    """
+    return next((part for part in reversed(line.split(BAR)) if part), b"")
 
 
 def prefix(rank: int, world: int, *, colour: bool) -> bytes:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from hocket.errors import RendezvousError
 from hocket.job.store import address as addresses
 from hocket.settings import Settings
-from hocket.start import output
+from hocket.start.output import Output
 from hocket.start.processes import SILENCE_S, Process, ProcessSpec
 from hocket.start.running import RunningJob
 
@@ -36,7 +36,7 @@ class Starter:
         self.running: list[Process] = []
         self._specs, self._environments = specs, environments
         self._store, self._journal = store, journal
-        self._out, self._err, self._quiet_others = out, err, quiet_others
+        self._output, self._quiet_others = Output(out, err, quiet_others=quiet_others), quiet_others
         self._machines = Counter(map(_machine, specs))
         self._places = {rank: rank for rank in range(len(specs))}
         """Ranks at the start, by the numbers of members that have their places."""
@@ -77,9 +77,7 @@ class Starter:
 
     def _leashed(self, rank: int, spec: ProcessSpec) -> Process:
         shown_as = self._places[rank] if self._quiet_others else rank
-        out, err = output.channels(
-            shown_as, len(self._specs), self._out, self._err, quiet_others=self._quiet_others
-        )
+        out, err = self._output.channels(shown_as, len(self._specs))
         self.running.append(Process(rank, spec, out=out, err=err))
         return self.running[-1]
 
