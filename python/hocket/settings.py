@@ -72,6 +72,17 @@ def seconds_of(search: str) -> float:
     return time_s
 
 
+PORT_MAX = 65535
+
+
+def ports(text: str) -> str:
+    """Two ports from 1 to 65535, FIRST-LAST."""
+    first, last = map(int, text.split("-"))
+    if not 1 <= first <= last <= PORT_MAX:
+        raise ValueError
+    return text
+
+
 SILENCE_MAX_S, SILENCE_MAX_OF_MEMBERS_S = 30.0, 5.0
 
 Guard = Literal["full", "paper", "off"]
@@ -168,6 +179,12 @@ class Settings:
         None,
         count,
         "TCP connections per pair of ranks and interfaces, as rank 0 has it; else as measured, or 1.",
+    )
+    ports: str | None = _variable(
+        "HOCKET_PORTS",
+        None,
+        ports,
+        "FIRST-LAST: ports at which this host listens, for firewalls; else any. docs/it-hangs.md lists them.",
     )
     plan: str | None = _variable("HOCKET_PLAN", None, str, "Plan file to run; else a default plan is made.")
     policy: str | None = _variable(
@@ -340,6 +357,14 @@ class Settings:
             value, parse = getattr(self, setting.name), setting.metadata["parse"]
             if parse in CHECKED and value is not None:
                 _parsed(f"{setting.name}={value}", str(value), parse)
+
+    @property
+    def port_range(self) -> tuple[int, int]:
+        """First and last port at which this host may listen; zeros: any."""
+        if self.ports is None:
+            return 0, 0
+        first, last = map(int, self.ports.split("-"))
+        return first, last
 
     def silence_max_s(self, *, elastic: bool) -> float:
         """Return the longest silence of a rank that is waited for. Elastic jobs, which can go on without it, wait less."""

@@ -52,7 +52,7 @@ class Job:
         rejoin_patience_s: float = 0.0,
         journal: Journal | None = None,
     ) -> None:
-        self.stores = Stores("127.0.0.1", ["127.0.0.1"], bytes(32))
+        self.stores = Stores("127.0.0.1", ["127.0.0.1"], bytes(32), (0, 0))
         self.limits = Limits(
             members_min=members_min,
             members_max=members_max or world,

@@ -81,7 +81,7 @@ impl Engine {
             ErrorKind::InvalidInput => Error::Usage(error.to_string()),
             _ => error.into(),
         })?;
-        let endpoint::Options { host, bind, tls, elastic, .. } = options.wire;
+        let endpoint::Options { host, bind, ports, tls, elastic, .. } = options.wire;
         let recorder = options
             .trace
             .as_ref()
@@ -97,7 +97,7 @@ impl Engine {
             tls,
             checksums: options.checksum,
         };
-        let listener = Listener::open(&bind, identity.clone()).map_err(Error::from)?;
+        let listener = Listener::open(&bind, &ports, identity.clone()).map_err(Error::from)?;
         let bell = Arc::new(Bell::new(arena.mapping(), Waker::new()?));
         let own = Who { rank: options.rank, host: host.clone() };
         let lasting = Lasting { workers: options.threads - 1, bell, recorder, elastic: elastic.is_some() };

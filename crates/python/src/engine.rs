@@ -78,7 +78,8 @@ fn regions(py: Python<'_>, buffers: Buffers) -> PyResult<HashMap<BufferId, Regio
 
 #[pymethods]
 impl Engine {
-    /// Listen on each of `bind` (IPs, one for each interface that connections are spread over).
+    /// Listen on each of `bind` (IPs, one for each interface that connections are spread over), at the first free one of `ports`
+    /// (first and last; zeros: any).
     ///
     /// `trace`: file to write the event records to: those of the steps from the first of `trace_steps` until before the second, and
     /// at most `trace_bytes`. `emulated_links`: emulated network as (file of sixteen zero bytes per link shared by all ranks, bit/s
@@ -88,7 +89,7 @@ impl Engine {
     /// while it is waited for fails the job. `elastic`, alike on all ranks: a peer that is lost ends the epoch instead; see
     /// `resume`. Needs pidfds (Linux 5.3).
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false, wire = "tcp".into()))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, ports = (0, 0), threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false, wire = "tcp".into()))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         py: Python<'_>,
@@ -98,6 +99,7 @@ impl Engine {
         secret: Vec<u8>,
         host: String,
         bind: Vec<String>,
+        ports: (u16, u16),
         threads: usize,
         trace: Option<PathBuf>,
         trace_steps: (u32, Option<u32>),
@@ -131,7 +133,7 @@ impl Engine {
             secret,
             threads,
             trace: trace.map(|path| Wanted { path, bounds }),
-            wire: WireOptions { wire, host, bind, tls, elastic, emulated_links },
+            wire: WireOptions { wire, host, bind, ports: ports.0..=ports.1, tls, elastic, emulated_links },
             checksum,
             silence_max: duration(py, heartbeat_timeout_s)?,
         };

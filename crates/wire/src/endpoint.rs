@@ -11,6 +11,7 @@ use crate::shaper::EmulatedLinks;
 use hocket_ids::Rank;
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// A transport, before a rank opens it.
@@ -40,6 +41,8 @@ pub struct Options {
     pub host: String,
     /// Addresses to listen on: one, or one per interface that connections are spread over.
     pub bind: Vec<IpAddr>,
+    /// Ports to listen on; 0 to 0: any.
+    pub ports: RangeInclusive<u16>,
     /// Connections between hosts are encrypted.
     pub tls: bool,
     /// Whether the job goes on without peers that are lost. Whose end neighbours then wait for before they use memory again

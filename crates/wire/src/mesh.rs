@@ -18,6 +18,7 @@ use hocket_protocol::handshake::LaneId;
 use hocket_protocol::why::Why;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net as unix;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,10 +49,12 @@ impl Connections {
 #[derive(Debug, thiserror::Error)]
 pub enum MeshError {
     /// The listener could not be opened.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}{}: {source}", among(.ports))]
     Listen {
         /// The requested address.
         address: IpAddr,
+        /// The ports to choose from; 0 to 0: any.
+        ports: RangeInclusive<u16>,
         /// The system's error.
         source: io::Error,
     },
@@ -84,6 +87,13 @@ impl From<io::Error> for MeshError {
     }
 }
 
+fn among(ports: &RangeInclusive<u16>) -> String {
+    if *ports == (0..=0) {
+        return String::new();
+    }
+    format!(" at any of the ports {} to {} (HOCKET_PORTS)", ports.start(), ports.end())
+}
+
 fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
     let each: Vec<String> = ranks
         .iter()
@@ -107,13 +117,21 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on each of `addresses` at a port of the system's choice, and for ranks of this host.
-    pub fn open(addresses: &[IpAddr], identity: Identity) -> Result<Self, MeshError> {
+    /// Listens on each of `addresses` at the first free one of `ports`, where 0 is one of the system's choice, and for ranks
+    /// of this host.
+    pub fn open(
+        addresses: &[IpAddr],
+        ports: &RangeInclusive<u16>,
+        identity: Identity,
+    ) -> Result<Self, MeshError> {
         let mut listeners = Vec::new();
         let mut bound = Vec::new();
         for &address in addresses {
-            let listen = |source| MeshError::Listen { address, source: explained(source) };
-            let tcp = TcpListener::bind((address, 0)).map_err(listen)?;
+            let listen =
+                |source| MeshError::Listen { address, ports: ports.clone(), source: explained(source) };
+            // `bind` tries all of them, and returns the last one's error.
+            let choices: Vec<_> = ports.clone().map(|port| SocketAddr::new(address, port)).collect();
+            let tcp = TcpListener::bind(&choices[..]).map_err(listen)?;
             bound.push(tcp.local_addr().map_err(listen)?);
             tcp.set_nonblocking(true)?;
             listeners.push(tcp);

@@ -30,14 +30,16 @@ type Mesh = Result<Vec<Connections>, MeshError>;
 /// The results of ranks 0 and 1 on two hosts, where rank 1 reaches rank 0 at `between`.
 fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2] {
     let identities = [identity(0, tls[0]), identity(1, tls[1])];
-    let [lower, higher] =
-        identities.each_ref().map(|own| Listener::open(&[[127, 0, 0, 1].into()], own.clone()).unwrap());
+    let [lower, higher] = identities
+        .each_ref()
+        .map(|own| Listener::open(&[[127, 0, 0, 1].into()], &(0..=0), own.clone()).unwrap());
     let address = |tcp, host: &str| Address { tcp: vec![tcp], host: host.into(), streams: 1 };
     let peers = [address(between(lower.addresses()[0]), "a"), address(higher.addresses()[0], "b")];
     let connect = |mut listener: Listener, own: &Identity| {
         let (arena, waker) = (Arena::new(0).unwrap(), Waker::new().unwrap());
         let (wire, host, bind) = ("tcp".into(), String::new(), Vec::new());
-        let options = Options { wire, host, bind, tls: true, elastic: None, emulated_links: None };
+        let options =
+            Options { wire, host, bind, ports: 0..=0, tls: true, elastic: None, emulated_links: None };
         let endpoints = &Endpoints::open(ALL, &options, &arena).unwrap();
         let shared = Own { arena: &arena, waker: &waker, life: None, endpoints };
         listener.connect(own, &peers, &[Rank(1 - own.rank.0)], shared, TIMEOUT)

@@ -55,7 +55,8 @@ def meet(me: Identity, host: Host, settings: Settings, publish: Publish | None) 
     name, port = addresses.split(where)
     hosts = listening.under(name, interface=settings.interface, one_host=me.local_world == me.world)
     try:
-        server = Server(hosts, port, me.secret, Ledger(0.0 if me.private else settings.start_timeout_s))
+        ledger = Ledger(0.0 if me.private else settings.start_timeout_s)
+        server = Server(hosts, port, me.secret, ledger, ports=settings.port_range)
     except RendezvousError:
         _tell_the_twin(where, me, host)
         raise
@@ -93,7 +94,7 @@ def _meet_by_publishing(
     if me.rank != 0:
         return None, _address(_read(publish(None, settings.start_timeout_s)), me, host)
     hosts, address = _listening(me, settings)
-    server = Server(hosts, 0, me.secret)
+    server = Server(hosts, 0, me.secret, ports=settings.port_range)
     told = _Place(place=host.place, here=hosts[0], address=address, port=server.port)
     try:
         publish(msgspec.json.encode(told).decode(), settings.start_timeout_s)

@@ -131,6 +131,7 @@ class Job:
             secret=self.secret,
             host=self.host,
             bind=self.addresses,
+            ports=self.settings.port_range,
             threads=threads or self.settings.threads,
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
             trace_steps=self._traced_steps(),

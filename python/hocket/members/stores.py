@@ -14,9 +14,9 @@ from hocket.job.store.server import Server
 class Stores:
     """Stores on the launcher's addresses. The previous one is kept until the next one is opened: members may still leave it."""
 
-    def __init__(self, host: str, listeners: Sequence[str], secret: bytes) -> None:
-        """Open no store yet. `host`: the launcher's, as ranks reach it; `listeners`: its addresses."""
-        self._host, self._listeners, self._secret = host, tuple(listeners), secret
+    def __init__(self, host: str, listeners: Sequence[str], secret: bytes, ports: tuple[int, int]) -> None:
+        """Open no store yet. `host`: the launcher's, as ranks reach it; `listeners`: its addresses; `ports`: as in `Server`."""
+        self._host, self._listeners, self._secret, self._ports = host, tuple(listeners), secret, ports
         self._ledger = Ledger()
         self._open: list[Server] = []
 
@@ -25,7 +25,7 @@ class Stores:
         while len(self._open) > 1:
             self._open.pop(0).close()
         self._ledger = Ledger()
-        self._open.append(Server(self._listeners, 0, self._secret, self._ledger))
+        self._open.append(Server(self._listeners, 0, self._secret, self._ledger, ports=self._ports))
         return addresses.join(self._host, self._open[-1].port)
 
     def refuse(self, rank: int, reason: str) -> None:

@@ -63,13 +63,15 @@ def serve(
         if journal is None
         else settings.coordinator_timeout_s or COORDINATOR_TIMEOUT_S,
     )
-    stores = Stores(host, listeners, bytes.fromhex(secret))
+    stores = Stores(host, listeners, bytes.fromhex(secret), settings.port_range)
     stack.callback(stores.close)
     kept = numbers(len(processes), respawn)
     limits = Limits.of(settings, members_min, members_max)
     coordination = Coordination(len(processes), limits, stores, kept)
     coordination.changes.take_down_in(settings.trace, begins=True)
-    coordinator = stack.enter_context(Server(listeners, 0, bytes.fromhex(secret), coordination))
+    coordinator = stack.enter_context(
+        Server(listeners, 0, bytes.fromhex(secret), coordination, ports=settings.port_range)
+    )
     where = addresses.join(host, coordinator.port)
     settings = dataclasses.replace(settings, coordinator=where)
     job = stack.enter_context(announced(where, secret, processes[0].argv, settings))

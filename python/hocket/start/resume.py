@@ -54,7 +54,7 @@ def resume(path: Path) -> Outcome:
             )
         settings = Settings.from_environment(served.settings)
         listeners = listening.under(served.host, interface=settings.interface, one_host=False)
-        stores = Stores(served.host, listeners, secret)
+        stores = Stores(served.host, listeners, secret, settings.port_range)
         stack.callback(stores.close)
         limits = Limits.of(settings, served.members_min, served.members_max)
         coordination = Coordination.restored(journal, limits, stores)

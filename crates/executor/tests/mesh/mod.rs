@@ -46,6 +46,7 @@ pub fn mesh_on(
                     wire: "tcp".into(),
                     host: hosts[rank].into(),
                     bind: cards.iter().map(|&card| [127, 0, 0, card].into()).collect(),
+                    ports: 0..=0,
                     tls: false,
                     elastic,
                     emulated_links: None,

@@ -96,6 +96,7 @@ impl Wanted {
             wire: self.wire.into(),
             host: "a".into(),
             bind: vec![[127, 0, 0, 1].into()],
+            ports: 0..=0,
             tls: false,
             elastic: self.elastic.then_some(Lifetime::Engine),
             emulated_links: None,

@@ -87,7 +87,7 @@ class Server:
 
     Args:
         hosts: IP addresses of this machine to listen at.
-        port: 0 for one that is free at all of them.
+        port: 0 for one that is free at all of them; `ports`: first and last of those to choose from, zeros for any.
         secret: the job's.
         machine: answers clients; default: a store.
 
@@ -100,9 +100,16 @@ class Server:
     """
 
     def __init__(
-        self, hosts: Sequence[str], port: int, secret: bytes, machine: Machine | None = None
+        self,
+        hosts: Sequence[str],
+        port: int,
+        secret: bytes,
+        machine: Machine | None = None,
+        *,
+        ports: tuple[int, int] = (0, 0),
     ) -> None:
-        self._listeners = _listen_at_all(hosts, port)
+        choices = [port] if port else [0] * PORTS_TRIED if ports == (0, 0) else range(ports[0], ports[1] + 1)
+        self._listeners = _listen_at_all(hosts, choices)
         self._port = int(self._listeners[0].getsockname()[1])
         self._secret = secret
         self._machine: Machine = Ledger() if machine is None else machine
@@ -354,9 +361,9 @@ class Server:
             log.warning("store: further dropped connections are not logged")
 
 
-def _listen_at_all(hosts: Sequence[str], port: int) -> tuple[socket.socket, ...]:
-    """Return sockets on one port at all addresses."""
-    for left in reversed(range(PORTS_TRIED)):
+def _listen_at_all(hosts: Sequence[str], ports: Sequence[int]) -> tuple[socket.socket, ...]:
+    """Return sockets on the first of `ports` that is free at all addresses; 0 is one of the system's choice."""
+    for at, port in enumerate(ports):
         with contextlib.ExitStack() as undo:
             listeners: list[socket.socket] = []
             for host in hosts:
@@ -364,12 +371,13 @@ def _listen_at_all(hosts: Sequence[str], port: int) -> tuple[socket.socket, ...]
                 try:
                     listeners.append(undo.enter_context(contextlib.closing(_listen(host, chosen))))
                 except OSError as error:
-                    # A port free at the first address may be taken at the next.
-                    if port == 0 and listeners and left and error.errno == errno.EADDRINUSE:
+                    # The port is taken, perhaps at the second address alone.
+                    if at < len(ports) - 1 and error.errno == errno.EADDRINUSE and (port or listeners):
                         break
                     where = addresses.join(host, chosen)
+                    tried = f"ports {ports[0]} to {ports[-1]} of {host}" if len(set(ports)) > 1 else where
                     raise RendezvousError(
-                        f"the store cannot listen at {where} on {socket.gethostname()}: {error.strerror}\n"
+                        f"the store cannot listen at {tried} on {socket.gethostname()}: {error.strerror}\n"
                         "hint: another job or program may use it, or it is no address of this machine; set HOCKET_STORE "
                         "to a free ADDRESS:PORT of rank 0's machine, on all ranks"
                     ) from None

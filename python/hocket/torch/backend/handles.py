@@ -45,7 +45,7 @@ class Door:
     def __init__(self, settings: Settings) -> None:
         """Open the store at a port of the system's choice."""
         host = Host.here(settings.host)
-        store = TCPStore(addresses.LOOPBACK, 0, is_master=True, wait_for_workers=False)
+        store = _served(settings.port_range)
         self._used: set[int] = set()
         self.handle = Handle(
             hocket=secrets.token_hex(8),
@@ -105,6 +105,16 @@ class Door:
         own = PrefixStore(f"hocket/{uuid}", self._stores[first])
         own.set_timeout(timeout)
         return own
+
+
+def _served(ports: tuple[int, int]) -> TCPStore:
+    """Return a store at the first free one of these ports, which are as in `Server`. RendezvousError: none is free."""
+    for port in range(ports[0], ports[1] + 1):
+        try:
+            return TCPStore(addresses.LOOPBACK, port, is_master=True, wait_for_workers=False)
+        except DistError as error:
+            reason = error
+    raise RendezvousError(f"no port from {ports[0]} to {ports[1]} (HOCKET_PORTS) is free: {reason}")
 
 
 def members_of(handles: Sequence[str] | Set[str]) -> list[Handle]:
