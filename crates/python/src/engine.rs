@@ -118,12 +118,8 @@ impl Engine {
             })
         };
         let bind = bind.into_iter().map(parse).collect::<PyResult<Vec<IpAddr>>>()?;
-        let rank = Rank(rank);
-        let emulated_links = emulated_links.map(|(table, links_bit_per_s, routes)| EmulatedLinks {
-            table,
-            links_bit_per_s,
-            routes,
-        });
+        let emulated = |(table, links_bit_per_s, routes)| EmulatedLinks { table, links_bit_per_s, routes };
+        let (rank, emulated_links) = (Rank(rank), emulated_links.map(emulated));
         let bounds = Bounds { first: trace_steps.0, stop: trace_steps.1, bytes_max: trace_bytes };
         let elastic = elastic.then_some(Lifetime::Process);
         let options = Options {
