@@ -7,27 +7,47 @@ from typing import Literal, get_args
 
 from hocket.errors import UsageError
 
+AGAIN = "a model that is distributed again"
+BENCHMARKS = "a library in a benchmark"
+BUFFERS = "equal buffers"
+BY_POLICY = "buckets of other policies or routes"
 CARDS = "buckets on some cards alone"
-DRIVEN = "HOCKET_REORDER, a search"
+CHECKPOINT = "`state_dict`"
+CLIPPING = "clipping"
+CLOSURE = "`step` with a closure"
+DDP = "DDP over another backend"
 ELASTIC = "elastic jobs"
+EPOCHS = "handlers of timers and members"
+EMULATED = "an emulated network"
+FABRIC = "a fabric"
 FLOW = "the flow engine"
 GATES = "gates"
 HELPERS = "helpers"
-IDLE = "ranks that do not train"
 JOIN = "`join`"
 KERAS = "a model of Keras"
+LIBRARY = "a policy of a library"
 MEANS = "buckets that are no means for all ranks"
 NO_AUTOPILOT = "HOCKET_AUTOPILOT=0"
+NO_MEANS = "a policy without means"
+OBSERVED = "decisions by what was observed"
 OWNERS = "updates by owners"
 PARAMETERS = "policies of parameters"
+PLAN = "a plan"
+POLICY = "a policy"
+PROFILE = "a profile of the script"
+RAY = "a Trainer of Ray"
 REORDER = "HOCKET_REORDER"
+REPLAY = "replays"
+SCALED = "`scale_lr`"
+SCALER = "a GradScaler"
 SEARCH = "a search for a plan"
+SECOND = "a second model"
 SERVERS = "parameter servers"
-TOGETHER = "clipping, equal buffers"
+SPARSE = "sparse gradients"
+TLS = "HOCKET_TLS"
 TURNS = "merged or late gradients"
-UNORDERED = "a policy, ranks that do not train"
 
-Capability = Literal["members", "layers", "rows", "steps", "optimizer", "compiled", "host"]
+Capability = Literal["members", "layers", "rows", "steps", "epochs", "optimizer", "compiled", "host"]
 ABLE: frozenset[Capability] = frozenset(get_args(Capability))
 """Capabilities that a framework may have; PyTorch has all, but on a device not `host`."""
 
@@ -45,21 +65,26 @@ LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
     "layers": (
         "{feature}: Hocket sees neither layers nor the parts of a step in {framework}\n"
         "hint: leave it out: a job without a plan finds one for its network as it starts",
-        (SEARCH, REORDER, "a profile of the script", GATES),
+        (SEARCH, REORDER, PROFILE, GATES),
     ),
     "rows": (
         "{feature}: {framework} makes dense ones\nhint: a plan without the route `gathered`",
-        ("sparse gradients",),
+        (SPARSE,),
     ),
     "steps": (
         "{feature}: Hocket does not see when the optimizer of {framework} steps\n"
         "hint: leave it out, and end the script's own loop",
         ("HOCKET_STEPS_MAX", PARAMETERS),
     ),
+    "epochs": (
+        "{feature}: {framework} has no epochs, in which a policy changes\n"
+        "hint: leave it out, or a loop of PyTorch's and hocket.torch",
+        (EPOCHS, OBSERVED),
+    ),
     "optimizer": (
         "{feature}: the optimizer of {framework} neither waits, nor steps in parts or on other ranks\n"
         "hint: leave it out, or a loop of PyTorch's and hocket.torch",
-        (SERVERS, "HOCKET_STALENESS", HELPERS, OWNERS, TURNS, GATES, "a profile of the script"),
+        (SERVERS, "HOCKET_STALENESS", HELPERS, OWNERS, TURNS, GATES, PROFILE),
     ),
     "compiled": (
         "the model has jit_compile=True, and a compiled step of {framework} calls neither hooks nor Hocket\n"
@@ -75,25 +100,48 @@ LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
 """Message by what a framework may lack, and the features that need it."""
 
 _ELASTIC = {
+    SEARCH: SEARCH,
+    REORDER: REORDER,
+    SERVERS: SERVERS,
+    HELPERS: HELPERS,
+    PROFILE: PROFILE,
+    JOIN: JOIN,
     PARAMETERS: "policy {policy}, which exchanges parameters",
     GATES: "a plan or a policy whose layers wait at gates",
     OWNERS: "owners that update (bucket {index})",
     CARDS: "a plan whose bucket {index} uses some cards alone",
-    "a policy of a library": "a policy that calls {library}",
-    "a second model": "a second model, or a model that is distributed again",
+    LIBRARY: "a policy that calls {library}",
+    SECOND: SECOND,
+    AGAIN: AGAIN,
     'buffers="before_forward"': 'buffers="before_forward"',
 }
+_CLEAR = "HOCKET_TLS=1, but {what} sends in the clear\nhint: {instead}, or set HOCKET_TLS=0 if that may be"
+_IDLE = (
+    "distribute: the model is distributed already, and {} hold parts of it\n"
+    "hint: change the model before `distribute`, or use a plan in which all ranks train"
+)
+_NOT_THE_MEAN = (
+    "join: {policy} promises {contract}, not the mean of what ranks add: "
+    f"it keeps or rounds what a finished rank would have to leave out\n{_ALIKE}"
+)
+_NO_ORDER = "HOCKET_REORDER is for plans whose ranks all train: {} have no order\nhint: leave it unset"
+_RATE = (
+    "scale_lr: {} the learning rate that the script sets\n"
+    "hint: set it for the number of ranks, hk.world(model)"
+)
+_SEARCH_GIVEN = "a search for a plan, and {given} was given\nhint: leave one of them out"
+_TOGETHER = "{what}: with parameter servers, workers push gradients, and do not step together\nhint: {hint}"
+_UNSET = "{} and HOCKET_AUTOPILOT=0: the autopilot is what {}\nhint: leave one of them unset"
 
 REFUSED: dict[tuple[str, str], str] = {
-    **{
-        (ELASTIC, each): _LOST.format(each)
-        for each in (SEARCH, REORDER, SERVERS, HELPERS, "a profile of the script", JOIN)
-    },
     **{(ELASTIC, each): _LOST.format(said) for each, said in _ELASTIC.items()},
-    (ELASTIC, "sparse gradients"): (
+    (ELASTIC, SPARSE): (
         "an elastic job cannot have sparse gradients yet, and {variable} (bucket {index}) travels as rows: who "
         "has a part of them would be lost with a rank\n"
         "hint: sparse=False for its embedding, or a plan without rows; docs/elastic.md says what an elastic job can do"
+    ),
+    (ELASTIC, RAY): (
+        "HOCKET_JOINS=1, but a Trainer's workers are a job of their own\nhint: unset it, and HOCKET_COORDINATOR"
     ),
     (
         MEANS,
@@ -101,11 +149,8 @@ REFUSED: dict[tuple[str, str], str] = {
     ): "{where}: merged and late gradients are means that all ranks have\nhint: leave one of them out",
     (HELPERS, OWNERS): "{where}: helpers have no optimizer\nhint: leave one of them out",
     (HELPERS, TURNS): "{where}: helpers take part in each iteration\nhint: leave one of them out",
-    (HELPERS, SERVERS): (
-        "plan: owners of bucket {index} do not train, and other ranks that do not are parameter servers\n"
-        "hint: one or the other"
-    ),
-    (SERVERS, "a policy"): (
+    (HELPERS, SERVERS): "{where}: ranks that do not train are one or the other\nhint: leave one of them out",
+    (SERVERS, POLICY): (
         "policy {policy} and parameter servers: each would have all buckets\n"
         "hint: a plan says which buckets go by the policy and which are served"
     ),
@@ -113,21 +158,51 @@ REFUSED: dict[tuple[str, str], str] = {
         "plan: bucket {index} uses some cards alone, and messages of parameter servers use all\n"
         "hint: `hocket plan` makes plans that jobs run"
     ),
-    (SERVERS, TOGETHER): (
-        "{what}: with parameter servers, workers push gradients, and do not step together\nhint: {hint}"
+    (SERVERS, CLIPPING): _TOGETHER,
+    (SERVERS, BUFFERS): _TOGETHER,
+    (SERVERS, SCALED): _RATE.format("parameter servers update with"),
+    (SERVERS, CLOSURE): (
+        "step() with a closure: parameter servers step when the gradients of a backward arrive\n"
+        "hint: call backward and step one after the other"
+    ),
+    (OWNERS, CLOSURE): (
+        "step() with a closure: owners step once, with the gradients of the last backward\n"
+        "hint: call backward and step one after the other"
+    ),
+    (TURNS, CLOSURE): (
+        "step() was called with a closure, and gradients are merged or late: a closure needs those of its own backward\n"
+        "hint: a plan without merged or late gradients"
+    ),
+    (TURNS, SCALER): (
+        "a GradScaler scales these gradients, which were made before its last change\n"
+        "hint: a plan without merged or late gradients, or bf16, which needs no scale"
+    ),
+    (TURNS, SCALED): _RATE.format("late gradients are judged by"),
+    (PARAMETERS, BY_POLICY): (
+        "policy {policy} exchanges parameters: all buckets of a plan go by it, or none\n"
+        "hint: a plan of this policy alone, or one without it"
     ),
     (FLOW, CARDS): (
         "the flow engine sees a host's cards as one link, and buckets of the plan use some of them alone\n"
         "hint: the closed form tells cards apart: --fidelity closed-form"
     ),
-    (REORDER, UNORDERED): ("HOCKET_REORDER is for plans whose ranks all train: {why}\nhint: leave it unset"),
-    (SEARCH, "a plan or a policy"): "a search for a plan, and {given} was given\nhint: leave one of them out",
-    (NO_AUTOPILOT, DRIVEN): (
-        "{asked} and HOCKET_AUTOPILOT=0: the autopilot is what {does}\nhint: leave one of them unset"
+    (REORDER, POLICY): (
+        "HOCKET_REORDER is for plans whose ranks all train: a policy decides for itself\nhint: leave it unset"
     ),
-    ("a model that is distributed again", IDLE): (
-        "distribute: the model is distributed already, and servers or helpers hold parts of it\n"
-        "hint: change the model before `distribute`, or use a plan in which all ranks train"
+    (REORDER, SERVERS): _NO_ORDER.format(SERVERS),
+    (REORDER, HELPERS): _NO_ORDER.format(HELPERS),
+    (SEARCH, PLAN): _SEARCH_GIVEN,
+    (SEARCH, POLICY): _SEARCH_GIVEN,
+    (NO_AUTOPILOT, REORDER): _UNSET.format("HOCKET_REORDER=1", "changes orders"),
+    (NO_AUTOPILOT, SEARCH): _UNSET.format("a search", "tries plans"),
+    (AGAIN, SERVERS): _IDLE.format("servers"),
+    (AGAIN, HELPERS): _IDLE.format("helpers"),
+    (AGAIN, PROFILE): (
+        "distribute: this run measures a profile, and the model is distributed already\n"
+        "hint: change the model before `distribute`"
+    ),
+    (CHECKPOINT, PROFILE): (
+        "state_dict: this run measures a profile, and nothing of it goes on\nhint: save none in such a run"
     ),
     (JOIN, TURNS): (
         "join: gradients are merged or late, and a rank that has finished would leave turns of the others open\n"
@@ -141,10 +216,14 @@ REFUSED: dict[tuple[str, str], str] = {
         "join: parameter servers let workers finish one after the other by themselves, if no other bucket waits for them\n"
         f"{_ALIKE}"
     ),
-    (JOIN, "a policy without means"): (
-        "join: {policy} promises {contract}, not the mean of what ranks add: "
-        f"it keeps or rounds what a finished rank would have to leave out\n{_ALIKE}"
-    ),
+    (JOIN, NO_MEANS): _NOT_THE_MEAN,
+    (JOIN, PARAMETERS): _NOT_THE_MEAN,
+    (TLS, LIBRARY): _CLEAR,
+    (TLS, DDP): _CLEAR,
+    (TLS, REPLAY): _CLEAR,
+    (TLS, BENCHMARKS): _CLEAR,
+    (TLS, FABRIC): "payloads on a fabric are not encrypted: HOCKET_TLS and a fabric exclude each other",
+    (FABRIC, EMULATED): ("an emulated network slows TCP, not a fabric: use a testbed, or HOCKET_WIRE=tcp"),
 }
 """Message by pair of features; names in braces are facts that the code adds."""
 

@@ -12,23 +12,56 @@ from hocket.errors import UsageError
 ROOT = Path(__file__).parents[2]
 
 
+IN_RUST = ROOT / "crates/wire/src/fabric/endpoint.rs"
+WORDED_IN_RUST = {(refusals.TLS, refusals.FABRIC), (refusals.FABRIC, refusals.EMULATED)}
+"""Pairs that only the wire can refuse: with `auto` in HOCKET_WIRE, it alone knows whether there is a fabric."""
+
+PAGE = """\
+# Features that exclude one another
+
+Hocket refuses {pairs} pairs of features: each is a row of the first table. A pair is two features of which a job, a
+plan, a policy or a command can have either alone. Each row has one feature in each column, so the number of rows is the
+number of pairs, which is also that of `hocket.refusals.REFUSED`.
+
+Not counted are
+
+- what {lacks} capabilities need of a framework that lacks them, in the second table: JAX and TensorFlow lack all but
+  `compiled` and `epochs`, Keras on PyTorch `members`, `optimizer` and `compiled`, DDP's hook `optimizer` and `epochs`,
+  PyTorch on a device `host`
+- optimizers whose update is not known to be element by element, which neither owners nor parameter servers can step
+- limits of one tool by itself: what SimGrid or the closed form do not predict, and what a testbed with a switch does
+  not emulate
+- two options of a command that answer one question, such as two names of the plan to check
+- calls in a wrong order, such as `distribute` within `join`
+
+Names in braces stand for what the error names.
+
+## Pairs
+
+| feature | with | error | hint |
+| --- | --- | --- | --- |
+{rows}
+
+## What frameworks lack
+
+| frameworks without | cannot have | error | hint |
+| --- | --- | --- | --- |
+{capabilities}
+"""
+
+
 def page():
     """`docs/refused.md`, from the tables."""
     rows = [(one, other, message.partition("\nhint: ")) for (one, other), message in refusals.REFUSED.items()]
-    rows += [
-        (f"frameworks without `{name}`", ", ".join(needing), message.partition("\nhint: "))
+    lacks = [
+        (f"`{name}`", ", ".join(needing), message.partition("\nhint: "))
         for name, (message, needing) in refusals.LACKS.items()
     ]
-    lines = [
-        "# Features that exclude one another\n",
-        f"Hocket refuses the pairs of features in {len(refusals.REFUSED)} rows of this table, and what {len(refusals.LACKS)} "
-        "capabilities need of a",
-        "framework that lacks them: JAX and TensorFlow lack all but `compiled`, Keras on PyTorch `members`, `optimizer` and",
-        "`compiled`, DDP's hook `optimizer`, PyTorch on a device `host`. Names in braces stand for what the error names.\n",
-        "| feature | with | error | hint |\n| --- | --- | --- | --- |",
-        *(f"| {one} | {other} | {why} | {hint} |" for one, other, (why, _, hint) in rows),
-    ]
-    return "\n".join(lines) + "\n"
+    rows, lacks = (
+        [f"| {one} | {other} | {why} | {hint} |" for one, other, (why, _, hint) in table]
+        for table in (rows, lacks)
+    )
+    return PAGE.format(pairs=len(rows), lacks=len(lacks), rows="\n".join(rows), capabilities="\n".join(lacks))
 
 
 def named(node):
@@ -61,9 +94,18 @@ def test_the_tables_are_what_the_code_raises():
         (one, other) for one, other in refusals.REFUSED if one == refusals.ELASTIC and other in features
     }
     assert pairs <= set(refusals.REFUSED)
-    assert pairs | by_feature == set(refusals.REFUSED)
+    assert pairs | by_feature | WORDED_IN_RUST == set(refusals.REFUSED)
+    text = IN_RUST.read_text()
+    assert all(f'"{refusals.REFUSED[pair]}"' in text for pair in WORDED_IN_RUST)
     assert set(refusals.LACKS) == set(refusals.ABLE)
     assert {each for _, needing in refusals.LACKS.values() for each in needing} <= features
+
+
+def test_a_row_is_one_pair():
+    """The number of rows would be smaller than that of pairs."""
+    pairs = [frozenset(pair) for pair in refusals.REFUSED]
+    assert len(set(pairs)) == len(pairs)
+    assert not [feature for pair in pairs for feature in pair if "," in feature or " and " in feature]
 
 
 @pytest.mark.parametrize(

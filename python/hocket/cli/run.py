@@ -34,6 +34,7 @@ from hocket.cli.shared.values import SECONDS
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.policies import load
+from hocket.refusals import HELPERS, SERVERS, refused
 from hocket.settings import Settings, seconds_of
 from hocket.start import hosts as hosts_file
 from hocket.start.processes import SIGNALLED, ProcessSpec
@@ -190,9 +191,7 @@ def command(
     options = {"plan": plan_path, "cluster": cluster_path, "tuning": tuning_path, "policy": policy}
     _check(settings, options, here=hosts is None)
     if settings.servers and settings.helpers:
-        raise UsageError(
-            "--servers and --helpers: ranks that do not train are one or the other\nhint: leave one of them out"
-        )
+        raise refused(HELPERS, SERVERS, where="--servers and --helpers")
     if elastic is not None:
         world = elastic.world(world, settings)
     serving = ParameterServer.of(settings)

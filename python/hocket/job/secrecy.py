@@ -44,19 +44,3 @@ def _warn(giver: str) -> None:
         giver,
         HOW,
     )
-
-
-def refuse_clear(settings: Settings, what: str, instead: str) -> None:
-    """Refuse traffic over connections that Hocket does not encrypt.
-
-    Args:
-        what: the refused traffic, as the subject of a sentence.
-        instead: the remedy.
-
-    Raises:
-        UsageError: HOCKET_TLS=1.
-    """
-    if settings.tls:
-        raise UsageError(
-            f"HOCKET_TLS=1, but {what} sends in the clear\nhint: {instead}, or set HOCKET_TLS=0 if that may be"
-        )

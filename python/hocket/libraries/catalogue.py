@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
-from hocket.job.secrecy import refuse_clear
 from hocket.libraries.call import Library, place
 from hocket.policy.libraries import KNOWN
+from hocket.refusals import LIBRARY, TLS, refused
 
 
 def open_library(name: str, job: Job) -> Library:
@@ -17,7 +17,8 @@ def open_library(name: str, job: Job) -> Library:
     """
     if name not in KNOWN:
         raise UsageError(f"there is no library `{name}`\nhint: {', '.join(KNOWN)}")
-    refuse_clear(job.settings, place(job, name), "leave the collective to the native wire")
+    if job.settings.tls:
+        raise refused(TLS, LIBRARY, what=place(job, name), instead="leave the collective to the native wire")
     return _mpi(job) if name == "mpi" else _torch(name, job)
 
 

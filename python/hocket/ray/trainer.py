@@ -17,6 +17,7 @@ from hocket.ray.links import by_links
 from hocket.ray.results import Kept, Result
 from hocket.ray.watch import Watch
 from hocket.ray.workers import started
+from hocket.refusals import ELASTIC, RAY, refused
 from hocket.settings import Settings
 
 
@@ -54,9 +55,7 @@ class Trainer:
         self._resume = resume_from_checkpoint
         self._settings = settings or Settings.from_environment()
         if self._settings.joins:
-            raise UsageError(
-                "HOCKET_JOINS=1, but a Trainer's workers are a job of their own\nhint: unset it, and HOCKET_COORDINATOR"
-            )
+            raise refused(ELASTIC, RAY)
         if self._settings.besides >= self._scaling.num_workers:
             raise UsageError(
                 f"of {self._scaling.num_workers} workers, {self._settings.besides} serve or help, and none would train\n"

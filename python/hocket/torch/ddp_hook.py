@@ -15,13 +15,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
-from hocket.errors import PolicyError, UsageError
-from hocket.job.secrecy import refuse_clear
+from hocket.errors import UsageError
 from hocket.policy import bucketing
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.policy.trace import TraceContext, bucket_program
-from hocket.refusals import ABLE, TURNS, check_able
+from hocket.refusals import ABLE, DDP, EPOCHS, GATES, OBSERVED, TLS, TURNS, check_able, refused
 from hocket.settings import Settings
 from hocket.torch.backend.tasks import Task
 from hocket.torch.dtypes import DTYPES
@@ -32,6 +31,11 @@ from hocket.training.memory import buckets
 from hocket.training.memory.buckets import CompiledBucket, LoadedBucket
 from hocket.training.process import Process, joined
 
+HANDLERS = ("on_timer", "on_worker_added", "on_worker_removed")
+"""Handlers of a policy that only epochs call."""
+
+HOOK = "DDP's hook"
+
 Hook = Callable[[object, GradBucket], Future[torch.Tensor]]
 
 
@@ -39,25 +43,18 @@ def ddp_hook(policy: Policy) -> Hook:
     """Make the hook for `DistributedDataParallel.register_comm_hook`; every rank must make it.
 
     Raises:
-        PolicyError: the policy needs something that DDP lacks (a timer, gates, statistics), or is refused, with its
-            line.
-        UsageError: the ranks of DDP are not those of the job, or a promise is set that DDP's optimizer does not know.
+        PolicyError: the policy is refused, with its line.
+        UsageError: the policy or a promise needs something that DDP lacks (a timer, gates, statistics), or the ranks of
+            DDP are not those of the job.
     """
-    for handler in ("on_timer", "on_worker_added", "on_worker_removed"):
-        if getattr(type(policy), handler) is not getattr(Policy, handler):
-            raise PolicyError(
-                f"{type(policy).__name__}.{handler} is not called under DDP, which has no epochs\n"
-                "hint: hocket.torch.distribute"
-            )
-    if policy.gates or policy.contract == "none":
-        raise PolicyError(
-            f"{type(policy).__name__} leaves gradients for later, which DDP's optimizer does not wait for\n"
-            "hint: hocket.torch.distribute"
-        )
     settings = Settings.from_environment()
     promise = promise_asked(None, settings)
-    if promise is not None and promise.turns:
-        check_able("DDP's hook", ABLE - {"optimizer"}, [(TURNS, {})])
+    asked = {
+        EPOCHS: any(getattr(type(policy), each) is not getattr(Policy, each) for each in HANDLERS),
+        GATES: policy.gates,
+        TURNS: policy.contract == "none" or (promise is not None and bool(promise.turns)),
+    }
+    check_able(HOOK, ABLE - {"optimizer", "epochs"}, [(name, {}) for name, wanted in asked.items() if wanted])
     # A method, not a callable object: DDP reads its `__name__`.
     return _Buckets(policy, joined(settings, publish)).reduce
 
@@ -68,12 +65,9 @@ class _Buckets:
             raise UsageError(
                 f"DDP has {dist.get_world_size()} ranks, the job {process.job.world}: a hook is for all ranks of a job"
             )
-        if dist.get_backend() != "hocket":
-            refuse_clear(
-                process.job.settings,
-                f"DDP over {dist.get_backend()}, parameters and buffers,",
-                'torch.distributed.init_process_group("hocket")',
-            )
+        if dist.get_backend() != "hocket" and process.job.settings.tls:
+            what = f"DDP over {dist.get_backend()}, parameters and buffers,"
+            raise refused(TLS, DDP, what=what, instead='torch.distributed.init_process_group("hocket")')
         self._policy, self._process = policy, process
         topology = Topology.of(process.job.hosts, process.measurements.cluster)
         self._context = TraceContext.of(policy, topology, tuning=process.measurements.tuning)
@@ -123,10 +117,7 @@ class _Buckets:
         planned = bucketing.Bucket(gradients, at)
         traced = bucket_program(self._policy, planned, self._context, name=f"bucket.{at}")
         if traced.guards:
-            raise PolicyError(
-                f"{type(self._policy).__name__} decides by what was observed, which DDP's hook does not know\n"
-                "hint: hocket.torch.distribute"
-            )
+            check_able(HOOK, ABLE - {"epochs"}, [(OBSERVED, {})])
         made = CompiledBucket.traced(planned, traced)
         bucket = buckets.load(
             [made], self._process.engine, tensor_over, epoch=0, rank=self._process.job.rank

@@ -18,7 +18,7 @@ from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.policy.policy import Policy, Value
-from hocket.refusals import SERVERS, TOGETHER, refused
+from hocket.refusals import BUFFERS, SERVERS, refused
 from hocket.settings import Settings
 from hocket.torch import join as joining
 from hocket.torch.curvature import largest_curvature
@@ -240,7 +240,7 @@ def _trained(
     )
     if not source.in_step and keep not in (None, "none"):
         hint = 'buffers="none", or a plan in which some buckets are reduced'
-        raise refused(SERVERS, TOGETHER, what=f"buffers={keep!r}", hint=hint)
+        raise refused(SERVERS, BUFFERS, what=f"buffers={keep!r}", hint=hint)
     keep = keep or ("after_step" if source.in_step else "none")
     if process.elastic:
         members = Members(framework, process, settings, Asked(plan, policy, promise), keep)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
+from hocket.refusals import CLOSURE, OWNERS, refused
 from hocket.torch import optimizers
 from hocket.torch.hyperparameters import ELEMENTWISE
 from hocket.training.memory.buckets import LoadedBucket
@@ -224,10 +225,7 @@ class Division:
         if not self._divided:
             return plain(*args, **kwargs)
         if any(each is not None for each in (*args, *kwargs.values())):
-            raise UsageError(
-                "step() with a closure: owners step once, with the gradients of the last backward\n"
-                "hint: call backward and step one after the other"
-            )
+            raise refused(OWNERS, CLOSURE)
         groups = [(group, group["params"]) for group in self._optimizer.param_groups]
         try:
             for group, parameters in groups:

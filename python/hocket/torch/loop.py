@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
+from hocket.refusals import SCALED, SERVERS, TURNS, refused
 from hocket.torch.distribute import distributed_of
 from hocket.torch.optimizers import wrapped_step
 from hocket.training.loop.changes import Told
@@ -220,11 +221,10 @@ def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, wa
     """
     found = distributed_of(model)
     optimizer, session = found.framework.optimizer, found.session
-    if session.judged is not None:
-        raise UsageError(
-            f"scale_lr: {session.judged} the learning rate that the script sets\n"
-            "hint: set it for the number of ranks, hk.world(model)"
-        )
+    if session.judged == TURNS:
+        raise refused(TURNS, SCALED)
+    if session.judged == SERVERS:
+        raise refused(SERVERS, SCALED)
     if any(group.get("lr") is None for group in optimizer.param_groups):
         raise UsageError(
             f"scale_lr: {type(optimizer).__name__} has groups of parameters without a learning rate"

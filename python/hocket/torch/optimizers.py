@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.optim import optimizer as internals
 
-from hocket.errors import UsageError
+from hocket.refusals import CLOSURE, SCALER, TURNS, refused
 
 # Each optimizer updates a parameter from that parameter, its gradient and its state alone. Missing: LBFGS, whose state is of all
 # parameters together, and SparseAdam, whose gradients are not dense.
@@ -212,15 +212,9 @@ class Rates:
             return plain(*args, **kwargs)
         optimizer = self._optimizer
         if any(each is not None for each in [*args, *kwargs.values()]):
-            raise UsageError(
-                "step() was called with a closure, and gradients are merged or late: a closure needs those of its own backward\n"
-                "hint: a plan without merged or late gradients"
-            )
+            raise refused(TURNS, CLOSURE)
         if _of_grad_scaler():
-            raise UsageError(
-                "a GradScaler scales these gradients, which were made before its last change\n"
-                "hint: a plan without merged or late gradients, or bf16, which needs no scale"
-            )
+            raise refused(TURNS, SCALER)
         factors, self._factors = self._factors, {}
         if not factors:
             return plain(*args, **kwargs)

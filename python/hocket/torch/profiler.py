@@ -22,9 +22,9 @@ from hocket import typed
 from hocket.artefacts import files
 from hocket.artefacts.learning import Learning
 from hocket.artefacts.profile import Gradient, Profile
-from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.policy.policy import Value
+from hocket.refusals import AGAIN, CHECKPOINT, PROFILE, refused
 from hocket.torch.framework import Torch
 from hocket.torch.sketch import sketch
 from hocket.torch.workload import Workload
@@ -86,7 +86,7 @@ class Profiler:
 
     def retire(self) -> None:
         """Raise UsageError: a profile is of one model as it is."""
-        raise UsageError("distribute: this run measures a profile, and the model is distributed already")
+        raise refused(AGAIN, PROFILE)
 
     def forward_begins(self, *, syncs: bool) -> None:
         """Do nothing: profiling synchronises nothing."""
@@ -128,7 +128,7 @@ class Profiler:
 
     def saved(self) -> SavedSession:
         """Raise UsageError: nothing is trained."""
-        raise UsageError("state_dict: this run measures a profile, and nothing of it goes on")
+        raise refused(CHECKPOINT, PROFILE)
 
     def restore(self, saved: SavedSession, *, strict: bool) -> None:
         """Do nothing: a profile does not depend on saved state."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
+from hocket.refusals import CLOSURE, SERVERS, refused
 from hocket.torch import hyperparameters, optimizers
 
 
@@ -42,10 +43,7 @@ class Remote:
 
     def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if any(each is not None for each in (*args, *kwargs.values())):
-            raise UsageError(
-                "step() with a closure: parameter servers step when the gradients of a backward arrive\n"
-                "hint: call backward and step one after the other"
-            )
+            raise refused(SERVERS, CLOSURE)
         local = next((name for name, each in self._parameters.items() if each.grad is not None), None)
         if local is not None:
             raise UsageError(

@@ -7,7 +7,24 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hocket.artefacts.plan import Gathered, Owned, Plan, Served
-from hocket.refusals import ELASTIC, REFUSED, check, refused
+from hocket.refusals import (
+    CARDS,
+    ELASTIC,
+    GATES,
+    HELPERS,
+    LIBRARY,
+    OWNERS,
+    PARAMETERS,
+    PROFILE,
+    REFUSED,
+    REORDER,
+    SEARCH,
+    SERVERS,
+    SPARSE,
+    TURNS,
+    check,
+    refused,
+)
 from hocket.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,12 +38,12 @@ def of_settings(settings: Settings, *, search: bool = False, servers: bool = Fal
     """Yield features that the settings ask for. `search`, `servers`: whether the script does."""
     asked = {
         ELASTIC: settings.coordinator is not None,
-        "a search for a plan": search or settings.search is not None,
-        "HOCKET_REORDER": settings.reorder,
-        "parameter servers": servers or settings.servers > 0,
+        SEARCH: search or settings.search is not None,
+        REORDER: settings.reorder,
+        SERVERS: servers or settings.servers > 0,
         "HOCKET_STALENESS": settings.staleness != "0",
-        "helpers": settings.helpers > 0,
-        "a profile of the script": settings.profile_out is not None,
+        HELPERS: settings.helpers > 0,
+        PROFILE: settings.profile_out is not None,
         "HOCKET_STEPS_MAX": settings.steps_max is not None,
     }
     return ((name, {}) for name, wanted in asked.items() if wanted)
@@ -40,28 +57,28 @@ def check_elastic_settings(settings: Settings, *, search: bool = False, servers:
 def of_plan(plan: Plan) -> Iterator[Feature]:
     """Yield features of a plan."""
     if plan.schedule.overlap == "gates":
-        yield "gates", {}
+        yield GATES, {}
     if plan.schedule.turns:
-        yield "merged or late gradients", {}
+        yield TURNS, {}
     for index, bucket in enumerate(plan.buckets):
         route = bucket.route
         if isinstance(route, Gathered):
-            yield "sparse gradients", {"variable": bucket.variables[0], "index": index}
+            yield SPARSE, {"variable": bucket.variables[0], "index": index}
         if isinstance(route, Served):
-            yield "parameter servers", {}
+            yield SERVERS, {}
         if isinstance(route, Owned) and route.update == "owners":
-            yield "updates by owners", {"index": index}
+            yield OWNERS, {"index": index}
         if bucket.cards is not None:
-            yield "buckets on some cards alone", {"index": index}
+            yield CARDS, {"index": index}
     if len(plan.workers) < plan.world:
-        yield "helpers", {}
+        yield HELPERS, {}
 
 
 def of_source(source: ProgramSource) -> Iterator[Feature]:
     """Yield features of the policies and the plan with which a job begins."""
     for policy in source.policies:
         if policy.exchanges == "parameters":
-            yield "policies of parameters", {"policy": type(policy).__name__}
+            yield PARAMETERS, {"policy": type(policy).__name__}
     yield from of_plan(source.plan(source.epochs.current))
 
 
@@ -81,4 +98,4 @@ def check_libraries(buckets: Sequence[CompiledBucket]) -> None:
         program = bucket.program
         for op in itertools.chain.from_iterable(map(program.ops, range(program.world))):
             if "library" in op:
-                raise refused(ELASTIC, "a policy of a library", library=op["library"])
+                raise refused(ELASTIC, LIBRARY, library=op["library"])

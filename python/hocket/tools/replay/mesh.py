@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from hocket.errors import PeerError
 from hocket.job.rendezvous import Job
-from hocket.job.secrecy import refuse_clear
 from hocket.job.store import address as addresses
+from hocket.refusals import REPLAY, TLS, refused
 
 HEAD = struct.Struct("<QQ")
 """Header of a message: its number and its bytes."""
@@ -51,11 +51,9 @@ class Mesh:
 
     def __init__(self, job: Job, name: str) -> None:
         """Connect to the others; all nodes must call this with the same name. Raises PeerError, RendezvousError."""
-        refuse_clear(
-            job.settings,
-            "a replay, which is of plain TCP,",
-            "measure encrypted traffic by hocket bench all_reduce --tcp --ours engine,tls",
-        )
+        if job.settings.tls:
+            instead = "measure encrypted traffic by hocket bench all_reduce --tcp --ours engine,tls"
+            raise refused(TLS, REPLAY, what="a replay, which is of plain TCP,", instead=instead)
         self._timeout_s = job.settings.timeout_s
         # Gaps are microseconds; epoll(7) counts milliseconds.
         self._selector = selectors.SelectSelector()

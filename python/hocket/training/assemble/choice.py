@@ -26,7 +26,7 @@ from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.refusals import DRIVEN, NO_AUTOPILOT, REORDER, SEARCH, UNORDERED, refused
+from hocket.refusals import HELPERS, NO_AUTOPILOT, PLAN, POLICY, REORDER, SEARCH, SERVERS, refused
 from hocket.settings import Settings, seconds_of
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
@@ -75,9 +75,9 @@ def check_settings(
     if settings.coordinator is not None:
         check_elastic_settings(settings, search=search is not None, servers=parameter_server is not None)
     if settings.reorder and policy is not None:
-        raise refused(REORDER, UNORDERED, why="a policy decides for itself")
+        raise refused(REORDER, POLICY)
     if settings.reorder and not settings.autopilot:
-        raise refused(NO_AUTOPILOT, DRIVEN, asked="HOCKET_REORDER=1", does="changes orders")
+        raise refused(NO_AUTOPILOT, REORDER)
 
 
 def search_asked(
@@ -91,11 +91,12 @@ def search_asked(
     if text is None:
         return None
     budget_s = seconds_of(text)
-    if plan is not None or policy is not None:
-        given = f"plan `{plan.label}`" if plan is not None else f"policy {type(policy).__name__}"
-        raise refused(SEARCH, "a plan or a policy", given=given)
+    if plan is not None:
+        raise refused(SEARCH, PLAN, given=f"plan `{plan.label}`")
+    if policy is not None:
+        raise refused(SEARCH, POLICY, given=f"policy {type(policy).__name__}")
     if not settings.autopilot:
-        raise refused(NO_AUTOPILOT, DRIVEN, asked="a search", does="tries plans")
+        raise refused(NO_AUTOPILOT, SEARCH)
     return budget_s
 
 
@@ -134,7 +135,7 @@ def source_of(
         check_kept(promise, scope.needs, f"policy {scope.route.policy}")
     served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, settings, remote)
     if scopes and settings.reorder:
-        raise refused(REORDER, UNORDERED, why="a policy decides for itself")
+        raise refused(REORDER, POLICY)
     if process.elastic:
         drives = plan is None and not scopes
         return (
@@ -168,7 +169,9 @@ def _besides(
     if not serves(plan) and not helps(plan):
         return None, None
     if settings.reorder:
-        raise refused(REORDER, UNORDERED, why="others have no order")
+        if helps(plan):
+            raise refused(REORDER, HELPERS)
+        raise refused(REORDER, SERVERS)
     bucket_memory.check_runs(plan, gradients)
     if helps(plan):
         return None, Helpers(process)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.policy.policy import Policy
-from hocket.refusals import ABLE, ELASTIC, check, check_able, refused
+from hocket.refusals import ABLE, ELASTIC, SECOND, check, check_able, refused
 from hocket.settings import Settings
 from hocket.training.assemble.choice import source_of
 from hocket.training.beside.spans import Spans
@@ -128,7 +128,7 @@ def elastic_session_of(
     The process begins to take part in the job afterwards. UsageError: the plan has parts that cannot go on with other members.
     """
     if process.is_member:
-        raise refused(ELASTIC, "a second model")
+        raise refused(ELASTIC, SECOND)
     check(ELASTIC, of_source(source))
     if spans is not None:
         spans.go_on_from(steps)

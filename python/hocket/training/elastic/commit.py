@@ -20,7 +20,7 @@ from hocket.errors import EpochError, RendezvousError
 from hocket.job.rendezvous import Job
 from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
-from hocket.refusals import ELASTIC, JOIN, refused
+from hocket.refusals import AGAIN, ELASTIC, JOIN, refused
 from hocket.training.elastic.absent import gathered_without_the_absent, without_the_absent
 from hocket.training.elastic.areas import Apart
 from hocket.training.elastic.notice import Notice
@@ -155,7 +155,7 @@ class Members(Commit):
 
     def check_retires(self) -> None:
         """Raise UsageError: joining ranks would not know of it."""
-        raise refused(ELASTIC, "a second model")
+        raise refused(ELASTIC, AGAIN)
 
     def leave(self) -> None:
         """Leave in order: after a step that is still to come, this process ends when its optimizer has stepped."""

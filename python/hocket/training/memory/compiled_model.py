@@ -28,7 +28,7 @@ class CompiledModel(abc.ABC):
     """
 
     script: str
-    able: ClassVar[frozenset[Capability]] = frozenset(["compiled"])
+    able: ClassVar[frozenset[Capability]] = frozenset(["compiled", "epochs"])
 
     @abc.abstractmethod
     def parameters(self) -> list[Parameter]:

@@ -42,7 +42,8 @@ def check_helpers(plan: Plan) -> None:
         if isinstance(route, Served) or max(bucket.order, default=0) < workers:
             continue
         if servers:
-            raise refused(HELPERS, SERVERS, index=index)
+            where = f"plan: owners of bucket {index} do not train, and others serve"
+            raise refused(HELPERS, SERVERS, where=where)
         if isinstance(route, Owned) and route.update == "owners":
             idle = next(each.rank for each in route.owners if each.rank >= workers)
             where = f"plan: rank {idle} is to update values of bucket {index}, and does not train"

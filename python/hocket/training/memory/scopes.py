@@ -13,6 +13,7 @@ from hocket.artefacts.plan import Plan, Traced
 from hocket.errors import UsageError
 from hocket.policies.load import load
 from hocket.policy.policy import DEFAULTS, Policy, Value
+from hocket.refusals import BY_POLICY, PARAMETERS, refused
 
 SEPARATOR = "."
 """Separator between a scope's name and a value's own name, which must not contain it."""
@@ -75,9 +76,7 @@ def scopes_of(plan: Plan, given: Policy | None = None) -> list[Scope]:
     whole = len(found) == 1 and all(isinstance(bucket.route, Traced) for bucket in plan.buckets)
     for scope in found:
         if scope.policy.exchanges == "parameters" and not whole:
-            raise UsageError(
-                f"policy {scope.route.policy} exchanges parameters: all buckets of a plan go by it, or none"
-            )
+            raise refused(PARAMETERS, BY_POLICY, policy=scope.route.policy)
     if len(found) < 2:
         return found
     times = Counter(scope.route.policy for scope in found)

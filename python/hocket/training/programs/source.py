@@ -17,7 +17,7 @@ from hocket.job.rendezvous import Job
 from hocket.parameter_server.plan import in_step
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy, Value
-from hocket.refusals import IDLE, refused
+from hocket.refusals import AGAIN, HELPERS, SERVERS, refused
 from hocket.training.autopilot.autopilot import Autopilot
 from hocket.training.beside.beside import Duty
 from hocket.training.beside.timer import Timer
@@ -129,8 +129,10 @@ class ProgramSource:
 
     def retire(self) -> None:
         """Stop this thread in the middle of the job. UsageError: ranks that do not train have parts of this plan to the end."""
-        if self.served is not None or self.helpers is not None:
-            raise refused("a model that is distributed again", IDLE)
+        if self.served is not None:
+            raise refused(AGAIN, SERVERS)
+        if self.helpers is not None:
+            raise refused(AGAIN, HELPERS)
         self.stop(retires=True)
 
     def record(self, name: str, value: float) -> None:

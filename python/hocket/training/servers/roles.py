@@ -11,7 +11,7 @@ from hocket.job.first_file import of_rank_0
 from hocket.parameter_server.choice import ParameterServer
 from hocket.parameter_server.plan import served_plan, serves
 from hocket.policy.policy import Policy
-from hocket.refusals import SERVERS, refused
+from hocket.refusals import POLICY, SERVERS, refused
 from hocket.settings import Settings
 from hocket.training.memory.buckets import check_roles
 from hocket.training.memory.helpers import helps
@@ -97,7 +97,7 @@ def plan_with(
     plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
     if plan is None:
         if policy is not None:
-            raise refused(SERVERS, "a policy", policy=type(policy).__name__)
+            raise refused(SERVERS, POLICY, policy=type(policy).__name__)
         return served_plan(list(gradients.values()), process.everyone.world, choice)
     if not serves(plan):
         raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hocket.errors import PeerError
 from hocket.job.rendezvous import Job
-from hocket.refusals import JOIN, OWNERS, SERVERS, TURNS, refused
+from hocket.refusals import JOIN, NO_MEANS, OWNERS, SERVERS, TURNS, refused
 from hocket.training.memory.framework import Hints
 from hocket.training.programs.source import ProgramSource
 from hocket.training.step.owners import Owners
@@ -21,9 +21,7 @@ def check_joinable(owners: Owners, source: ProgramSource, *, merges: bool) -> No
         raise refused(JOIN, SERVERS)
     policy = next((each for each in source.policies if each.contract != "mean"), None)
     if policy is not None:
-        raise refused(
-            JOIN, "a policy without means", policy=type(policy).__name__, contract=f"`{policy.contract}`"
-        )
+        raise refused(JOIN, NO_MEANS, policy=type(policy).__name__, contract=f"`{policy.contract}`")
 
 
 def finished_first(error: PeerError, job: Job, iteration: int, hints: Hints) -> PeerError:

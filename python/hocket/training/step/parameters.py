@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.policy.policy import Value
-from hocket.refusals import JOIN, refused
+from hocket.refusals import JOIN, PARAMETERS, refused
 from hocket.training.checkpoint import states
 from hocket.training.checkpoint.resume import resume
 from hocket.training.checkpoint.saved import SavedSession
@@ -109,7 +109,7 @@ class ParameterSession:
 
     def joinable(self) -> None:
         """Raise UsageError: `join` is not possible."""
-        raise refused(JOIN, "a policy without means", policy="local SGD", contract="parameters")
+        raise refused(JOIN, PARAMETERS, policy="local SGD", contract="parameters")
 
     def forward_begins(self, *, syncs: bool) -> None:
         """Do nothing: backward does not communicate anyway."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hocket.errors import UsageError
 from hocket.policy.policy import Value
-from hocket.refusals import SERVERS, TOGETHER, refused
+from hocket.refusals import CLIPPING, SERVERS, TURNS, refused
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.step import saving
@@ -27,8 +27,8 @@ class ReducingSession(Step):
     @property
     def judged(self) -> str | None:
         if self.delays is not None:
-            return "late gradients are judged by"
-        return "parameter servers update with" if self.source.served is not None else None
+            return TURNS
+        return SERVERS if self.source.served is not None else None
 
     def start(self) -> None:
         """Start the threads beside training."""
@@ -64,7 +64,7 @@ class ReducingSession(Step):
         if self.source.served is not None:
             hint = "clip without parameter servers, or scale the loss"
             what = "gradients are not there to be clipped: they were pushed"
-            raise refused(SERVERS, TOGETHER, what=what, hint=hint)
+            raise refused(SERVERS, CLIPPING, what=what, hint=hint)
         self.finish_step()
 
     def flush(self) -> None:

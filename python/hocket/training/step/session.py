@@ -35,7 +35,7 @@ class Session(Protocol):
 
     @property
     def judged(self) -> str | None:
-        """Reader of the learning rate that the script sets, which must be the one of the step; None: there is none."""
+        """Feature that reads the learning rate which the script sets, and needs that of the step; None: there is none."""
 
     def start(self) -> None:
         """Start the threads beside training: the model is distributed."""

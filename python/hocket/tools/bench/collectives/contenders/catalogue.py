@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hocket import extras
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
-from hocket.job.secrecy import refuse_clear
+from hocket.refusals import BENCHMARKS, TLS, refused
 from hocket.tools.bench.collectives import mpirun
 from hocket.tools.bench.collectives.contenders.contender import Contender
 from hocket.tools.bench.collectives.request import Request
@@ -75,7 +75,9 @@ def _mpi(job: Job, request: Request) -> Contender:
 
 
 def _in_the_clear(name: str, job: Job) -> None:
-    refuse_clear(job.settings, f"contender `{name}`", "compare plain and encrypted by --ours engine,tls")
+    if job.settings.tls:
+        instead = "compare plain and encrypted by --ours engine,tls"
+        raise refused(TLS, BENCHMARKS, what=f"contender `{name}`", instead=instead)
 
 
 def _needs_torch(_request: Request, _world: int) -> None:
