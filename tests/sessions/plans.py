@@ -128,6 +128,7 @@ def _bucket(parts: Sequence[Part], route: Route, world: int, priority: int) -> B
         order=order if isinstance(route, Traced) else order[::-1],
         priority=priority,
         chunk_bytes=CHUNK_BYTES,
+        cards=(0,) if priority == 1 else None,
     )
 
 

@@ -17,7 +17,8 @@ from hocket.planning.default import Choice, by_hosts
 
 def following(plan: Plan, hosts: Sequence[str]) -> Plan:
     """Return a plan for ranks on these hosts. Buckets have the same parts, so their memory stays; policies decide anew about
-    theirs. Means travel by the route that fits the hosts; where they were rounded, they are rounded between hosts.
+    theirs. Means travel by the route that fits the hosts, and over all cards, since a host that has joined may have fewer; where they
+    were rounded, they are rounded between hosts.
 
     >>> from hocket.artefacts.gradient import Gradient
     >>> from hocket.planning.default import default_plan
@@ -33,7 +34,7 @@ def following(plan: Plan, hosts: Sequence[str]) -> Plan:
 
     def follows(bucket: Bucket) -> Bucket:
         if isinstance(bucket.route, Traced):
-            return replace(bucket, order=choice.order)
+            return replace(bucket, order=choice.order, cards=None)
         mean = _mean(bucket, choice)
         return with_codec(mean, bucket.codec, remote) if remote and bucket.codec != "none" else mean
 
@@ -68,4 +69,5 @@ def _mean(bucket: Bucket, choice: Choice) -> Bucket:
         rule=choice.rule,
         codec="none",
         codec_links=(),
+        cards=None,
     )
