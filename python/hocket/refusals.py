@@ -14,7 +14,6 @@ BY_POLICY = "buckets of other policies or routes"
 CARDS = "buckets on some cards alone"
 CHECKPOINT = "`state_dict`"
 CLIPPING = "clipping"
-CLOSURE = "`step` with a closure"
 DDP = "DDP over another backend"
 ELASTIC = "elastic jobs"
 EPOCHS = "handlers of timers and members"
@@ -109,7 +108,6 @@ _ELASTIC = {
     PARAMETERS: "policy {policy}, which exchanges parameters",
     GATES: "a plan or a policy whose layers wait at gates",
     OWNERS: "owners that update (bucket {index})",
-    CARDS: "a plan whose bucket {index} uses some cards alone",
     LIBRARY: "a policy that calls {library}",
     SECOND: SECOND,
     AGAIN: AGAIN,
@@ -161,18 +159,6 @@ REFUSED: dict[tuple[str, str], str] = {
     (SERVERS, CLIPPING): _TOGETHER,
     (SERVERS, BUFFERS): _TOGETHER,
     (SERVERS, SCALED): _RATE.format("parameter servers update with"),
-    (SERVERS, CLOSURE): (
-        "step() with a closure: parameter servers step when the gradients of a backward arrive\n"
-        "hint: call backward and step one after the other"
-    ),
-    (OWNERS, CLOSURE): (
-        "step() with a closure: owners step once, with the gradients of the last backward\n"
-        "hint: call backward and step one after the other"
-    ),
-    (TURNS, CLOSURE): (
-        "step() was called with a closure, and gradients are merged or late: a closure needs those of its own backward\n"
-        "hint: a plan without merged or late gradients"
-    ),
     (TURNS, SCALER): (
         "a GradScaler scales these gradients, which were made before its last change\n"
         "hint: a plan without merged or late gradients, or bf16, which needs no scale"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -141,10 +142,10 @@ def against_the_reference(count: str) -> list[tuple[str, float, bool]]:
 
 
 def compared(case: Case) -> tuple[float, bool]:
-    """A training of one case, twice, and the reference's."""
-    rank, world = here()
+    """A training of one case, twice, the second time with closures, and the reference's."""
+    _, world = here()
     runs = []
-    for _ in range(2):
+    for closes in (False, True):
         model = network()
         names = [name for name, _ in model.named_parameters()]
         model, optimizer = hk.distribute(
@@ -154,15 +155,28 @@ def compared(case: Case) -> tuple[float, bool]:
         )
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97 if case.decays else 1.0)
         for iteration in range(ITERATIONS):
-            optimizer.zero_grad()
-            loss_of(model, iteration, rank).backward()
-            if case.clip is not None:
-                hk.clip_grad_norm_(model, case.clip)
-            optimizer.step()
+            closure = functools.partial(made, model, optimizer, iteration, case.clip)
+            if closes:
+                assert optimizer.step(closure) is not None
+            else:
+                closure()
+                optimizer.step()
             scheduler.step()
         runs.append(flat(model))
         hk.flush(model)
     return float((runs[0] - reference(case, world)).abs().max()), torch.equal(*runs)
+
+
+def made(
+    model: nn.Module, optimizer: torch.optim.Optimizer, iteration: int, clip: float | None
+) -> torch.Tensor:
+    """Gradients of an iteration, and its loss."""
+    optimizer.zero_grad()
+    loss = loss_of(model, iteration, here()[0])
+    loss.backward()
+    if clip is not None:
+        hk.clip_grad_norm_(model, clip)
+    return loss
 
 
 def flat(model: nn.Module) -> torch.Tensor:
@@ -263,7 +277,6 @@ def refused() -> dict[str, str]:
     one(model, optimizer)
     optimizer.step()
     one(model, optimizer)
-    attempt("closure", lambda: optimizer.step(lambda: 1.0))
     attempt("flush before the step", lambda: hk.flush(model))
     optimizer.step()
     scaler = torch.amp.GradScaler("cpu")

@@ -128,6 +128,14 @@ def batch(step: int) -> torch.Tensor:
     return torch.randn(4, 7, generator=torch.Generator().manual_seed(100 * step + rank()))
 
 
+def backward(model: nn.Module, step: int, clip: float | None) -> torch.Tensor:
+    loss: torch.Tensor = model(batch(step), spare=step % 3 == 1 and rank() == 1).square().sum()
+    loss.backward()
+    if clip is not None:
+        hk.clip_grad_norm_(model, clip)
+    return loss
+
+
 def train(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -136,16 +144,18 @@ def train(
     scheduler: Any = None,
     accumulate: bool = False,
     clip: float | None = None,
+    closes: bool = False,
 ) -> None:
     for step in steps:
         optimizer.zero_grad()
         if accumulate:
             with hk.no_sync(model):
                 model(batch(step + 1000)).square().sum().backward()
-        model(batch(step), spare=step % 3 == 1 and rank() == 1).square().sum().backward()
-        if clip is not None:
-            hk.clip_grad_norm_(model, clip)
-        optimizer.step()
+        if closes:
+            assert optimizer.step(functools.partial(backward, model, step, clip)) is not None
+        else:
+            backward(model, step, clip)
+            optimizer.step()
         if scheduler is not None:
             scheduler.step()
 
@@ -167,9 +177,10 @@ def trained(kind: str, of: Plan, **options: Any) -> dict[str, list[float]]:
 
 
 def both(kind: str, shares: str) -> list[Any]:
-    """Results of replicas, then of owners, with a barrier and with gates."""
+    """Results of replicas, then of owners, with a barrier, with gates, and with closures."""
     made = [trained(kind, plan("replicas", shares=shares))]
-    return [*made, *(trained(kind, plan("owners", shares=shares, gates=each)) for each in (False, True))]
+    made += [trained(kind, plan("owners", shares=shares, gates=each)) for each in (False, True)]
+    return [*made, trained(kind, plan("owners", shares=shares), closes=True)]
 
 
 def in_parts(kind: str) -> list[Any]:
@@ -282,7 +293,6 @@ def refused() -> dict[str, str]:
     attempt("torch's clip", lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0))
     attempt("reads a gradient", model.get_parameter("first.weight").grad.sum)  # type: ignore[union-attr]
     attempt("state_dict", optimizer.state_dict)
-    attempt("a closure", lambda: optimizer.step(lambda: 0.0))
     attempt("join", lambda: hk.join(model))
     attempt("backward again", backward)
     optimizer.zero_grad()

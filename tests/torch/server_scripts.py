@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -52,16 +53,26 @@ def _batches(part=None, of=1):
         yield (x, y) if part is None else (x.chunk(of)[part], y.chunk(of)[part])
 
 
-def _train(model, optimizer, batches):
+def _train(model, optimizer, batches, *, closes=False):
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.5)
     for x, y in batches:
-        optimizer.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
+        closure = partial(_backward, model, optimizer, x, y)
+        if closes:
+            assert optimizer.step(closure) is not None
+        else:
+            closure()
+            optimizer.step()
         scheduler.step()
     return [each.detach().double().sum().item() for each in model.parameters()] + [
         each.detach().double().square().sum().item() for each in model.parameters()
     ]
+
+
+def _backward(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = functional.cross_entropy(model(x), y)
+    loss.backward()
+    return loss
 
 
 def alone(optimizer, wide):
@@ -74,8 +85,9 @@ def train(optimizer, wide):
     """A worker's part of each batch; workers begin with other parameters, which must not matter."""
     torch.manual_seed(int(os.environ["HOCKET_RANK"]))
     model = Net(int(wide))
-    model, optimizer = hk.distribute(model, OPTIMIZERS[optimizer](groups(model)))
-    return _train(model, optimizer, _batches(hk.rank(model), hk.world(model)))
+    model, made = hk.distribute(model, OPTIMIZERS[optimizer](groups(model)))
+    batches = _batches(hk.rank(model), hk.world(model))
+    return _train(model, made, batches, closes=optimizer.startswith("adam"))
 
 
 def uneven(pause_s):
@@ -209,7 +221,6 @@ def limits():
 
     model(torch.ones(2, 6)).sum().backward()
     attempt(lambda: hk.clip_grad_norm_(model, 1.0))
-    attempt(lambda: optimizer.step(lambda: 0.0))
     other = nn.Linear(2, 2)
     attempt(lambda: hk.distribute(other, torch.optim.SGD(other.parameters(), lr=0.1)))
     optimizer.step()

@@ -52,8 +52,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], lis
 def test_owners_compute_what_replicas_do(
     each: tuple[str, str], found: dict[tuple[str, ...], list[Any]]
 ) -> None:
-    """Broken: a model would be another one, bit for bit, because ranks share its optimizer's work: with schedules, groups, gates
-    and layers that no rank uses."""
+    """Broken: a model would be another one, bit for bit, because ranks share its optimizer's work: with schedules, groups, gates,
+    closures and layers that no rank uses."""
     assert_all_equal(found["both", *each])
 
 
@@ -111,7 +111,6 @@ def test_an_optimizer_that_has_trained_goes_on(kind: str, found: dict[tuple[str,
         ("torch's clip", r"is divided among its owners(.|\n)*hk\.clip_grad_norm_"),
         ("reads a gradient", "sum: the gradient of `first.weight` is divided among its owners"),
         ("state_dict", r"divided among the ranks(.|\n)*hk\.optimizer_state\(model\)"),
-        ("a closure", r"step\(\) with a closure"),
         ("join", "join: the plan's owners update values"),
         ("backward again", "backward adds to a gradient of `.*` that its owners have reduced"),
         ("a step of what was not sent", r"step\(\) with a gradient of `.*` that its owners did not reduce"),

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
-from hocket.refusals import CLOSURE, OWNERS, refused
 from hocket.torch import optimizers
 from hocket.torch.hyperparameters import ELEMENTWISE
 from hocket.training.memory.buckets import LoadedBucket
@@ -224,16 +223,16 @@ class Division:
     def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not self._divided:
             return plain(*args, **kwargs)
-        if any(each is not None for each in (*args, *kwargs.values())):
-            raise refused(OWNERS, CLOSURE)
+        loss = optimizers.of_closure(args, kwargs)
         groups = [(group, group["params"]) for group in self._optimizer.param_groups]
         try:
             for group, parameters in groups:
                 group["params"] = [part for each in parameters for part in self.updated(each)]
-            return plain()
+            plain()
         finally:
             for group, parameters in groups:
                 group["params"] = parameters
+        return loss
 
     def _cut(self) -> None:
         """Divide the state of whole parameters among their parts."""

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch.optim import optimizer as internals
 
-from hocket.refusals import CLOSURE, SCALER, TURNS, refused
+from hocket.errors import UsageError
+from hocket.refusals import SCALER, TURNS, refused
 
 # Each optimizer updates a parameter from that parameter, its gradient and its state alone. Missing: LBFGS, whose state is of all
 # parameters together, and SparseAdam, whose gradients are not dense.
@@ -46,7 +47,7 @@ def barrier_reason(optimizer: torch.optim.Optimizer) -> str | None:
     hinted = getattr(optimizer, "needs_all_gradients", None)
     if hinted is not None:
         reason = f"{name}.needs_all_gradients is set" if hinted else None
-    elif not (name in PER_PARAMETER and getattr(torch.optim, name, None) is kind):
+    elif not _of_torch(optimizer):
         reason = f"{name} is not known to update each parameter by itself; if so, needs_all_gradients = False says it"
     else:
         reason = None
@@ -68,6 +69,16 @@ def call_reason(
     if getattr(plain, "__self__", None) is not optimizer and not hasattr(plain, "_wrapped_by_lr_sched"):
         return f"step() was replaced by `{getattr(plain, '__qualname__', plain)}`"
     return barrier_reason(optimizer)
+
+
+def of_closure(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the loss of the closure among the arguments of `step`, which is called once, as optimizers of `PER_PARAMETER` do before
+    they read a gradient; None: there is none."""
+    closure = next((each for each in (*args, *kwargs.values()) if each is not None), None)
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
 
 
 def missing(optimizer: torch.optim.Optimizer, parameters: Iterable[int]) -> int | None:
@@ -124,6 +135,12 @@ def zero(parameters: Iterable[torch.Tensor], set_to_none: bool) -> None:
             # A view, such as a gradient in a bucket, cannot be detached in place; it has no graph either.
             gradient = parameter.grad if parameter.grad.grad_fn is None else parameter.grad.detach_()
             gradient.requires_grad_(False).zero_()
+
+
+def _of_torch(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether it is PyTorch's own optimizer of a kind that updates each parameter by itself."""
+    kind = type(optimizer)
+    return kind.__name__ in PER_PARAMETER and getattr(torch.optim, kind.__name__, None) is kind
 
 
 def _hook_reason(optimizer: torch.optim.Optimizer) -> str | None:
@@ -212,7 +229,15 @@ class Rates:
             return plain(*args, **kwargs)
         optimizer = self._optimizer
         if any(each is not None for each in [*args, *kwargs.values()]):
-            raise refused(TURNS, CLOSURE)
+            if not _of_torch(optimizer):
+                raise UsageError(
+                    f"{type(optimizer).__name__} was called with a closure, and gradients are merged or late: a closure that is "
+                    "called more than once needs those of its own backward\n"
+                    "hint: a plan without merged or late gradients"
+                )
+            loss = of_closure(args, kwargs)
+            self._on_step(plain, (), {})
+            return loss
         if _of_grad_scaler():
             raise refused(TURNS, SCALER)
         factors, self._factors = self._factors, {}

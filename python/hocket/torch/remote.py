@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
-from hocket.refusals import CLOSURE, SERVERS, refused
 from hocket.torch import hyperparameters, optimizers
 
 
@@ -42,12 +41,12 @@ class Remote:
         parameter.grad = None
 
     def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if any(each is not None for each in (*args, *kwargs.values())):
-            raise refused(SERVERS, CLOSURE)
+        loss = optimizers.of_closure(args, kwargs)
         local = next((name for name, each in self._parameters.items() if each.grad is not None), None)
         if local is not None:
             raise UsageError(
                 f"step() with a gradient of `{local}` that was not pushed\n"
                 "hint: the last backward before step() must be outside no_sync()"
             )
-        return plain(*args, **kwargs)
+        plain()
+        return loss
