@@ -21,6 +21,7 @@ EMULATED = "an emulated network"
 FABRIC = "a fabric"
 FLOW = "the flow engine"
 GATES = "gates"
+GRADIENTS = "functions of gradients in the script"
 HELPERS = "helpers"
 JOIN = "`join`"
 KERAS = "a model of Keras"
@@ -159,6 +160,10 @@ REFUSED: dict[tuple[str, str], str] = {
     (SERVERS, CLIPPING): _TOGETHER,
     (SERVERS, BUFFERS): _TOGETHER,
     (SERVERS, SCALED): _RATE.format("parameter servers update with"),
+    (OWNERS, GRADIENTS): (
+        "{what}: {named} is divided among its owners, of which this rank is one at most\n"
+        "hint: hk.clip_grad_norm_(model, …) clips, and a plan in which all ranks update leaves gradients whole"
+    ),
     (TURNS, SCALER): (
         "a GradScaler scales these gradients, which were made before its last change\n"
         "hint: a plan without merged or late gradients, or bf16, which needs no scale"

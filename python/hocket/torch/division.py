@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
+from hocket.refusals import GRADIENTS, OWNERS, refused
 from hocket.torch import optimizers
 from hocket.torch.hyperparameters import ELEMENTWISE
 from hocket.training.memory.buckets import LoadedBucket
@@ -66,10 +67,7 @@ class DividedGradient(torch.Tensor):
             for each in args[0] if isinstance(args[0], list | tuple) else args:
                 _zero(each)
             return args[0]
-        raise UsageError(
-            f"{name or func}: {_named(args)} is divided among its owners, of which this rank is one at most\n"
-            "hint: hk.clip_grad_norm_(model, …) clips, and a plan in which all ranks update leaves gradients whole"
-        )
+        raise refused(OWNERS, GRADIENTS, what=name or func, named=_named(args))
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]  # torch's has no types
         """Return a name and a shape, without elements."""

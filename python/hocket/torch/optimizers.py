@@ -72,8 +72,9 @@ def call_reason(
 
 
 def of_closure(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the loss of the closure among the arguments of `step`, which is called once, as optimizers of `PER_PARAMETER` do before
-    they read a gradient; None: there is none."""
+    """Return the loss of the closure among the arguments of `step`; None: there is none. The closure is called once, as
+    optimizers of `PER_PARAMETER` do before they read a gradient.
+    """
     closure = next((each for each in (*args, *kwargs.values()) if each is not None), None)
     if closure is None:
         return None

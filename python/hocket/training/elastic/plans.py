@@ -17,8 +17,8 @@ from hocket.planning.default import Choice, by_hosts
 
 def following(plan: Plan, hosts: Sequence[str]) -> Plan:
     """Return a plan for ranks on these hosts. Buckets have the same parts, so their memory stays; policies decide anew about
-    theirs. Means travel by the route that fits the hosts, and over all cards, since a host that has joined may have fewer; where they
-    were rounded, they are rounded between hosts.
+    theirs. Means travel by the route that fits the hosts, and over all cards, since a host that has joined may have fewer;
+    where they were rounded, they are rounded between hosts.
 
     >>> from hocket.artefacts.gradient import Gradient
     >>> from hocket.planning.default import default_plan
