@@ -129,19 +129,29 @@ def all_calls(own):
         own.told(f"done {uuid}")
 
 
-def loses_one(own):
+def loses_last(own):
     """Process 2 is killed within a call; the others go on without it."""
+    loses(own, 2)
+
+
+def loses_first(own):
+    """The same of process 0, at whose store all have met."""
+    loses(own, 0)
+
+
+def loses(own, victim):
+    others = [each for each in range(own.count) if each != victim]
     hooked = threading.Event()
     own.group.register_abort_hook(1, hooked.set)
-    own.reconfigure(1, [0, 1, 2])
+    own.reconfigure(1, range(own.count))
     own.sum()
     own.told("ready")
-    if own.index == 2:
+    if own.index == victim:
         os.kill(os.getpid(), signal.SIGKILL)
     began_s = time.monotonic()
     own.note(own.sum)
     own.seen += [time.monotonic() - began_s, hooked.is_set()]
-    own.seen.append([*own.reconfigure(2, [1, 0]), own.sum()])
+    own.seen.append([*own.reconfigure(2, others[::-1]), own.sum()])
 
 
 def one_does_not_come(own):

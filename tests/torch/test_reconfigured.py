@@ -16,8 +16,8 @@ KILLED = -9
 LIMIT_S = 120
 
 
-def seen(folder, name, count, *, prefix=lambda _index, argv: argv, codes=None):
-    """What each process of a script saw; they end with `codes`, or well."""
+def seen(folder, name, count, *, prefix=lambda _index, argv: argv, codes=None, hosts=None):
+    """What each process of a script saw; they end with `codes`, or well, and are on `hosts`, or one."""
     environment = {
         "PYTHONPATH": os.pathsep.join(sys.path),
         "OMP_NUM_THREADS": "1",
@@ -26,7 +26,7 @@ def seen(folder, name, count, *, prefix=lambda _index, argv: argv, codes=None):
     processes = [
         subprocess.Popen(
             prefix(index, warm.command(SCRIPT, str(folder), name, str(index), str(count))),
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, **({"HOCKET_HOST": hosts[index]} if hosts else {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -66,14 +66,17 @@ def test_all_kinds_of_calls_follow_the_members(tmp_path):
         assert each[1] == [0.5, 2.0, [0.0, 1.0], 1 - rank, [0.0, 1.0], 1.0]
 
 
-def test_a_killed_member_ends_the_call_and_the_others_go_on(tmp_path):
+@pytest.mark.parametrize("hosts", [["h"] * 3, ["a", "b", "c"]], ids=["one host", "three hosts"])
+@pytest.mark.parametrize(("name", "victim"), [("loses_last", 2), ("loses_first", 0)])
+def test_a_killed_member_ends_the_call_and_the_others_go_on(name, victim, hosts, tmp_path):
     """Broken: the others wait for their time-out, do not learn who it was, or cannot meet again."""
-    *others, killed = seen(tmp_path, "loses_one", 3, codes=[0, 0, KILLED])
-    assert killed is None
-    for index, ((kind, _, rank, why), waited_s, hooked, after) in enumerate(others):
-        assert (kind, rank, why, hooked) == ("BackendPeerError", 2, "lost", True)
+    codes = [KILLED if each == victim else 0 for each in range(3)]
+    own = seen(tmp_path, name, 3, codes=codes, hosts=hosts)
+    assert own.pop(victim) is None
+    for at, ((kind, _, rank, why), waited_s, hooked, after) in enumerate(own):
+        assert (kind, rank, why, hooked) == ("BackendPeerError", victim, "lost", True)
         assert waited_s < 30  # of a time-out of 60
-        assert after == [1 - index, 2, 3.0]
+        assert after == [1 - at, 2, 6.0 - (victim + 1)]
 
 
 def test_a_member_that_does_not_come_is_named(tmp_path):
