@@ -255,7 +255,9 @@ fn copy(own: &RankProgram, buffers: &[Option<Region>], src: &Slice, dst: &Slice)
     match (space(src), space(dst)) {
         (Space::Device, _) => stage(dst, Way::Down),
         (_, Space::Device) => stage(src, Way::Up),
-        _ => Action::Compute(Compute::Copy { dst: region(dst), src: region(src), factor: None }),
+        (Space::Host, Space::Host) => {
+            Action::Compute(Compute::Copy { dst: region(dst), src: region(src), factor: None })
+        }
     }
 }
 
