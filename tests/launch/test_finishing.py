@@ -71,7 +71,7 @@ def pair() -> Iterator[Pair]:
     limits = Limits(
         members_min=1, members_max=2, heartbeat_s=60.0, join_patience_s=60.0, rejoin_patience_s=0.0
     )
-    coordination = Coordination(2, limits, Stores("127.0.0.1", HOSTS, SECRET))
+    coordination = Coordination(2, limits, Stores("127.0.0.1", HOSTS, SECRET, (0, 0)))
     with Server(HOSTS, 0, SECRET, coordination) as server, ThreadPoolExecutor() as threads:
         made = Pair(server, coordination, threads)
         try:

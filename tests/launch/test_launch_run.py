@@ -412,12 +412,23 @@ def test_a_bar_in_a_file_is_its_last_state():
     assert target.getvalue() == b"[0] 100 %\n[0] ends\n"
 
 
-def test_a_single_rank_passes_unchanged():
+def test_a_single_rank_is_shown_at_once_on_a_terminal():
     """A bar, an escape sequence or a prompt would wait for a line end that does not come."""
-    target = io.BytesIO()
+    target = Terminal()
     channel, _ = Output(target, target, quiet_others=False).channels(0, 1)
     channel.feed(b"\r10 %")
     channel.feed(b"\r20 %")
     channel.feed(b" name? ")
     channel.end()
     assert target.getvalue() == b"\r10 %\r20 % name? "
+
+
+def test_lines_of_a_single_rank_come_whole_and_unchanged_to_a_program():
+    """A program that reads results of rank 0 would take half a line for a whole one."""
+    target = io.BytesIO()
+    channel, other = Output(target, target, quiet_others=True).channels(0, 2)
+    channel.feed(b'{"a"')
+    assert target.getvalue() == b""
+    channel.feed(b": 1}\r\n")
+    other.feed(b"x\ry\n")
+    assert target.getvalue() == b'{"a": 1}\r\nx\ry\n'

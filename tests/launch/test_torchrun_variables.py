@@ -14,7 +14,7 @@ from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import UsageError
 from hocket.job.environment import identify
 from hocket.settings import Settings
-from hocket.start.output import Channel
+from hocket.start.output import Channel, Screen
 from hocket.start.processes import Process, ProcessSpec, end_all
 from hocket.start.script import argv_of
 from hocket.start.variables import variables
@@ -98,7 +98,7 @@ def test_a_meeting_is_read_whole_after_the_deadline_and_the_end():
     """Rank 0 of a program that ends at once would be all of the job, and the line stand in its output."""
     shown = io.BytesIO()
     spec = ProcessSpec(argv=["true"], prefix=["sh", "-c", "echo hello; echo 'hocket: meeting at 10.0.0.1 7'"])
-    process = Process(0, spec, out=Channel(shown, b""), err=Channel(None, b""))
+    process = Process(0, spec, out=Channel(Screen(shown), b""), err=Channel(None, b""))
     try:
         while process.code is None:
             time.sleep(0.01)

@@ -14,7 +14,7 @@ from hocket.cli.probe import command
 from hocket.errors import Error, PeerError, UsageError
 from hocket.measure.agent import Event, lines_of
 from hocket.measure.hosts import AGENT, _Events, probe_hosts
-from hocket.start.output import LINE_BYTES_MAX, Channel
+from hocket.start.output import LINE_BYTES_MAX, Channel, Screen
 from hocket.start.processes import ProcessSpec
 
 
@@ -93,7 +93,7 @@ def test_results_of_many_hosts_come_back_whole() -> None:
     lines = lines_of(Event(done=1, total=1, what="done", cluster=cluster))
     assert max(map(len, lines.splitlines())) < LINE_BYTES_MAX
     events = _Events(None, None, None)
-    channel = Channel(events, b"")
+    channel = Channel(Screen(events), b"")
     for at in range(0, len(lines), 1000):
         channel.feed(b"noise\n" * (at == 0) + lines[at : at + 1000])
     channel.end()

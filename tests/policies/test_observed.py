@@ -269,6 +269,7 @@ def test_no_use_leaks(name):
     @example(1.0, -0.0)
     @example(0.0, -0.0)
     @example(-3.5, math.nan)
+    @example(math.nan, -math.nan)
     def check(before, after):
         result, assumptions, numbers = do(USES[name], before)
         assert holds(assumptions, before), "its own guards"

@@ -72,9 +72,10 @@ class _Outcome:
         return type(self.value if self.error is None else self.error)
 
     @property
-    def exactly(self) -> tuple[type, str]:
-        """Key that is equal only for identical results: zeros have their signs, and NaN equals itself."""
-        return self.kind, repr(self.value)
+    def exactly(self) -> tuple[type, str, float]:
+        """Key that is equal only for identical results: zeros and NaN have their signs, and NaN equals itself."""
+        real = self.value.real if isinstance(self.value, float | complex) else 0.0
+        return self.kind, repr(self.value), math.copysign(1.0, real)
 
     def take(self) -> Any:
         if self.error is not None:

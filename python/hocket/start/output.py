@@ -1,7 +1,8 @@
 """Output of ranks as the launcher shows it: whole lines after `[rank]`; the last lines are kept for the end.
 
 A progress bar draws its line again and again after a carriage return. On a terminal one rank's bar stays below the lines until it
-ends, and other ranks' bars are left out; elsewhere a bar is a line now and then. The output of a single rank passes unchanged.
+ends, and other ranks' bars are left out; elsewhere a bar is a line now and then. What a single rank prints is not changed, and on
+a terminal it is shown at once.
 """
 
 from __future__ import annotations
@@ -51,51 +52,55 @@ class Screen:
 
 
 class Channel:
-    """Output stream of one rank. `prefix` goes before each line; None: all passes unchanged. `screen` None: lines are kept but not
-    shown."""
+    """Output stream of one rank.
 
-    def __init__(self, screen: Screen | None, prefix: bytes | None) -> None:
+    `prefix` goes before each line; an empty one leaves lines as they are. `screen` None: lines are kept but not shown.
+    """
+
+    def __init__(self, screen: Screen | None, prefix: bytes) -> None:
         self.last: deque[bytes] = deque(maxlen=LINES_KEPT)
         self._screen, self._prefix = screen, prefix
+        self._at_once = screen is not None and screen.terminal and not prefix
         self._held = b""
         self._bar_at_s = time.monotonic()
 
     def feed(self, data: bytes) -> None:
         """Show `data`: the lines that it completes, and the bar that it draws."""
-        if self._prefix is None and self._screen is not None:
+        if self._at_once and self._screen is not None:
             self._screen.write(data)
         *lines, held = (self._held + data).split(b"\n")
-        self._show([_drawn(line) for line in lines])
-        drawn = _drawn(held)
-        if BAR in held:
+        self._show(lines)
+        if self._prefix and BAR in held:
+            drawn = _drawn(held)
             held = BAR + drawn
             self._draw(drawn)
         if len(held) >= LINE_BYTES_MAX:
-            self._show([drawn])
+            self._show([held])
             held = b""
         self._held = held
 
     def end(self) -> None:
         """Show the held rest, with or without a line end."""
-        if drawn := _drawn(self._held):
-            self._show([drawn])
+        if self._held:
+            self._show([self._held])
         self._held = b""
 
     def _show(self, lines: Sequence[bytes]) -> None:
-        self.last.extend(line for line in lines if line.strip())
-        if not lines or self._screen is None or self._prefix is None:
+        drawn = [_drawn(line) for line in lines]
+        self.last.extend(line for line in drawn if line.strip())
+        if not lines or self._screen is None or self._at_once:
             return
         self._screen.draw(self, b"")
-        self._screen.lines([self._prefix + line for line in lines])
+        self._screen.lines([self._prefix + line for line in drawn] if self._prefix else lines)
 
-    def _draw(self, text: bytes) -> None:
-        if self._screen is None or self._prefix is None or not text.strip():
+    def _draw(self, bar: bytes) -> None:
+        if self._screen is None or not bar.strip():
             return
         if self._screen.terminal:
-            self._screen.draw(self, self._prefix + text)
+            self._screen.draw(self, self._prefix + bar)
         elif time.monotonic() - self._bar_at_s >= BAR_EVERY_S:
             self._bar_at_s = time.monotonic()
-            self._screen.lines([self._prefix + text])
+            self._screen.lines([self._prefix + bar])
 
 
 class Output:
@@ -112,17 +117,17 @@ class Output:
     def channels(self, rank: int, world: int) -> tuple[Channel, Channel]:
         """Return the channels of a rank's output and errors."""
         if self._quiet_others and rank != 0:
-            return Channel(None, None), Channel(None, None)
+            return Channel(None, b""), Channel(None, b"")
         plain = self._quiet_others or world == 1
         out, err = (
-            Channel(screen, None if plain else prefix(rank, world, colour=_colour(screen)))
+            Channel(screen, b"" if plain else prefix(rank, world, colour=_colour(screen)))
             for screen in (self._out, self._err)
         )
         return out, err
 
 
 def _is_one(out: BinaryIO, err: BinaryIO) -> bool:
-    return os.fstat(out.fileno()).st_rdev == os.fstat(err.fileno()).st_rdev
+    return out is err or os.fstat(out.fileno()).st_rdev == os.fstat(err.fileno()).st_rdev
 
 
 def _colour(screen: Screen) -> bool:
