@@ -14,11 +14,11 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import _get_reconfigure_handle, _reconfigure
 
+from benches.elastic.contenders import SECRET
 from benches.elastic.jobs import environment
 from hocket.settings import Settings
 
 TURNS, LIMIT_S = 8, 120
-SECRET = "ab" * 32
 
 
 def reconfigured_s(backend: str, world: int) -> list[float]:

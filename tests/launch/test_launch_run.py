@@ -362,7 +362,7 @@ def test_lines_come_whole_and_long_ones_in_pieces():
 
 
 class Terminal(io.BytesIO):
-    """What a terminal of wide lines shows."""
+    """Terminal of wide lines, and the lines that it shows."""
 
     def isatty(self):
         return True

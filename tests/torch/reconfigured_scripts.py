@@ -135,7 +135,7 @@ def loses_last(own):
 
 
 def loses_first(own):
-    """The same of process 0, at whose store all have met."""
+    """Process 0, at whose store all have met, is killed within a call."""
     loses(own, 0)
 
 
@@ -195,7 +195,7 @@ def with_a_call_under_way(own):
 
 
 def wrong(own):
-    """What no group can do."""
+    """Calls that a group must refuse."""
     handles = own.told("handle", own.group.get_reconfigure_handle())
     own.note(own.sum)
     own.note(lambda: dist._reconfigure(1, handles[: own.index] + handles[own.index + 1 :]))

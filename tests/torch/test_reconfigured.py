@@ -17,7 +17,7 @@ LIMIT_S = 120
 
 
 def seen(folder, name, count, *, prefix=lambda _index, argv: argv, codes=None, hosts=None):
-    """What each process of a script saw; they end with `codes`, or well, and are on `hosts`, or one."""
+    """Notes of each process of a script; they end with `codes`, or well, and are on `hosts`, or one."""
     environment = {
         "PYTHONPATH": os.pathsep.join(sys.path),
         "OMP_NUM_THREADS": "1",

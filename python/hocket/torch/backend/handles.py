@@ -23,7 +23,7 @@ from hocket.settings import Settings
 
 
 class Handle(msgspec.Struct, frozen=True, kw_only=True):
-    """What members know of one of them.
+    """Knowledge that members have of one of them.
 
     Attributes:
         hocket: identifies the group of that process.
