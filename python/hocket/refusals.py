@@ -100,8 +100,6 @@ LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
 """Message by what a framework may lack, and the features that need it."""
 
 _ELASTIC = {
-    SEARCH: SEARCH,
-    REORDER: REORDER,
     SERVERS: SERVERS,
     HELPERS: HELPERS,
     PROFILE: PROFILE,

@@ -38,8 +38,6 @@ def test_any_survivors_have_a_sound_plan_with_the_same_buckets(hosts: str) -> No
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        ({"search": "20m"}, "a search"),
-        ({"reorder": True}, "HOCKET_REORDER"),
         ({"servers": 1}, "parameter servers"),
         ({"helpers": 1}, "helpers"),
         ({"profile_out": "x"}, "a profile"),

@@ -125,7 +125,7 @@ def distribute(
     framework = Torch(model, optimizer)
     settings = settings or Settings.from_environment()
     policy = policy_of(plan, policy, settings)
-    check_settings(policy, settings, search=search, parameter_server=parameter_server)
+    check_settings(policy, settings, parameter_server=parameter_server)
     promise = promise_asked(promise, settings)
     if buffers not in (None, *get_args(Keep)):
         raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")

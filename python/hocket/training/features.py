@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 Feature = tuple[str, dict[str, Any]]
 
 
-def of_settings(settings: Settings, *, search: bool = False, servers: bool = False) -> Iterator[Feature]:
-    """Yield features that the settings ask for. `search`, `servers`: whether the script does."""
+def of_settings(settings: Settings, *, servers: bool = False) -> Iterator[Feature]:
+    """Yield features that the settings ask for. `servers`: whether the script asks for parameter servers."""
     asked = {
         ELASTIC: settings.coordinator is not None,
-        SEARCH: search or settings.search is not None,
+        SEARCH: settings.search is not None,
         REORDER: settings.reorder,
         SERVERS: servers or settings.servers > 0,
         "HOCKET_STALENESS": settings.staleness != "0",
@@ -49,9 +49,9 @@ def of_settings(settings: Settings, *, search: bool = False, servers: bool = Fal
     return ((name, {}) for name, wanted in asked.items() if wanted)
 
 
-def check_elastic_settings(settings: Settings, *, search: bool = False, servers: bool = False) -> None:
+def check_elastic_settings(settings: Settings, *, servers: bool = False) -> None:
     """Raise UsageError for a feature, requested by a script or its settings, that an elastic job lacks."""
-    check(ELASTIC, of_settings(settings, search=search, servers=servers))
+    check(ELASTIC, of_settings(settings, servers=servers))
 
 
 def of_plan(plan: Plan) -> Iterator[Feature]:

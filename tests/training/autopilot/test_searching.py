@@ -1,6 +1,7 @@
 """A search in training: what trials cost, what they decide under noise and drift, and what the proposer is told."""
 
 from statistics import median
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,6 +165,22 @@ def test_no_trial_begins_when_the_time_is_over():
     now_s[0] = 1205.0
     assert search.next() is None
     assert search.ended == "its 20 minutes are over"
+
+
+def test_those_that_are_left_search_for_the_time_that_is_left():
+    """A job that often loses ranks would never stop trying plans."""
+    now_s = [5.0]
+    knowledge = knowledge_with(Recorder([ring()] * 9))
+    search = Searching(
+        knowledge.searching(ring()).job, knowledge.proposer(None, None, None), 60.0, clock=lambda: now_s[0]
+    )
+    now_s[0] = 30.0
+    assert search.left_s == pytest.approx(35.0)
+    knowledge.search_s = search.left_s
+    left = knowledge.among(SimpleNamespace(hosts=HOSTS[:3]), ring())
+    assert (left.search_s, left.given) == (pytest.approx(35.0), None)
+    now_s[0] = 90.0
+    assert search.left_s == 0.0
 
 
 def test_what_ranks_refuse_is_not_tried_again():

@@ -68,12 +68,11 @@ def check_settings(
     policy: Policy | None,
     settings: Settings,
     *,
-    search: str | None = None,
     parameter_server: ParameterServer | None = None,
 ) -> None:
     """Raise UsageError if a setting would have no effect beside the others, or cannot be in an elastic job."""
     if settings.coordinator is not None:
-        check_elastic_settings(settings, search=search is not None, servers=parameter_server is not None)
+        check_elastic_settings(settings, servers=parameter_server is not None)
     if settings.reorder and policy is not None:
         raise refused(REORDER, POLICY)
     if settings.reorder and not settings.autopilot:
@@ -139,9 +138,9 @@ def source_of(
     if process.elastic:
         drives = plan is None and not scopes
         return (
-            _driven_among(gradients, process, promise or EXACT, begin)
+            _driven_among(gradients, process, promise or EXACT, begin, search_s)
             if drives
-            else members_source(plan, scopes, gradients, process=process, begin=begin)
+            else _given_among(plan, scopes, gradients, process, begin)
         )
     if scopes:
         traced, timer = _of_policies(scopes, gradients, process)
@@ -150,8 +149,7 @@ def source_of(
         return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served, helpers=helpers)
     if plan is None and useful(job) and not keeps_plan:
         return _driven(gradients, process, promise or EXACT, search_s)
-    if search_s is not None and job.rank == 0:
-        log.warning("nothing is searched: a job on one host, or on too many to measure, has no plans to try")
+    _warn_of_search(search_s, job)
     if plan is not None and settings.reorder and useful(job) and matters(plan):
         return _reordered(plan, gradients, process)
     planned = plan or _default_plan(gradients, job, process.measurements.network, promise or EXACT)
@@ -236,13 +234,44 @@ def _driven(
     return driven(autopilot, planned, gradients, job)
 
 
+def _given_among(
+    plan: Plan | None,
+    scopes: Sequence[Scope],
+    gradients: Mapping[str, Gradient],
+    process: Process,
+    begin: Begin | None,
+) -> ProgramSource:
+    """Return the source of an elastic job with a plan or policies of its user's, of all that have met."""
+    job = process.job
+    if plan is None or not job.settings.reorder:
+        return members_source(plan, scopes, gradients, process=process, begin=begin)
+    if not (useful(job) and matters(plan)):
+        # An agreed value of the job's may be the key of a plan, which is for others.
+        begin = None if begin is None else (begin[0], {})
+        return members_source(plan, (), gradients, process=process, begin=begin)
+    knowledge = Knowledge(
+        job.hosts,
+        tuple(gradients.values()),
+        process.measurements.cluster,
+        EXACT,
+        given=plan,
+        check=check_elastic,
+    )
+    return driven_source(plan, knowledge, gradients, process=process, begin=begin)
+
+
 def _driven_among(
-    gradients: Mapping[str, Gradient], process: Process, promise: Promise, begin: Begin | None
+    gradients: Mapping[str, Gradient],
+    process: Process,
+    promise: Promise,
+    begin: Begin | None,
+    search_s: float | None,
 ) -> ProgramSource:
     """Return the source of an elastic job with an autopilot, of all that have met. If it trains, others wait: nobody measures."""
     job = process.job
     promise = promise.without_turns()
     if not useful(job):
+        _warn_of_search(search_s, job)
         plan = planned_of(_default_plan(gradients, job, None, promise), Epoch(0), gradients)
         begin = None if begin is None else (begin[0], {})
         return members_source(plan, (), gradients, process=process, begin=begin)
@@ -254,9 +283,21 @@ def _driven_among(
     else:
         plan = planned_of(_default_plan(gradients, job, cluster, promise), Epoch(0), gradients)
     knowledge = Knowledge(
-        job.hosts, tuple(gradients.values()), cluster, promise, memory=memory, check=check_elastic
+        job.hosts,
+        tuple(gradients.values()),
+        cluster,
+        promise,
+        memory=memory,
+        search_s=search_s,
+        check=check_elastic,
     )
     return driven_source(plan, knowledge, gradients, process=process, begin=begin)
+
+
+def _warn_of_search(search_s: float | None, job: Job) -> None:
+    """Warn of a search that was asked for, and has nothing to try."""
+    if search_s is not None and job.rank == 0:
+        log.warning("nothing is searched: a job on one host, or on too many to measure, has no plans to try")
 
 
 def _recalled(

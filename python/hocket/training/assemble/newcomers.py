@@ -7,6 +7,7 @@ script's own state, and the optimizer's numbers that schedulers change, go to th
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -36,18 +37,22 @@ from hocket.training.step.reducing import ReducingSession
 STATE_BYTES_MAX = FRAME_BYTES_MAX // 2
 """Largest state in bytes: a frame has it as text, which is a third longer."""
 
+SEARCH_S_MIN = 0.1
+"""Least seconds for which a search goes on after a meeting."""
+
 MakeCompanion = Callable[[Process], MembersCompanion]
 
 
 class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """State of a job when others join: its number of steps, and place in its data; the plan and the policy that were given to it,
-    and the agreed values of its policies."""
+    the agreed values of its policies, and the time that is left for its search, as in the settings."""
 
     steps: int
     loop: SavedLoop
     plan: Plan | None
     policy: str | None
     begin: tuple[int, dict[str, bool | int | float | str]]
+    search: str | None
 
 
 class Asked(NamedTuple):
@@ -138,11 +143,17 @@ def met(
         policy=asked.policy,
         promise=asked.promise,
         process=process,
-        settings=settings,
+        settings=dataclasses.replace(settings, search=now.search),
         holders=holders,
         begin=now.begin,
     )
     return Met(source, now, holders)
+
+
+def _searches(source: ProgramSource) -> str | None:
+    """Return the time that is left for the job's search; None: there is none, or it has ended."""
+    left_s = None if source.autopilot is None else source.autopilot.knowledge.search_s
+    return f"{left_s:.1f}s" if left_s is not None and left_s >= SEARCH_S_MIN else None
 
 
 def _named(policy: str | None) -> str:
@@ -194,6 +205,7 @@ def meeting(
             plan=asked.plan,
             policy=asked.policy_name,
             begin=(current.number, dict(current.agreed)),
+            search=_searches(session.source),
         )
         source, _, holders = met(
             framework, process=process, settings=settings, asked=asked, standing=standing

@@ -135,6 +135,7 @@ class Autopilot(Duty):
         everyone = [typed.of_builtins(each, Report) for each in given]
         order = everyone[0].order or Order(what="wait", interval_s=FIRST_S)
         now = self.plan(self.epochs.current)
+        self.knowledge.search_s = order.search_s
         if coordinator is not None:
             coordinator.meet(everyone, now)
         self._follow(order, now, store)

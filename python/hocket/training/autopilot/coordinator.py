@@ -82,11 +82,19 @@ class Coordinator:
                 self._knowledge.times.clear()
             if action is Action.PREPARE:
                 store.set(f"{self._prefix}/{key}", msgspec.to_builtins(self._offered))
-        return Order(what=what, key=key, profile=profile, interval_s=self._interval_s())
+        return Order(
+            what=what,
+            key=key,
+            profile=profile,
+            interval_s=self._interval_s(),
+            search_s=self._knowledge.search_s,
+        )
 
     def meet(self, everyone: Sequence[Report], now: Plan) -> None:
         """Decide on the next action, after all ranks have reported while `now` was in force on this rank."""
         self._now = now
+        if self._search is not None and self._knowledge.search_s is not None:
+            self._knowledge.search_s = self._search.left_s
         for rank, each in enumerate(everyone):
             if each.times is not None:
                 self._knowledge.times[rank] = each.times
@@ -184,7 +192,7 @@ class Coordinator:
             # The next meeting asks for another.
             return
         if offered is None:
-            self._action = None
+            self._action = self._knowledge.search_s = None
             pilot.searched(self._search.ended)
             return
         self._offered = offered

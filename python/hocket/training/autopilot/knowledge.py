@@ -61,7 +61,7 @@ class Knowledge:
     memory: Memory | None = None
     times: dict[int, Times] = field(default_factory=dict)
     search_s: float | None = None
-    """Seconds that a search may take; None: there is no search."""
+    """Seconds that a search may still take; None: there is no search, or it has ended."""
     proposer: Callable[[Question, Plan, Belief], Proposer] = trials
     tried: list[Trial] = field(default_factory=list)
     """Results of this job's trials."""
@@ -72,14 +72,17 @@ class Knowledge:
     _retreated: bool = False
     _writes: TraceWrites = field(default_factory=lambda: TraceWrites("what trials have shown"))
 
-    def among(self, job: rendezvous.Job) -> Knowledge:
-        """Return the part that still holds for the remaining ranks of an elastic job. Each has its own part of the profile."""
+    def among(self, job: rendezvous.Job, kept: Plan) -> Knowledge:
+        """Return the part that still holds for the remaining ranks of an elastic job, which go on with this plan. Each has its
+        own part of the profile."""
         return Knowledge(
             hosts=job.hosts,
             gradients=self.gradients,
             cluster=None if self.cluster is None else among(self.cluster, job.hosts),
             promise=self.promise,
+            given=None if self.given is None else kept,
             memory=None if self.memory is None else self.memory.among(job),
+            search_s=self.search_s,
             guard=self.guard,
             check=self.check,
         )

@@ -15,13 +15,15 @@ What = Literal["wait", "look", "prepare", "begin"]
 class Order(Struct, frozen=True, kw_only=True):
     """Order to all ranks: an action now, and the time until the next meeting.
 
-    `key`: that of the plan to prepare or to begin; `profile`: times are taken anew.
+    `key`: that of the plan to prepare or to begin; `profile`: times are taken anew; `search_s`: seconds that are left for a search,
+    for whichever rank goes on with it when rank 0 is lost.
     """
 
     what: What
     interval_s: float
     key: str = ""
     profile: bool = False
+    search_s: float | None = None
 
 
 class Report(Struct, frozen=True, kw_only=True):

@@ -67,6 +67,11 @@ class Searching:
         self._waiting = deque(self.first)
 
     @property
+    def left_s(self) -> float:
+        """Seconds in which another trial may begin."""
+        return max(0.0, self._until_s - self.clock())
+
+    @property
     def ended(self) -> str:
         """Reason why there is no other candidate."""
         if self.clock() >= self._until_s:

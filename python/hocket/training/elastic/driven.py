@@ -74,7 +74,7 @@ class _Driven:
             watch.members_changed()
             # This epoch names no plan: the plan in force was for other ranks, and `kept` has its buckets.
             left = Epoch(autopilot.epochs.current.number)
-            known = autopilot.knowledge.among(others)
+            known = autopilot.knowledge.among(others, kept)
             return self.of(kept, others, left, known, members=number, watch=watch)
 
         source = driven(autopilot, lambda _: now, self._gradients, job)
