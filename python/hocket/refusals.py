@@ -27,7 +27,6 @@ JOIN = "`join`"
 KERAS = "a model of Keras"
 LIBRARY = "a policy of a library"
 MEANS = "buckets that are no means for all ranks"
-NO_AUTOPILOT = "HOCKET_AUTOPILOT=0"
 NO_MEANS = "a policy without means"
 OBSERVED = "decisions by what was observed"
 OWNERS = "updates by owners"
@@ -128,7 +127,6 @@ _RATE = (
 )
 _SEARCH_GIVEN = "a search for a plan, and {given} was given\nhint: leave one of them out"
 _TOGETHER = "{what}: with parameter servers, workers push gradients, and do not step together\nhint: {hint}"
-_UNSET = "{} and HOCKET_AUTOPILOT=0: the autopilot is what {}\nhint: leave one of them unset"
 
 REFUSED: dict[tuple[str, str], str] = {
     **{(ELASTIC, each): _LOST.format(said) for each, said in _ELASTIC.items()},
@@ -182,8 +180,6 @@ REFUSED: dict[tuple[str, str], str] = {
     (REORDER, HELPERS): _NO_ORDER.format(HELPERS),
     (SEARCH, PLAN): _SEARCH_GIVEN,
     (SEARCH, POLICY): _SEARCH_GIVEN,
-    (NO_AUTOPILOT, REORDER): _UNSET.format("HOCKET_REORDER=1", "changes orders"),
-    (NO_AUTOPILOT, SEARCH): _UNSET.format("a search", "tries plans"),
     (AGAIN, SERVERS): _IDLE.format("servers"),
     (AGAIN, HELPERS): _IDLE.format("helpers"),
     (AGAIN, PROFILE): (

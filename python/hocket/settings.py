@@ -261,7 +261,8 @@ class Settings:
         "HOCKET_AUTOPILOT",
         True,
         flag,
-        "0: a job does not look at its network as it starts, and keeps its plan while it trains.",
+        "0: a job does not look at its network as it starts, and keeps its plan while it trains, unless a search or HOCKET_REORDER "
+        "asks for another.",
     )
     search: str | None = _variable(
         "HOCKET_SEARCH",

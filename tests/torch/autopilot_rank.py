@@ -19,23 +19,42 @@ COMPARED = 20
 """Steps after which parameters are written."""
 
 
+def made():
+    """The same network on all ranks, and its optimizer."""
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        *(layer for _ in range(5) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh())), nn.Linear(WIDTH, 1)
+    )
+    return network, torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+
+
+def loss_of(model, generator):
+    return model(torch.randn(16, WIDTH, generator=generator)).square().mean()
+
+
+def trained_alone(world, steps):
+    """What one process makes of the steps of so many ranks."""
+    network, optimizer = made()
+    generators = [torch.Generator().manual_seed(rank) for rank in range(world)]
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.stack([loss_of(network, each) for each in generators]).mean().backward()
+        optimizer.step()
+    return parameters(network)
+
+
 def main():
     """Trains, and writes its parameters, and the epoch of each step."""
     out, kind, steps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     rank = int(os.environ.get("HOCKET_RANK") or os.environ["RANK"])
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    network = nn.Sequential(
-        *(layer for _ in range(5) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh())), nn.Linear(WIDTH, 1)
-    )
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+    network, optimizer = made()
     model, optimizer = distribute(kind, network, optimizer)
     generator = torch.Generator().manual_seed(rank)
     epochs = []
     for step in range(1, steps + 1):
-        inputs = torch.randn(16, WIDTH, generator=generator)
         optimizer.zero_grad()
-        model(inputs).square().mean().backward()
+        loss_of(model, generator).backward()
         optimizer.step()
         if kind != "gloo":
             import hocket.torch as hk

@@ -17,7 +17,7 @@ from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
 from hocket.tools.analysis.searches import searches
 from tests.support import warm
-from tests.torch.autopilot_rank import COMPARED
+from tests.torch.autopilot_rank import COMPARED, trained_alone
 
 SCRIPT = Path(__file__).with_name("autopilot_rank.py")
 PORTS = itertools.count(29_472)
@@ -164,6 +164,22 @@ def test_a_job_searches_while_it_trains(jobs):
     )
     assert sum(host.slots for host in found.job.cluster.hosts) == 4
     assert all(trial.measured_s < search.first_s for trial in search.trials if trial.kept)
+
+
+def test_a_job_that_does_not_drive_itself_searches_if_it_is_asked_to(emulated, tmp_path):
+    """Whoever keeps jobs from changing their plans could let none of them search; or it would go on to change plans after that."""
+    steps = 90
+    settings = {"trace": str(tmp_path), "cache_bytes": 0, "search": "4s", "autopilot": False}
+    with emulated(RACKS) as bed:
+        job = train(bed, tmp_path, "blind", steps, weather=((steps - 40, 5e7),), **settings)
+    (search,) = searches(job.changes)
+    assert search.trials, job.changes
+    at = next(at for at, each in enumerate(job.changes) if each.what == "searched")
+    assert job.changes[at + 1 :] == ()
+    assert job.epochs[-1] == job.epochs[job.changes[at].step]
+    expected = trained_alone(4, steps)
+    for each in job.found:
+        torch.testing.assert_close(each, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_what_changed_is_read_back(tmp_path):

@@ -26,7 +26,7 @@ from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.refusals import HELPERS, NO_AUTOPILOT, PLAN, POLICY, REORDER, SEARCH, SERVERS, refused
+from hocket.refusals import HELPERS, PLAN, POLICY, REORDER, SEARCH, SERVERS, refused
 from hocket.settings import Settings, seconds_of
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
@@ -75,8 +75,6 @@ def check_settings(
         check_elastic_settings(settings, servers=parameter_server is not None)
     if settings.reorder and policy is not None:
         raise refused(REORDER, POLICY)
-    if settings.reorder and not settings.autopilot:
-        raise refused(NO_AUTOPILOT, REORDER)
 
 
 def search_asked(
@@ -94,8 +92,6 @@ def search_asked(
         raise refused(SEARCH, PLAN, given=f"plan `{plan.label}`")
     if policy is not None:
         raise refused(SEARCH, POLICY, given=f"policy {type(policy).__name__}")
-    if not settings.autopilot:
-        raise refused(NO_AUTOPILOT, SEARCH)
     return budget_s
 
 
@@ -147,10 +143,10 @@ def source_of(
         if plan is None:
             return of_policy(scopes[0], gradients, traced=traced, timer=timer)
         return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served, helpers=helpers)
-    if plan is None and useful(job) and not keeps_plan:
+    if plan is None and useful(job, asked=search_s is not None) and not keeps_plan:
         return _driven(gradients, process, promise or EXACT, search_s)
     _warn_of_search(search_s, job)
-    if plan is not None and settings.reorder and useful(job) and matters(plan):
+    if plan is not None and settings.reorder and useful(job, asked=True) and matters(plan):
         return _reordered(plan, gradients, process)
     planned = plan or _default_plan(gradients, job, process.measurements.network, promise or EXACT)
     return of_plan(planned, gradients, job=job, served=served, helpers=helpers)
@@ -229,6 +225,7 @@ def _driven(
         memory=memory,
         search_s=search_s,
         guard=job.settings.guard,
+        drives=job.settings.autopilot,
     )
     autopilot = Autopilot(Beside(job, process.abort), process.engine, knowledge, default)
     return driven(autopilot, planned, gradients, job)
@@ -245,7 +242,7 @@ def _given_among(
     job = process.job
     if plan is None or not job.settings.reorder:
         return members_source(plan, scopes, gradients, process=process, begin=begin)
-    if not (useful(job) and matters(plan)):
+    if not (useful(job, asked=True) and matters(plan)):
         # An agreed value of the job's may be the key of a plan, which is for others.
         begin = None if begin is None else (begin[0], {})
         return members_source(plan, (), gradients, process=process, begin=begin)
@@ -270,7 +267,7 @@ def _driven_among(
     """Return the source of an elastic job with an autopilot, of all that have met. If it trains, others wait: nobody measures."""
     job = process.job
     promise = promise.without_turns()
-    if not useful(job):
+    if not useful(job, asked=search_s is not None):
         _warn_of_search(search_s, job)
         plan = planned_of(_default_plan(gradients, job, None, promise), Epoch(0), gradients)
         begin = None if begin is None else (begin[0], {})
@@ -290,6 +287,7 @@ def _driven_among(
         memory=memory,
         search_s=search_s,
         check=check_elastic,
+        drives=job.settings.autopilot,
     )
     return driven_source(plan, knowledge, gradients, process=process, begin=begin)
 

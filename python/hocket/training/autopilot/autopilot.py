@@ -43,9 +43,10 @@ PROFILED_RANKS = 16
 """Number of ranks that bring their part of the profile: more would say the same."""
 
 
-def useful(job: Job) -> bool:
-    """Return whether a job can gain anything by another plan: it has a network, and not too many hosts to look at it."""
-    return job.settings.autopilot and 1 < len(set(job.hosts)) <= HOSTS_MAX
+def useful(job: Job, *, asked: bool = False) -> bool:
+    """Return whether a job can gain anything by another plan: it has a network, and not too many hosts to look at it. `asked`: a
+    search or HOCKET_REORDER asks for one, whether jobs drive themselves or not."""
+    return (asked or job.settings.autopilot) and 1 < len(set(job.hosts)) <= HOSTS_MAX
 
 
 class Autopilot(Duty):

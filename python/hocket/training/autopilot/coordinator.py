@@ -111,6 +111,7 @@ class Coordinator:
                 knows_network=knows,
                 say=self._say,
                 searches=self._knowledge.search_s is not None,
+                watches=self._knowledge.drives or self._knowledge.given is not None,
             )
         for each in everyone:
             if each.refused is not None and each.refused[0] == self._pilot.candidate.key:

@@ -68,6 +68,8 @@ class Knowledge:
     guard: Guard = "full"
     check: Callable[[Plan], None] | None = None
     """Check that raises UsageError for plans that this job cannot have."""
+    drives: bool = True
+    """False: the plan changes as a search or HOCKET_REORDER asks, and for no other reason."""
     _profile: Profile | None = None
     _retreated: bool = False
     _writes: TraceWrites = field(default_factory=lambda: TraceWrites("what trials have shown"))
@@ -85,7 +87,13 @@ class Knowledge:
             search_s=self.search_s,
             guard=self.guard,
             check=self.check,
+            drives=self.drives,
         )
+
+    @property
+    def asked(self) -> bool:
+        """True if a search, or HOCKET_REORDER, asks for other plans."""
+        return self.given is not None or self.search_s is not None
 
     @property
     def delays(self) -> bool:

@@ -89,9 +89,10 @@ class Pilot:
         say: Callable[[Change], None],
         caution: Caution | None = None,
         searches: bool = False,
+        watches: bool = True,
     ) -> None:
         """Begin to watch. `knows_network`: the plan in force was made for a network that was measured. `say`: records each change.
-        `searches`: a search follows the planner's first answer."""
+        `searches`: a search follows the planner's first answer. Unless it `watches`, the plan with which that ends stays."""
         self.current = current
         self.candidate = current
         self._say = say
@@ -105,7 +106,7 @@ class Pilot:
         self._reference: list[float] = []
         self._left_epoch = 0
         self._backoff = Backoff(self._caution)
-        self._searches = searches
+        self._searches, self._watches = searches, watches
         self._first_s: float | None = None
         """Step time when the search began; None: no search has begun."""
 
@@ -242,6 +243,8 @@ class Pilot:
         return Action.PROPOSE
 
     def _watch(self) -> Action | None:
+        if not self._watches:
+            return None
         now, step = self.times.window_s, self._seen.step
         if self._seen.moved and self._reference and now and not self._backoff.resting(step, 1.0):
             return self._doubt(

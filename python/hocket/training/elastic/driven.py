@@ -54,7 +54,7 @@ class _Driven:
         self, plan: Plan, job: Job, first: Epoch, knowledge: Knowledge, *, members: int, watch: Stopwatch
     ) -> ProgramSource:
         """Return the source of an epoch of members, which begins with this plan; 0: the epoch of all that have met."""
-        if not useful(job):
+        if not useful(job, asked=knowledge.asked):
             # Nor will it be useful until other ranks come and all meet.
             return Sources(False, (), self._gradients, self._process).of(
                 plan, job, first, members=members, before=None
