@@ -149,10 +149,6 @@ REFUSED: dict[tuple[str, str], str] = {
         "policy {policy} and parameter servers: each would have all buckets\n"
         "hint: a plan says which buckets go by the policy and which are served"
     ),
-    (SERVERS, CARDS): (
-        "plan: bucket {index} uses some cards alone, and messages of parameter servers use all\n"
-        "hint: `hocket plan` makes plans that jobs run"
-    ),
     (SERVERS, CLIPPING): _TOGETHER,
     (SERVERS, BUFFERS): _TOGETHER,
     (SERVERS, SCALED): _RATE.format("parameter servers update with"),

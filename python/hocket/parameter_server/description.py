@@ -25,7 +25,8 @@ class Key(Struct, frozen=True, kw_only=True):
     """A bucket of the plan, which is pushed and pulled as a unit. Lower `priority` goes first.
 
     `lengths`: elements in each piece of a worker's memory, if there are several. `servers`: servers with a piece of the key,
-    counted from 0. `staleness`: see `ParameterServer.staleness`. `codec` is used on `links`, ordered pairs of ranks.
+    counted from 0. `staleness`: see `ParameterServer.staleness`. `codec` is used on `links`, ordered pairs of ranks. `cards`: see
+    `Bucket.cards`.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Key(Struct, frozen=True, kw_only=True):
     priority: int
     codec: Codec = "none"
     links: tuple[tuple[int, int], ...] = ()
+    cards: tuple[int, ...] | None = None
 
     @property
     def elements(self) -> int:
@@ -96,6 +98,7 @@ def key_of(
         priority=bucket.priority,
         codec=bucket.codec,
         links=bucket.codec_links,
+        cards=bucket.cards,
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.artefacts.plan import Gathered, Owned, Plan, Served
 from hocket.refusals import (
-    CARDS,
     ELASTIC,
     GATES,
     HELPERS,
@@ -68,8 +67,6 @@ def of_plan(plan: Plan) -> Iterator[Feature]:
             yield SERVERS, {}
         if isinstance(route, Owned) and route.update == "owners":
             yield OWNERS, {"index": index}
-        if bucket.cards is not None:
-            yield CARDS, {"index": index}
     if len(plan.workers) < plan.world:
         yield HELPERS, {}
 

@@ -23,7 +23,7 @@ from hocket.planning.compile import bucket_program, halves, packed
 from hocket.planning.routes import reduces_means
 from hocket.policy import bucketing
 from hocket.policy.trace import Traced
-from hocket.refusals import CARDS, MEANS, SERVERS, TURNS, refused
+from hocket.refusals import MEANS, TURNS, refused
 from hocket.training.memory import helpers, host_programs
 from hocket.training.memory.arenas import Arena, Run, arenas_of, arranged
 from hocket.training.memory.device import Device, staged
@@ -251,9 +251,6 @@ def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
     check_roles(plan, gradients)
     for schedule in (plan.schedule, *plan.safer):
         _check_turns(replaced(plan, schedule=schedule), hint)
-    for index, bucket in enumerate(plan.buckets):
-        if bucket.cards is not None and isinstance(bucket.route, Served):
-            raise refused(SERVERS, CARDS, index=index)
 
 
 def check_roles(plan: Plan, gradients: Mapping[str, Gradient]) -> None:

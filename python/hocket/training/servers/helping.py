@@ -148,6 +148,7 @@ class Helper:
             )
         before, self._programs = self._programs, []
         for bucket, lengths in told.lengths:
+            own = told.plan.buckets[bucket]
             program = bucket_program(bucket, told.plan, lengths)
             kinds = [each for each in program.buffers(self._job.rank) if each[3] == "bound"]
             bound = {
@@ -158,9 +159,10 @@ class Helper:
                 self._engine.load(
                     program,
                     bound,
-                    priority=told.plan.buckets[bucket].priority,
+                    priority=own.priority,
                     label=f"bucket {bucket} of epoch {epoch}",
                     number=number(bucket, epoch),
+                    cards=own.cards,
                 )
             )
         for each in before:

@@ -179,25 +179,24 @@ class Server:
         header = self._engine.allocate(description.header_elements * ITEM_BYTES["f64"])
         self._headers[worker] = memoryview(header).cast("B").cast("d")
         step = programs.step_program(description, worker)
-        self._steps[worker] = self._part(
-            step, programs.step_number(worker), header, 0, f"step of worker {worker}"
-        )
+        number = programs.step_number(worker)
+        self._engine.load(step, {0: (header, 0)}, priority=0, label=f"step of worker {worker}", number=number)
+        self._steps[worker] = _Part(number, programs.handed_over(step, self._job.rank))
         for key, held in self._held.items():
             own, memory = description.keys[key], held.memory[worker]
             label = f"{own.name}, worker {worker}"
             program = programs.key_program(description, key, worker)
             number = programs.key_number(description, key, worker)
-            self._keys[key, worker] = self._part(program, number, memory, own.priority, label)
+            self._keys[key, worker] = self._part(program, number, memory, own, label)
             program = programs.first_program(description, key, worker)
             number = programs.first_number(description, key, worker)
-            self._first[key, worker] = self._part(
-                program, number, memory, own.priority, f"first value of {label}"
-            )
+            self._first[key, worker] = self._part(program, number, memory, own, f"first value of {label}")
 
     def _part(
-        self, program: _native.Program, number: int, memory: _native.Memory, priority: int, label: str
+        self, program: _native.Program, number: int, memory: _native.Memory, key: Key, label: str
     ) -> _Part:
-        self._engine.load(program, {0: (memory, 0)}, priority=priority, label=label, number=number)
+        bound = {0: (memory, 0)}
+        self._engine.load(program, bound, priority=key.priority, label=label, number=number, cards=key.cards)
         return _Part(number, programs.handed_over(program, self._job.rank))
 
     def _on_header(self, program: int, op: int, _key: int, worker: int) -> None:

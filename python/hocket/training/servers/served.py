@@ -93,6 +93,7 @@ class ServedBuckets:
             priority=description.keys[key].priority,
             label=f"first value of {description.keys[key].name}, worker {worker}",
             number=programs.first_number(description, key, worker),
+            cards=description.keys[key].cards,
         )
 
     def begin(self, iteration: int) -> None:
