@@ -121,10 +121,6 @@ _NOT_THE_MEAN = (
     f"it keeps or rounds what a finished rank would have to leave out\n{_ALIKE}"
 )
 _NO_ORDER = "HOCKET_REORDER is for plans whose ranks all train: {} have no order\nhint: leave it unset"
-_RATE = (
-    "scale_lr: {} the learning rate that the script sets\n"
-    "hint: set it for the number of ranks, hk.world(model)"
-)
 _SEARCH_GIVEN = "a search for a plan, and {given} was given\nhint: leave one of them out"
 _TOGETHER = "{what}: with parameter servers, workers push gradients, and do not step together\nhint: {hint}"
 
@@ -151,7 +147,6 @@ REFUSED: dict[tuple[str, str], str] = {
     ),
     (SERVERS, CLIPPING): _TOGETHER,
     (SERVERS, BUFFERS): _TOGETHER,
-    (SERVERS, SCALED): _RATE.format("parameter servers update with"),
     (OWNERS, GRADIENTS): (
         "{what}: {named} is divided among its owners, of which this rank is one at most\n"
         "hint: hk.clip_grad_norm_(model, …) clips, and a plan in which all ranks update leaves gradients whole"
@@ -160,7 +155,10 @@ REFUSED: dict[tuple[str, str], str] = {
         "a GradScaler scales these gradients, which were made before its last change\n"
         "hint: a plan without merged or late gradients, or bf16, which needs no scale"
     ),
-    (TURNS, SCALED): _RATE.format("late gradients are judged by"),
+    (TURNS, SCALED): (
+        "scale_lr: late gradients are judged by the learning rate that the script sets\n"
+        "hint: set it for the number of ranks, hk.world(model)"
+    ),
     (PARAMETERS, BY_POLICY): (
         "policy {policy} exchanges parameters: all buckets of a plan go by it, or none\n"
         "hint: a plan of this policy alone, or one without it"

@@ -53,6 +53,28 @@ def beside_others(gates: str) -> float:
     return distance(mixed_scripts.trained(plan=plan), expected(WORKERS))
 
 
+def at_a_scaled_rate(gates: str) -> float:
+    """How far the parameters are from the plain mean's at half the rate, on servers and on workers."""
+    model = network()
+    model, optimizer = hk.distribute(
+        model, optimizer_of(model), plan=several_ways(model, gates=gates == "gates")
+    )
+    hk.scale_lr(model, "linear", world=2 * WORKERS)
+    for step in range(mixed_scripts.STEPS):
+        optimizer.zero_grad()
+        loss_of(model, step, hk.rank(model)).backward()
+        optimizer.step()
+    model.state_dict()  # opens gates
+    alone = network()
+    plain = optimizer_of(alone)
+    plain.param_groups[0]["lr"] /= 2
+    for step in range(mixed_scripts.STEPS):
+        plain.zero_grad()
+        torch.stack([loss_of(alone, step, rank) for rank in range(WORKERS)]).mean().backward()
+        plain.step()
+    return distance(model, alone)
+
+
 def with_codec() -> tuple[float, float]:
     """All is served, and worker 0 pushes in f16: how far parameters are after a step from where the mean of what arrives leads, and
     from where the plain mean does."""

@@ -53,15 +53,20 @@ def _batches(part=None, of=1):
         yield (x, y) if part is None else (x.chunk(of)[part], y.chunk(of)[part])
 
 
-def _train(model, optimizer, batches, *, closes=False):
+def _train(model, optimizer, batches, *, closes=False, factor=lambda _: 1.0):
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.5)
-    for x, y in batches:
+    for step, (x, y) in enumerate(batches):
         closure = partial(_backward, model, optimizer, x, y)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * factor(step)
         if closes:
             assert optimizer.step(closure) is not None
         else:
             closure()
             optimizer.step()
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
         scheduler.step()
     return [each.detach().double().sum().item() for each in model.parameters()] + [
         each.detach().double().square().sum().item() for each in model.parameters()
@@ -75,17 +80,24 @@ def _backward(model, optimizer, x, y):
     return loss
 
 
-def alone(optimizer, wide):
+def alone(optimizer, wide, factor=lambda _: 1.0):
     torch.manual_seed(0)
     model = Net(int(wide))
-    return _train(model, OPTIMIZERS[optimizer](groups(model)), _batches())
+    return _train(model, OPTIMIZERS[optimizer](groups(model)), _batches(), factor=factor)
 
 
-def train(optimizer, wide):
-    """A worker's part of each batch; workers begin with other parameters, which must not matter."""
+def half_later(step):
+    """The factor of a rate for twice as many ranks, in three steps."""
+    return 1 - 0.5 * min(step + 1, 3) / 3
+
+
+def train(optimizer, wide, scales=""):
+    """A worker's part of each batch; workers begin with other parameters, which must not matter. `scales`: rates are for four."""
     torch.manual_seed(int(os.environ["HOCKET_RANK"]))
     model = Net(int(wide))
     model, made = hk.distribute(model, OPTIMIZERS[optimizer](groups(model)))
+    if scales:
+        hk.scale_lr(model, "linear", world=4, warmup=3)
     batches = _batches(hk.rank(model), hk.world(model))
     return _train(model, made, batches, closes=optimizer.startswith("adam"))
 

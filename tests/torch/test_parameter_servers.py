@@ -38,6 +38,15 @@ def test_synchronous_training_ends_where_one_process_ends(tmp_path, optimizer, s
     np.testing.assert_allclose(first, server_scripts.alone(optimizer, wide), rtol=2e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_servers_step_at_the_rate_for_the_number_of_ranks(tmp_path, optimizer):
+    """Servers would train at the script's own rate, or at the one of the step before, with closures above all."""
+    ended = run(tmp_path, "train", optimizer, "32", "scales")
+    expected = server_scripts.alone(optimizer, 32, server_scripts.half_later)
+    np.testing.assert_allclose(ended.returned[0], expected, rtol=2e-4, atol=1e-5)
+    assert not np.allclose(expected, server_scripts.alone(optimizer, 32), rtol=2e-3, atol=1e-4)
+
+
 def test_bounded_staleness_is_never_exceeded(tmp_path):
     """A fast worker would train on, and a user's K would mean nothing."""
     ended = run(tmp_path, "uneven", "0.05", staleness="2", servers=1, trace=str(tmp_path / "trace"))

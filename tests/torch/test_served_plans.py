@@ -49,6 +49,13 @@ def test_served_and_reduced_buckets_train_the_model_that_plain_means_do(overlap:
     assert [phase.node for phase in found.phases][:WORKERS] == list(range(WORKERS))
 
 
+@pytest.mark.parametrize("overlap", ["gates", "barrier"])
+def test_a_rate_is_scaled_on_servers_and_on_workers_alike(overlap: str, tmp_path: Path) -> None:
+    """Broken: layers on servers would learn at another rate than the others."""
+    for far in returned("at_a_scaled_rate", tmp_path, overlap):
+        assert far < 1e-5
+
+
 def test_gradients_are_rounded_on_the_links_of_the_codec_and_values_are_not(tmp_path: Path) -> None:
     """Broken: a codec would round what nobody allowed, or nothing."""
     for far, from_plain in returned("with_codec", tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
-from hocket.refusals import SCALED, SERVERS, TURNS, refused
+from hocket.refusals import SCALED, TURNS, refused
 from hocket.torch.distribute import distributed_of
 from hocket.torch.optimizers import wrapped_step
 from hocket.training.loop.changes import Told
@@ -211,8 +211,8 @@ def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, wa
         warmup: steps of the optimizer in which the factor goes from its value to the next one.
 
     Raises:
-        UsageError: there is no such rule, the optimizer has no learning rate, its rates are scaled already, parameter servers
-            run it, or gradients may be merged or late.
+        UsageError: there is no such rule, the optimizer has no learning rate, its rates are scaled already, or gradients may be
+            merged or late.
 
     >>> import hocket.torch as hk
     >>> model = torch.nn.Linear(3, 2)
@@ -223,8 +223,6 @@ def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, wa
     optimizer, session = found.framework.optimizer, found.session
     if session.judged == TURNS:
         raise refused(TURNS, SCALED)
-    if session.judged == SERVERS:
-        raise refused(SERVERS, SCALED)
     if any(group.get("lr") is None for group in optimizer.param_groups):
         raise UsageError(
             f"scale_lr: {type(optimizer).__name__} has groups of parameters without a learning rate"
@@ -232,16 +230,10 @@ def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, wa
     scale = Scale(rule, world=world, warmup=warmup)
 
     def step(plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        factor = scale.step()
-        rates = [group["lr"] for group in optimizer.param_groups]
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * factor
-        try:
+        with found.framework.scaling(scale.step()):
             return plain(*args, **kwargs)
-        finally:
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate
 
+    found.framework.coming = lambda: scale.coming
     on_change(model, lambda change: scale.change(change.new_world))
     extra_state(model, "scale_lr", scale.saved, scale.resume)
     optimizer.step = wrapped_step(optimizer, step)  # type: ignore[method-assign]

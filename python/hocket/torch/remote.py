@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -15,18 +16,23 @@ class Remote:
     """Optimizer that servers run; see `hocket.training.memory.framework.Remote`."""
 
     def __init__(
-        self, parameters: Mapping[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer
+        self,
+        parameters: Mapping[str, torch.nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        as_in_step: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """Wrap the optimizer's `step`. `parameters`: those on servers. UsageError: servers cannot run the optimizer."""
-        self._parameters, self._optimizer = dict(parameters), optimizer
+        """Wrap the optimizer's `step`. `parameters`: those on servers; `as_in_step`: makes a context in which learning rates are
+        those of the next step. UsageError: servers cannot run the optimizer."""
+        self._parameters, self._optimizer, self._as_in_step = dict(parameters), optimizer, as_in_step
         self.kind = hyperparameters.kind_of(optimizer)
         self.group_of = hyperparameters.group_of(optimizer, self._parameters)
         self.groups = hyperparameters.groups_of(optimizer)
         optimizer.step = optimizers.wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
 
     def numbers(self) -> list[float]:
-        """Return current numbers of all groups."""
-        return hyperparameters.numbers_of(self._optimizer, self.groups)
+        """Return current numbers of all groups, as the next step has them."""
+        with self._as_in_step():
+            return hyperparameters.numbers_of(self._optimizer, self.groups)
 
     def give(self, name: str, into: torch.Tensor) -> None:
         """Write the parameter's value into `into`."""

@@ -69,13 +69,18 @@ class Scale:
         if last != self._ramp.last:
             self._ramp = Ramp(first=self._ramp.after(self._ramp.done), last=last, steps=self._warmup)
 
+    @property
+    def coming(self) -> float:
+        """Factor of the step that comes next."""
+        return self._ramp.after(self._ramp.done + 1)
+
     def step(self) -> float:
         """Return the factor of the step that begins now."""
-        ramp = self._ramp
+        factor, ramp = self.coming, self._ramp
         self._ramp = Ramp(
             first=ramp.first, last=ramp.last, steps=ramp.steps, done=min(ramp.done + 1, ramp.steps)
         )
-        return ramp.after(ramp.done + 1)
+        return factor
 
     def saved(self) -> dict[str, Any]:
         saved = SavedScale(world=self._chosen_for or self._now, ramp=self._ramp)

@@ -26,9 +26,7 @@ class ReducingSession(Step):
 
     @property
     def judged(self) -> str | None:
-        if self.delays is not None:
-            return TURNS
-        return SERVERS if self.source.served is not None else None
+        return None if self.delays is None else TURNS
 
     def start(self) -> None:
         """Start the threads beside training."""
