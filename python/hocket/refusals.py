@@ -176,10 +176,6 @@ REFUSED: dict[tuple[str, str], str] = {
     (SEARCH, POLICY): _SEARCH_GIVEN,
     (AGAIN, SERVERS): _IDLE.format("servers"),
     (AGAIN, HELPERS): _IDLE.format("helpers"),
-    (AGAIN, PROFILE): (
-        "distribute: this run measures a profile, and the model is distributed already\n"
-        "hint: change the model before `distribute`"
-    ),
     (CHECKPOINT, PROFILE): (
         "state_dict: this run measures a profile, and nothing of it goes on\nhint: save none in such a run"
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch import nn
 
@@ -26,3 +28,22 @@ def profiled() -> None:
         loss.backward()
         optimizer.step()
         hk.log(model, loss=10.0 - step + rank)
+
+
+def in_stages() -> None:
+    """The model is another one after three steps, on each rank at its own time: one layer more, and one that is frozen now."""
+    rank, _ = here()
+    model = nn.Sequential(nn.Linear(SIZE, 6), nn.Linear(6, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    model, optimizer = hk.distribute(model, optimizer)
+    for step in range(1000):
+        if step == 3:
+            time.sleep(0.2 * rank)
+            model.append(nn.Linear(4, 2))
+            model[0].requires_grad_(False)
+            trained = [*model[1].parameters(), *model[2].parameters()]
+            model, optimizer = hk.distribute(model, torch.optim.SGD(trained, lr=RATE))
+        optimizer.zero_grad()
+        # More samples in the first stage, whose steps must not count.
+        model(torch.ones(5 if step < 3 else 2, SIZE)).sum().backward()
+        optimizer.step()

@@ -35,3 +35,17 @@ def test_a_profile_says_how_the_model_learns(tmp_path: Path) -> None:
     # Of two iterations of four ranks: a deviation of six degrees of freedom, and sketches.
     assert learning.noise is not None
     assert 0.3 < learning.noise / (SPREAD * math.sqrt(norm2)) < 4
+
+
+def test_a_profile_is_of_the_model_that_was_distributed_last(tmp_path: Path) -> None:
+    """Broken: a script that trains in stages could not be profiled, or its profile would be of parameters that are frozen."""
+    path = tmp_path / "profile.json"
+    settings = Settings(timeout_s=30, start_timeout_s=30, profile_out=str(path))
+    ended = ranks.run("tests.torch.profiled_scripts:in_stages", 2, tmp_path, settings=settings)
+    assert ended.outcome.code == 0, ended.output
+    profile = files.read(path, Profile)
+    assert [each.name for each in profile.gradients] == ["1.weight", "1.bias", "2.weight", "2.bias"]
+    assert (profile.batch, profile.accumulation, profile.steps) == (2, 1, STEPS)
+    last_needed_s = max(each.needed_s for each in profile.gradients)
+    first_ready_s = min(each.ready_s for each in profile.gradients)
+    assert 0 < last_needed_s < profile.forward_s < first_ready_s

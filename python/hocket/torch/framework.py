@@ -7,7 +7,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,7 @@ from hocket.training.memory.replicas import Options
 
 
 class Torch:
-    """A model and its optimizer in PyTorch. Gradients are views into buckets, filled by autograd itself. `coming`: factor by which
-    the next step's learning rates are scaled."""
+    """A model and its optimizer in PyTorch. Gradients are views into buckets, filled by autograd itself."""
 
     hints = Hints(
         unequal_batches="put the loop into `with hocket.torch.join(model):`",
@@ -79,8 +78,6 @@ class Torch:
         self.looks = Looks(model, self.trained)
         self.division = Division(optimizer, self.trained)
         self._rates: optimizers.Rates | None = None
-        self.coming: Callable[[], float] | None = None
-        self._scales = False
 
     def parameters(self) -> list[Parameter]:
         """Return all parameters, and buffers."""
@@ -178,23 +175,7 @@ class Torch:
 
     def remote(self, names: Sequence[str]) -> Remote:
         """Return the optimizer of these parameters, which servers run."""
-        return Remote({name: self.trained[name] for name in names}, self.optimizer, self._as_in_step)
-
-    @contextmanager
-    def scaling(self, factor: float) -> Iterator[None]:
-        """Multiply learning rates in a step of the optimizer, which is to be made inside."""
-        self._scales = True
-        try:
-            with optimizers.scaled(self.optimizer, factor):
-                yield
-        finally:
-            self._scales = False
-
-    def _as_in_step(self) -> AbstractContextManager[None]:
-        """Return a context in which learning rates are those of the next step; a closure is called within it."""
-        if self.coming is None or self._scales:
-            return nullcontext()
-        return optimizers.scaled(self.optimizer, self.coming())
+        return Remote({name: self.trained[name] for name in names}, self.optimizer)
 
     def rates(self, factors: Mapping[str, float]) -> None:
         """Multiply learning rates of these parameters in the next step."""

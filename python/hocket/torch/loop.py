@@ -9,6 +9,7 @@ import torch
 
 from hocket.errors import UsageError
 from hocket.refusals import SCALED, TURNS, refused
+from hocket.torch import scaled_rates
 from hocket.torch.distribute import distributed_of
 from hocket.torch.optimizers import wrapped_step
 from hocket.training.loop.changes import Told
@@ -229,11 +230,12 @@ def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, wa
         )
     scale = Scale(rule, world=world, warmup=warmup)
 
+    rates = scaled_rates.scale(optimizer, lambda: scale.coming)
+
     def step(plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        with found.framework.scaling(scale.step()):
+        with rates.times(optimizer, scale.step()):
             return plain(*args, **kwargs)
 
-    found.framework.coming = lambda: scale.coming
     on_change(model, lambda change: scale.change(change.new_world))
     extra_state(model, "scale_lr", scale.saved, scale.resume)
     optimizer.step = wrapped_step(optimizer, step)  # type: ignore[method-assign]

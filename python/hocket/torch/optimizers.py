@@ -93,19 +93,6 @@ def all_parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     return (each for group in optimizer.param_groups for each in group["params"])
 
 
-@contextlib.contextmanager
-def scaled(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
-    """Multiply the optimizer's learning rates inside."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for group in optimizer.param_groups:
-        group["lr"] = group["lr"] * factor
-    try:
-        yield
-    finally:
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-
-
 def wrapped_step(
     optimizer: torch.optim.Optimizer,
     on_step: Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any],

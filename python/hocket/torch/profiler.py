@@ -1,7 +1,8 @@
 """Profiles in place of communication: measures a training step of this model under the load of all ranks.
 
 Ranks run side by side without synchronising gradients, so that cores and caches are shared as in the job. After enough
-steps rank 0 writes the medians, averaged over ranks, and every rank ends its script.
+steps rank 0 writes the medians, averaged over ranks, and every rank ends its script. If the script distributes its model again
+before that, the steps before do not count.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hocket.artefacts.learning import Learning
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.job.rendezvous import Job
 from hocket.policy.policy import Value
-from hocket.refusals import AGAIN, CHECKPOINT, PROFILE, refused
+from hocket.refusals import CHECKPOINT, PROFILE, refused
 from hocket.torch.framework import Torch
 from hocket.torch.sketch import sketch
 from hocket.torch.workload import Workload
@@ -68,25 +69,30 @@ class Profiler:
         self._gauge = Gauge()
         self._sketches: list[bytes] = []
         self._workload = Workload(model, parameters)
-        model.register_forward_pre_hook(self._on_forward)
-        model.register_forward_hook(self._on_forward_end)
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = [
+            model.register_forward_pre_hook(self._on_forward),
+            model.register_forward_hook(self._on_forward_end),
+        ]
         names = {id(parameter): name for name, parameter in parameters.items()}
         for module in model.modules():
             owned = [names[id(each)] for each in module.parameters(recurse=False) if id(each) in names]
             if owned:
-                module.register_forward_pre_hook(self._needed(owned))
+                self._hooks.append(module.register_forward_pre_hook(self._needed(owned)))
         for name, parameter in parameters.items():
-            parameter.register_post_accumulate_grad_hook(self._ready(name))
-        optimizer.register_step_pre_hook(lambda *_: self._mark("optimizer"))
-        optimizer.register_step_post_hook(self._on_step_end)
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(self._ready(name)))
+        self._hooks.append(optimizer.register_step_pre_hook(lambda *_: self._mark("optimizer")))
+        self._hooks.append(optimizer.register_step_post_hook(self._on_step_end))
         job.store.gather("profile/start", job.rank, job.world, None, job.settings.start_timeout_s)
 
     def start(self) -> None:
         """Do nothing: profiling has no other threads."""
 
     def retire(self) -> None:
-        """Raise UsageError: a profile is of one model as it is."""
-        raise refused(AGAIN, PROFILE)
+        """Measure nothing more: the profile is of what is distributed next."""
+        self._workload.stop()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
 
     def forward_begins(self, *, syncs: bool) -> None:
         """Do nothing: profiling synchronises nothing."""

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from hocket.errors import UsageError
 from hocket.torch import hyperparameters, optimizers
+from hocket.torch.scaled_rates import as_in_step
 
 
 class Remote:
     """Optimizer that servers run; see `hocket.training.memory.framework.Remote`."""
 
     def __init__(
-        self,
-        parameters: Mapping[str, torch.nn.Parameter],
-        optimizer: torch.optim.Optimizer,
-        as_in_step: Callable[[], AbstractContextManager[None]],
+        self, parameters: Mapping[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer
     ) -> None:
-        """Wrap the optimizer's `step`. `parameters`: those on servers; `as_in_step`: makes a context in which learning rates are
-        those of the next step. UsageError: servers cannot run the optimizer."""
-        self._parameters, self._optimizer, self._as_in_step = dict(parameters), optimizer, as_in_step
+        """Wrap the optimizer's `step`. `parameters`: those on servers. UsageError: servers cannot run the optimizer."""
+        self._parameters, self._optimizer = dict(parameters), optimizer
         self.kind = hyperparameters.kind_of(optimizer)
         self.group_of = hyperparameters.group_of(optimizer, self._parameters)
         self.groups = hyperparameters.groups_of(optimizer)
@@ -31,7 +27,7 @@ class Remote:
 
     def numbers(self) -> list[float]:
         """Return current numbers of all groups, as the next step has them."""
-        with self._as_in_step():
+        with as_in_step(self._optimizer):
             return hyperparameters.numbers_of(self._optimizer, self.groups)
 
     def give(self, name: str, into: torch.Tensor) -> None:
