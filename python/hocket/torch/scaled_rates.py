@@ -13,6 +13,7 @@ class ScaledRates:
     """Scaled rates of one optimizer. `coming`: returns the factor of the step that comes next."""
 
     def __init__(self, coming: Callable[[], float]) -> None:
+        """Scale nothing yet."""
         self._coming = coming
         self._applied = False
 
