@@ -17,7 +17,6 @@ CLIPPING = "clipping"
 DDP = "DDP over another backend"
 ELASTIC = "elastic jobs"
 EPOCHS = "handlers of timers and members"
-EMULATED = "an emulated network"
 FABRIC = "a fabric"
 FLOW = "the flow engine"
 GATES = "gates"
@@ -198,7 +197,6 @@ REFUSED: dict[tuple[str, str], str] = {
     (TLS, REPLAY): _CLEAR,
     (TLS, BENCHMARKS): _CLEAR,
     (TLS, FABRIC): "payloads on a fabric are not encrypted: HOCKET_TLS and a fabric exclude each other",
-    (FABRIC, EMULATED): ("an emulated network slows TCP, not a fabric: use a testbed, or HOCKET_WIRE=tcp"),
 }
 """Message by pair of features; names in braces are facts that the code adds."""
 

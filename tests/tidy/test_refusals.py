@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 IN_RUST = ROOT / "crates/wire/src/fabric/endpoint.rs"
-WORDED_IN_RUST = {(refusals.TLS, refusals.FABRIC), (refusals.FABRIC, refusals.EMULATED)}
+WORDED_IN_RUST = {(refusals.TLS, refusals.FABRIC)}
 """Pairs that only the wire can refuse: with `auto` in HOCKET_WIRE, it alone knows whether there is a fabric."""
 
 PAGE = """\

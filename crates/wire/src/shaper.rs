@@ -4,11 +4,13 @@
 //! A frame reserves its bytes on every link of its route and may leave when the last of them is free (the generic cell
 //! rate algorithm with a burst of one frame). The rates apply only to frames that Hocket sends.
 
+use crate::clock::now_ns;
 use crate::memory::Mapping;
 use rustix::fd::AsFd;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes of the table per link.
@@ -24,6 +26,22 @@ pub struct EmulatedLinks {
     pub links_bit_per_s: Vec<f64>,
     /// By destination rank: the links on the frame's route.
     pub routes: Vec<Vec<usize>>,
+}
+
+/// The emulated network on the way to one rank.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// All links.
+    pub shaper: Arc<Shaper>,
+    /// The rank at the other end.
+    pub destination: usize,
+}
+
+impl Pace {
+    /// Reserves so many bytes from now on; when they may leave.
+    pub fn reserve(&self, bytes: usize) -> u64 {
+        self.shaper.reserve(self.destination, bytes, now_ns())
+    }
 }
 
 /// A rank's view of the shared links.

@@ -1,4 +1,4 @@
-"""Learning rates that are scaled in a step alone: for the optimizer here, and for servers, which are told of rates before the step."""
+"""Learning rates that are scaled in a step alone: for the optimizer, and for servers, which are told of rates before the step."""
 
 from __future__ import annotations
 

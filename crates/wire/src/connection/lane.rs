@@ -4,10 +4,11 @@
 //! Budget: a poll receives and sends a bounded amount, so a large message of low priority delays an urgent one, and one
 //! peer delays the others, by at most one turn.
 
-use super::{Framed, Outcome, Pace, Receiver, Stream, Transmitter};
+use super::{Framed, Outcome, Receiver, Stream, Transmitter};
 use crate::clock::now_ns;
 use crate::link::{Link, LinkError, Sent, Sink};
 use crate::poll::Readiness;
+use crate::shaper::Pace;
 use hocket_protocol::backlog::Backlog;
 use hocket_protocol::congestion::{LOOK_EVERY, Look, Losses};
 use hocket_protocol::frame::Frame;

@@ -16,4 +16,4 @@ pub use info::Info;
 pub use lane::{Lane, Terms};
 pub use receive::Receiver;
 pub use stream::Stream;
-pub use transmit::{Outcome, Outgoing, Pace, Transmitter};
+pub use transmit::{Outcome, Outgoing, Transmitter};

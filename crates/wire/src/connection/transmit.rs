@@ -7,7 +7,7 @@
 use super::Stream;
 use crate::clock::now_ns;
 use crate::link::{Cards, Message, Sent};
-use crate::shaper::Shaper;
+use crate::shaper::Pace;
 use hocket_kernels::cast;
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
@@ -195,15 +195,6 @@ struct Current {
     aborted: bool,
 }
 
-/// The emulated network on the way to one rank.
-#[derive(Clone, Debug)]
-pub struct Pace {
-    /// All links.
-    pub shaper: Arc<Shaper>,
-    /// The rank at the other end.
-    pub destination: usize,
-}
-
 /// Result of a turn of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -334,7 +325,7 @@ impl Transmitter {
     fn leaves_ns(&mut self) -> u64 {
         let (Some(pace), Some(current)) = (&self.pace, &mut self.current) else { return 0 };
         let bytes = HEADER_BYTES + current.piece.bytes;
-        *current.leaves_ns.get_or_insert_with(|| pace.shaper.reserve(pace.destination, bytes, now_ns()))
+        *current.leaves_ns.get_or_insert_with(|| pace.reserve(bytes))
     }
 
     /// One vectored write of frame and control bytes; of control bytes alone while the frame is `held`.

@@ -6,6 +6,7 @@ use crate::connection::Stream;
 use crate::endpoint::{Endpoint, Exchange, Join, Need, Opened, Options, Own, Transport, refused};
 use crate::identity::Address;
 use crate::memory::Arena;
+use crate::shaper::{Pace, Shaper};
 use hocket_fabric::{Carrier, Choice, Endpoint as End, FabricError, providers};
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -56,28 +57,25 @@ fn open(options: &Options, arena: &Arc<Arena>) -> Opened {
         let what = "payloads on a fabric are not encrypted: HOCKET_TLS and a fabric exclude each other";
         return refused(what.into());
     }
-    if options.emulated_links.is_some() {
-        let what = "an emulated network slows TCP, not a fabric: use a testbed, or HOCKET_WIRE=tcp";
-        return refused(what.into());
-    }
     let bind = options.bind.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let carrier = End::open(choice, bind).map_err(|cause| failed(&cause))?;
-    let fabric =
-        Fabric::new(Box::new(carrier), arena, options.elastic.is_none()).map_err(|cause| failed(&cause))?;
-    Ok(Some(Box::new(fabric)))
+    let shaper = options.emulated_links.clone().map(Shaper::open).transpose()?.map(Arc::new);
+    let fabric = Fabric::new(Box::new(carrier), arena, options.elastic.is_none());
+    Ok(Some(Box::new(Fabric { shaper, ..fabric.map_err(|cause| failed(&cause))? })))
 }
 
 /// A rank's end of a fabric.
 pub struct Fabric {
     shared: Arc<Shared>,
     in_place: bool,
+    shaper: Option<Arc<Shaper>>,
 }
 
 impl Fabric {
     /// Over an endpoint whose messages are large enough; `in_place`: payloads land where they belong, also after the epoch
     /// has ended.
     pub fn new(carrier: Box<dyn Carrier>, arena: &Arc<Arena>, in_place: bool) -> Result<Self, String> {
-        Ok(Self { shared: Shared::new(carrier, arena)?, in_place })
+        Ok(Self { shared: Shared::new(carrier, arena)?, in_place, shaper: None })
     }
 }
 
@@ -93,12 +91,13 @@ impl Endpoint for Fabric {
             );
             io::Error::new(cause.kind(), what)
         })?;
-        let (shared, in_place) = (Arc::clone(&self.shared), self.in_place);
+        let (shared, in_place, shaper) = (Arc::clone(&self.shared), self.in_place, self.shaper.clone());
         Ok(Box::new(move |mut streams, pair| {
             let stream = streams.pop().ok_or("it has no connection")?;
             let link = FabricLink::new(shared, pair.terms.checksums, Arc::clone(pair.bell));
             let link = Arc::new(link);
-            let port = FabricPort::new(Arc::clone(&link), stream, &address, pair.terms, in_place);
+            let pace = shaper.map(|shaper| Pace { shaper, destination: pair.rank.index() });
+            let port = FabricPort::new(Arc::clone(&link), stream, &address, pair.terms, in_place, pace);
             Ok((link, Box::new(port.map_err(|error| error.to_string())?), None))
         }))
     }

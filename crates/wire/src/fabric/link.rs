@@ -9,6 +9,7 @@ use crate::connection::{Framed, Lane, Stream, Terms};
 use crate::link::{Arrivals, Landing, Link, LinkError, Message, Port, Post, Receive, Sent, Sink, Turn};
 use crate::memory::Region;
 use crate::poll::{Poller, Readiness};
+use crate::shaper::Pace;
 use hocket_fabric::FabricError;
 use hocket_ids::Rank;
 use hocket_protocol::frame::{Data, Frame, NO_PROGRAM};
@@ -227,13 +228,14 @@ const FABRIC: u32 = 1;
 
 impl FabricPort {
     /// With the connection to the rank, and its address on the fabric. `in_place`: pieces land where they belong, without
-    /// a copy; not where an epoch may end before the job does.
+    /// a copy; not where an epoch may end before the job does. `pace` if the network is emulated.
     pub fn new(
         link: Arc<FabricLink>,
         stream: Stream,
         address: &[u8],
         terms: Terms,
         in_place: bool,
+        pace: Option<Pace>,
     ) -> Result<Self, FabricError> {
         let (number, to) = link.shared.attach(address)?;
         let Terms { checksums, silence_max, epoch } = terms;
@@ -241,7 +243,7 @@ impl FabricPort {
             lane: Lane::new(0, stream, terms, None),
             number,
             incoming: Incoming::new(number, in_place, checksums),
-            outgoing: Outgoing::new(number, to),
+            outgoing: Outgoing::new(number, to, pace),
             heard: Heard::default(),
             checksums,
             epoch,
@@ -318,7 +320,7 @@ impl FabricPort {
             Trouble::Fabric(error) => failed(&shared, &error),
             Trouble::Memory(error) => error.into(),
         })?;
-        if idle {
+        if idle || self.outgoing.held().is_some() {
             self.left_at = Some(now);
         }
         let since = self.left_at.map_or(Duration::ZERO, |at| now.saturating_sub(at));
@@ -404,7 +406,7 @@ impl Port for FabricPort {
             lane.poll(framed, words, now, heard, &mut |_| Ok(()))
         });
         let (at_once, again) = self.link.shared.pause();
-        Turn { busy: busy | at_once, again }
+        Turn { busy: busy | at_once, again: again.into_iter().chain(self.outgoing.held()).min() }
     }
 
     fn is_idle(&self) -> bool {

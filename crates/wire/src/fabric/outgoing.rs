@@ -2,12 +2,15 @@
 
 use super::shared::{Piece, Shared};
 use super::{LINK_PIECES_UNDER_WAY, PIECES_UNDER_WAY, piece_bytes, pieces};
+use crate::clock::now_ns;
 use crate::link::{Message, Sent};
+use crate::shaper::Pace;
 use hocket_fabric::{Destination, FabricError, Operation};
 use hocket_kernels::cast;
 use hocket_protocol::checksum::sum;
 use std::collections::HashMap;
 use std::io;
+use std::time::Duration;
 
 /// A message whose pieces leave.
 struct Flight {
@@ -34,10 +37,18 @@ struct Leaving {
     converted: Option<Piece>,
 }
 
+/// The piece that leaves next on an emulated network: that of this message, at this time.
+struct Held {
+    sequence: u64,
+    leaves_ns: u64,
+}
+
 /// The queue and the pieces under way of one link, owned by the I/O thread.
 pub struct Outgoing {
     link: u32,
     to: Destination,
+    pace: Option<Pace>,
+    held: Option<Held>,
     flights: Vec<Flight>,
     leaving: HashMap<Operation, Leaving>,
     sequence: u64,
@@ -54,8 +65,18 @@ pub enum Trouble {
 }
 
 impl Outgoing {
-    pub fn new(link: u32, to: Destination) -> Self {
-        Self { link, to, flights: Vec::new(), leaving: HashMap::new(), sequence: 0, pieces: 0 }
+    /// `pace` if the network is emulated.
+    pub fn new(link: u32, to: Destination, pace: Option<Pace>) -> Self {
+        Self {
+            link,
+            to,
+            pace,
+            held: None,
+            flights: Vec::new(),
+            leaving: HashMap::new(),
+            sequence: 0,
+            pieces: 0,
+        }
     }
 
     /// Queues a message whose first piece has that tag.
@@ -67,6 +88,7 @@ impl Outgoing {
     /// What has not been posted will never be needed; pieces under way belong to nobody.
     pub fn drop_messages(&mut self) {
         self.flights.clear();
+        self.held = None;
         self.leaving.values_mut().for_each(|leaving| leaving.sequence = None);
     }
 
@@ -79,6 +101,12 @@ impl Outgoing {
     /// Whether messages of this epoch have not left.
     pub fn is_under_way(&self) -> bool {
         !self.flights.is_empty()
+    }
+
+    /// Time until the emulated network lets the next piece leave.
+    pub fn held(&self) -> Option<Duration> {
+        let left_ns = self.held.as_ref()?.leaves_ns.checked_sub(now_ns())?;
+        Some(Duration::from_nanos(left_ns))
     }
 
     /// Operations under way and their memory; the link ends.
@@ -102,11 +130,8 @@ impl Outgoing {
         let mut busy = false;
         let mut under_way = self.leaving.values().filter(|leaving| leaving.sequence.is_some()).count();
         while under_way < LINK_PIECES_UNDER_WAY {
-            let open = self.flights.iter_mut();
-            let open = open.filter(|flight| flight.has_more() && flight.under_way < PIECES_UNDER_WAY);
-            let Some(flight) = open.min_by_key(|flight| (flight.message.priority, flight.sequence)) else {
-                break;
-            };
+            let Some(at) = self.next().filter(|at| self.may_leave(*at)) else { break };
+            let flight = &mut self.flights[at];
             let message = &flight.message;
             let (wire, own) = (message.wire.bytes(), message.dtype.bytes());
             let bytes = piece_bytes(message.wire_bytes(), flight.posted);
@@ -134,11 +159,33 @@ impl Outgoing {
             self.leaving.insert(operation, Leaving { sequence: Some(flight.sequence), converted });
             flight.posted += 1;
             flight.under_way += 1;
+            self.held = None;
             self.pieces += 1;
             under_way += 1;
             busy = true;
         }
         Ok(busy)
+    }
+
+    /// The message whose piece goes next.
+    fn next(&self) -> Option<usize> {
+        if let Some(held) = &self.held {
+            return self.flights.iter().position(|flight| flight.sequence == held.sequence);
+        }
+        let open = self.flights.iter().enumerate();
+        let open = open.filter(|(_, flight)| flight.has_more() && flight.under_way < PIECES_UNDER_WAY);
+        open.min_by_key(|(_, flight)| (flight.message.priority, flight.sequence)).map(|(at, _)| at)
+    }
+
+    /// Whether the emulated network lets a piece of that message leave, for which it is reserved.
+    fn may_leave(&mut self, at: usize) -> bool {
+        let Some(pace) = &self.pace else { return true };
+        let flight = &self.flights[at];
+        let reserve = || {
+            let bytes = piece_bytes(flight.message.wire_bytes(), flight.posted);
+            Held { sequence: flight.sequence, leaves_ns: pace.reserve(bytes) }
+        };
+        self.held.get_or_insert_with(reserve).leaves_ns <= now_ns()
     }
 
     /// Whether `operation` is one of ours; the message that has left with it.

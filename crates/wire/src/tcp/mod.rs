@@ -1,12 +1,12 @@
 //! The link to a rank of another host: one or several connections, plain or within TLS, that share its messages.
 
-use crate::connection::{Framed, Lane, Pace, Stream};
+use crate::connection::{Framed, Lane, Stream};
 use crate::endpoint::{Endpoint, Exchange, Join, Own, Transport, refused};
 use crate::identity::Address;
 use crate::lanes;
 use crate::link::{Port, Sink, Turn};
 use crate::poll::{Poller, Readiness};
-use crate::shaper::Shaper;
+use crate::shaper::{Pace, Shaper};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
