@@ -119,7 +119,6 @@ _NOT_THE_MEAN = (
     "join: {policy} promises {contract}, not the mean of what ranks add: "
     f"it keeps or rounds what a finished rank would have to leave out\n{_ALIKE}"
 )
-_NO_ORDER = "HOCKET_REORDER is for plans whose ranks all train: {} have no order\nhint: leave it unset"
 _SEARCH_GIVEN = "a search for a plan, and {given} was given\nhint: leave one of them out"
 _TOGETHER = "{what}: with parameter servers, workers push gradients, and do not step together\nhint: {hint}"
 
@@ -167,10 +166,8 @@ REFUSED: dict[tuple[str, str], str] = {
         "hint: the closed form tells cards apart: --fidelity closed-form"
     ),
     (REORDER, POLICY): (
-        "HOCKET_REORDER is for plans whose ranks all train: a policy decides for itself\nhint: leave it unset"
+        "HOCKET_REORDER is for plans whose buckets have an order: a policy decides for itself\nhint: leave it unset"
     ),
-    (REORDER, SERVERS): _NO_ORDER.format(SERVERS),
-    (REORDER, HELPERS): _NO_ORDER.format(HELPERS),
     (SEARCH, PLAN): _SEARCH_GIVEN,
     (SEARCH, POLICY): _SEARCH_GIVEN,
     (AGAIN, SERVERS): _IDLE.format("servers"),

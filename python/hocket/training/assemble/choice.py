@@ -26,7 +26,7 @@ from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.refusals import HELPERS, PLAN, POLICY, REORDER, SEARCH, SERVERS, refused
+from hocket.refusals import PLAN, POLICY, REORDER, SEARCH, refused
 from hocket.settings import Settings, seconds_of
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
@@ -37,6 +37,7 @@ from hocket.training.elastic.driven import driven_source
 from hocket.training.elastic.source import Begin, members_source
 from hocket.training.features import check_elastic, check_elastic_settings, runs_elastic
 from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.arenas import arranged
 from hocket.training.memory.framework import Remote
 from hocket.training.memory.helpers import helps
 from hocket.training.memory.scopes import Scope, scopes_of
@@ -128,7 +129,7 @@ def source_of(
     scopes = _scopes(plan, policy)
     for scope in scopes:
         check_kept(promise, scope.needs, f"policy {scope.route.policy}")
-    served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, settings, remote)
+    served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, remote)
     if scopes and settings.reorder:
         raise refused(REORDER, POLICY)
     if process.elastic:
@@ -147,7 +148,7 @@ def source_of(
         return _driven(gradients, process, promise or EXACT, search_s)
     _warn_of_search(search_s, job)
     if plan is not None and settings.reorder and useful(job, asked=True) and matters(plan):
-        return _reordered(plan, gradients, process)
+        return _reordered(plan, gradients, process, served, helpers)
     planned = plan or _default_plan(gradients, job, process.measurements.network, promise or EXACT)
     return of_plan(planned, gradients, job=job, served=served, helpers=helpers)
 
@@ -156,16 +157,11 @@ def _besides(
     plan: Plan,
     gradients: Mapping[str, Gradient],
     process: Process,
-    settings: Settings,
     remote: Callable[[Sequence[str]], Remote],
 ) -> tuple[ServedBuckets | None, Helpers | None]:
     """Return the worker's half of parameter servers, or of helpers, if ranks that do not train have a part in the plan."""
     if not serves(plan) and not helps(plan):
         return None, None
-    if settings.reorder:
-        if helps(plan):
-            raise refused(REORDER, HELPERS)
-        raise refused(REORDER, SERVERS)
     bucket_memory.check_runs(plan, gradients)
     if helps(plan):
         return None, Helpers(process)
@@ -188,16 +184,29 @@ def check_world(plan: Plan, process: Process) -> None:
         )
 
 
-def _reordered(plan: Plan, gradients: Mapping[str, Gradient], process: Process) -> ProgramSource:
+def _reordered(
+    plan: Plan,
+    gradients: Mapping[str, Gradient],
+    process: Process,
+    served: ServedBuckets | None,
+    helpers: Helpers | None,
+) -> ProgramSource:
     """Return the source of a job that may change only the orders of ranks in its plan."""
     bucket_memory.check_runs(plan, gradients)
+    plan = arranged(plan, gradients)
     planned = functools.partial(_same, plan)
     job = process.job
     knowledge = Knowledge(
         job.hosts, tuple(gradients.values()), process.measurements.cluster, EXACT, given=plan
     )
-    autopilot = Autopilot(Beside(job, process.abort), process.engine, knowledge, lambda _: plan)
-    return driven(autopilot, planned, gradients, job)
+    autopilot = Autopilot(
+        Beside(job, process.abort),
+        process.engine,
+        knowledge,
+        lambda _: plan,
+        ready=dict if served is None else served.programs,
+    )
+    return driven(autopilot, planned, gradients, job, served=served, helpers=helpers)
 
 
 def _driven(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -64,9 +64,11 @@ class Autopilot(Duty):
         *,
         first: Epoch | None = None,
         watch: Stopwatch | None = None,
+        ready: Callable[[], Mapping[int, CompiledBucket]] = dict,
     ) -> None:
         """Prepare without running anything. `default`: plan of an epoch that names no other. `first`: epoch of policies in force;
-        None: the job's first. `watch`: that of the session, if it had one before."""
+        None: the job's first. `watch`: that of the session, if it had one before. `ready`: returns buckets that parameter servers
+        hold."""
         job, among, number = beside.job, beside.among, beside.number
         self.first_s = FIRST_S + (SETTLES_S if among is not None and among.epoch else 0.0)
         self.watch = Stopwatch() if watch is None else watch
@@ -75,7 +77,8 @@ class Autopilot(Duty):
         self.epochs = Epochs(first or Epoch(0), observes=knowledge.given is None and among is None)
         self.knowledge = knowledge
         self.beside, self._engine, self._default = beside, engine, default
-        self._plans = Plans({each.name: each for each in knowledge.gradients}, job, knowledge.check)
+        gradients = {each.name: each for each in knowledge.gradients}
+        self._plans = Plans(gradients, job, knowledge.check, ready)
         self._prefix = f"autopilot/{beside.name}"
         self._tag = TAG - 1 - (number if among is None else among.epoch)
         self._stepped, self._looking = threading.Event(), threading.Event()

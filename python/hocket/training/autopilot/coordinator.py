@@ -232,8 +232,8 @@ class Coordinator:
         before_s, after_s = ended.before_s, ended.after_s
         if self._offered is None or before_s is None or after_s is None:
             return
-        if self._offered.schedule.turns:
-            # Other jobs learn from trials about links, in steps in which each gradient travels once.
+        if self._offered.schedule.turns or len(self._offered.workers) < self._offered.world:
+            # Other jobs learn from trials about links, in steps in which each gradient travels once, among ranks that train.
             return
         if self._search is None:
             trial = self._knowledge.trial(self._offered, after_s, ended.error_s or 0.0)

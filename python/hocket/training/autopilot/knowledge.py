@@ -26,6 +26,7 @@ from hocket.job.trace_writes import TraceWrites
 from hocket.measure.by_traffic import rescaled
 from hocket.planning.admission import walk_of
 from hocket.planning.for_job import ForJob
+from hocket.planning.ordering.classes import among_workers, with_orders_of
 from hocket.planning.question import Question, question_of
 from hocket.planning.transfer import transferred
 from hocket.planning.trials import Trials
@@ -158,13 +159,14 @@ class Knowledge:
         if self._retreated:
             # The session goes on with this plan's buckets, but not with its turns.
             current = msgspec.structs.replace(current, schedule=Schedule(), safer=())
+        if self.given is not None:
+            current = among_workers(current)
         job = ForJob.of(self.cluster, self.hosts).carrying(least_bit_per_s).at_least(current, profile, step_s)
         self.cluster = job.cluster
-        best = (
-            job.plan(profile, self._kept(profile), self.guard)
-            if self.given is None
-            else job.reordered(self.given, profile)
-        )
+        if self.given is None:
+            best = job.plan(profile, self._kept(profile), self.guard)
+        else:
+            best = with_orders_of(self.given, job.reordered(among_workers(self.given), profile))
         return best, job.predicted_s(current, profile)
 
     def _kept(self, profile: Profile) -> Promise:

@@ -25,10 +25,15 @@ class Plans:
     """Plans by key."""
 
     def __init__(
-        self, gradients: Mapping[str, Gradient], job: Job, check: Callable[[Plan], None] | None = None
+        self,
+        gradients: Mapping[str, Gradient],
+        job: Job,
+        check: Callable[[Plan], None] | None = None,
+        ready: Callable[[], Mapping[int, CompiledBucket]] = dict,
     ) -> None:
-        """Begin without plans; all are for these gradients. `check` raises UsageError for plans that this job cannot have."""
-        self._gradients, self._job, self._check = gradients, job, check
+        """Begin without plans; all are for these gradients. `check` raises UsageError for plans that this job cannot have; `ready`:
+        returns buckets that parameter servers hold, see `buckets.of_plan`."""
+        self._gradients, self._job, self._check, self._ready = gradients, job, check, ready
         self._held: dict[str, tuple[Plan, list[CompiledBucket]]] = {}
 
     def hold(self, plan: Plan) -> str:
@@ -39,7 +44,8 @@ class Plans:
             buckets.check_runs(plan, self._gradients)
             if self._check is not None:
                 self._check(plan)
-            self._held[key] = plan, buckets.of_plan(plan, self._gradients, job=self._job)
+            made = buckets.of_plan(plan, self._gradients, self._ready(), job=self._job)
+            self._held[key] = plan, made
         return key
 
     def plan(self, key: str) -> Plan:

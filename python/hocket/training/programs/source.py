@@ -195,19 +195,36 @@ def of_plan(
 
 
 def driven(
-    autopilot: Autopilot, planned: Planned, gradients: Mapping[str, Gradient], job: Job
+    autopilot: Autopilot,
+    planned: Planned,
+    gradients: Mapping[str, Gradient],
+    job: Job,
+    *,
+    served: ServedBuckets | None = None,
+    helpers: Helpers | None = None,
 ) -> ProgramSource:
     """Return the source of a plan that the job's own measurements may replace: an epoch for backward's order, if the plan is a
-    default one, and one for each plan."""
+    default one, and one for each plan. `served`, `helpers`: see `of_plan`."""
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         made = autopilot.programs(epoch)
-        return bucket_memory.of_plan(autopilot.plan(epoch), gradients, job=job) if made is None else made
+        if made is not None:
+            return made
+        ready = {} if served is None else served.programs()
+        return bucket_memory.of_plan(autopilot.plan(epoch), gradients, ready, job=job)
 
     def layout(backward: tuple[str, ...]) -> object:
         return _contents(planned(backward))
 
-    return ProgramSource(autopilot.epochs, make, autopilot.plan, layout, autopilot=autopilot)
+    return ProgramSource(
+        autopilot.epochs,
+        make,
+        autopilot.plan,
+        layout,
+        autopilot=autopilot,
+        served=served,
+        helpers=helpers,
+    )
 
 
 def of_policy(
