@@ -12,7 +12,6 @@ BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
 BY_POLICY = "buckets of other policies or routes"
 CARDS = "buckets on some cards alone"
-CHECKPOINT = "`state_dict`"
 CLIPPING = "clipping"
 DDP = "DDP over another backend"
 ELASTIC = "elastic jobs"
@@ -172,9 +171,6 @@ REFUSED: dict[tuple[str, str], str] = {
     (SEARCH, POLICY): _SEARCH_GIVEN,
     (AGAIN, SERVERS): _IDLE.format("servers"),
     (AGAIN, HELPERS): _IDLE.format("helpers"),
-    (CHECKPOINT, PROFILE): (
-        "state_dict: this run measures a profile, and nothing of it goes on\nhint: save none in such a run"
-    ),
     (JOIN, TURNS): (
         "join: gradients are merged or late, and a rank that has finished would leave turns of the others open\n"
         f"{_ALIKE}, or use a plan without merged or late gradients"

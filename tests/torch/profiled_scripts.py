@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import time
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 import hocket.torch as hk
+from hocket.policies import TopK
 from tests.torch.delayed_scripts import here
 
 SIZE, RATE, MOMENTUM, TRUTH, SPREAD = 400, 0.05, 0.8, 0.5, 0.3
@@ -47,3 +52,58 @@ def in_stages() -> None:
         # More samples in the first stage, whose steps must not count.
         model(torch.ones(5 if step < 3 else 2, SIZE)).sum().backward()
         optimizer.step()
+
+
+def of_state(state: dict[str, Any]) -> str:
+    """A digest of all that `hk.state_dict` returned."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    return hashlib.sha256(file.getvalue()).hexdigest()
+
+
+def resumed() -> tuple[nn.Module, torch.optim.Optimizer, list[int]]:
+    """A model with a policy that keeps residuals, and state of the script's own."""
+    model = nn.Linear(SIZE, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    model, optimizer = hk.distribute(model, optimizer, policy=TopK())
+    count = [0]
+    hk.extra_state(model, "count", lambda: count[0], lambda value: count.__setitem__(0, value))
+    return model, optimizer, count
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, count: list[int], steps: int) -> None:
+    draw = torch.Generator().manual_seed(here()[0])
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(4, SIZE, generator=draw)).square().mean().backward()
+        optimizer.step()
+        count[0] += 1
+
+
+def saves(directory: str) -> str:
+    """A job that leaves a checkpoint after some steps."""
+    model, optimizer, count = resumed()
+    train(model, optimizer, count, 4)
+    state = hk.state_dict(model)
+    torch.save(state, Path(directory) / f"first-{hk.rank(model)}.pt")
+    return of_state({**state, "extra": None})
+
+
+def goes_on_in_a_profile(directory: str) -> None:
+    """A script that saves a checkpoint in its profile, before the profiler ends it."""
+    model, optimizer, count = resumed()
+    rank = hk.rank(model)
+    hk.load_state_dict(model, torch.load(Path(directory) / f"first-{rank}.pt", weights_only=True))
+    train(model, optimizer, count, 2)
+    torch.save(hk.state_dict(model), Path(directory) / f"second-{rank}.pt")
+    train(model, optimizer, count, 1000)
+
+
+def goes_on(directory: str) -> tuple[str, int]:
+    """A job that goes on from what the profile has left."""
+    model, optimizer, count = resumed()
+    rank = hk.rank(model)
+    hk.load_state_dict(model, torch.load(Path(directory) / f"second-{rank}.pt", weights_only=True))
+    found = of_state({**hk.state_dict(model), "extra": None}), count[0]
+    train(model, optimizer, count, 2)
+    return found

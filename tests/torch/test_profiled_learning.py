@@ -49,3 +49,22 @@ def test_a_profile_is_of_the_model_that_was_distributed_last(tmp_path: Path) -> 
     last_needed_s = max(each.needed_s for each in profile.gradients)
     first_ready_s = min(each.ready_s for each in profile.gradients)
     assert 0 < last_needed_s < profile.forward_s < first_ready_s
+
+
+def test_a_script_that_saves_checkpoints_is_profiled_and_its_policies_go_on_from_before(
+    tmp_path: Path,
+) -> None:
+    """Broken: `hocket profile` would end with an error of the script's, or residuals of a checkpoint would be lost in it."""
+    scripts = "tests.torch.profiled_scripts"
+
+    def run(name: str, **settings: str) -> ranks.Ended:
+        limits = Settings(timeout_s=30, start_timeout_s=30, **settings)
+        ended = ranks.run(f"{scripts}:{name}", 2, tmp_path, str(tmp_path), settings=limits)
+        assert ended.outcome.code == 0, ended.output
+        return ended
+
+    before = run("saves").returned
+    profiled = run("goes_on_in_a_profile", profile_out=str(tmp_path / "profile.json"))
+    assert "a checkpoint of it is of this rank alone" in profiled.output
+    assert files.read(tmp_path / "profile.json", Profile).steps == STEPS
+    assert run("goes_on").returned == [[own, 6] for own in before]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import math
 import statistics
 import time
@@ -25,7 +26,6 @@ from hocket.artefacts.learning import Learning
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.job.rendezvous import Job
 from hocket.policy.policy import Value
-from hocket.refusals import CHECKPOINT, PROFILE, refused
 from hocket.torch.framework import Torch
 from hocket.torch.sketch import sketch
 from hocket.torch.workload import Workload
@@ -34,6 +34,8 @@ from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.guard.gauge import Gauge, Norms, Report, learning_of
 from hocket.training.memory.gradients import gradients_of
 from hocket.training.step.commit import ends_together
+
+log = logging.getLogger("hocket.profiler")
 
 WARM_UP_STEPS = 2
 STEPS = 8
@@ -69,6 +71,8 @@ class Profiler:
         self._gauge = Gauge()
         self._sketches: list[bytes] = []
         self._workload = Workload(model, parameters)
+        self._restored: SavedSession | None = None
+        self._warned = False
         self._hooks: list[torch.utils.hooks.RemovableHandle] = [
             model.register_forward_pre_hook(self._on_forward),
             model.register_forward_hook(self._on_forward_end),
@@ -133,11 +137,17 @@ class Profiler:
         """Do nothing: each step was applied."""
 
     def saved(self) -> SavedSession:
-        """Raise UsageError: nothing is trained."""
-        raise refused(CHECKPOINT, PROFILE)
+        """Return the state that was restored, or that of a job's beginning: nothing of a profile becomes part of it."""
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "this run measures a profile, in which each rank trains by itself: a checkpoint of it is of this rank alone"
+            )
+        return self._restored or SavedSession(rank=self.job.rank, world=self.job.world)
 
-    def restore(self, saved: SavedSession, *, strict: bool) -> None:
-        """Do nothing: a profile does not depend on saved state."""
+    def restore(self, saved: SavedSession, *, strict: bool) -> None:  # noqa: ARG002  # no state of parameters is used
+        """Keep the state as it is: a profile does not depend on it."""
+        self._restored = saved
 
     def joinable(self) -> None:
         """Do nothing: no rank waits for another."""
