@@ -152,6 +152,10 @@ REFUSED: dict[tuple[str, str], str] = {
         "a GradScaler scales these gradients, which were made before its last change\n"
         "hint: a plan without merged or late gradients, or bf16, which needs no scale"
     ),
+    (TURNS, LIBRARY): (
+        "late means, behind which ranks go on with their own gradients, and {library}, which sums in place\n"
+        "hint: leave one of them out"
+    ),
     (TURNS, SCALED): (
         "scale_lr: late gradients are judged by the learning rate that the script sets\n"
         "hint: set it for the number of ranks, hk.world(model)"

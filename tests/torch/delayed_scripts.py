@@ -80,7 +80,7 @@ def plan_for(
         for at, names in enumerate(groups)
     ]
     made = plan_of(buckets, world, label="delayed")
-    return msgspec.structs.replace(made, schedule=schedule, promise="delayed")
+    return msgspec.structs.replace(made, schedule=schedule, promise="uncorrected")
 
 
 class Case(NamedTuple):

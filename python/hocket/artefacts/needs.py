@@ -47,9 +47,21 @@ def _schedule_needs(*schedules: Schedule) -> Iterator[Need]:
     merge = max((turn.last - turn.first + 1 for turn in turns), default=1)
     if merge > 1:
         yield Need("merge", merge, "iterations are merged")
-    late = max([each.delay_max for each in schedules] + [turn.due.iteration - turn.last for turn in turns])
-    if late > 0:
-        yield Need("delay", late, "gradients are applied late")
+    for steps, name, what in (
+        ("own first", "delay", "ranks go on with their own gradients until means arrive"),
+        ("one", "uncorrected", "gradients are applied late, with nothing in their place"),
+    ):
+        lateness = [late_by(each) for each in schedules if each.turns and each.steps == steps]
+        # Ranks differ between arrivals even where no mean is late.
+        if any(lateness) or (lateness and steps == "own first"):
+            yield Need(name, max(lateness), what)
+
+
+def late_by(schedule: Schedule) -> int:
+    """Return the largest number of iterations by which a schedule applies gradients late."""
+    return max(
+        [schedule.delay_max] + [turn.due.iteration - turn.last for each in schedule.turns for turn in each]
+    )
 
 
 def declared(needed: Iterable[Need]) -> Word:

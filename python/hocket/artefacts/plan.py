@@ -160,7 +160,9 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Times at which buckets travel and are applied, over a period of iterations.
 
     `turns`, by bucket; none: every gradient in its own iteration. `together`: all buckets have the same turns. `rate`: factor of
-    the learning rate for k merged iterations: k, its root, or 1. `delay_max`: in iterations.
+    the learning rate for k merged iterations: k, its root, or 1. `steps`: a turn is one step of the optimizer, or k steps of an
+    anchor, ahead of which each rank trains by its own gradients; then, `rate` is divided among the k steps. `delay_max`: in
+    iterations.
     """
 
     period: Amount = 1
@@ -168,6 +170,7 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     together: bool = True
     turns: tuple[tuple[Turn, ...], ...] = ()
     rate: Literal["linear", "sqrt", "one"] = "one"
+    steps: Literal["one", "own first"] = "one"
     delay_max: Amount = 0
 
 

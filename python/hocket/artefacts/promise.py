@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from hocket.errors import UsageError
 
-Word = Literal["exact", "rounded", "merged", "delayed", "lossy"]
+Word = Literal["exact", "rounded", "merged", "delayed", "uncorrected", "lossy"]
 ShortType = Literal["f16", "bf16"]
 Amount = str | float
 
@@ -18,7 +18,8 @@ WORDS: dict[Word, dict[str, Amount]] = {
     "rounded": {"codec": "f16"},
     "merged": {"codec": "f16", "merge": 1},
     "delayed": {"codec": "f16", "merge": 1, "delay": 0},
-    "lossy": {"codec": "f16", "merge": 1, "delay": 0, "loss": "any", "local": 1},
+    "uncorrected": {"codec": "f16", "merge": 1, "delay": 0, "uncorrected": 0},
+    "lossy": {"codec": "f16", "merge": 1, "delay": 0, "uncorrected": 0, "loss": "any", "local": 1},
 }
 """Names for sets of allowances, each with the least amount. A plan's own promise is such a name alone, and allows any amounts."""
 
@@ -28,10 +29,14 @@ class Promise:
     """Set of allowances: those of a base, and more. None: not allowed.
 
     Args:
-        base: `exact`: DDP's results, up to the order of summation; `rounded`, `merged`, `delayed` and `lossy` allow more.
+        base: `exact`: DDP's results, up to the order of summation; `rounded`, `merged`, `delayed`, `uncorrected` and `lossy` allow
+            more.
         codec: the element type on links where that is faster. bf16 has the range of f32, and f16 three bits more of precision.
         merge: the number of iterations that one update may merge.
-        delay: the number of iterations by which a gradient may be applied late.
+        delay: the number of iterations by which the mean of all ranks may be applied late, while each rank goes on with its own
+            gradients: parameters differ between ranks until all means have arrived, and are equal then (`hk.flush`).
+        uncorrected: the number of iterations by which a gradient may be applied late with nothing in its place. Momentum and Adam
+            then need far smaller learning rates.
         epsilon: the share by which a step's expected progress may be below that of synchronous training.
         loss: `any`: policies, which may round or leave out anything.
         local: the number of steps from one exchange of parameters to the next.
@@ -47,6 +52,7 @@ class Promise:
     codec: ShortType | None = None
     merge: int | None = None
     delay: int | None = None
+    uncorrected: int | None = None
     epsilon: float = 0.01
     loss: Literal["any"] | None = None
     local: int | None = None
@@ -59,11 +65,11 @@ class Promise:
                 object.__setattr__(self, name, amount)
         _check_known("codec ", self.codec or "f16", get_args(ShortType))
         _check_known("loss ", self.loss or "any", ("any",))
-        least = {"merge": 1, "delay": 0, "local": 1}
+        least = {"merge": 1, "delay": 0, "uncorrected": 0, "local": 1}
         low = any(self._amounts().get(name, 1) < each for name, each in least.items())
         if low or not 0 <= self.epsilon < 1:
             raise UsageError(
-                "promise: merge and local are at least 1, delay at least 0, and epsilon from 0 to below 1"
+                "promise: merge and local are at least 1, delay and uncorrected at least 0, and epsilon from 0 to below 1"
             )
 
     def __str__(self) -> str:
@@ -83,11 +89,11 @@ class Promise:
     @property
     def turns(self) -> bool:
         """True if gradients may be merged or late."""
-        return self.merge is not None or self.delay is not None
+        return any(each is not None for each in (self.merge, self.delay, self.uncorrected))
 
     def without_turns(self) -> Promise:
         """Return the promise without merged and late gradients."""
-        return Promise(**self._amounts() | {"merge": None, "delay": None})
+        return Promise(**self._amounts() | {"merge": None, "delay": None, "uncorrected": None})
 
     def allows(self, name: str, amount: Amount) -> bool:
         """Return whether results may have that amount of an allowance.
@@ -104,7 +110,15 @@ class Promise:
         return {name: getattr(self, name) for name in TYPES if getattr(self, name) is not None}
 
 
-TYPES = {"codec": str, "merge": int, "delay": int, "epsilon": float, "loss": str, "local": int}
+TYPES = {
+    "codec": str,
+    "merge": int,
+    "delay": int,
+    "uncorrected": int,
+    "epsilon": float,
+    "loss": str,
+    "local": int,
+}
 
 
 def word_of(names: Set[str]) -> Word:

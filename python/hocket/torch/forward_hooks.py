@@ -49,3 +49,15 @@ class Hook:
 
 def _nothing() -> None:
     pass
+
+
+class WithArguments(Hook):
+    """Hook that is called with what the model gives it."""
+
+    def __init__(self, call: Callable[..., object]) -> None:
+        """Set the function to call."""
+        self._called = call
+
+    def __call__(self, *arguments: object) -> None:
+        """Call it."""
+        self._called(*arguments)

@@ -17,6 +17,7 @@ from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.torch import optimizers
+from hocket.torch.anchor import Anchor
 from hocket.torch.announced import Announced
 from hocket.torch.backward import when_it_ends
 from hocket.torch.devices import accelerator
@@ -75,7 +76,8 @@ class Torch:
         self._zeroed: Callable[[Iterable[torch.Tensor]], None] | None = None
         self._announced = Announced()
         self._gates: Gates | None = None
-        self.looks = Looks(model, self.trained)
+        self.anchor = Anchor(model, optimizer, self.trained)
+        self.looks = Looks(model, self.trained, self.anchor.values)
         self.division = Division(optimizer, self.trained)
         self._rates: optimizers.Rates | None = None
 
@@ -254,6 +256,7 @@ class Torch:
             undo()
         self._hooks, self._undo = [], []
         self._announced.release()
+        self.anchor.release()
         if self._rates is not None:
             self._rates.end()
 

@@ -15,9 +15,15 @@ from hocket.training.step.first_gradients import UNKNOWN, ZERO
 class Looks:
     """Digests of one module's parameters and gradients."""
 
-    def __init__(self, model: torch.nn.Module, trained: Mapping[str, torch.nn.Parameter]) -> None:
-        """Take the model, whose parameters are listed at their first use, and those that are trained."""
-        self._model, self._trained = model, trained
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        trained: Mapping[str, torch.nn.Parameter],
+        anchored: Callable[[], Mapping[str, torch.Tensor]],
+    ) -> None:
+        """Take the model, whose parameters are listed at their first use, and those that are trained. `anchored`: values by name
+        that ranks have equal in place of some parameters'."""
+        self._model, self._trained, self._anchored = model, trained, anchored
         self._seen: dict[str, torch.Tensor] | None = None
 
     def held(self) -> dict[str, int]:
@@ -27,7 +33,7 @@ class Looks:
     def digests(self, pieces: Sequence[Piece]) -> list[int]:
         """Return digests of these pieces, in place: array objects would change users' tensors. Tensors with gaps
         are copied, and what lies on a device."""
-        parameters, copies = self._parameters(), dict[str, torch.Tensor]()
+        parameters, copies = {**self._parameters(), **self._anchored()}, dict[str, torch.Tensor]()
         places = []
         for name, start, stop in pieces:
             tensor = parameters[name]

@@ -82,6 +82,19 @@ def of_closure(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return closure()
 
 
+def loss_of_closure(
+    optimizer: torch.optim.Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Return the loss of the closure among the arguments of `step`, called once. UsageError: the optimizer may call it more often."""
+    if not _of_torch(optimizer):
+        raise UsageError(
+            f"{type(optimizer).__name__} was called with a closure, and gradients are merged or late: a closure that is "
+            "called more than once needs those of its own backward\n"
+            "hint: a plan without merged or late gradients"
+        )
+    return of_closure(args, kwargs)
+
+
 def missing(optimizer: torch.optim.Optimizer, parameters: Iterable[int]) -> int | None:
     """Return the first of these `id`s of parameters that the optimizer lacks."""
     own = {id(each) for each in all_parameters(optimizer)}
@@ -176,7 +189,7 @@ class Step:
         """
         self._optimizer, self._updated = optimizer, updated
         self._hyperparameters = [
-            {key: _kept(value) for key, value in group.items() if key != "params"}
+            {key: kept(value) for key, value in group.items() if key != "params"}
             for group in optimizer.param_groups
         ]
         self._parts: dict[int, dict[int, list[torch.Tensor]]] = {}
@@ -201,7 +214,7 @@ class Step:
         ]
         try:
             with outside_forward():
-                _without_hooks(optimizer)(optimizer)
+                without_hooks(optimizer)(optimizer)
         finally:
             optimizer.param_groups = groups
         return True
@@ -230,13 +243,7 @@ class Rates:
             return plain(*args, **kwargs)
         optimizer = self._optimizer
         if any(each is not None for each in [*args, *kwargs.values()]):
-            if not _of_torch(optimizer):
-                raise UsageError(
-                    f"{type(optimizer).__name__} was called with a closure, and gradients are merged or late: a closure that is "
-                    "called more than once needs those of its own backward\n"
-                    "hint: a plan without merged or late gradients"
-                )
-            loss = of_closure(args, kwargs)
+            loss = loss_of_closure(optimizer, args, kwargs)
             self._on_step(plain, (), {})
             return loss
         if _of_grad_scaler():
@@ -285,7 +292,7 @@ def outside_forward() -> Iterator[None]:
         yield
 
 
-def _without_hooks(optimizer: torch.optim.Optimizer) -> Callable[[torch.optim.Optimizer], Any]:
+def without_hooks(optimizer: torch.optim.Optimizer) -> Callable[[torch.optim.Optimizer], Any]:
     """Return the class's own update: hooks run once per logical step, not once per bucket."""
     step: Any = type(optimizer).step
     update: Callable[[torch.optim.Optimizer], Any] = (
@@ -294,10 +301,10 @@ def _without_hooks(optimizer: torch.optim.Optimizer) -> Callable[[torch.optim.Op
     return update
 
 
-def _kept(value: Any) -> Any:
+def kept(value: Any) -> Any:
     """Return a hyperparameter's current value; schedulers change tensors in place."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if type(value) in (tuple, list):
-        return type(value)(_kept(each) for each in value)
+        return type(value)(kept(each) for each in value)
     return value

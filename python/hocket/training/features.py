@@ -89,10 +89,11 @@ def runs_elastic(plan: Plan) -> bool:
     return not any((ELASTIC, name) in REFUSED for name, _ in of_plan(plan))
 
 
-def check_libraries(buckets: Sequence[CompiledBucket]) -> None:
-    """Raise UsageError if a policy of an elastic job calls a library, whose communicators a lost rank would break."""
+def check_libraries(buckets: Sequence[CompiledBucket], feature: str) -> None:
+    """Raise UsageError if a policy calls a library and the feature needs sums apart: libraries sum in place, and a lost rank would
+    break their communicators."""
     for bucket in buckets:
         program = bucket.program
         for op in itertools.chain.from_iterable(map(program.ops, range(program.world))):
             if "library" in op:
-                raise refused(ELASTIC, LIBRARY, library=op["library"])
+                raise refused(feature, LIBRARY, library=op["library"])

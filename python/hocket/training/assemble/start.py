@@ -12,7 +12,7 @@ from hocket.settings import Settings
 from hocket.training.assemble.choice import source_of
 from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.replicate import replicate
-from hocket.training.elastic.areas import Apart
+from hocket.training.step.apart import Apart, AsPlanned
 from hocket.training.elastic.commit import Members, warn_of_unwatched
 from hocket.training.elastic.source import Begin
 from hocket.training.features import of_source
@@ -26,7 +26,6 @@ from hocket.training.programs.source import ProgramSource
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import Companion, MembersCompanion
 from hocket.training.step.compiled import CompiledSession
-from hocket.training.step.memory import Memory
 from hocket.training.step.parameters import ParameterSession
 from hocket.training.step.place import Place
 from hocket.training.step.reducing import ReducingSession
@@ -100,13 +99,13 @@ def session_of(
     place = _place(source, process, spans)
     if "parameters" in {policy.exchanges for policy in source.policies}:
         return ParameterSession(framework, place, companion=companion)
-    turns = source.plan(source.epochs.current).schedule.turns
-    merges = bool(turns) or (source.autopilot is not None and source.autopilot.delays)
+    plan = source.plan(source.epochs.current)
+    merges = bool(plan.schedule.turns) or (source.autopilot is not None and source.autopilot.delays)
     return ReducingSession(
         framework,
         place,
         companion=companion,
-        memory=Memory(told_apart=merges),
+        memory=AsPlanned(merges=merges),
         commit=Commit(),
         merges=merges,
     )

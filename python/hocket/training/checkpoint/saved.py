@@ -37,6 +37,8 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         reschedules: another schedule of the same programs follows when turns are drained.
         oversight: guard and sentinel, if there are any.
         norms2: by arena, the squared norm of gradients that were applied last.
+        own: what this rank has apart from the anchor, where own gradients go first: bytes, empty else.
+        own_unmade: arena, slot and parameters without own gradients of each turn that the anchor lacks.
     """
 
     layout: str
@@ -48,6 +50,8 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reschedules: bool
     oversight: SavedOversight | None
     norms2: tuple[tuple[int, float], ...]
+    own: Any
+    own_unmade: tuple[tuple[int, int, tuple[str, ...]], ...] = ()
 
     @property
     def open(self) -> int:

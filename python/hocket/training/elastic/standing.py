@@ -26,7 +26,7 @@ from hocket.errors import EpochError
 from hocket.job.rendezvous import Job
 from hocket.members.membership import Membership
 from hocket.training.elastic.absent import check_finished, without_the_absent
-from hocket.training.elastic.areas import Apart
+from hocket.training.step.apart import Apart
 from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.followed import followed
 from hocket.training.elastic.kept import Kept
@@ -96,7 +96,7 @@ class Standing:
         """Send this rank's part of a step, and repeat it until it stands; return the turns that it applies."""
         with self._noting_what_is_missed():
             self._cast(unmade)
-        self._due = self.step.updates.ended(holds=self.step.ends_turns)
+        self._due = self.step.updates.ended(unmade, holds=self.step.ends_turns)
         return self._reduce(unmade)
 
     def flush(self) -> list[list[LiveTurn]]:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.parameter_server.description import Group
+from hocket.training.memory.anchor import Anchor
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.device import Device
 from hocket.training.memory.gathered import HasRows
@@ -201,6 +202,10 @@ class Framework(Model, HasRows, Protocol):
     @property
     def device(self) -> Device | None:
         """Device on which `array` makes arrays; None: they lie in registered memory itself."""
+
+    @property
+    def anchor(self) -> Anchor:
+        """Anchor for late gradients; without effect until its first call."""
 
     # Hook.
 

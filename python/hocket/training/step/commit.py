@@ -77,7 +77,7 @@ class Commit:
             meet = step.companion.end()
             step.agreement.count()
             step.agreement.cast(unmade, meet=meet)
-            due = step.updates.ended(holds=step.ends_turns)
+            due = step.updates.ended(unmade, holds=step.ends_turns)
             step.companion.launched(waits=waits)
         return due
 

@@ -6,9 +6,12 @@ when training no longer goes as it did, from the same iteration on all ranks.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from hocket._native import LiveTurn
 from hocket.artefacts.plan import Plan, Schedule
@@ -22,6 +25,7 @@ from hocket.training.checkpoint.slots import slots_of
 from hocket.training.guard.gauge import Gauge
 from hocket.training.guard.oversight import Oversight
 from hocket.training.guard.workload import FirstIteration
+from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.device import read
 from hocket.training.memory.framework import Framework
@@ -57,11 +61,13 @@ class Delays:
         self._watched, self._trace = watched, trace
         self.sentinel: Oversight | None = None
         self.reschedules = self.retreats = False
+        self._flushes = False
         self._awaits_step = False
         """True if means were given, and the optimizer has not stepped since."""
         self._gauged = False
         self._norms2: dict[int, float] = {}
-        framework.on_zero_grad(lambda names: updates.means.zeroed(names, updates.shown))
+        self._arrivals: list[list[Arrival]] = []
+        framework.on_zero_grad(self._zeroed)
 
     def watch(self, plan: Plan) -> None:
         """Watch the script, now that buckets are loaded."""
@@ -106,6 +112,12 @@ class Delays:
                 f"{call}: the last backward's gradients were not applied\nhint: optimizer.step() first"
             )
 
+    def _zeroed(self, names: Sequence[str]) -> None:
+        if self._updates.own is None:
+            self._updates.means.zeroed(names, self._updates.shown)
+        else:
+            self._framework.anchor.zeroed(names)
+
     def backward_began(self) -> None:
         if self._awaits_step:
             raise UsageError(
@@ -131,6 +143,9 @@ class Delays:
     def give(self, now: Sequence[LiveTurn], later: Sequence[LiveTurn]) -> None:
         """Note that the optimizer is given the means of some turns now, those of others at gates, and no other gradients."""
         updates, given = self._updates, {turn.arena for turn in now}
+        if updates.own is not None:
+            self._awaits_step = True
+            return
         factors: dict[str, float] = {}
         for turn in (*now, *later):
             factor = rate_factor(updates.schedule.rate, turn.iterations)
@@ -140,6 +155,33 @@ class Delays:
                 self._framework.drop(name)
         self._framework.rates(factors)
         self._awaits_step = bool(factors)
+
+    def arrived(self, due: Sequence[LiveTurn], unmade: Mapping[int, Collection[str]]) -> None:
+        """Let the optimizer's next step take the means that are here, where own gradients go first."""
+        updates = self._updates
+        if updates.own is not None:
+            arrivals = updates.arrivals(due, unmade)
+            if self._flushes:
+                self._arrivals.append(arrivals)
+            else:
+                iteration = updates.counts[0] - 1
+                self._framework.anchor.next_step(iteration, arrivals, settled=updates.settled)
+
+    @contextlib.contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Take means in the body without steps of own gradients."""
+        self._flushes = True
+        try:
+            yield
+        finally:
+            self._flushes = False
+
+    def flushed(self) -> None:
+        """Apply the means that were given last, without a backward before."""
+        arrivals, self._arrivals = self._arrivals, []
+        self._awaits_step = False
+        if self._updates.own is not None:
+            self._framework.anchor.settle(arrivals)
 
     def stepped(self) -> bool:
         """Note a step of the optimizer; return whether it applied means."""
@@ -187,6 +229,8 @@ class Delays:
             reschedules=self.reschedules,
             oversight=None if self.sentinel is None else self.sentinel.saved(),
             norms2=tuple(self._norms2.items()),
+            own=np.empty(0, np.uint8) if updates.own is None else self._framework.anchor.saved(),
+            own_unmade=() if updates.own is None else updates.own.saved(),
         )
 
     def restore(self, saved: SavedDelays) -> None:

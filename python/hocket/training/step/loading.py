@@ -54,7 +54,7 @@ class Loading:
             step.place.libraries.forget(each.program)
         bucket_memory.unload(ended, step.engine)
         step.place.loaded(step.source, placed)
-        if step.delays is not None and old:
+        if step.delays is not None and old and step.updates.own is None:
             step.updates.means.moved()
 
     def gate(self) -> None:
@@ -85,7 +85,8 @@ class Loading:
         else:
             self._schedule(step.plan, anew=True)
             self.count_gradients()
-            step.updates.means.moved()
+            if step.updates.own is None:
+                step.updates.means.moved()
 
     def count_gradients(
         self,

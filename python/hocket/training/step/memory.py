@@ -1,4 +1,4 @@
-"""Memory of gradients and of their sums, as a field of a session: in one place (`Memory`), or apart (`training.elastic.areas`)."""
+"""Memory of gradients and of their sums, as a field of a session: in one place (`Memory`), or apart (`training.step.apart`)."""
 
 from __future__ import annotations
 

@@ -75,11 +75,13 @@ class ReducingSession(Step):
         self.delays.saves.settled()
         # What the last step applied may still be there.
         self.updates.drop()
-        with self.commit.flushing() as rounds:
+        with self.commit.flushing() as rounds, self.delays.flushing():
             for due in rounds:
                 self._give(due)
-                self.framework.step()
+                if self.updates.own is None:
+                    self.framework.step()
                 self.updates.drop()
+            self.delays.flushed()
         self.loading.begin_anew()
 
     def saved(self) -> SavedSession:

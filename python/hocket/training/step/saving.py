@@ -50,6 +50,10 @@ def restore(step: Step, saved: SavedSession, *, strict: bool) -> SavedDelays | N
     updates.begin(delays.schedule, anew=False)
     step.delays.restore(delays)
     updates.unmade.restore(delays.turns)
+    if updates.own is not None:
+        updates.own.begin(delays.turns.applied)
+        updates.own.restore(delays.own_unmade)
+        step.framework.anchor.restore(delays.own)
     updates.drop()
     fill(step.buckets, delays.slots)
     write(step.framework.device, (slot.memory for bucket in step.buckets for slot in bucket.slots))

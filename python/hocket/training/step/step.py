@@ -122,7 +122,8 @@ class Step:
                 "backward in a forked child of the process that distributed the model\n"
                 "hint: train in the process that called `distribute`"
             )
-        self.framework.check_in_place(self.updates.filling)
+        if self.updates.own is None:
+            self.framework.check_in_place(self.updates.filling)
         self._begin()
         if self.loading.gates is not None:
             self.loading.gates.backward_began()
@@ -206,8 +207,9 @@ class Step:
         self.updates.pending = {turn.arena: turn for turn in later}
         if self.delays is not None:
             self.delays.give(due, later)
-        for turn in due:
-            self._give_one(turn)
+        unmade = {turn.arena: self._give_one(turn) for turn in due}
+        if self.delays is not None:
+            self.delays.arrived(due, unmade)
         if due and not later:
             self._all_given()
 
@@ -223,22 +225,27 @@ class Step:
         if not self.updates.pending:
             self._all_given()
 
-    def _give_one(self, turn: _native.LiveTurn) -> None:
-        """Wait for a turn's mean, which is the gradient from now on; one that no rank made becomes None."""
+    def _give_one(self, turn: _native.LiveTurn) -> frozenset[str]:
+        """Wait for a turn's mean, which is the gradient from now on, unless own gradients go first; one that no rank made becomes
+        None. Return the parameters that no rank made."""
         self.commit.wait(turn)
         own, mean = self.buckets[turn.arena], self.updates.means.of[turn.arena][turn.slot]
         received(self.framework.device, [mean.memory])
         self.companion.reduced(mean)
+        unmade = self.updates.unmade.taken(turn).intersection(own.names)
+        if self.delays is not None:
+            self.delays.given(turn.arena, mean)
+        if self.updates.own is not None:
+            return unmade
         self.owners.reduced(own)
         if mean is not own:
             self.framework.show(mean)
-        for name in self.updates.unmade.taken(turn).intersection(own.names):
+        for name in unmade:
             self.framework.drop(name)
         if self.source.served is not None and own.served:
             self.source.served.take(own)
         self.updates.shown[turn.arena] = turn.slot
-        if self.delays is not None:
-            self.delays.given(turn.arena, mean)
+        return unmade
 
     def _all_given(self) -> None:
         """Watch what all turns that were due have brought."""

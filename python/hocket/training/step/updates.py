@@ -7,19 +7,21 @@ schedule decides which, so that two runs give the same bits. Without turns in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hocket._native import LiveTurn, Readiness
 from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
+from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.buckets import Launch, LoadedBucket, launches_of
 from hocket.training.memory.device import made
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.gathered import Rows
-from hocket.training.memory.turns import Unmade
+from hocket.training.memory.turns import Unmade, is_synchronous
 from hocket.training.step.hooks import Hooks
 from hocket.training.step.means import Means
+from hocket.training.step.own_first import OwnFirst
 
 
 class Updates:
@@ -36,6 +38,7 @@ class Updates:
         unmade: parameters without gradients, by turn.
         shown: by arena, the slot whose mean was given last.
         pending: by arena, the turn that is due at its gate, which has not opened.
+        own: turns of the anchor, if ranks go on with their own gradients until means arrive.
     """
 
     buckets: list[LoadedBucket]
@@ -52,6 +55,9 @@ class Updates:
         self.rows: list[Rows] = []
         self.shown: dict[int, int] = {}
         self.pending: dict[int, LiveTurn] = {}
+        self.own: OwnFirst | None = None
+        self._foreign: set[str] = set()
+        """Gradients that may lie where sums travel."""
         self._framework, self._merges = framework, merges
         self._before = 0, 0
         self._flushed = False
@@ -83,9 +89,22 @@ class Updates:
         """Begin the turns of a schedule. `anew`: there were others, and means that were given last lie in the first slots now."""
         if anew:
             self.close()
+        self._anchor(schedule)
         self.schedule, self._flushed = schedule, False
         self.unmade = Unmade()
         self.shown = dict.fromkeys(range(len(self.buckets)), 0) if anew else {}
+
+    def _anchor(self, schedule: Schedule) -> None:
+        """Begin or end steps of an anchor."""
+        if schedule.steps == "own first" and not is_synchronous(schedule):
+            if self.own is None:
+                self.own = OwnFirst()
+                self._foreign = {name for bucket in self.buckets for name in bucket.names}
+            self._framework.anchor.begin()
+            self.own.begin([self._before[0]] * len(self.buckets))
+        elif self.own is not None:
+            self.own = None
+            self._framework.anchor.end()
 
     def close(self) -> None:
         """Add the turns until now to `counts`; others follow."""
@@ -99,7 +118,7 @@ class Updates:
         """Count gradients by a new `readiness`. `moves`: existing gradients move into the buckets."""
         self.readiness = readiness
         self._hooks = Hooks(self.buckets, self.readiness)
-        self._framework.hook(self.buckets, self._hooks, moves=moves)
+        self._framework.hook(self.buckets, self._hooks, moves=moves and self.own is None)
 
     @property
     def filling(self) -> list[LoadedBucket]:
@@ -115,6 +134,9 @@ class Updates:
         """Move a gradient that lies elsewhere (after `grad = None`) into its turn's slot, or add it to the sum there."""
         name, view = self._hooks.gradient(launch, index)
         rows, sends = self.launches[launch].rows, self.readiness.enabled
+        if self.own is not None and not sends:
+            # What is accumulated without communication is sent with the backward that communicates.
+            return
         # One accumulated without communication stays elsewhere: the script may discard it, without the sum.
         if (rows is None or not rows.sparse) and (sends or not self.readiness.open(launch).iterations):
             self._move(name, view, launch)
@@ -171,11 +193,13 @@ class Updates:
         """End no more turns: those in flight become due, then open ones end early, in an iteration in which nothing else is due."""
         self.readiness.hold()
 
-    def ended(self, *, holds: bool) -> list[LiveTurn]:
-        """End a backward, and launch what is left; return the turns that are due now, at most one of each arena. `holds`: no more
-        turns end after this backward."""
+    def ended(self, unmade: Sequence[str], *, holds: bool) -> list[LiveTurn]:
+        """End a backward, and launch what is left; return the turns that are due now, at most one of each arena. `unmade`: parameters
+        without a gradient on this rank; `holds`: no more turns end after this backward."""
         self._flushed = False
         self.unmade.ended(self._open)
+        if self.own is not None:
+            self.own.made(unmade, self._open)
         due = self.readiness.finish()
         for rows in self.rows:
             rows.packed = False
@@ -203,13 +227,35 @@ class Updates:
         """Open turns, by arena."""
         return [own[-1] for own in self.readiness.turns]
 
+    def arrivals(self, due: Sequence[LiveTurn], unmade: Mapping[int, Collection[str]]) -> list[Arrival]:
+        """Return what the anchor takes of turns whose means are here. `unmade`: by arena, parameters without a gradient."""
+        if self.own is None:
+            return []
+        left = self.readiness.turns
+        return [
+            self.own.arrival(
+                turn,
+                self.buckets[turn.arena],
+                self.means.of[turn.arena][turn.slot],
+                unmade=unmade[turn.arena],
+                rate=self.schedule.rate,
+                left=left[turn.arena],
+            )
+            for turn in due
+        ]
+
     def _move(self, name: str, view: Any, launch: int) -> None:
         if self._merges and self.means.is_due(name):
             raise UsageError(
                 f"the gradient of `{name}` is the mean that the last step applied, or was added to it\n"
                 "hint: optimizer.zero_grad() before each backward"
             )
-        if self.readiness.open(launch).iterations:
+        if self.own is not None:
+            if name in self._foreign:
+                self._foreign.discard(name)
+                self._framework.anchor.detach(name)
+            self._framework.anchor.copy(name, view, add=self.readiness.open(launch).iterations > 0)
+        elif self.readiness.open(launch).iterations:
             self._framework.add(name, view)
         else:
             self._framework.adopt(name, view)

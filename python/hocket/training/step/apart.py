@@ -1,4 +1,5 @@
-"""Gradients and their sums, each in memory of its own: an aborted step leaves the gradients as they are, to be reduced again.
+"""Gradients and their sums, each in memory of its own: an aborted step leaves the gradients as they are, to be reduced again, and a
+rank that goes on with its own gradients while means are on their way still has them.
 
 Programs are `retained`: they copy gradients to where they are summed up. When a step stands, optimizers are shown the sums, and the
 next backward adds to the gradients. This costs the gradients' memory once more, and reads and writes them once in a step.
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
+from hocket.refusals import ELASTIC, TURNS
 from hocket.training.features import check_libraries
 from hocket.training.memory.arenas import Run, arenas_of
 from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket, over, parts_of
@@ -43,8 +45,10 @@ class Area:
 class Apart(Memory):
     """Memory of a session whose sums lie in other memory than gradients, independent of the members."""
 
-    def __init__(self) -> None:
+    def __init__(self, feature: str = ELASTIC) -> None:
+        """`feature`: what needs sums apart, for errors."""
         super().__init__(told_apart=True)
+        self._feature = feature
         self._areas: list[Area] = []
         self._device: Device | None = None
 
@@ -56,7 +60,7 @@ class Apart(Memory):
         slots: Sequence[int],
         _before: Sequence[LoadedBucket],
     ) -> list[LoadedBucket]:
-        check_libraries(buckets)
+        check_libraries(buckets, self._feature)
         self.lay_out(buckets, place.engine, framework, slots)
         epoch = place.source.epochs.current.number
         self._device = framework.device
@@ -103,11 +107,39 @@ class Apart(Memory):
                     label=f"bucket {number}{label}",
                     kernels=compiled.kernels,
                     others=[numbered(each) for each in sets[1:]],
+                    cards=compiled.cards,
                 )
                 launches.append(Launch(compiled, program, number, runs))
             others = tuple(replace(each, launches=tuple(launches)) for each in area.bucket.others)
             found.append(replace(area.bucket, launches=tuple(launches), others=others))
         return found
+
+
+class AsPlanned(Memory):
+    """Memory in which sums lie apart under plans whose ranks go on with their own gradients, and in gradients' place else."""
+
+    def __init__(self, *, merges: bool) -> None:
+        """`merges`: gradients may be merged or late."""
+        super().__init__(told_apart=merges)
+        self._apart: Apart | None = None
+
+    def placed(
+        self,
+        buckets: Sequence[CompiledBucket],
+        place: Place,
+        framework: Framework,
+        slots: Sequence[int],
+        before: Sequence[LoadedBucket],
+    ) -> list[LoadedBucket]:
+        plan = place.source.plan(place.source.epochs.current)
+        own_first = any(each.steps == "own first" for each in (plan.schedule, *plan.safer))
+        self._apart = Apart(TURNS) if own_first else None
+        used = self._apart or super()
+        return used.placed(buckets, place, framework, slots, before)
+
+    def sums(self, placed: Sequence[LoadedBucket], framework: Framework) -> list[tuple[LoadedBucket, ...]]:
+        used = self._apart or super()
+        return used.sums(placed, framework)
 
 
 def _gradients(buckets: Sequence[CompiledBucket]) -> dict[str, Gradient]:

@@ -1,0 +1,77 @@
+"""The interface between training and a framework's anchor, which late gradients step while a rank goes on with its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.training.memory.buckets import LoadedBucket
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Turn that the anchor lacks: this rank's own sums, the turn's iterations, and parameters to which none of these gave a
+    gradient on this rank."""
+
+    sums: LoadedBucket
+    iterations: range
+    unmade: Collection[str]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Turn that the anchor takes.
+
+    Attributes:
+        mean: gradients' means over all ranks and iterations.
+        own: this rank's sums over the turn's iterations.
+        iterations: those of the turn, counted since the model was distributed.
+        unmade: parameters without a gradient from any rank.
+        factor: factor of the learning rate in each of the anchor's steps.
+        pending: turns that the anchor lacks afterwards, the oldest first.
+    """
+
+    mean: LoadedBucket
+    own: LoadedBucket
+    iterations: range
+    unmade: Collection[str]
+    factor: float
+    pending: tuple[Pending, ...] = ()
+
+
+class Anchor(Protocol):
+    """Parameters and optimizer state that are the same on all ranks, apart from those with which this rank trains."""
+
+    def begin(self) -> None:
+        """Expect own gradients from the next backward on."""
+
+    def next_step(self, iteration: int, arrivals: Sequence[Arrival], *, settled: bool) -> None:
+        """Let the optimizer's next step go on from the gradients of this iteration, which are the rank's own: the anchor takes the
+        arrivals, and this rank's parameters become the anchor, stepped with what it lacks. With the first such step, the anchor is
+        what the rank has before it. `settled`: the anchor will lack nothing."""
+
+    def settle(self, rounds: Sequence[Sequence[Arrival]]) -> None:
+        """Take arrivals at once, after which the anchor lacks nothing, without a step of the script's optimizer."""
+
+    def end(self) -> None:
+        """Let the rank train at the anchor itself, as soon as the anchor lacks nothing."""
+
+    def copy(self, name: str, view: Any, *, add: bool) -> None:
+        """Copy the gradient of `name` into `view`, or add it to what is there; it stays where it is. A missing one is zero.
+        UsageError: it is the gradient of the step before, or was added to it."""
+
+    def detach(self, name: str) -> None:
+        """Move the gradient of `name` out of memory in which sums travel."""
+
+    def zeroed(self, names: Iterable[str]) -> None:
+        """Note that the script has filled these gradients with zeros."""
+
+    def saved(self) -> npt.NDArray[np.uint8]:
+        """Return what this rank has apart from the anchor, as bytes."""
+
+    def restore(self, saved: npt.NDArray[np.uint8]) -> None:
+        """Go on from what was saved, beside an anchor that the model and its optimizer have loaded."""
