@@ -62,7 +62,8 @@ class Anchor:
         self._clips: dict[int, Clip] = {}
         self._norms: dict[tuple[str, ...], tuple[float, float]] = {}
         """By the names of a turn's gradients, the norms of the last mean and of this rank's own one."""
-        self._settled = self._was_settled = True
+        self._lacks = self._lacked = range(0)
+        """Iterations of which the anchor lacks gradients, after the next step and after the last one."""
         self._on = self._ends = False
         self._sealed: Sealed | None = None
         self._stepped: dict[str, Any] = {}
@@ -87,9 +88,9 @@ class Anchor:
             self._install()
         self._on, self._ends = True, False
 
-    def next_step(self, iteration: int, arrivals: Sequence[Arrival], *, settled: bool) -> None:
+    def next_step(self, iteration: int, arrivals: Sequence[Arrival], *, lacks: range) -> None:
         """See `hocket.training.memory.anchor.Anchor`."""
-        self._next, self._settled = (iteration, arrivals), settled
+        self._next, self._lacks = (iteration, arrivals), lacks
         self._sealed = Sealed(self._trained.values())
 
     def settle(self, rounds: Sequence[Sequence[Arrival]]) -> None:
@@ -97,7 +98,7 @@ class Anchor:
         self._check_places()
         for arrivals in rounds:
             self._arrive(arrivals, replays=False)
-        self._settled = True
+        self._lacks = range(0)
         self._note()
         if self._ends:
             self._drop()
@@ -217,10 +218,6 @@ class Anchor:
             self._start_anew(named)
             if replays:
                 self._replay(arrivals)
-        oldest = min((each.iterations.stop for each in arrivals), default=0)
-        for kept in (self._options, self._clips):
-            for iteration in [each for each in kept if each < oldest]:
-                del kept[iteration]
         return {id(self._trained[name]) for name in named}
 
     def _step_anchor(self, arrivals: Sequence[Arrival]) -> None:
@@ -359,7 +356,7 @@ class Anchor:
         )
         if changed is None:
             return
-        if not self._was_settled:
+        if self._lacked:
             raise UsageError(
                 f"`{changed}` was changed between two steps, while gradients are on their way: the mean of all ranks will be "
                 "applied to the parameters as they were\nhint: hk.flush(model) before parameters are changed or loaded"
@@ -370,7 +367,10 @@ class Anchor:
     def _note(self) -> None:
         """Note what the step has left."""
         self._places = {name: _place(self._trained[name]) for name in self._values}
-        self._was_settled = self._settled
+        self._lacked = self._lacks
+        for kept in (self._options, self._clips):
+            for iteration in kept.keys() - set(self._lacked):
+                del kept[iteration]
         self._stepped = {
             name: ref(each.grad) for name, each in self._trained.items() if each.grad is not None
         }
@@ -379,7 +379,8 @@ class Anchor:
         self._values, self._places, self._stepped = {}, {}, {}
         self._state = defaultdict(dict)
         self._options, self._clips, self._norms = {}, {}, {}
-        self._next, self._ends, self._settled, self._was_settled = None, False, True, True
+        self._next, self._ends = None, False
+        self._lacks = self._lacked = range(0)
 
     def _name(self, parameter: torch.Tensor) -> str:
         return next(name for name, each in self._trained.items() if each is parameter)
@@ -435,7 +436,7 @@ class Anchor:
     def _loaded(self, _optimizer: torch.optim.Optimizer) -> None:
         if not self._values:
             return
-        if not self._was_settled:
+        if self._lacked:
             raise UsageError(
                 "optimizer.load_state_dict while gradients are on their way\nhint: hk.flush(model) before it"
             )
@@ -458,7 +459,7 @@ class Anchor:
                 "options": self._options,
                 "clips": clips,
                 "growth": self._growth,
-                "settled": self._was_settled,
+                "lacked": (self._lacked.start, self._lacked.stop),
             },
             buffer,
         )
@@ -484,7 +485,7 @@ class Anchor:
                 _copy_state(saved["states"][name], self._optimizer.state[self._trained[name]])
         self._options = dict(saved["options"])
         self._clips = {at: Clip(*each) for at, each in saved["clips"].items()}
-        self._growth, self._settled = saved["growth"], saved["settled"]
+        self._growth, self._lacks = saved["growth"], range(*saved["lacked"])
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:

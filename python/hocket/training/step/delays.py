@@ -165,7 +165,7 @@ class Delays:
                 self._arrivals.append(arrivals)
             else:
                 iteration = updates.counts[0] - 1
-                self._framework.anchor.next_step(iteration, arrivals, settled=updates.settled)
+                self._framework.anchor.next_step(iteration, arrivals, lacks=updates.own.lacks(iteration))
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[None]:

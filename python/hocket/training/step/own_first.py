@@ -69,6 +69,10 @@ class OwnFirst:
             tuple(pending),
         )
 
+    def lacks(self, iteration: int) -> range:
+        """Return the iterations of which the anchor lacks gradients of some parameters, after this last one."""
+        return range(min(self._applied.values(), default=0), iteration + 1)
+
     def saved(self) -> tuple[tuple[int, int, tuple[str, ...]], ...]:
         """Return arena, slot and parameters without own gradients of each turn that the anchor lacks."""
         return tuple((*place, tuple(sorted(names))) for place, names in self._unmade.items())
