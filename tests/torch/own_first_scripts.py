@@ -17,7 +17,17 @@ import hocket.torch as hk
 from hocket._native import schedule_faults
 from hocket.artefacts.plan import Plan, Schedule
 from tests.sessions.plans import schedule_of, turns_of
-from tests.torch.delayed_scripts import OPTIMIZERS, RATE, Optimizer, due, here, loss_of, merges, network, plan_for
+from tests.torch.delayed_scripts import (
+    OPTIMIZERS,
+    RATE,
+    Optimizer,
+    due,
+    here,
+    loss_of,
+    merges,
+    network,
+    plan_for,
+)
 
 ITERATIONS = 24
 
@@ -63,8 +73,8 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-    """Every sequence of merged iterations of up to 5 in all, by every delay, `together` and `each`, as far as two slots do, in random
-    order. Optimizers, clipping, schedulers and accumulation go through all of them."""
+    """Every sequence of merged iterations of up to 5 in all, by every delay, `together` and `each`, as far as two slots do, in
+    random order. Optimizers, clipping, schedulers and accumulation go through all of them."""
     found = []
     options = itertools.cycle(itertools.product([None, 0.5], [False, True], [1, 2], KINDS))
     for lengths, delay, each in itertools.product(merges(5), range(3), [False, True]):
@@ -105,9 +115,7 @@ def compared(case: Case) -> tuple[float, float, float, list[str]]:
         expected.iterate(iteration)
     working = far(flat(model.parameters()), flat(expected.models[rank].parameters()))
     anchored = far(flat(model.state_dict().values()), flat(expected.anchor.parameters()))
-    state = far(
-        numbers(optimizer.state_dict()["state"]), numbers(expected.optimizer.state_dict()["state"])
-    )
+    state = far(numbers(optimizer.state_dict()["state"]), numbers(expected.optimizer.state_dict()["state"]))
     hk.flush(model)
     expected.flush()
     flushed = far(flat(model.parameters()), flat(expected.anchor.parameters()))
@@ -191,7 +199,10 @@ class Reference:
                     self._own_step(rank, at, iteration, self.own[iteration][rank])
                     continue
                 for begin, end in self._lacking(at):
-                    mean = [torch.stack(each).mean(0) for each in zip(*(self.own[each][rank] for each in range(begin, end)), strict=True)]
+                    mean = [
+                        torch.stack(each).mean(0)
+                        for each in zip(*(self.own[each][rank] for each in range(begin, end)), strict=True)
+                    ]
                     for each in range(begin, end):
                         self._own_step(rank, at, each, mean)
 
@@ -219,7 +230,10 @@ class Reference:
         mean = [torch.stack(each).mean(0) for each in zip(*gradients, strict=True)]
         if self.case.clip is not None:
             for rank in range(self.world):
-                own = [torch.stack(each).mean(0) for each in zip(*(self.own[each][rank] for each in range(begin, end)), strict=True)]
+                own = [
+                    torch.stack(each).mean(0)
+                    for each in zip(*(self.own[each][rank] for each in range(begin, end)), strict=True)
+                ]
                 self.growth[rank] = float(flat(mean).norm() / flat(own).norm())
         factor = {"linear": 1.0, "sqrt": count**0.5 / count}[self.case.rule]
         for iteration in range(begin, end):
@@ -241,10 +255,15 @@ class Reference:
         if self.case.clip is not None:
             factor = min(1.0, self.case.clip / (self.norms[iteration][rank] * self.growth[rank] + 1e-6))
         self._step(
-            self.models[rank], self.optimizers[rank], at, iteration, [each * factor for each in gradients], 1.0
+            self.models[rank],
+            self.optimizers[rank],
+            at,
+            iteration,
+            [each * factor for each in gradients],
+            1.0,
         )
 
-    def _step(self, model, optimizer, at, iteration, gradients, factor) -> None:
+    def _step(self, model, optimizer, at, iteration, gradients, factor) -> None:  # noqa: PLR0917
         of = self.buckets[at][0]
         for each in model.parameters():
             each.grad = None

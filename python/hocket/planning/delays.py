@@ -172,12 +172,13 @@ def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
 
     Raises ArtefactError if more turns would be in flight at a time than two slots can hold.
     """
-    merged, late = promise.merge or 1, promise.delay or 0
+    merged, late = promise.merge or 1, promise.delay or promise.uncorrected or 0
     turn = Turn(first=0, last=merged - 1, due=Due(iteration=merged - 1 + late))
     schedule = Schedule(
         period=merged,
         turns=((turn,),) * len(plan.buckets),
         rate=rule if merged > 1 or late else "one",
+        steps="own first" if promise.delay else "one",
         delay_max=late,
     )
     made = msgspec.structs.replace(plan, schedule=schedule, label=f"{plan.label}, {name(schedule)}")
@@ -259,13 +260,16 @@ def name(schedule: Schedule) -> str:
     if (merged := merge_of(schedule)) > 1:
         words.append(f"merged up to {merged}")
     if schedule.delay_max:
-        words.append(f"late by up to {schedule.delay_max}")
+        own_first = " with own gradients first" if schedule.steps == "own first" else ""
+        words.append(f"late by up to {schedule.delay_max}{own_first}")
     return " and ".join(words)
 
 
 def _said(choice: Choice, synchronous_s: float) -> str:
     schedule = choice.schedule
     late = f"applied up to {schedule.delay_max} late" if schedule.delay_max else "applied in time"
+    if schedule.steps == "own first":
+        late += ", while each rank goes on with its own"
     return (
         f" With gradients {late}, and {choice.updates_per_iteration:.2f} updates per iteration, an iteration is predicted to take "
         f"{seconds(choice.iteration_s)} instead of {seconds(synchronous_s)}."

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from hocket.artefacts.learning import Check
 from hocket.errors import UsageError
+from hocket.planning import anchored
 from hocket.planning.walk import Rule, Walk, paper_ratio, progress, rate_factor
 
 EPSILON = 0.01
@@ -35,10 +36,11 @@ ENLARGED = 1.1
 
 class Turns(NamedTuple):
     """Turns of one bucket over a period of iterations: (first, last, due) of each, ascending; `due` counts into the next
-    periods."""
+    periods. `own_first`: ranks go on with their own gradients until means arrive."""
 
     period: int
     turns: tuple[tuple[int, int, int], ...]
+    own_first: bool = False
 
     @property
     def merges(self) -> tuple[int, ...]:
@@ -48,6 +50,21 @@ class Turns(NamedTuple):
         (1, 2)
         """
         return tuple(last - first + 1 for first, last, _ in self.turns)
+
+    def factor(self, rule: Rule) -> float:
+        """Return the largest factor of the learning rate in one step of the optimizer."""
+        return max(rate_factor(rule, merged) / (merged if self.own_first else 1) for merged in self.merges)
+
+    def limit(self, momentum: float) -> float:
+        """Return the largest product of learning rate and curvature for which heavy-ball descent converges."""
+        if self.own_first:
+            return anchored.stability_limit(self.period, self.turns, momentum)
+        return stability_limit(self.staleness, momentum)
+
+    @property
+    def missed(self) -> int:
+        """Number of updates that parameters lack in which no own gradients stand for them."""
+        return 0 if self.own_first else self.staleness
 
     @property
     def staleness(self) -> int:
@@ -143,9 +160,8 @@ def checks(
     ratio = None if walk is None else paper_ratio(walk, merges, rule)
     kept = None if walk is None else _kept(walk, turns, rule, floors)
     least = 1 - progress_lost_max
-    limit = MARGIN * stability_limit(turns.staleness, momentum)
-    factor = max(rate_factor(rule, merged) for merged in merges)
-    steepest = None if curvature is None else rate * factor * curvature
+    limit = MARGIN * turns.limit(momentum)
+    steepest = None if curvature is None else rate * turns.factor(rule) * curvature
     # Synchronous training may run at the edge of its own limit: a schedule that changes nothing is no danger.
     trivial = turns.staleness == 0 and max(merges) == 1
     above = ratio is not None and ratio >= 1
@@ -169,8 +185,7 @@ def checks(
 def _kept(walk: Walk, turns: Turns, rule: Rule, floors: Sequence[float]) -> float | None:
     all_floors = {walk.floor, *(floor for floor in floors if floor < walk.loss)}
     each = [
-        progress(walk._replace(floor=floor), turns.merges, rule, delay=turns.staleness)
-        for floor in all_floors
+        progress(walk._replace(floor=floor), turns.merges, rule, delay=turns.missed) for floor in all_floors
     ]
     # A loss that grows without bound has lost everything.
     return min((max(share, LOST) for share in each if share is not None), default=None)
@@ -183,8 +198,7 @@ def risk(turns: Turns, rule: Rule, momentum: float) -> float:
     >>> round(risk(late, "one", 0.9) / risk(synchronous, "one", 0.9))
     38
     """
-    factor = max(rate_factor(rule, merged) for merged in turns.merges)
-    return factor / stability_limit(turns.staleness, momentum)
+    return turns.factor(rule) / turns.limit(momentum)
 
 
 def accepted(found: Sequence[Check]) -> bool:

@@ -27,6 +27,9 @@ from hocket.planning.guard import Turns
 from hocket.planning.reason import seconds
 from hocket.planning.walk import Rule
 
+OWN_STEPS = 1.5
+"""Further steps of the optimizer in an iteration, and a copy, where own gradients go first."""
+
 
 class Choice(NamedTuple):
     """A schedule, mean seconds of an iteration with it, and updates per iteration, mean over buckets."""
@@ -48,7 +51,8 @@ def front(
 ) -> tuple[Choice, ...]:
     """Choices that a promise allows, the shortest iterations first: the Pareto front of iteration, updates and delay.
 
-    The plan's own schedule is ignored. DeFT's is a candidate if it keeps the promise's numbers. `gates`: whether forward can wait
+    The plan's own schedule is ignored. Ranks go on with their own gradients while means are late, unless the promise allows such
+    lateness uncorrected alone. DeFT's schedule is a candidate if it keeps the promise's numbers. `gates`: whether forward can wait
     for each bucket alone. `rate`: rule of the schedules. `deft_factor`: only DeFT's schedule beside the synchronous one, with
     windows that are this multiple of computation.
 
@@ -57,7 +61,7 @@ def front(
     check(plan)
     places = sorted(range(len(plan.buckets)), key=lambda at: plan.buckets[at].priority)
     urgent = tuple(plan.buckets[at] for at in places)
-    merge, delay = promise.merge or 1, promise.delay or 0
+    merge, delay = promise.merge or 1, max(promise.delay or 0, promise.uncorrected or 0)
     described = pieces(urgent, graph, profile, workers=plan.workers)
     # DeFT applies no gradient in its own iteration.
     own = _deft(urgent, profile, described, deft_factor or 1.0) if delay else None
@@ -75,7 +79,7 @@ def front(
         others=[own] if own is not None and kept else [],
     )
     return tuple(
-        Choice(_rated(_in_places(schedule, places), rate), iteration_s, updates)
+        _stepped(Choice(_rated(_in_places(schedule, places), rate), iteration_s, updates), profile, promise)
         for schedule, iteration_s, updates in found
     )
 
@@ -137,6 +141,7 @@ def turns(schedule: Schedule, bucket: int) -> Turns:
     return Turns(
         schedule.period,
         tuple((turn.first, turn.last, turn.due.iteration) for turn in schedule.turns[bucket]),
+        schedule.steps == "own first",
     )
 
 
@@ -190,6 +195,18 @@ def _in_places(schedule: Schedule, order: Sequence[int]) -> Schedule:
     """Reorder turns listed in `order` by bucket."""
     listed = sorted(zip(order, schedule.turns, strict=True), key=lambda each: each[0])
     return msgspec.structs.replace(schedule, turns=tuple(turns for _, turns in listed))
+
+
+def _stepped(choice: Choice, profile: Profile, promise: Promise) -> Choice:
+    """Return the choice with own gradients first where it is late and the promise allows that, and the time that this takes."""
+    late = choice.schedule.delay_max
+    if not late or late > (-1 if promise.delay is None else promise.delay):
+        return choice
+    return Choice(
+        msgspec.structs.replace(choice.schedule, steps="own first"),
+        choice.iteration_s + OWN_STEPS * profile.optimizer_s,
+        choice.updates_per_iteration,
+    )
 
 
 def _rated(schedule: Schedule, rate: Rule) -> Schedule:

@@ -82,10 +82,8 @@ def of_closure(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return closure()
 
 
-def loss_of_closure(
-    optimizer: torch.optim.Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
-    """Return the loss of the closure among the arguments of `step`, called once. UsageError: the optimizer may call it more often."""
+def loss_of_closure(optimizer: torch.optim.Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the loss of the closure among the arguments of `step`, called once. UsageError: the optimizer may call it again."""
     if not _of_torch(optimizer):
         raise UsageError(
             f"{type(optimizer).__name__} was called with a closure, and gradients are merged or late: a closure that is "
@@ -119,6 +117,17 @@ def wrapped_step(
         return on_step(plain, args, kwargs)
 
     return types.MethodType(step, optimizer)
+
+
+def unwrap_step(optimizer: torch.optim.Optimizer, step: Callable[..., Any], before: Any) -> None:
+    """Restore the `step` that was there before `wrapped_step`; None: the class's own. If others have wrapped this one since, it stays, and
+    passes calls on."""
+    if optimizer.__dict__.get("step") is not step:
+        return
+    if before is None:
+        del optimizer.step
+    else:
+        optimizer.step = before  # type: ignore[method-assign]
 
 
 def put_back(
@@ -218,6 +227,25 @@ class Step:
         finally:
             optimizer.param_groups = groups
         return True
+
+
+class OnlySome:
+    """Body in which the optimizer's groups have only those parameters that are `wanted`."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, wanted: Callable[[torch.Tensor], bool]) -> None:
+        """Change nothing before the body."""
+        self._optimizer, self._wanted = optimizer, wanted
+
+    def __enter__(self) -> None:
+        """Leave the others out."""
+        self._groups = self._optimizer.param_groups
+        self._optimizer.param_groups = [
+            {**group, "params": list(filter(self._wanted, group["params"]))} for group in self._groups
+        ]
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the groups."""
+        self._optimizer.param_groups = self._groups
 
 
 class Rates:

@@ -12,7 +12,6 @@ from hocket.settings import Settings
 from hocket.training.assemble.choice import source_of
 from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.replicate import replicate
-from hocket.training.step.apart import Apart, AsPlanned
 from hocket.training.elastic.commit import Members, warn_of_unwatched
 from hocket.training.elastic.source import Begin
 from hocket.training.features import of_source
@@ -23,6 +22,7 @@ from hocket.training.memory.replicas import agree_on_options
 from hocket.training.process import Process
 from hocket.training.programs.run_file import RunFile
 from hocket.training.programs.source import ProgramSource
+from hocket.training.step.apart import Apart, AsPlanned
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import Companion, MembersCompanion
 from hocket.training.step.compiled import CompiledSession

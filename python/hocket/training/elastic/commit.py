@@ -22,11 +22,11 @@ from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
 from hocket.refusals import AGAIN, ELASTIC, JOIN, refused
 from hocket.training.elastic.absent import gathered_without_the_absent, without_the_absent
-from hocket.training.step.apart import Apart
 from hocket.training.elastic.notice import Notice
 from hocket.training.elastic.standing import Standing
 from hocket.training.loop.loop import Loop, workers_of
 from hocket.training.memory.turns import is_synchronous
+from hocket.training.step.apart import Apart
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import MembersCompanion
 from hocket.training.step.step import Step

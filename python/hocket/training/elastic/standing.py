@@ -26,11 +26,11 @@ from hocket.errors import EpochError
 from hocket.job.rendezvous import Job
 from hocket.members.membership import Membership
 from hocket.training.elastic.absent import check_finished, without_the_absent
-from hocket.training.step.apart import Apart
 from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.followed import followed
 from hocket.training.elastic.kept import Kept
 from hocket.training.memory.turns import slots_for
+from hocket.training.step.apart import Apart
 from hocket.training.step.companion import MembersCompanion
 from hocket.training.step.step import Step
 from hocket.training.step.votes import Votes

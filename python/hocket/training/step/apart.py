@@ -134,12 +134,14 @@ class AsPlanned(Memory):
         plan = place.source.plan(place.source.epochs.current)
         own_first = any(each.steps == "own first" for each in (plan.schedule, *plan.safer))
         self._apart = Apart(TURNS) if own_first else None
-        used = self._apart or super()
-        return used.placed(buckets, place, framework, slots, before)
+        if self._apart is not None:
+            return self._apart.placed(buckets, place, framework, slots, before)
+        return super().placed(buckets, place, framework, slots, before)
 
     def sums(self, placed: Sequence[LoadedBucket], framework: Framework) -> list[tuple[LoadedBucket, ...]]:
-        used = self._apart or super()
-        return used.sums(placed, framework)
+        if self._apart is not None:
+            return self._apart.sums(placed, framework)
+        return super().sums(placed, framework)
 
 
 def _gradients(buckets: Sequence[CompiledBucket]) -> dict[str, Gradient]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from hocket._native import LiveTurn
-from hocket.planning.walk import rate_factor
+from hocket.planning.walk import Rule, rate_factor
 from hocket.training.memory.anchor import Arrival, Pending
 from hocket.training.memory.buckets import LoadedBucket
 
@@ -45,7 +45,7 @@ class OwnFirst:
         mean: LoadedBucket,
         *,
         unmade: Collection[str],
-        rate: str,
+        rate: Rule,
         left: Sequence[LiveTurn],
     ) -> Arrival:
         """Return what a turn that is due brings. `bucket`: own sums, by slot; `left`: turns of the arena after it."""

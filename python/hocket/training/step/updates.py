@@ -194,8 +194,8 @@ class Updates:
         self.readiness.hold()
 
     def ended(self, unmade: Sequence[str], *, holds: bool) -> list[LiveTurn]:
-        """End a backward, and launch what is left; return the turns that are due now, at most one of each arena. `unmade`: parameters
-        without a gradient on this rank; `holds`: no more turns end after this backward."""
+        """End a backward, and launch what is left; return the turns that are due now, at most one of each arena.
+        `unmade`: parameters without a gradient on this rank; `holds`: no more turns end after this backward."""
         self._flushed = False
         self.unmade.ended(self._open)
         if self.own is not None:

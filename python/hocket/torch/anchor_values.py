@@ -1,0 +1,118 @@
+"""Values of an anchor: parameters and optimizer state that are the same on all ranks, beside those with which the script trains."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hocket.torch import optimizers
+
+Groups = Sequence[Mapping[str, Any]]
+"""Options of the optimizer's groups, without parameters."""
+
+
+class Values:
+    """Copy of the parameters that an optimizer steps, and of their state.
+
+    Attributes:
+        parameters: the copies by name; empty: there is none, and the script's own parameters are the anchor.
+        state: of the copies, as an optimizer keeps it.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, trained: Mapping[str, torch.nn.Parameter]) -> None:
+        """Copy nothing at first."""
+        self._optimizer, self._trained = optimizer, trained
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget the copies."""
+        self.parameters: dict[str, torch.nn.Parameter] = {}
+        self.state: dict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
+
+    def copy(self) -> None:
+        """Copy what the script has."""
+        self.drop()
+        stepped = {id(each) for each in optimizers.all_parameters(self._optimizer)}
+        for name, each in self._trained.items():
+            if id(each) in stepped:
+                anchor = self.parameters[name] = torch.nn.Parameter(
+                    each.detach().clone(), requires_grad=False
+                )
+                copy_state(self._optimizer.state.get(each, {}), self.state[anchor])
+
+    def give(self, names: Sequence[str]) -> None:
+        """Set the script's parameters of these names, and their state, to the anchor's."""
+        if not names:
+            return
+        torch._foreach_copy_(
+            [self._trained[name].detach() for name in names],
+            [self.parameters[name].detach() for name in names],
+        )
+        for name in names:
+            copy_state(self.state.get(self.parameters[name], {}), self._optimizer.state[self._trained[name]])
+
+    def step(self, gradients: Mapping[str, torch.Tensor], options: Groups | None, factor: float) -> None:
+        """Step the anchor's parameters of these names once. `options`: those of the groups; None: as they are now; `factor`: of the
+        learning rates."""
+        stepped = {name: self.parameters[name] for name in gradients}
+        for name, gradient in gradients.items():
+            stepped[name].grad = gradient
+        with self._as_state():
+            self._step(stepped, options, factor)
+        for each in stepped.values():
+            each.grad = None
+
+    def step_own(self, gradients: Mapping[str, torch.Tensor], options: Groups | None) -> None:
+        """Step the script's parameters of these names once with these gradients, which stay."""
+        for name, gradient in gradients.items():
+            self._trained[name].grad = gradient
+        self._step({name: self._trained[name] for name in gradients}, options, 1.0)
+
+    def _step(self, stepped: Mapping[str, torch.Tensor], options: Groups | None, factor: float) -> None:
+        optimizer = self._optimizer
+        groups = optimizer.param_groups
+        of = {id(self._trained[name]): each for name, each in stepped.items()}
+        optimizer.param_groups = []
+        for at, group in enumerate(groups):
+            # A group that the script has added since has no older options.
+            own = dict(options[at] if options is not None and at < len(options) else options_of(group))
+            if factor != 1:
+                own["lr"] = own["lr"] * factor
+            own["params"] = [of[id(each)] for each in group["params"] if id(each) in of]
+            optimizer.param_groups.append(own)
+        try:
+            optimizers.without_hooks(optimizer)(optimizer)
+        finally:
+            optimizer.param_groups = groups
+
+    @contextlib.contextmanager
+    def _as_state(self) -> Iterator[None]:
+        before = self._optimizer.state
+        self._optimizer.state = self.state  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            self._optimizer.state = before
+
+
+def options_of(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a group's options as they are now, without its parameters."""
+    return {key: optimizers.kept(value) for key, value in group.items() if key != "params"}
+
+
+def copy_state(source: Mapping[str, Any], target: dict[str, Any]) -> None:
+    """Set a parameter's state to a copy of another's, in place where tensors are alike."""
+    for key in target.keys() - source.keys():
+        del target[key]
+    for key, value in source.items():
+        before = target.get(key)
+        if not isinstance(value, torch.Tensor):
+            target[key] = optimizers.kept(value)
+        elif isinstance(before, torch.Tensor) and before.shape == value.shape and before.dtype == value.dtype:
+            before.copy_(value)
+        else:
+            target[key] = value.detach().clone()
