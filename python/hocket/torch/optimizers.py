@@ -120,8 +120,8 @@ def wrapped_step(
 
 
 def unwrap_step(optimizer: torch.optim.Optimizer, step: Callable[..., Any], before: Any) -> None:
-    """Restore the `step` that was there before `wrapped_step`; None: the class's own. If others have wrapped this one since, it stays, and
-    passes calls on."""
+    """Restore the `step` that was there before `wrapped_step`; None: the class's own. If others have wrapped this one since, it
+    stays, and passes calls on."""
     if optimizer.__dict__.get("step") is not step:
         return
     if before is None:
