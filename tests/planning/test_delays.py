@@ -227,7 +227,7 @@ def test_lesser_promises_have_no_schedules(promise: Promise) -> None:
     assert plan.schedule in (Schedule(), Schedule(overlap="gates"))
 
 
-LATE = Promise("delayed", delay=1, merge=2)
+LATE = Promise("uncorrected", uncorrected=1, merge=2)
 MOMENTUM = 0.9
 
 
@@ -252,13 +252,23 @@ def curvature_at(share: float) -> float:
 @pytest.mark.parametrize("share", [1.2, 5.0, 30.0])
 def test_a_rate_between_the_limits_is_refused_when_a_plan_is_made(share: float) -> None:
     """Broken: training would diverge with the plan, and not without (row R6)."""
-    _, plan = planned(0.15, Promise("delayed", delay=1), sgd(curvature_at(share)), rate=None)
+    _, plan = planned(0.15, Promise("uncorrected", uncorrected=1), sgd(curvature_at(share)), rate=None)
     assert 0.1 * curvature_at(share) < stability_limit(0, MOMENTUM)
     assert plan.schedule == Schedule(overlap="gates")
     (refused,) = plan.evidence.refused
     failed = [check for check in refused.checks if check.passed is False]
     assert [check.name for check in failed] == ["stability"]
     assert f"stability {failed[0].value:.4g}: limit {failed[0].limit:.4g}, exceeded" in plan.reason
+
+
+@pytest.mark.parametrize(("share", "late"), [(5.0, 1), (30.0, 0)])
+def test_own_gradients_first_are_stable_where_lateness_alone_is_not(share: float, late: int) -> None:
+    """Broken: the plan would keep late gradients from a training that goes well with them, or let one diverge."""
+    _, plan = planned(0.15, Promise("delayed", delay=1), sgd(curvature_at(share)), rate=None)
+    assert plan.schedule.delay_max == late
+    assert (plan.promise == "delayed") == (late > 0)
+    assert plan.schedule.steps == ("own first" if late else "one")
+    assert ("while each rank goes on with its own" in plan.reason) == (late > 0)
 
 
 def test_the_next_safer_schedule_takes_the_place_of_a_refused_one() -> None:
@@ -300,7 +310,7 @@ def test_safer_schedules_come_with_the_plan() -> None:
 @pytest.mark.parametrize("learning", [None, sgd(None)])
 def test_an_unknown_curvature_is_said_with_its_risk(learning: Learning | None) -> None:
     """Broken: a check that nobody made would count as passed, in silence."""
-    _, plan = planned(0.15, Promise("delayed", delay=1), learning, rate=None)
+    _, plan = planned(0.15, Promise("uncorrected", uncorrected=1), learning, rate=None)
     assert plan.schedule.delay_max == 1
     assert "Not known: " in plan.reason
     assert "stability" in plan.reason
@@ -320,11 +330,15 @@ def test_an_adaptive_optimizer_takes_the_root_and_has_no_walk() -> None:
 
 def test_the_papers_guard_enlarges_its_windows() -> None:
     """Broken: `--guard paper` would not be DeFT's preserver."""
-    _, plan = planned(0.15, Promise("delayed", delay=8, merge=8), sgd(None), rate=None, guard="paper")
+    _, plan = planned(
+        0.15, Promise("uncorrected", uncorrected=8, merge=8), sgd(None), rate=None, guard="paper"
+    )
     assert [check.name for check in plan.evidence.checks] == ["ratio"]
     assert plan.evidence.checks[0].passed
     steep = msgspec.structs.replace(sgd(None, rate=0.5), drift=3.0)
-    _, enlarged = planned(0.15, Promise("delayed", delay=8, merge=8), steep, rate="one", guard="paper")
+    _, enlarged = planned(
+        0.15, Promise("uncorrected", uncorrected=8, merge=8), steep, rate="one", guard="paper"
+    )
     # It does not look at how late gradients are.
     assert schedules.merge_of(enlarged.schedule) < schedules.merge_of(plan.schedule)
     assert enlarged.evidence.checks[0].passed

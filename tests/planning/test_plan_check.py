@@ -83,7 +83,7 @@ def with_bucket(index: int, **changes: object) -> Plan:
 
 def scheduled(*turns: Turn, **changes: object) -> Plan:
     fields = {"period": 2, "turns": (turns,) * 3, "delay_max": 1} | changes
-    return mixed(schedule=Schedule(**fields), promise="delayed")
+    return mixed(schedule=Schedule(**fields), promise="uncorrected")
 
 
 def test_a_sound_plan_of_mixed_routes_passes() -> None:
@@ -187,7 +187,7 @@ REFUSED: dict[str, tuple[str, str, Callable[[], Plan]]] = {
     ),
     "delay": (
         "promise",
-        "applied late: `merged` does not allow delay=1",
+        "with nothing in their place: `merged` does not allow uncorrected=1",
         lambda: msgspec.structs.replace(
             scheduled(Turn(first=0, last=1, due=Due(iteration=2))), promise="merged"
         ),

@@ -151,7 +151,7 @@ def test_output_that_cannot_be_written_is_said(files: Path) -> None:
 
 def test_late_gradients_at_a_rate_that_is_too_high_are_refused(files: Path) -> None:
     """Broken: `hocket plan` would write plans with which training diverges, or keep to itself why it did not."""
-    allowed = ["--promise", "delayed,delay=1"]
+    allowed = ["--promise", "uncorrected,uncorrected=1"]
     fast = [*allowed, "--learning", "sgd,rate=0.1,momentum=0.9,curvature=3"]
     refused = call(files, *fast)
     assert refused.exit_code == 0, refused.output

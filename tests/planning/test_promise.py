@@ -35,7 +35,16 @@ def test_words_say_all_of_a_promise(promise: Promise) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["exact", "rounded", "rounded,codec=bf16", "merged,merge=2", "delayed,merge=2,delay=1", "lossy"]
+    "words",
+    [
+        "exact",
+        "rounded",
+        "rounded,codec=bf16",
+        "merged,merge=2",
+        "delayed,merge=2,delay=1",
+        "uncorrected,uncorrected=2",
+        "lossy",
+    ],
 )
 def test_words_of_users_are_those_of_messages(words: str) -> None:
     """Broken: what earlier jobs learned under a promise would not be found again."""
@@ -82,7 +91,7 @@ def test_the_word_of_a_plan_allows_any_amount() -> None:
         ("merged,merge=x", "`merge` is a whole number, not 'x'"),
         ("loss=some", "promise: loss `some`: known are any"),
         ("merged,merge=0", "merge and local are at least 1"),
-        ("delay=-1", "delay at least 0"),
+        ("delay=-1", "delay and uncorrected at least 0"),
         ("local=0", "local"),
         ("", "promise ``"),
     ],

@@ -16,7 +16,7 @@ from hocket.planning.schedules import deft, front, turns
 from hocket.tools.simulation.fidelity import predict
 from tests.planning.planner_inputs import alternating, model
 
-DELAYED = Promise("delayed", merge=3, delay=3)
+LATE = Promise("uncorrected", merge=3, uncorrected=3)
 EQUAL_HOSTS = [1.2e9, 5e8, 3.3e8]
 """Bit/s of hosts, at which coverage rates are 0.5, 1.3 and 1.9."""
 
@@ -29,11 +29,11 @@ def plan():
     )
 
 
-def choices(bit_per_s, promise=DELAYED, gates=True):
+def choices(bit_per_s, promise=LATE, gates=True):
     cluster = alternating(trunk_bit_per_s=1e11, host_bit_per_s=bit_per_s)
     made = plan()
     found = front(made, link_graph(cluster, 4), model(8, 100_000), promise, gates=gates, rate="linear")
-    plans = [msgspec.structs.replace(made, schedule=each.schedule, promise="delayed") for each in found]
+    plans = [msgspec.structs.replace(made, schedule=each.schedule, promise="uncorrected") for each in found]
     return cluster, found, plans
 
 
@@ -73,7 +73,7 @@ def test_defts_schedule_of_a_plan():
     cluster = alternating(trunk_bit_per_s=1e11, host_bit_per_s=3.3e8)
     graph = link_graph(cluster, 4)
     schedule = deft(plan(), graph, model(8, 100_000), rate="linear")
-    made = msgspec.structs.replace(plan(), schedule=schedule, promise="delayed")
+    made = msgspec.structs.replace(plan(), schedule=schedule, promise="uncorrected")
     assert list(findings(made)) == []
     assert schedule.delay_max >= 1
 
@@ -100,9 +100,9 @@ def test_a_bucket_longer_than_every_gap_is_refused_by_name():
     ):
         assert part in str(refused.value)
     # What the hint says: other schedules apply all of them, as late as is allowed.
-    other = front(made, slow, uneven, DELAYED, gates=False, rate="linear")
+    other = front(made, slow, uneven, LATE, gates=False, rate="linear")
     assert all(
-        list(findings(msgspec.structs.replace(made, schedule=each.schedule, promise="delayed"))) == []
+        list(findings(msgspec.structs.replace(made, schedule=each.schedule, promise="uncorrected"))) == []
         for each in other
     )
     assert min(each.iteration_s for each in other) < other[-1].iteration_s

@@ -150,7 +150,7 @@ def _check_known(kind: str, word: str, known: tuple[str, ...]) -> None:
 
 def _parsed(text: str) -> Promise:
     given = [word.strip() for word in text.split(",")]
-    base = "exact" if given[0].partition("=")[0] in TYPES else given.pop(0)
+    base = "exact" if "=" in given[0] else given.pop(0)
     amounts: dict[str, Any] = {}
     for each in given:
         name, _, value = each.partition("=")

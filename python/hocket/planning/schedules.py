@@ -78,10 +78,11 @@ def front(
         together=any(count > 1 for count in Counter(chain(*(each.variables for each in urgent))).values()),
         others=[own] if own is not None and kept else [],
     )
-    return tuple(
-        _stepped(Choice(_rated(_in_places(schedule, places), rate), iteration_s, updates), profile, promise)
+    rated = (
+        Choice(_rated(_in_places(schedule, places), rate), iteration_s, updates)
         for schedule, iteration_s, updates in found
     )
+    return tuple(made for each in rated if (made := _stepped(each, profile, promise)) is not None)
 
 
 def deft(
@@ -197,11 +198,12 @@ def _in_places(schedule: Schedule, order: Sequence[int]) -> Schedule:
     return msgspec.structs.replace(schedule, turns=tuple(turns for _, turns in listed))
 
 
-def _stepped(choice: Choice, profile: Profile, promise: Promise) -> Choice:
-    """Return the choice with own gradients first where it is late and the promise allows that, and the time that this takes."""
+def _stepped(choice: Choice, profile: Profile, promise: Promise) -> Choice | None:
+    """Return a late choice with own gradients first if the promise allows that, and the time that this takes. None: the promise
+    allows the choice neither so nor uncorrected."""
     late = choice.schedule.delay_max
-    if not late or late > (-1 if promise.delay is None else promise.delay):
-        return choice
+    if choice.schedule.overlap == "gates" or not late or late > (promise.delay or 0):
+        return choice if late <= (promise.uncorrected or 0) else None
     return Choice(
         msgspec.structs.replace(choice.schedule, steps="own first"),
         choice.iteration_s + OWN_STEPS * profile.optimizer_s,

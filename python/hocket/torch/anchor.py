@@ -48,6 +48,7 @@ class Anchor:
         """Iterations of which the anchor lacks gradients, after the next step and after the last one."""
         self._on = self._ends = False
         self._sealed: Sealed | None = None
+        self._under_way: optimizers.OnlySome | None = None
         self._left: dict[str, tuple[int, int]] = {}
         """What the last step has left of parameters, by which changes of the script are noticed."""
         self._stepped: dict[str, ref[torch.Tensor]] = {}
@@ -153,7 +154,7 @@ class Anchor:
             loss = optimizers.loss_of_closure(self._optimizer, args, kwargs)
             args, kwargs = (), {}
         if self._next is None:
-            if self._on:
+            if self._on and self._values.parameters:
                 raise UsageError(
                     "optimizer.step() without a backward that communicates since the last one: own gradients are stepped once\n"
                     "hint: one step after each backward; `with model.no_sync():` around those that only accumulate"
@@ -163,10 +164,19 @@ class Anchor:
         (iteration, arrivals), self._next = self._next, None
         self._copy_anew()
         self._options[iteration] = [options_of(group) for group in self._optimizer.param_groups]
-        with self._without(self._arrive(arrivals, replays=True)):
+        arrived = self._arrive(arrivals, replays=True)
+        self._under_way = optimizers.OnlySome(self._optimizer, lambda each: id(each) not in arrived)
+        with self._under_way:
             plain()
-        self._note()
+            self._after_step()
         return loss
+
+    def _after_step(self, *_: object) -> None:
+        """Note what the step under way has left: before other hooks of the step, which may flush."""
+        if self._under_way is not None:
+            self._under_way.end()
+            self._under_way = None
+            self._note()
 
     def _check_sealed(self) -> None:
         changed = None if self._sealed is None else self._sealed.changed()
@@ -178,10 +188,6 @@ class Anchor:
                 "ranks, which arrives later, would stay as it is\n"
                 "hint: hk.clip_grad_norm_(model, …) clips both; or a plan without late gradients"
             )
-
-    def _without(self, arrived: set[int]) -> optimizers.OnlySome:
-        """Let the optimizer step only the parameters whose `id`s are not among these."""
-        return optimizers.OnlySome(self._optimizer, lambda each: id(each) not in arrived)
 
     def _arrive(self, arrivals: Sequence[Arrival], *, replays: bool) -> set[int]:
         """Step the anchor by the arrivals, and start own steps anew from there; return the `id`s of their parameters."""
@@ -282,6 +288,7 @@ class Anchor:
         step = optimizers.wrapped_step(optimizer, self._on_step)
         optimizer.step = step  # type: ignore[method-assign]
         handles = [
+            optimizers.before_other_hooks(optimizer, self._after_step),
             self._model.register_state_dict_post_hook(WithArguments(self._in_model_state)),
             optimizer.register_state_dict_post_hook(self._in_optimizer_state),
             optimizer.register_load_state_dict_post_hook(self._loaded),

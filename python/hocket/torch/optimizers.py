@@ -119,6 +119,15 @@ def wrapped_step(
     return types.MethodType(step, optimizer)
 
 
+def before_other_hooks(
+    optimizer: torch.optim.Optimizer, call: Callable[..., None]
+) -> torch.utils.hooks.RemovableHandle:
+    """Call `call` after each step, before hooks that were registered earlier."""
+    handle: torch.utils.hooks.RemovableHandle = optimizer.register_step_post_hook(call)
+    optimizer._optimizer_step_post_hooks.move_to_end(handle.id, last=False)
+    return handle
+
+
 def unwrap_step(optimizer: torch.optim.Optimizer, step: Callable[..., Any], before: Any) -> None:
     """Restore the `step` that was there before `wrapped_step`; None: the class's own. If others have wrapped this one since, it
     stays, and passes calls on."""
@@ -245,6 +254,10 @@ class OnlySome:
 
     def __exit__(self, *_: object) -> None:
         """Restore the groups."""
+        self.end()
+
+    def end(self) -> None:
+        """Restore the groups before the body ends."""
         self._optimizer.param_groups = self._groups
 
 

@@ -89,11 +89,21 @@ def runs_elastic(plan: Plan) -> bool:
     return not any((ELASTIC, name) in REFUSED for name, _ in of_plan(plan))
 
 
-def check_libraries(buckets: Sequence[CompiledBucket], feature: str) -> None:
-    """Raise UsageError if a policy calls a library and the feature needs sums apart: libraries sum in place, and a lost rank would
-    break their communicators."""
+def check_members_libraries(buckets: Sequence[CompiledBucket]) -> None:
+    """Raise UsageError if a policy of an elastic job calls a library, whose communicators a lost rank would break."""
+    for library in _libraries(buckets):
+        raise refused(ELASTIC, LIBRARY, library=library)
+
+
+def check_late_libraries(buckets: Sequence[CompiledBucket]) -> None:
+    """Raise UsageError if a policy calls a library, which sums in place, and own gradients go first."""
+    for library in _libraries(buckets):
+        raise refused(TURNS, LIBRARY, library=library)
+
+
+def _libraries(buckets: Sequence[CompiledBucket]) -> Iterator[str]:
     for bucket in buckets:
         program = bucket.program
         for op in itertools.chain.from_iterable(map(program.ops, range(program.world))):
             if "library" in op:
-                raise refused(feature, LIBRARY, library=op["library"])
+                yield op["library"]

@@ -14,7 +14,7 @@ from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.replicate import replicate
 from hocket.training.elastic.commit import Members, warn_of_unwatched
 from hocket.training.elastic.source import Begin
-from hocket.training.features import of_source
+from hocket.training.features import check_members_libraries, of_source
 from hocket.training.loop.loop import Loop
 from hocket.training.memory.framework import Framework, Model
 from hocket.training.memory.gradients import agree, gradients_of
@@ -131,7 +131,7 @@ def elastic_session_of(
     check(ELASTIC, of_source(source))
     if spans is not None:
         spans.go_on_from(steps)
-    memory = Apart()
+    memory = Apart(check_members_libraries)
     commit = Members(process.membership, loop, memory, companion)
     session = ReducingSession(
         framework,

@@ -7,14 +7,13 @@ next backward adds to the gradients. This costs the gradients' memory once more,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.refusals import ELASTIC, TURNS
-from hocket.training.features import check_libraries
+from hocket.training.features import check_late_libraries
 from hocket.training.memory.arenas import Run, arenas_of
 from hocket.training.memory.buckets import CompiledBucket, Launch, LoadedBucket, over, parts_of
 from hocket.training.memory.device import Device, staged
@@ -45,10 +44,10 @@ class Area:
 class Apart(Memory):
     """Memory of a session whose sums lie in other memory than gradients, independent of the members."""
 
-    def __init__(self, feature: str = ELASTIC) -> None:
-        """`feature`: what needs sums apart, for errors."""
+    def __init__(self, check: Callable[[Sequence[CompiledBucket]], None]) -> None:
+        """`check`: raises UsageError for buckets whose sums cannot lie apart."""
         super().__init__(told_apart=True)
-        self._feature = feature
+        self._check = check
         self._areas: list[Area] = []
         self._device: Device | None = None
 
@@ -60,7 +59,7 @@ class Apart(Memory):
         slots: Sequence[int],
         _before: Sequence[LoadedBucket],
     ) -> list[LoadedBucket]:
-        check_libraries(buckets, self._feature)
+        self._check(buckets)
         self.lay_out(buckets, place.engine, framework, slots)
         epoch = place.source.epochs.current.number
         self._device = framework.device
@@ -133,7 +132,7 @@ class AsPlanned(Memory):
     ) -> list[LoadedBucket]:
         plan = place.source.plan(place.source.epochs.current)
         own_first = any(each.steps == "own first" for each in (plan.schedule, *plan.safer))
-        self._apart = Apart(TURNS) if own_first else None
+        self._apart = Apart(check_late_libraries) if own_first else None
         if self._apart is not None:
             return self._apart.placed(buckets, place, framework, slots, before)
         return super().placed(buckets, place, framework, slots, before)
