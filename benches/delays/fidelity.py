@@ -105,7 +105,7 @@ def compared(name: str) -> Iterator[Compared]:
     plain = considered.explained(considered.best)
     for merge, late, overlap in SCHEDULES:
         schedule = scheduled(merge, late, len(plain.buckets), gates=overlap == "gates")
-        plan = msgspec.structs.replace(plain, schedule=schedule, promise="delayed")
+        plan = msgspec.structs.replace(plain, schedule=schedule, promise="uncorrected")
         with tempfile.TemporaryDirectory(prefix="hocket-fidelity-") as directory:
             simulated_s, simulated = _simulated(plan, cluster, profile, Path(directory) / "simulated")
             measured_s, measured = _measured(plan, cluster, layers, Path(directory))

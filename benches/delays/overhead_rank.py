@@ -55,7 +55,7 @@ class Trained(NamedTuple):
         plan = default_plan(list(gradients.values())[::-1], by_hosts(["host"] * world))
         if schedule.turns:
             schedule = msgspec.structs.replace(schedule, turns=schedule.turns * len(plan.buckets))
-            plan = msgspec.structs.replace(plan, schedule=schedule, promise="delayed")
+            plan = msgspec.structs.replace(plan, schedule=schedule, promise="uncorrected")
         hk.distribute(model, optimizer, plan=plan)
         session = distributed_of(model).session
         if not isinstance(session, ReducingSession) or (session.delays is not None) != bool(schedule.turns):

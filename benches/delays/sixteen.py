@@ -119,7 +119,7 @@ def deft(of: Field) -> Iterator[Plan]:
             schedule = schedules.deft(plan, of.graph, of.profile, rate="linear")
         except UsageError:
             continue
-        yield msgspec.structs.replace(plan, label="DeFT", schedule=schedule, promise="delayed")
+        yield msgspec.structs.replace(plan, label="DeFT", schedule=schedule, promise="uncorrected")
 
 
 def fastest(plans: Iterable[Plan], of: Field) -> tuple[float, Plan]:

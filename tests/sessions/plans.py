@@ -177,7 +177,7 @@ def plan_of_scenario(scenario: Scenario, gradients: Mapping[str, Gradient], *, e
                 buckets.append(
                     msgspec.structs.replace(rows, route=msgspec.structs.replace(rows.route, rows=bound))
                 )
-    promise = "lossy" if scenario.plan == "traced" else "delayed" if scenario.turns else "exact"
+    promise = "lossy" if scenario.plan == "traced" else "uncorrected" if scenario.turns else "exact"
     made = plan_of(buckets, world, label=scenario.label)
     return msgspec.structs.replace(made, schedule=_schedule(scenario, len(buckets), draw), promise=promise)
 

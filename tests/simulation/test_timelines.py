@@ -78,7 +78,7 @@ def scheduled(lengths, delay, gate=False, sent=None) -> Plan:
         delay_max=min(max(delay, 1), first),
     )
     assert schedule_faults(schedule, LAYERS) == []
-    return msgspec.structs.replace(plan(), schedule=schedule, promise="delayed")
+    return msgspec.structs.replace(plan(), schedule=schedule, promise="uncorrected")
 
 
 def bit_per_s(coverage: float) -> float:

@@ -84,7 +84,7 @@ def plan(kind: str) -> Plan | None:
             return msgspec.structs.replace(made, schedule=Schedule(overlap="gates"))
         case "delayed":
             schedule = schedule_of([2, 1], 1, 2, "linear")
-            return msgspec.structs.replace(made, schedule=schedule, promise="delayed")
+            return msgspec.structs.replace(made, schedule=schedule, promise="uncorrected")
     return None
 
 

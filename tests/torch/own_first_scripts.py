@@ -16,6 +16,10 @@ from torch import nn
 import hocket.torch as hk
 from hocket._native import schedule_faults
 from hocket.artefacts.plan import Plan, Schedule
+from hocket.torch.distribute import distributed_of
+from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory.arenas import arranged
+from hocket.training.memory.gradients import gradients_of
 from tests.sessions.plans import schedule_of, turns_of
 from tests.torch.delayed_scripts import (
     OPTIMIZERS,
@@ -276,3 +280,87 @@ class Reference:
 
     def _optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return KINDS[self.case.kind](list(model.parameters()))
+
+
+STEP = 2.0**-10
+
+
+class Ones(nn.Module):
+    """Parameters whose gradients are ones, so that each tells how many iterations were applied to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (self.weight.sum() + self.bias.sum())
+
+
+def applied(model: nn.Module) -> list[float]:
+    """How many iterations are in the rank's parameters, and in the anchor's."""
+    return [-float(each.detach()[0]) / STEP for each in (*model.parameters(), *model.state_dict().values())]
+
+
+def counted(iterations: str, each: str) -> list[list[float]]:
+    """How many iterations the rank's parameters and the anchor have after each step, and after a flush: the sentinel watches."""
+    model = Ones()
+    lengths = (2,)
+    schedule = schedule_of(lengths, 1, 2, "linear")
+    if each == "each":
+        schedule = msgspec.structs.replace(
+            schedule, together=False, turns=(schedule.turns[0], turns_of((1, 1), 1))
+        )
+    schedule = msgspec.structs.replace(schedule, steps="own first")
+    plan = plan_for(model, schedule, [["weight"], ["bias"]])
+    plan = msgspec.structs.replace(
+        plan, buckets=tuple(msgspec.structs.replace(bucket, dtype="f32") for bucket in plan.buckets)
+    )
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=STEP), plan=plan)
+    found = []
+    for iteration in range(int(iterations)):
+        optimizer.zero_grad(set_to_none=iteration % 2 > 0)
+        model(torch.ones(1)).sum().backward()
+        optimizer.step()
+        if iteration % 7 == 6:
+            hk.flush(model)
+        found.append(applied(model))
+    hk.flush(model)
+    return [*found, applied(model)]
+
+
+def replanned() -> list[list[float]]:
+    """As `counted`, while plans follow one another: in time, own gradients first with other buckets and turns, and in time again."""
+    model = Ones()
+
+    def planned(schedule: Schedule, groups: Sequence[Sequence[str]]) -> Plan:
+        plan = plan_for(model, schedule, groups)
+        buckets = tuple(msgspec.structs.replace(bucket, dtype="f32") for bucket in plan.buckets)
+        return msgspec.structs.replace(plan, buckets=buckets)
+
+    in_time, late = schedule_of((1,), 0, 2, "linear"), schedule_of((2,), 1, 1, "linear")
+    later = schedule_of((1, 2), 1, 2, "linear")
+    plans = [
+        planned(in_time, [["weight"], ["bias"]]),
+        planned(msgspec.structs.replace(late, steps="own first"), [["weight", "bias"]]),
+        planned(msgspec.structs.replace(later, steps="own first"), [["bias"], ["weight"]]),
+        planned(in_time, [["bias"], ["weight"]]),
+    ]
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=STEP), plan=plans[0])
+    session = distributed_of(model).session
+    gradients = gradients_of(distributed_of(model).framework.parameters())
+    source = session.source
+    compiled = [
+        bucket_memory.of_plan(arranged(each, gradients), gradients, job=session.job) for each in plans
+    ]
+    source.plan = lambda epoch: arranged(plans[epoch.number], gradients)
+    source.make = lambda epoch: compiled[epoch.number]
+    found = []
+    for iteration in range(40):
+        optimizer.zero_grad(set_to_none=iteration % 2 > 0)
+        if iteration % 10 == 5 and iteration < 30:
+            source.epochs.learn(source.epochs.current.after({}))
+        model(torch.ones(1)).sum().backward()
+        optimizer.step()
+        found.append(applied(model))
+    hk.flush(model)
+    return [*found, applied(model)]

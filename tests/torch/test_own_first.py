@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from hocket.settings import Settings
 from tests.support import ranks
 
 SCRIPTS = "tests.torch.own_first_scripts"
 AT_ONCE = Settings(timeout_s=30, start_timeout_s=30, sentinel=False)
 """Schedules begin with the first iteration."""
+
+WATCHED = Settings(timeout_s=30, start_timeout_s=30)
+"""Schedules begin after some synchronous iterations."""
 
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "24"))
 """Of 120 or so: `HOCKET_FUZZ_CASES=1000` runs all."""
@@ -25,3 +30,25 @@ def test_ranks_train_what_the_reference_does(tmp_path: Path) -> None:
         assert [each[:4] for each in found if not max(each[1:4]) < 1e-6] == []
     first, second = ([each[4] for each in found] for found in ended.returned)
     assert first == second
+
+
+@pytest.mark.parametrize("each", ["together", "each"])
+def test_each_iteration_is_applied_once(tmp_path: Path, each: str) -> None:
+    """Broken: a gradient would be lost, or doubled, where synchronous iterations end and own gradients go first."""
+    ended = ranks.run(f"{SCRIPTS}:counted", 2, tmp_path, "33", each)
+    assert ended.outcome.code == 0, ended.output
+    for found in ended.returned:
+        assert [own[:2] for own in found] == [[at, at] for at in [*range(1, 34), 33]]
+        assert found[-1] == [33] * 4
+        assert any(own[2] < own[0] for own in found)
+
+
+@pytest.mark.parametrize("settings", [AT_ONCE, WATCHED], ids=["at once", "watched"])
+def test_plans_follow_one_another(tmp_path: Path, settings: Settings) -> None:
+    """Broken: a job that finds a better plan would lose gradients of the iteration in which it changes, or a rank's own ones."""
+    ended = ranks.run(f"{SCRIPTS}:replanned", 2, tmp_path, settings=settings)
+    assert ended.outcome.code == 0, ended.output
+    for found in ended.returned:
+        assert [own[:2] for own in found] == [[at, at] for at in [*range(1, 41), 40]]
+        assert found[-1] == [40] * 4
+        assert any(own[2] < own[0] for own in found)

@@ -120,6 +120,8 @@ def steady(plan: Plan, graph: Network, profile: Profile) -> Choice:
         backward_end_s=profile.forward_s + profile.backward_s,
         step_s=profile.step_s,
     )
+    if plan.schedule.steps == "own first":
+        iteration_s += OWN_STEPS * profile.optimizer_s
     return Choice(plan.schedule, iteration_s, updates)
 
 

@@ -54,8 +54,8 @@ class Loading:
             step.place.libraries.forget(each.program)
         bucket_memory.unload(ended, step.engine)
         step.place.loaded(step.source, placed)
-        if step.delays is not None and old and step.updates.own is None:
-            step.updates.means.moved()
+        if step.delays is not None and old and step.updates.moves:
+            step.updates.means.moved(step.buckets)
 
     def gate(self) -> None:
         """Let forward wait for updates at gates of the loaded buckets."""
@@ -85,8 +85,8 @@ class Loading:
         else:
             self._schedule(step.plan, anew=True)
             self.count_gradients()
-            if step.updates.own is None:
-                step.updates.means.moved()
+            if step.updates.moves:
+                step.updates.means.moved(step.buckets)
 
     def count_gradients(
         self,

@@ -40,8 +40,13 @@ class Means:
         for at, slot in shown.items():
             self._framework.show(self._zeros[at][slot], zeroed)
 
-    def moved(self) -> None:
-        """Show means that were applied in the first slots, where they lie now."""
+    def moved(self, buckets: Sequence[LoadedBucket]) -> None:
+        """Show means that were applied, which have moved to these buckets, where sums lie first."""
         there = {name for name in self._places if self._framework.gradient(name) is not None}
-        for first, *_ in self.of:
-            self._framework.show(first, there)
+        for bucket, (first, *_) in zip(buckets, self.of, strict=True):
+            if first.memory is bucket.memory:
+                self._framework.show(first, there)
+                continue
+            for name, view in zip(first.names, first.views, strict=True):
+                if name in there:
+                    self._framework.adopt(name, view)

@@ -39,6 +39,7 @@ class Updates:
         shown: by arena, the slot whose mean was given last.
         pending: by arena, the turn that is due at its gate, which has not opened.
         own: turns of the anchor, if ranks go on with their own gradients until means arrive.
+        moves: gradients lie in buckets, and move where others begin.
     """
 
     buckets: list[LoadedBucket]
@@ -56,6 +57,7 @@ class Updates:
         self.shown: dict[int, int] = {}
         self.pending: dict[int, LiveTurn] = {}
         self.own: OwnFirst | None = None
+        self.moves = True
         self._foreign: set[str] = set()
         """Gradients that may lie where sums travel."""
         self._framework, self._merges = framework, merges
@@ -96,7 +98,9 @@ class Updates:
 
     def _anchor(self, schedule: Schedule) -> None:
         """Begin or end steps of an anchor."""
+        self.moves = self.own is None
         if schedule.steps == "own first" and not is_synchronous(schedule):
+            self.moves = False
             if self.own is None:
                 self.own = OwnFirst()
                 self._foreign = {name for bucket in self.buckets for name in bucket.names}
@@ -118,7 +122,7 @@ class Updates:
         """Count gradients by a new `readiness`. `moves`: existing gradients move into the buckets."""
         self.readiness = readiness
         self._hooks = Hooks(self.buckets, self.readiness)
-        self._framework.hook(self.buckets, self._hooks, moves=moves and self.own is None)
+        self._framework.hook(self.buckets, self._hooks, moves=moves and self.moves)
 
     @property
     def filling(self) -> list[LoadedBucket]:
