@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import io
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from torch import nn
 import hocket.torch as hk
 from hocket._native import schedule_faults
 from hocket.artefacts.plan import Plan, Schedule
+from hocket.errors import ArtefactError, UsageError
 from hocket.torch.distribute import distributed_of
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.memory.arenas import arranged
@@ -364,3 +366,124 @@ def replanned() -> list[list[float]]:
         found.append(applied(model))
     hk.flush(model)
     return [*found, applied(model)]
+
+
+def resumed(kind: str) -> list[bool]:
+    """Whether a job that goes on from a checkpoint in the middle of a turn has the bits of one that was not interrupted: this rank's
+    parameters, the anchor's, and both optimizers' state."""
+    rank, _ = here()
+    same = []
+    for lengths, stopped in (((2,), 7), ((2,), 8), ((1,), 5), ((3, 1), 9)):
+        case = Case(lengths, 1, each=False, kind=kind, clip=0.3, decays=True, micro=1)
+        ends = []
+        for stops in (False, True):
+            model, optimizer, scheduler = begun(case, seed=3)
+            for iteration in range(ITERATIONS):
+                if stops and iteration == stopped:
+                    saved = io.BytesIO()
+                    torch.save(
+                        {
+                            "model": model.state_dict(),
+                            "optimizer": hk.optimizer_state(model),
+                            "hocket": hk.state_dict(model),
+                            "scheduler": scheduler.state_dict(),
+                        },
+                        saved,
+                    )
+                    saved.seek(0)
+                    state = torch.load(saved, weights_only=True)
+                    model, optimizer, scheduler = begun(case, seed=5)
+                    model.load_state_dict(state["model"])
+                    optimizer.load_state_dict(state["optimizer"])
+                    scheduler.load_state_dict(state["scheduler"])
+                    hk.load_state_dict(model, state["hocket"])
+                trained(model, optimizer, case, iteration, rank)
+                scheduler.step()
+            own = flat(model.parameters()).numpy().tobytes()
+            ends.append((own, digest(model, optimizer)))
+            hk.flush(model)
+            ends[-1] += (digest(model, optimizer),)
+        same.append(ends[0] == ends[1])
+    return same
+
+
+def begun(case: Case, seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
+    model = network()
+    with torch.no_grad():
+        for each in model.parameters():
+            each += seed - 3
+    model, optimizer = hk.distribute(
+        model, KINDS[case.kind](list(model.parameters())), plan=plan_of_case(model, case)
+    )
+    return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
+
+
+def refused() -> dict[str, str]:
+    """What is said of what cannot be done while own gradients go first."""
+    rank, _ = here()
+    case = Case((2,), 1, each=False, kind="momentum", clip=None, decays=False, micro=1)
+    said = {}
+
+    def attempt(
+        name: str, call: Callable[[nn.Module, torch.optim.Optimizer], object], before: int = 3
+    ) -> None:
+        model, optimizer, _ = begun(case, seed=3)
+        for iteration in range(before):
+            trained(model, optimizer, case, iteration, rank)
+        try:
+            call(model, optimizer)
+        except (UsageError, ArtefactError) as error:
+            said[name] = str(error)
+        else:
+            said[name] = "nothing"
+
+    def backward(model: nn.Module) -> None:
+        loss_of(model, 3, rank).backward()
+
+    def clips(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        backward(model)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+
+    def unzeroed(model: nn.Module, _: torch.optim.Optimizer) -> None:
+        backward(model)
+
+    def twice(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.step()
+
+    def edits(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        with torch.no_grad():
+            next(model.parameters()).add_(1)
+        optimizer.zero_grad()
+        backward(model)
+        optimizer.step()
+
+    def edits_flushed(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        hk.flush(model)
+        edits(model, optimizer)
+        hk.flush(model)
+
+    def loads(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.load_state_dict(optimizer.state_dict())
+
+    def gated(model: nn.Module, _: torch.optim.Optimizer) -> None:
+        gates = msgspec.structs.replace(schedule_of((2,), 1, 2, "linear", "gate"), steps="own first")
+        names = [name for name, _ in model.named_parameters()]
+        hk.distribute(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            plan=plan_for(model, gates, [names[2:], names[:2]]),
+        )
+
+    for name, call in (
+        ("clips itself", clips),
+        ("no zero_grad", unzeroed),
+        ("step twice", twice),
+        ("edits parameters", edits),
+        ("edits after a flush", edits_flushed),
+        ("loads state", loads),
+        ("gates", gated),
+    ):
+        attempt(name, call)
+    return said

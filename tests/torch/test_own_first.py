@@ -52,3 +52,28 @@ def test_plans_follow_one_another(tmp_path: Path, settings: Settings) -> None:
         assert [own[:2] for own in found] == [[at, at] for at in [*range(1, 41), 40]]
         assert found[-1] == [40] * 4
         assert any(own[2] < own[0] for own in found)
+
+
+def test_a_job_goes_on_in_the_middle_of_a_turn(tmp_path: Path) -> None:
+    """Broken: a checkpoint would lose what a rank has apart from the others."""
+    calls = [(f"{SCRIPTS}:resumed", kind) for kind in ("momentum", "adamw", "rmsprop")]
+    ended = ranks.in_turn(calls, 2, tmp_path, settings=AT_ONCE)
+    assert ended.outcome.code == 0, ended.output
+    assert ended.returned == [[[True] * 4] * 3] * 2
+
+
+def test_what_own_gradients_first_cannot_do_is_said(tmp_path: Path) -> None:
+    """Broken: clipping would change a rank's own gradient alone, or a mean would undo what the script has written."""
+    ended = ranks.run(f"{SCRIPTS}:refused", 2, tmp_path, settings=AT_ONCE)
+    assert ended.outcome.code == 0, ended.output
+    for said in ended.returned:
+        for name, expected in {
+            "clips itself": "hint: hk.clip_grad_norm_(model, …) clips both",
+            "no zero_grad": "hint: optimizer.zero_grad() before each backward",
+            "step twice": "hint: one step after each backward",
+            "edits parameters": "hint: hk.flush(model) before parameters are changed or loaded",
+            "edits after a flush": "nothing",
+            "loads state": "hint: hk.flush(model) before it",
+            "gates": "not with gates",
+        }.items():
+            assert expected in said[name], name

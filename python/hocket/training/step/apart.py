@@ -51,6 +51,11 @@ class Apart(Memory):
         self._areas: list[Area] = []
         self._device: Device | None = None
 
+    @property
+    def apart(self) -> bool:
+        """True: sums lie elsewhere."""
+        return True
+
     def placed(
         self,
         buckets: Sequence[CompiledBucket],
@@ -121,6 +126,11 @@ class AsPlanned(Memory):
         """`merges`: gradients may be merged or late."""
         super().__init__(told_apart=merges)
         self._apart: Apart | None = None
+
+    @property
+    def apart(self) -> bool:
+        """True under such a plan."""
+        return self._apart is not None
 
     def placed(
         self,

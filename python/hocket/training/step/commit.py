@@ -63,6 +63,9 @@ class Commit:
 
     def counts(self, readiness: Readiness) -> None:
         """Note that `readiness` counts gradients for programs that were just loaded."""
+        if self.step.loading.memory.apart:
+            # Turns that were on their way when their state was saved are sent again.
+            readiness.launch_all()
 
     def refused(self, _error: Exception) -> bool:
         """Return whether an error of a launch is dealt with when backward ends."""
@@ -112,6 +115,9 @@ class Commit:
         step.agreement.count()
         with step.naming():
             self._wait_for_launches()
+        if step.loading.memory.apart:
+            # Slots have this rank's own gradients, to be reduced again after resuming.
+            return [0] * len(step.launches)
         progress = (step.updates.readiness.progress(launch.number) for launch in step.launches)
         return [launched - applied for _, launched, applied in progress]
 

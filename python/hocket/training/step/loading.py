@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class Loading:
-    """Programs that a step runs. `gates`: where forward waits for updates, if it does so bucket by bucket."""
+    """Programs that a step runs. `gates`: where forward waits for updates, if it does so bucket by bucket; `memory`: where sums lie."""
 
     def __init__(self, step: Step, memory: Memory) -> None:
-        """Begin without buckets. `memory`: where sums lie."""
-        self._step, self._memory = step, memory
+        """Begin without buckets."""
+        self._step, self.memory = step, memory
         self.gates: Gates | None = None
 
     def load(self) -> None:
@@ -37,8 +37,8 @@ class Loading:
         compiled = step.source.buckets()
         slots = slots_for(plan, len(compiled))
         step.place.lanes.serve(step.framework.device)
-        placed = self._memory.placed(compiled, step.place, step.framework, slots, old)
-        step.updates.place(placed, self._memory.sums(placed, step.framework))
+        placed = self.memory.placed(compiled, step.place, step.framework, slots, old)
+        step.updates.place(placed, self.memory.sums(placed, step.framework))
         self._schedule(plan, anew=bool(old))
         states.put(states.held(old, step.engine, rank), placed, step.engine, rank)
         for each in step.launches if step.commit.calls_libraries else ():
@@ -65,7 +65,7 @@ class Loading:
     def follow(self, placed: list[LoadedBucket]) -> None:
         """Go on with programs over the same memory, for other ranks of the job."""
         step = self._step
-        step.updates.place(placed, self._memory.sums(placed, step.framework))
+        step.updates.place(placed, self.memory.sums(placed, step.framework))
         self.count_gradients(after=step.updates.readiness)
         step.steps = Steps(step.engine, step.source)
         step.place.loaded(step.source, placed)

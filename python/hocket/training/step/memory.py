@@ -17,6 +17,11 @@ class Memory:
         """`told_apart`: sums have arrays of their own, so that a gradient which was added to one is noticed."""
         self._told_apart = told_apart
 
+    @property
+    def apart(self) -> bool:
+        """True if gradients stay as they are while they are summed."""
+        return False
+
     def placed(
         self,
         buckets: Sequence[CompiledBucket],
