@@ -21,7 +21,6 @@ from benches.delays import cases, speed, tasks
 from benches.delays.contest import Planned
 from benches.delays.learner import Learner, plan_of_schedules
 from benches.delays.tasks import Task
-from benches.delays.working import Copy
 from benches.row import Row
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.artefacts.profile import Profile
@@ -175,7 +174,7 @@ def _tuned(task: Task, kind: Kind, iterations: int, way: Way) -> Curves:
 def _curve(task: Task, kind: Kind, rate: float, iterations: int, *, seed: int, way: Way) -> list[float]:
     model = task.started(seed)
     optimizer = kind.make(list(model.parameters()), rate)
-    learner = Learner([Copy(model, optimizer, grouped(model, way))], plan_of_schedules(way.schedule))
+    learner = Learner(optimizer, grouped(model, way), plan_of_schedules(way.schedule))
     found = []
     for at, loss_of in enumerate(itertools.islice(task.batches(seed), iterations), 1):
         loss = loss_of(model)

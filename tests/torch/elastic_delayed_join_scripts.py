@@ -18,20 +18,25 @@ from hocket.torch.distribute import distributed_of
 from hocket.training.elastic.commit import Members
 from hocket.training.step.reducing import ReducingSession
 from tests.torch.delayed_scripts import plan_for
-from tests.torch.elastic_delayed_scripts import SCHEDULES, groups_of, loss_of, noted_updates
+from tests.torch.elastic_delayed_scripts import (
+    FLAG,
+    SCHEDULES,
+    groups_of,
+    loss_of,
+    noted_updates,
+    replayed_own,
+)
 from tests.torch.elastic_delayed_scripts import made_double as made_layers
-from tests.torch.elastic_scripts import MOMENTUM, RATE, digest
-
-FLAG = "flag"
+from tests.torch.elastic_scripts import MOMENTUM, RATE, digest_of
 
 
 def made() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """`flag` learns nothing: its gradient says whether anybody wants to stop."""
+    """`flag` moves as soon as anybody wants to stop."""
     model, _ = made_layers()
     model.register_parameter(FLAG, torch.nn.Parameter(torch.zeros((), dtype=torch.float64)))
     kept = [
         {"params": [each for name, each in model.named_parameters() if name != FLAG]},
-        {"params": [model.flag], "lr": 0.0},
+        {"params": [model.flag], "lr": 1.0},
     ]
     return model, torch.optim.SGD(kept, lr=RATE, momentum=MOMENTUM)
 
@@ -40,6 +45,9 @@ def replayed(updates: Sequence[Mapping[str, Any]], name: str) -> list[torch.Tens
     """Parameters after these updates, made by one process. Each has its `members`, and what is `applied` of each bucket; the last
     ones, of the flush, have no `step`."""
     model, _ = made()
+    if SCHEDULES[name].steps == "own first":
+        replayed_own(updates, model, updates[0]["members"])
+        return learned(model)
     parameters = {each: own for each, own in model.named_parameters() if each != FLAG}
     moments = {each: torch.zeros_like(own) for each, own in parameters.items()}
     # By parameter: by member, the gradients in each iteration that is not applied, the oldest first.
@@ -62,7 +70,12 @@ def replayed(updates: Sequence[Mapping[str, Any]], name: str) -> list[torch.Tens
                 moments[each] = MOMENTUM * moments[each] + of.mean(0)
                 parameters[each].data -= RATE * rate_factor(SCHEDULES[name].rate, merged) * moments[each]
     assert not any(unapplied.values())
-    return [each.detach() for each in model.parameters()]
+    return learned(model)
+
+
+def learned(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Parameters without `flag`."""
+    return [each.detach() for name, each in model.named_parameters() if name != FLAG]
 
 
 def trained(directory: Path, name: str, schedule: str) -> None:
@@ -89,7 +102,7 @@ def trained(directory: Path, name: str, schedule: str) -> None:
                 "members": members,
                 "world": len(members),
                 "applied": applied,
-                "digest before": digest(model),
+                "digest before": digest_of(model.state_dict().values()),
                 "process": os.getpid(),
             }
             steps.write(json.dumps(record) + "\n")
@@ -101,15 +114,15 @@ def trained(directory: Path, name: str, schedule: str) -> None:
             loss = loss_of(model, job.members[job.rank], step)
             stop = (directory / "stop").exists()
             (loss + float(stop) * (model.flag - model.flag.detach())).backward()
-            stops = model.flag.grad is not None and bool(model.flag.grad > 0)
             # Before the optimizer's step, since the script of a rank that leaves ends there.
             note(step, members(), applied[-1])
             optimizer.step()
+            stops = bool(model.state_dict()[FLAG] < 0)
         flushed = len(applied)
         hk.flush(model)
         for own in applied[flushed:]:
             note(None, members(), own)
-    torch.save([each.detach() for each in model.parameters()], directory / f"{name}.pt")
+    torch.save(learned(model), directory / f"{name}.pt")
 
 
 if __name__ == "__main__":

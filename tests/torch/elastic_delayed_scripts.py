@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 import hocket.torch as hk
@@ -20,13 +22,15 @@ from hocket.training.elastic.commit import Members
 from hocket.training.step.reducing import ReducingSession
 from tests.sessions.plans import schedule_of
 from tests.torch.delayed_scripts import plan_for
-from tests.torch.elastic_scripts import BATCH, MOMENTUM, RATE, WIDTH, Fate, die_inside, digest, made
+from tests.torch.elastic_scripts import BATCH, MOMENTUM, RATE, WIDTH, Fate, die_inside, digest_of, made
 
 STEPS = 14
 FLUSHED = STEPS
 """The step of `Fate` in which all that is left is applied."""
 
 BUCKETS = 2
+FLAG = "flag"
+"""Parameter that learns nothing."""
 
 SCHEDULES = {
     "late": schedule_of((1,), 1, BUCKETS, "linear"),
@@ -51,6 +55,11 @@ SCHEDULES = {
             (Turn(first=0, last=1, due=Due(iteration=1)),),
         ),
     ),
+}
+
+SCHEDULES |= {
+    f"own first, {name}": msgspec.structs.replace(SCHEDULES[name], steps="own first")
+    for name in ("late", "merged")
 }
 
 Update = dict[str, Any]
@@ -85,9 +94,95 @@ def expected_updates(name: str, steps: int) -> list[dict[str, int]]:
     return updates
 
 
+class Working:
+    """Anchor, and working copies of ranks, which own gradients step."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.anchor = model
+        self._moments = self._zeros()
+        self.copies: dict[int, tuple[torch.nn.Module, dict[str, torch.Tensor]]] = {}
+        self._own: dict[int, dict[str, list[torch.Tensor]]] = {}
+        """By rank and parameter, own gradients that are not in the anchor."""
+
+    def made(self, rank: int, step: int) -> list[torch.Tensor]:
+        """Return a rank's gradients at its own parameters."""
+        if rank not in self.copies:
+            self.copies[rank] = copy.deepcopy(self.anchor), copy.deepcopy(self._moments)
+            self._own[rank] = {name: [] for name in self._moments}
+        model = self.copies[rank][0]
+        named = dict(model.named_parameters())
+        found = torch.autograd.grad(loss_of(model, rank, step), [named[name] for name in self._moments])
+        for name, each in zip(self._moments, found, strict=True):
+            self._own[rank][name].append(each)
+        return list(found)
+
+    def ended(self, means: Mapping[str, tuple[torch.Tensor, int]]) -> None:
+        """End a step in which these means of so many iterations arrive."""
+        for name, (mean, count) in means.items():
+            for _ in range(count):
+                _descend(self.anchor, self._moments, name, mean)
+        for rank, (model, moments) in self.copies.items():
+            for name, own in self._own[rank].items():
+                if name not in means:
+                    if own:
+                        _descend(model, moments, name, own[-1])
+                    continue
+                _, count = means[name]
+                model.get_parameter(name).data.copy_(self.anchor.get_parameter(name).data)
+                moments[name] = self._moments[name].clone()
+                del own[:count]
+                for _ in own:
+                    _descend(model, moments, name, torch.stack(own).mean(0))
+
+    def _zeros(self) -> dict[str, torch.Tensor]:
+        return {name: torch.zeros_like(each) for name, each in self.anchor.named_parameters() if name != FLAG}
+
+
+def _descend(
+    model: torch.nn.Module, moments: dict[str, torch.Tensor], name: str, gradient: torch.Tensor
+) -> None:
+    moments[name] = MOMENTUM * moments[name] + gradient
+    model.get_parameter(name).data -= RATE * moments[name]
+
+
+def replayed_own(
+    updates: Sequence[Update], model: torch.nn.Module, ranks: Sequence[int]
+) -> list[torch.Tensor]:
+    """Parameters after these updates where own gradients go first. An update has its `members`, and `applied` of each bucket;
+    one of a flush has no `step`. `ranks`: those that train from the beginning."""
+    working = Working(model)
+    unapplied: dict[str, list[dict[int, torch.Tensor]]] = {}
+    for update in updates:
+        if update["step"] is not None:
+            made = {
+                rank: working.made(rank, update["step"])
+                for rank in sorted(
+                    {*(ranks if update["step"] == 0 else ()), *working.copies, *update["members"]}
+                )
+            }
+            for at, name in enumerate(working.copies[update["members"][0]][1]):
+                unapplied.setdefault(name, []).append({rank: each[at] for rank, each in made.items()})
+        means = {}
+        for arena, merged in update["applied"].items():
+            for name in groups_of(model)[int(arena)]:
+                if name in unapplied:
+                    turn, unapplied[name] = unapplied[name][:merged], unapplied[name][merged:]
+                    of = torch.stack([each[rank] for each in turn for rank in update["members"]])
+                    means[name] = of.mean(0), merged
+        working.ended(means)
+    assert not any(unapplied.values())
+    return [each.detach() for each in model.parameters()]
+
+
 def replayed(updates: Sequence[Update], name: str, world: int) -> list[torch.Tensor]:
     """Parameters after these updates of the first so many ranks, made by one process. Updates after the last step are a flush's."""
     model, _ = made_double()
+    if SCHEDULES[name].steps == "own first":
+        numbered = [
+            {**each, "step": at if at < STEPS else None, "members": list(each["members"])}
+            for at, each in enumerate(updates)
+        ]
+        return replayed_own(numbered, model, range(world))
     parameters = dict(model.named_parameters())
     moments = {each: torch.zeros_like(parameter) for each, parameter in parameters.items()}
     # By parameter: the gradients of all ranks in each iteration that is not applied, the oldest first.
@@ -144,7 +239,8 @@ def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | N
     records: list[Update] = []
 
     def note() -> None:
-        records.append({"members": commit.standing.counted, "applied": applied[-1], "digest": digest(model)})
+        held = digest_of(model.state_dict().values())
+        records.append({"members": commit.standing.counted, "applied": applied[-1], "digest": held})
 
     def train() -> None:
         optimizer.zero_grad()
@@ -175,8 +271,11 @@ def trained(directory: Path, name: str, victims: list[str], *, saves_at: int | N
         fate.step, records = saves_at, state["records"]
     while fate.step < STEPS:
         train()
-    optimizer.register_step_post_hook(lambda *_: note())
+    flushed = len(applied)
     hk.flush(model)
+    for each in applied[flushed:]:
+        applied.append(each)
+        note()
     assert session.updates.counts == (STEPS, STEPS)
     if directory.exists():
         torch.save([each.detach() for each in model.parameters()], directory / f"{rank}.pt")

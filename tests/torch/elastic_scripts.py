@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,12 @@ def loss_of(model: torch.nn.Module, member: int, step: int) -> torch.Tensor:
 
 
 def digest(model: torch.nn.Module) -> str:
+    return digest_of(values(model))
+
+
+def digest_of(tensors: Iterable[torch.Tensor]) -> str:
     found = hashlib.sha256()
-    for each in values(model):
+    for each in tensors:
         found.update(each.numpy().tobytes())
     return found.hexdigest()
 

@@ -331,7 +331,7 @@ def counted(iterations: str, each: str) -> list[list[float]]:
 
 
 def replanned() -> list[list[float]]:
-    """As `counted`, while plans follow one another: in time, own gradients first with other buckets and turns, and in time again."""
+    """As `counted`, while plans follow one another: in time, own gradients first with other buckets, and in time again."""
     model = Ones()
 
     def planned(schedule: Schedule, groups: Sequence[Sequence[str]]) -> Plan:
@@ -369,8 +369,8 @@ def replanned() -> list[list[float]]:
 
 
 def resumed(kind: str) -> list[bool]:
-    """Whether a job that goes on from a checkpoint in the middle of a turn has the bits of one that was not interrupted: this rank's
-    parameters, the anchor's, and both optimizers' state."""
+    """Whether a job that goes on from a checkpoint in the middle of a turn has the bits of one that was not interrupted: this
+    rank's parameters, the anchor's, and the anchor's state."""
     rank, _ = here()
     same = []
     for lengths, stopped in (((2,), 7), ((2,), 8), ((1,), 5), ((3, 1), 9)):
@@ -411,7 +411,7 @@ def begun(case: Case, seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Any]
     model = network()
     with torch.no_grad():
         for each in model.parameters():
-            each += seed - 3
+            each.add_(seed - 3)
     model, optimizer = hk.distribute(
         model, KINDS[case.kind](list(model.parameters())), plan=plan_of_case(model, case)
     )

@@ -27,9 +27,13 @@ WORLD = 3
 LOST_IN = 6
 SAVED_AFTER = 7
 """Then each schedule has something open or on its way."""
-FEW = 4
+FEW = 6
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
-SAVED, JOINED = (["each"], ["late"]) if CASES == FEW else ([*scripts.SCHEDULES],) * 2
+SAVED, JOINED = (
+    (["each", "own first, merged"], ["late", "own first, late"])
+    if CASES == FEW
+    else ([*scripts.SCHEDULES],) * 2
+)
 """Schedules of jobs that go on from saved turns, and of those that others join. In one, a bucket's turns wait to be sent, and the
 other's are merged."""
 

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from benches.delays.learner import Learner, plan_of_schedules
-from benches.delays.working import Copy
 from hocket.settings import Settings
 from tests.sessions.plans import schedule_of
 from tests.support import ranks
@@ -35,7 +34,7 @@ def test_it_is_what_ranks_do(tmp_path: Path, safer: str) -> None:
     plan = plan_of_schedules(schedule_of((1,), 1, 1, "linear"))
     if safer == "safer":
         plan = msgspec.structs.replace(plan, safer=(schedule_of((2,), 0, 1, "linear"),))
-    learner = Learner([Copy(model, optimizer, [[model.weight]])], plan)
+    learner = Learner(optimizer, [[model.weight]], plan)
     draws = [torch.Generator().manual_seed(rank) for rank in range(2)]
     distances = []
     for _ in range(STEPS):

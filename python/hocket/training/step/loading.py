@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Loading:
-    """Programs that a step runs. `gates`: where forward waits for updates, if it does so bucket by bucket; `memory`: where sums lie."""
+    """Programs that a step runs. `gates`: where forward waits for updates, if it does so bucket by bucket; `memory`: where sums
+    lie."""
 
     def __init__(self, step: Step, memory: Memory) -> None:
         """Begin without buckets."""
