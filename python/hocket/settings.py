@@ -200,8 +200,8 @@ class Settings:
         "HOCKET_PROMISE",
         None,
         str,
-        "How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged` (larger batches) or `delayed` (late "
-        "gradients); else exact, or as the plan file says.",
+        "How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged` (larger batches), `delayed` (late "
+        "means, own gradients first) or `uncorrected` (late gradients); else exact, or as the plan file says.",
     )
     same_batches: bool = _variable(
         "HOCKET_SAME_BATCHES", False, flag, "1: ranks train on the same batches on purpose, and nobody warns."

@@ -92,8 +92,9 @@ def command(
 ) -> None:
     """Train SCRIPT both ways with several seeds: synchronously, and with merged or late gradients; compare the losses.
 
-    SCRIPT is a Python script that logs its loss: `hk.log(model, loss=…)`. It is ended after so many steps. By default,
-    gradients are an iteration late; `--promise merged,merge=2` and `--promise delayed,delay=1,merge=2` are other ways.
+    SCRIPT is a Python script that logs its loss: `hk.log(model, loss=…)`. It is ended after so many steps. By default, means
+    are an iteration late, and own gradients go first; `--promise delayed,delay=1,merge=2` and `--promise merged,merge=2` are
+    other ways, and so is `--promise uncorrected,uncorrected=1`, with nothing in place of late gradients.
 
     Example: hocket check --steps 200 --seeds 3 train.py --batch 32
     """

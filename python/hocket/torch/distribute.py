@@ -98,9 +98,10 @@ def distribute(
             those of its buckets that name this class.
         promise: how far results may be from DDP's: `"exact"` (up to the order of summation), `"rounded"` (gradients in f16 on slow
             links, where that is faster), `"merged,merge=2"` (an update may be of the gradients of two iterations),
-            `"delayed,delay=1,merge=2"` (and of those of an iteration before), or a `Promise`. Each allows what those before it
-            allow; what is used, and when, is for the plan to say. Default: from `settings`, else what a given plan or policy does,
-            else exact.
+            `"delayed,delay=1,merge=2"` (and each rank goes on with its own gradients for an iteration, until the mean is
+            there), `"uncorrected,uncorrected=1"` (late gradients with nothing in their place), or a `Promise`. Each allows what
+            those before it allow; what is used, and when, is for the plan to say. Default: from `settings`, else what a given plan
+            or policy does, else exact.
         search: how long the job tries plans while it trains, such as `"20m"`, to keep the fastest one. Each is on trial for a few
             steps, in turn with the best so far, and no step is lost. Default: from `settings`, else there is no search.
         parameter_server: the job's last ranks are servers; default: from `settings`, else those of the plan. They hold what the

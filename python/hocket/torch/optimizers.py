@@ -124,7 +124,7 @@ def before_other_hooks(
 ) -> torch.utils.hooks.RemovableHandle:
     """Call `call` after each step, before hooks that were registered earlier."""
     handle: torch.utils.hooks.RemovableHandle = optimizer.register_step_post_hook(call)
-    optimizer._optimizer_step_post_hooks.move_to_end(handle.id, last=False)
+    optimizer._optimizer_step_post_hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]  # an OrderedDict
     return handle
 
 

@@ -135,7 +135,7 @@ def promise_option_of(default: str) -> Option:
         type=One("promise", "a promise", promise_of),
         metavar="PROMISE",
         help="How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged,merge=2` (larger batches), or "
-        f"`delayed,delay=1` (late gradients).  [default: {default}]",
+        f"`delayed,delay=1` (late means, own gradients first).  [default: {default}]",
     )
 
 
