@@ -261,6 +261,15 @@ def test_a_rate_between_the_limits_is_refused_when_a_plan_is_made(share: float) 
     assert f"stability {failed[0].value:.4g}: limit {failed[0].limit:.4g}, exceeded" in plan.reason
 
 
+@pytest.mark.parametrize(("scale", "merges"), [(None, True), (400.0, True), (1.0, False)])
+def test_merged_iterations_are_worth_their_noise(scale: float | None, merges: bool) -> None:
+    """Broken: iterations would be merged that had little noise to average, and a job would wait less and learn less."""
+    learning = msgspec.structs.replace(sgd(0.1), drift=None, noise=None, noise_scale=scale)
+    _, plan = planned(0.15, Promise("merged", merge=2), learning, rate=None)
+    assert (schedules.merge_of(plan.schedule) == 2) == merges
+    assert ("of a synchronous one's progress" in plan.reason) == (scale == 400)
+
+
 @pytest.mark.parametrize(("share", "late"), [(5.0, 1), (30.0, 0)])
 def test_own_gradients_first_are_stable_where_lateness_alone_is_not(share: float, late: int) -> None:
     """Broken: the plan would keep late gradients from a training that goes well with them, or let one diverge."""

@@ -115,8 +115,9 @@ def test_noise_of_gradients_with_known_noise():
             dots=gradients @ true,
             batch=world * local,
         )
-        found.append((noise.drift, noise.noise**2))
-    drift, variance = np.mean(found, axis=0)
+        found.append((noise.drift, noise.noise**2, noise.trace))
+    drift, variance, trace = np.mean(found, axis=0)
+    assert trace == pytest.approx(sum(deviations**2), rel=0.03)
     assert drift == pytest.approx(true @ true, rel=0.03)
     assert variance == pytest.approx(true @ (deviations**2 * true), rel=0.05)
     with pytest.raises(UsageError, match="at least two"):

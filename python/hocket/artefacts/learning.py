@@ -25,6 +25,7 @@ class Learning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             the walk of SGD says nothing.
         ranks: contributions of an iteration.
         drift: squared norm of the true gradient.
+        noise_scale: number of contributions whose mean has as much noise as gradient: tr(Σ) / ‖g‖².
         noise: deviation of the product of the true gradient with one rank's contribution.
         losses: losses of measured steps, mean over ranks.
         floor: lowest possible loss, as the user says.
@@ -38,6 +39,7 @@ class Learning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ranks: Ranks = 1
     drift: Real | None = None
     noise: Factor | None = None
+    noise_scale: Factor | None = None
     losses: tuple[Real, ...] = ()
     floor: Real | None = None
     curvature: Factor | None = None
@@ -55,7 +57,7 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 KINDS = {"sgd": 0.0, "adam": 0.9}
 """Optimizers in words → momentum if none is given."""
 
-NUMBERS = ("rate", "momentum", "loss", "floor", "drift", "noise", "curvature")
+NUMBERS = ("rate", "momentum", "loss", "floor", "drift", "noise", "noise_scale", "curvature")
 
 
 def learning_of(text: str) -> Learning:

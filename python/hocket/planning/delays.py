@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -16,7 +16,7 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
-from hocket.planning import admission
+from hocket.planning import admission, efficiency
 from hocket.planning.cost import predict_on
 from hocket.planning.guard import accepted, compatible, described, used
 from hocket.planning.reason import seconds
@@ -29,7 +29,7 @@ FASTER = 0.97
 """Fraction of the synchronous iteration time above which merged or late gradients are not worth their effects."""
 
 ALIKE = 1.02
-"""Ratio up to which iteration times count as equal; among these, more updates win, then less delay."""
+"""Ratio up to which times for the same progress count as equal; among these, more updates win, then less delay."""
 
 SAFER_MAX = 2
 """Limit on the schedules to which a training retreats before it continues synchronously."""
@@ -61,6 +61,12 @@ def scheduled(
     else:
         found = [*front(plan, graph, profile, promise, gates=False, rate=rule)]
     variables = [bucket.variables for bucket in plan.buckets]
+    sizes = [bucket.elements for bucket in plan.buckets]
+
+    def cost_s(choice: Choice) -> float:
+        """Seconds for as much progress as a synchronous iteration makes, as far as that is known."""
+        return choice.iteration_s / (efficiency.of_schedule(choice.schedule, sizes, learning) or 1.0)
+
     synchronous = _synchronous(plan, graph, profile)
     synchronous_s = synchronous.predicted_step_s
     # Turns of one iteration that are applied in it are the plan's own behaviour, maybe at gates.
@@ -69,7 +75,7 @@ def scheduled(
         for each in found
         if (merge_of(each.schedule) > 1 or each.schedule.delay_max)
         and divided(each.schedule, variables) is None
-        and each.iteration_s <= FASTER * synchronous_s
+        and cost_s(each) <= FASTER * synchronous_s
     ]
     if not gaining:
         return _saying(synchronous, " Merged or late gradients would gain nothing: none are used.")
@@ -78,7 +84,7 @@ def scheduled(
         for each in gaining
     ]
     passed = [each for each, checks in checked if accepted(checks)]
-    best = _best(passed)
+    best = _best(passed, cost_s)
     refused = _refused(checked, best)
     if best is None:
         evidence = msgspec.structs.replace(synchronous.evidence, refused=refused)
@@ -86,7 +92,7 @@ def scheduled(
     label = f"{plan.label}, {name(best.schedule)}"
     own = next(checks for each, checks in checked if each is best)
     named = _named(msgspec.structs.replace(plan, evidence=synchronous.evidence), label, best.iteration_s)
-    safer = _safer(best, passed, learning)
+    safer = _safer(best, passed, learning, cost_s)
     made = msgspec.structs.replace(
         named,
         schedule=best.schedule,
@@ -95,7 +101,7 @@ def scheduled(
         accumulation=profile.accumulation,
         evidence=msgspec.structs.replace(named.evidence, checks=own, refused=refused),
         reason=synchronous.reason
-        + _said(best, synchronous_s)
+        + _said(best, synchronous_s, efficiency.of_schedule(best.schedule, sizes, learning))
         + admission.said(own, best.schedule, learning)
         + _said_of_refused(refused),
     )
@@ -202,11 +208,11 @@ def _saying(plan: Plan, words: str) -> Plan:
     return msgspec.structs.replace(plan, reason=plan.reason + words)
 
 
-def _best(choices: Sequence[Choice]) -> Choice | None:
+def _best(choices: Sequence[Choice], cost_s: Callable[[Choice], float]) -> Choice | None:
     if not choices:
         return None
-    shortest_s = min(each.iteration_s for each in choices)
-    alike = [each for each in choices if each.iteration_s <= ALIKE * shortest_s]
+    shortest_s = min(map(cost_s, choices))
+    alike = [each for each in choices if cost_s(each) <= ALIKE * shortest_s]
     return max(alike, key=lambda each: (round(each.updates_per_iteration, 6), -each.schedule.delay_max))
 
 
@@ -230,13 +236,15 @@ def _deft(plan: Plan, graph: Network, profile: Profile, promise: Promise, rule: 
     return [*front(plan, graph, profile, promise, gates=False, rate=rule, deft_factor=factor)]
 
 
-def _safer(best: Choice, passed: Sequence[Choice], learning: Learning | None) -> tuple[Schedule, ...]:
+def _safer(
+    best: Choice, passed: Sequence[Choice], learning: Learning | None, cost_s: Callable[[Choice], float]
+) -> tuple[Schedule, ...]:
     """Schedules to retreat to, each with at most half the risk (lost part of the stable range) of the one before."""
     found: list[Schedule] = []
     least = admission.risk_of(best.schedule, learning)
     while len(found) < SAFER_MAX:
         following = _best(
-            [each for each in passed if admission.risk_of(each.schedule, learning) <= least / 2]
+            [each for each in passed if admission.risk_of(each.schedule, learning) <= least / 2], cost_s
         )
         if following is None:
             break
@@ -265,14 +273,15 @@ def name(schedule: Schedule) -> str:
     return " and ".join(words)
 
 
-def _said(choice: Choice, synchronous_s: float) -> str:
+def _said(choice: Choice, synchronous_s: float, efficient: float | None) -> str:
     schedule = choice.schedule
     late = f"applied up to {schedule.delay_max} late" if schedule.delay_max else "applied in time"
     if schedule.steps == "own first":
         late += ", while each rank goes on with its own"
+    progress = "" if efficient is None else f", and to make {efficient:.2f} of a synchronous one's progress"
     return (
         f" With gradients {late}, and {choice.updates_per_iteration:.2f} updates per iteration, an iteration is predicted to take "
-        f"{seconds(choice.iteration_s)} instead of {seconds(synchronous_s)}."
+        f"{seconds(choice.iteration_s)} instead of {seconds(synchronous_s)}{progress}."
     )
 
 

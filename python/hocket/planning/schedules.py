@@ -21,6 +21,7 @@ from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
+from hocket.planning import efficiency
 from hocket.planning.cards import Piece
 from hocket.planning.cost import pieces
 from hocket.planning.guard import Turns
@@ -32,7 +33,7 @@ OWN_STEPS = 1.5
 
 
 class Choice(NamedTuple):
-    """A schedule, mean seconds of an iteration with it, and updates per iteration, mean over buckets."""
+    """A schedule, mean seconds of an iteration with it, and updates per iteration, mean over parameters."""
 
     schedule: Schedule
     iteration_s: float
@@ -63,6 +64,7 @@ def front(
     urgent = tuple(plan.buckets[at] for at in places)
     merge, delay = promise.merge or 1, max(promise.delay or 0, promise.uncorrected or 0)
     described = pieces(urgent, graph, profile, workers=plan.workers)
+    sizes = [bucket.elements for bucket in plan.buckets]
     # DeFT applies no gradient in its own iteration.
     own = _deft(urgent, profile, described, deft_factor or 1.0) if delay else None
     kept = own is not None and merge_of(own) <= merge and own.delay_max <= delay
@@ -79,8 +81,9 @@ def front(
         others=[own] if own is not None and kept else [],
     )
     rated = (
-        Choice(_rated(_in_places(schedule, places), rate), iteration_s, updates)
-        for schedule, iteration_s, updates in found
+        Choice(made, iteration_s, efficiency.updates(made, sizes))
+        for schedule, iteration_s, _ in found
+        for made in [_rated(_in_places(schedule, places), rate)]
     )
     return tuple(made for each in rated if (made := _stepped(each, profile, promise)) is not None)
 
@@ -113,7 +116,7 @@ def steady(plan: Plan, graph: Network, profile: Profile) -> Choice:
     places = sorted(range(len(plan.buckets)), key=lambda at: plan.buckets[at].priority)
     urgent = tuple(plan.buckets[at] for at in places)
     own = tuple(plan.schedule.turns[at] for at in places if plan.schedule.turns)
-    iteration_s, updates = _native.schedule_steady(
+    iteration_s, _ = _native.schedule_steady(
         pieces(urgent, graph, profile, workers=plan.workers),
         msgspec.structs.replace(plan.schedule, turns=own),
         needed_s=_needed_s(urgent, profile),
@@ -122,7 +125,8 @@ def steady(plan: Plan, graph: Network, profile: Profile) -> Choice:
     )
     if plan.schedule.steps == "own first":
         iteration_s += OWN_STEPS * profile.optimizer_s
-    return Choice(plan.schedule, iteration_s, updates)
+    sizes = [bucket.elements for bucket in plan.buckets]
+    return Choice(plan.schedule, iteration_s, efficiency.updates(plan.schedule, sizes))
 
 
 def by_need(buckets: Sequence[Bucket], profile: Profile) -> tuple[Bucket, ...]:

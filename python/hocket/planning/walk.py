@@ -121,10 +121,16 @@ def fitted_floor(losses: Sequence[float]) -> float | None:
 
 
 class Noise(NamedTuple):
-    """Squared norm of the true gradient g, and gᵀΣg for one sample."""
+    """Squared norm of the true gradient g, and for one sample, the root of gᵀΣg and tr(Σ)."""
 
     drift: float
     noise: float
+    trace: float
+
+    @property
+    def scale(self) -> float | None:
+        """Number of samples whose mean has as much noise as gradient; None: noise outweighs the gradient too far to tell."""
+        return self.trace / self.drift if self.drift > 0 else None
 
 
 def noise_of(
@@ -138,7 +144,8 @@ def noise_of(
     """Estimate noise from W ranks' local gradients: squared norms, that of their sum, and the product of each with the mean.
 
     All are sums over buckets. ‖g‖² = (‖Σg_w‖² - Σ‖g_w‖²) / (W(W-1)) has no bias; it may be negative where noise outweighs the
-    gradient. `batch` is over all ranks: a local gradient is the mean of batch / W samples, so σ² = batch / W · Var_w(ḡ·g_w).
+    gradient. `batch` is over all ranks: a local gradient is the mean of batch / W samples, so σ² = batch / W · Var_w(ḡ·g_w), and
+    tr(Σ) = batch / W · (mean ‖g_w‖² - ‖g‖²).
     `world`: W, if only some of the ranks are given, as a sample of all.
 
     Raises UsageError for fewer than two ranks.
@@ -150,4 +157,5 @@ def noise_of(
     drift = (norm2_of_sum - world / given * sum(norm2_by_rank)) / (world * (world - 1))
     mean = sum(dots) / given
     variance = sum((dot - mean) ** 2 for dot in dots) / (given - 1)
-    return Noise(drift, math.sqrt(batch / world * variance))
+    trace = batch / world * max(sum(norm2_by_rank) / given - drift, 0.0)
+    return Noise(drift, math.sqrt(batch / world * variance), trace)

@@ -117,6 +117,7 @@ def learning_of(reports: Sequence[Report], world: int) -> Learning | None:
         ranks=world,
         drift=None if noise is None else noise.drift,
         noise=None if noise is None else noise.noise,
+        noise_scale=None if noise is None else noise.scale,
         losses=tuple(fmean(each[at - count] for each in logged) for at in range(count)),
         curvature=max(curvatures, default=None),
     )
@@ -137,4 +138,8 @@ def _noise(norms: Sequence[Sequence[Norms]], world: int) -> Noise | None:
     ]
     if not found:
         return None
-    return Noise(fmean(each.drift for each in found), math.sqrt(fmean(each.noise**2 for each in found)))
+    return Noise(
+        fmean(each.drift for each in found),
+        math.sqrt(fmean(each.noise**2 for each in found)),
+        fmean(each.trace for each in found),
+    )

@@ -1,0 +1,49 @@
+"""Efficiency of merged iterations: the share of synchronous training's progress that an iteration makes.
+
+A step with a batch of B makes a progress in proportion to B / (Bn + B), where the gradient noise scale Bn = tr(Σ) / ‖g‖² is the batch
+at which noise and gradient are equally large (McCandlish, Kaplan, Amodei et al., "An Empirical Model of
+Large-Batch Training", 2018).
+Merging k iterations makes one step with k B in place of k steps with B. Batches count in contributions of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hocket.artefacts.learning import Learning
+from hocket.artefacts.plan import Schedule
+
+
+def of_merged(merged: int, learning: Learning) -> float | None:
+    """Return the efficiency of updates of so many iterations; None: noise was not measured.
+
+    >>> from hocket.artefacts.learning import Learning
+    >>> of_merged(2, Learning(optimizer="SGD", rate=0.1, ranks=4, noise_scale=8.0))
+    0.75
+    """
+    scale = learning.noise_scale
+    return None if scale is None else (scale + learning.ranks) / (scale + merged * learning.ranks)
+
+
+def of_schedule(schedule: Schedule, elements: Sequence[int], learning: Learning | None) -> float | None:
+    """Return the efficiency of a schedule, mean over parameters; `elements`: by bucket. None: not known, as where own gradients go
+    first between means."""
+    if not schedule.turns:
+        return 1.0
+    if learning is None or learning.noise_scale is None or schedule.steps == "own first":
+        return None
+    lost = 0.0
+    for size, turns in zip(elements, schedule.turns, strict=True):
+        for turn in turns:
+            merged = turn.last - turn.first + 1
+            own = of_merged(merged, learning)
+            lost += size * merged / schedule.period * (1 - (own or 0.0))
+    return 1 - lost / max(sum(elements), 1)
+
+
+def updates(schedule: Schedule, elements: Sequence[int]) -> float:
+    """Return the updates of an iteration, mean over parameters."""
+    if not schedule.turns:
+        return 1.0
+    made = sum(size * len(turns) for size, turns in zip(elements, schedule.turns, strict=True))
+    return made / schedule.period / max(sum(elements), 1)
