@@ -1,8 +1,8 @@
 """Efficiency of merged iterations: the share of synchronous training's progress that an iteration makes.
 
-A step with a batch of B makes a progress in proportion to B / (Bn + B), where the gradient noise scale Bn = tr(Σ) / ‖g‖² is the batch
-at which noise and gradient are equally large (McCandlish, Kaplan, Amodei et al., "An Empirical Model of
-Large-Batch Training", 2018).
+A step with a batch of B makes a progress in proportion to B / (Bn + B), where the gradient noise scale Bn = tr(Σ) / ‖g‖² is the
+batch at which noise and gradient are equally large (McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch
+Training", 2018).
 Merging k iterations makes one step with k B in place of k steps with B. Batches count in contributions of ranks.
 """
 

@@ -14,7 +14,6 @@ import functools
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +22,14 @@ import torch
 from hocket.errors import UsageError
 from hocket.torch import optimizers
 from hocket.torch.anchor_values import Groups, Values, copy_state, options_of
-from hocket.torch.announced import Sealed
 from hocket.torch.clips import Clip, Clips
 from hocket.torch.forward_hooks import WithArguments
+from hocket.torch.own_gradients import OwnGradients
 from hocket.training.memory.anchor import Arrival, Pending
 
 
 class Anchor:
-    """Anchor of one model and its optimizer; see `hocket.training.memory.anchor.Anchor`."""
+    """Anchor of one model and its optimizer; see `hocket.training.memory.anchor.Anchor`. `gradients`: the rank's own."""
 
     def __init__(
         self,
@@ -40,6 +39,7 @@ class Anchor:
     ) -> None:
         """Change nothing until `begin`."""
         self._model, self._optimizer, self._trained = model, optimizer, trained
+        self.gradients = OwnGradients(trained)
         self._values = Values(optimizer, trained)
         self._clips = Clips()
         self._options: dict[int, Groups] = {}
@@ -47,12 +47,9 @@ class Anchor:
         self._lacks = self._lacked = range(0)
         """Iterations of which the anchor lacks gradients, after the next step and after the last one."""
         self._on = self._ends = False
-        self._sealed: Sealed | None = None
         self._under_way: optimizers.OnlySome | None = None
         self._left: dict[str, tuple[int, int]] = {}
         """What the last step has left of parameters, by which changes of the script are noticed."""
-        self._stepped: dict[str, ref[torch.Tensor]] = {}
-        """Gradients of the last step."""
         self._undo: list[Callable[[], None]] = []
 
     @property
@@ -73,7 +70,7 @@ class Anchor:
     def next_step(self, iteration: int, arrivals: Sequence[Arrival], *, lacks: range) -> None:
         """Let the optimizer's next step go on from own gradients, and take the arrivals."""
         self._next, self._lacks = (iteration, arrivals), lacks
-        self._sealed = Sealed(self._trained.values())
+        self.gradients.seal()
 
     def settle(self, rounds: Sequence[Sequence[Arrival]]) -> None:
         """Take arrivals without a step of the script."""
@@ -96,44 +93,6 @@ class Anchor:
         self._undo, self._on = [], False
         self._drop()
 
-    # Gradients.
-
-    def copy(self, name: str, view: torch.Tensor, *, add: bool) -> None:
-        """Copy a gradient, or add it. UsageError: it is that of the last step."""
-        gradient = self._trained[name].grad
-        if gradient is None:
-            if not add:
-                view.zero_()
-            return
-        before = self._stepped.pop(name, None)
-        if before is not None and before() is gradient:
-            raise UsageError(
-                f"the gradient of `{name}` is that of the last step, or was added to it\n"
-                "hint: optimizer.zero_grad() before each backward"
-            )
-        if gradient.dtype != view.dtype or gradient.shape != view.shape:
-            raise UsageError(
-                f"the gradient of `{name}` is {list(gradient.shape)} of {gradient.dtype}, it was {list(view.shape)} of "
-                f"{view.dtype} when the model was distributed\nhint: change the model before `distribute`"
-            )
-        with torch.no_grad():
-            dense = gradient.to_dense() if gradient.is_sparse else gradient
-            if add:
-                view.add_(dense)
-            else:
-                view.copy_(dense)
-
-    def detach(self, name: str) -> None:
-        """Move the gradient out of memory in which sums travel."""
-        parameter = self._trained[name]
-        if parameter.grad is not None:
-            parameter.grad = parameter.grad.detach().clone()
-
-    def zeroed(self, names: Iterable[str]) -> None:
-        """Note that the script has filled these gradients with zeros."""
-        for name in names:
-            self._stepped.pop(name, None)
-
     def clip(self, max_norm: float, norm_type: float) -> torch.Tensor:
         """Clip the gradients that the next step applies: own ones now, those of the anchor when they arrive. Return an estimate of
         the norm that the mean will have. UsageError: there are none."""
@@ -143,7 +102,7 @@ class Anchor:
             )
         gradients = [each.grad for each in self._trained.values() if each.grad is not None]
         norm = self._clips.ask(self._next[0], max_norm, norm_type, gradients)
-        self._sealed = Sealed(self._trained.values())
+        self.gradients.seal()
         return norm
 
     # The step.
@@ -160,7 +119,7 @@ class Anchor:
                     "hint: one step after each backward; `with model.no_sync():` around those that only accumulate"
                 )
             return plain(*args, **kwargs)
-        self._check_sealed()
+        self.gradients.check_sealed()
         (iteration, arrivals), self._next = self._next, None
         self._copy_anew()
         self._options[iteration] = [options_of(group) for group in self._optimizer.param_groups]
@@ -177,17 +136,6 @@ class Anchor:
             self._under_way.end()
             self._under_way = None
             self._note()
-
-    def _check_sealed(self) -> None:
-        changed = None if self._sealed is None else self._sealed.changed()
-        self._sealed = None
-        if changed is not None:
-            name = next(name for name, each in self._trained.items() if each is changed)
-            raise UsageError(
-                f"the gradient of `{name}` was changed between backward and step: it is this rank's own, and the mean of all "
-                "ranks, which arrives later, would stay as it is\n"
-                "hint: hk.clip_grad_norm_(model, …) clips both; or a plan without late gradients"
-            )
 
     def _arrive(self, arrivals: Sequence[Arrival], *, replays: bool) -> set[int]:
         """Step the anchor by the arrivals, and start own steps anew from there; return the `id`s of their parameters."""
@@ -267,9 +215,7 @@ class Anchor:
         for iteration in self._clips.asked.keys() - set(self._lacked):
             del self._clips.asked[iteration]
         self._left = {name: _place(self._trained[name]) for name in self._values.parameters}
-        self._stepped = {
-            name: ref(each.grad) for name, each in self._trained.items() if each.grad is not None
-        }
+        self.gradients.stepped()
         if self._ends:
             self._drop()
 
@@ -277,7 +223,8 @@ class Anchor:
         """Forget the anchor: the script's own parameters are that."""
         self._values.drop()
         self._clips = Clips()
-        self._options, self._left, self._stepped = {}, {}, {}
+        self.gradients.forget()
+        self._options, self._left = {}, {}
         self._next, self._ends, self._lacks, self._lacked = None, False, range(0), range(0)
 
     # What others see.
@@ -289,30 +236,12 @@ class Anchor:
         optimizer.step = step  # type: ignore[method-assign]
         handles = [
             optimizers.before_other_hooks(optimizer, self._after_step),
-            self._model.register_state_dict_post_hook(WithArguments(self._in_model_state)),
-            optimizer.register_state_dict_post_hook(self._in_optimizer_state),
+            self._model.register_state_dict_post_hook(WithArguments(self._values.in_model_state)),
+            optimizer.register_state_dict_post_hook(self._values.in_optimizer_state),
             optimizer.register_load_state_dict_post_hook(self._loaded),
         ]
         unwrap = functools.partial(optimizers.unwrap_step, optimizer, step, before)
         self._undo = [unwrap, *(handle.remove for handle in handles)]
-
-    def _in_model_state(
-        self, module: torch.nn.Module, state: dict[str, Any], prefix: str, _metadata: object
-    ) -> None:
-        names = {id(self._trained[name]): name for name in self._values.parameters}
-        for key, each in module.named_parameters(remove_duplicate=False) if names else ():
-            if id(each) in names and prefix + key in state:
-                state[prefix + key] = self._values.parameters[names[id(each)]].detach()
-
-    def _in_optimizer_state(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        names = {id(self._trained[name]): name for name in self._values.parameters}
-        state["state"] = dict(state["state"])
-        for at, each in enumerate(optimizers.all_parameters(optimizer)):
-            if id(each) in names:
-                state["state"].pop(at, None)
-                own = self._values.state.get(self._values.parameters[names[id(each)]])
-                if own:
-                    state["state"][at] = dict(own)
 
     def _loaded(self, _optimizer: torch.optim.Optimizer) -> None:
         if self._lacked:

@@ -72,6 +72,26 @@ class Values:
             self._trained[name].grad = gradient
         self._step({name: self._trained[name] for name in gradients}, options, 1.0)
 
+    def in_model_state(
+        self, module: torch.nn.Module, state: dict[str, Any], prefix: str, _metadata: object
+    ) -> None:
+        """Replace the script's parameters in `state_dict` of the model."""
+        names = {id(self._trained[name]): name for name in self.parameters}
+        for key, each in module.named_parameters(remove_duplicate=False) if names else ():
+            if id(each) in names and prefix + key in state:
+                state[prefix + key] = self.parameters[names[id(each)]].detach()
+
+    def in_optimizer_state(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Replace state of the script's parameters in `state_dict` of the optimizer."""
+        names = {id(self._trained[name]): name for name in self.parameters}
+        state["state"] = dict(state["state"])
+        for at, each in enumerate(optimizers.all_parameters(optimizer)):
+            if id(each) in names:
+                state["state"].pop(at, None)
+                own = self.state.get(self.parameters[names[id(each)]])
+                if own:
+                    state["state"][at] = dict(own)
+
     def _step(self, stepped: Mapping[str, torch.Tensor], options: Groups | None, factor: float) -> None:
         optimizer = self._optimizer
         groups = optimizer.param_groups

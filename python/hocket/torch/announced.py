@@ -38,6 +38,11 @@ class Announced:
         """Only optimizer that may step these parameters; None: any may."""
         _all.add(self)
 
+    @property
+    def seen(self) -> bool:
+        """True if a backward with communication is over."""
+        return self._ended >= 0
+
     def hook(self, name: str, parameter: torch.nn.Parameter, ready: Callable[[Any], None]) -> Any:
         """Call `ready(parameter)` in each backward, when its gradient is complete."""
         self._names[id(parameter)] = name

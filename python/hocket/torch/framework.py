@@ -67,7 +67,6 @@ class Torch:
                 "hint: hk.distribute(model, optimizer) with what it wraps, before that is prepared"
             )
         self.model, self.optimizer = model, optimizer
-        self._looked_around = False
         self.trained = trained_of(model)
         self.device = accelerator(next(iter(self.trained.values())).device)
         check_steps_some(optimizer, self.trained)
@@ -107,8 +106,7 @@ class Torch:
                 "the backward is compiled (torch._dynamo.compiled_autograd): hooks of gradients are called outside of autograd\n"
                 "hint: torch._dynamo.config.compiled_autograd = False; torch.compile(model) itself works"
             )
-        if not self._looked_around:
-            self._looked_around = True
+        if not self._announced.seen:
             refuse_wrapped(self.model)
         self._announced.begin()
 

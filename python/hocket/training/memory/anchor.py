@@ -43,8 +43,26 @@ class Arrival:
     pending: tuple[Pending, ...] = ()
 
 
+class OwnGradients(Protocol):
+    """Gradients that are the rank's own until the step."""
+
+    def copy(self, name: str, view: Any, *, add: bool) -> None:
+        """Copy the gradient of `name` into `view`, or add it to what is there; it stays where it is. A missing one is zero.
+        UsageError: it is the gradient of the step before, or was added to it."""
+
+    def detach(self, name: str) -> None:
+        """Move the gradient of `name` out of memory in which sums travel."""
+
+    def zeroed(self, names: Iterable[str]) -> None:
+        """Note that the script has filled these gradients with zeros."""
+
+
 class Anchor(Protocol):
     """Parameters and optimizer state that are the same on all ranks, apart from those with which this rank trains."""
+
+    @property
+    def gradients(self) -> OwnGradients:
+        """Gradients of the rank."""
 
     def begin(self) -> None:
         """Expect own gradients from the next backward on."""
@@ -60,16 +78,6 @@ class Anchor(Protocol):
 
     def end(self) -> None:
         """Let the rank train at the anchor itself, as soon as the anchor lacks nothing."""
-
-    def copy(self, name: str, view: Any, *, add: bool) -> None:
-        """Copy the gradient of `name` into `view`, or add it to what is there; it stays where it is. A missing one is zero.
-        UsageError: it is the gradient of the step before, or was added to it."""
-
-    def detach(self, name: str) -> None:
-        """Move the gradient of `name` out of memory in which sums travel."""
-
-    def zeroed(self, names: Iterable[str]) -> None:
-        """Note that the script has filled these gradients with zeros."""
 
     def saved(self) -> npt.NDArray[np.uint8]:
         """Return what this rank has apart from the anchor, as bytes."""

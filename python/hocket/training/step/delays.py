@@ -116,7 +116,7 @@ class Delays:
         if self._updates.own is None:
             self._updates.means.zeroed(names, self._updates.shown)
         else:
-            self._framework.anchor.zeroed(names)
+            self._framework.anchor.gradients.zeroed(names)
 
     def backward_began(self) -> None:
         if self._awaits_step:
@@ -158,14 +158,26 @@ class Delays:
 
     def arrived(self, due: Sequence[LiveTurn], unmade: Mapping[int, Collection[str]]) -> None:
         """Let the optimizer's next step take the means that are here, where own gradients go first."""
-        updates = self._updates
-        if updates.own is not None:
-            arrivals = updates.arrivals(due, unmade)
-            if self._flushes:
-                self._arrivals.append(arrivals)
-            else:
-                iteration = updates.counts[0] - 1
-                self._framework.anchor.next_step(iteration, arrivals, lacks=updates.own.lacks(iteration))
+        updates, own = self._updates, self._updates.own
+        if own is None:
+            return
+        left = updates.readiness.turns
+        arrivals = [
+            own.arrival(
+                turn,
+                updates.buckets[turn.arena],
+                updates.means.of[turn.arena][turn.slot],
+                unmade=unmade[turn.arena],
+                rate=updates.schedule.rate,
+                left=left[turn.arena],
+            )
+            for turn in due
+        ]
+        if self._flushes:
+            self._arrivals.append(arrivals)
+        else:
+            iteration = updates.counts[0] - 1
+            self._framework.anchor.next_step(iteration, arrivals, lacks=own.lacks(iteration))
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[None]:

@@ -7,13 +7,12 @@ schedule decides which, so that two runs give the same bits. Without turns in th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hocket._native import LiveTurn, Readiness
 from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
-from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.buckets import Launch, LoadedBucket, launches_of
 from hocket.training.memory.device import made
 from hocket.training.memory.framework import Framework
@@ -231,23 +230,6 @@ class Updates:
         """Open turns, by arena."""
         return [own[-1] for own in self.readiness.turns]
 
-    def arrivals(self, due: Sequence[LiveTurn], unmade: Mapping[int, Collection[str]]) -> list[Arrival]:
-        """Return what the anchor takes of turns whose means are here. `unmade`: by arena, parameters without a gradient."""
-        if self.own is None:
-            return []
-        left = self.readiness.turns
-        return [
-            self.own.arrival(
-                turn,
-                self.buckets[turn.arena],
-                self.means.of[turn.arena][turn.slot],
-                unmade=unmade[turn.arena],
-                rate=self.schedule.rate,
-                left=left[turn.arena],
-            )
-            for turn in due
-        ]
-
     def _move(self, name: str, view: Any, launch: int) -> None:
         if self._merges and self.means.is_due(name):
             raise UsageError(
@@ -257,8 +239,8 @@ class Updates:
         if self.own is not None:
             if name in self._foreign:
                 self._foreign.discard(name)
-                self._framework.anchor.detach(name)
-            self._framework.anchor.copy(name, view, add=self.readiness.open(launch).iterations > 0)
+                self._framework.anchor.gradients.detach(name)
+            self._framework.anchor.gradients.copy(name, view, add=self.readiness.open(launch).iterations > 0)
         elif self.readiness.open(launch).iterations:
             self._framework.add(name, view)
         else:
