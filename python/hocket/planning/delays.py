@@ -184,7 +184,7 @@ def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
         period=merged,
         turns=((turn,),) * len(plan.buckets),
         rate=rule if merged > 1 or late else "one",
-        steps="own first" if promise.delay else "one",
+        steps="own first" if promise.delay is not None and late <= promise.delay else "one",
         delay_max=late,
     )
     made = msgspec.structs.replace(plan, schedule=schedule, label=f"{plan.label}, {name(schedule)}")
@@ -268,9 +268,8 @@ def name(schedule: Schedule) -> str:
     if (merged := merge_of(schedule)) > 1:
         words.append(f"merged up to {merged}")
     if schedule.delay_max:
-        own_first = " with own gradients first" if schedule.steps == "own first" else ""
-        words.append(f"late by up to {schedule.delay_max}{own_first}")
-    return " and ".join(words)
+        words.append(f"late by up to {schedule.delay_max}")
+    return " and ".join(words) + (" with own gradients first" if schedule.steps == "own first" else "")
 
 
 def _said(choice: Choice, synchronous_s: float, efficient: float | None) -> str:

@@ -205,10 +205,11 @@ def _in_places(schedule: Schedule, order: Sequence[int]) -> Schedule:
 
 
 def _stepped(choice: Choice, profile: Profile, promise: Promise) -> Choice | None:
-    """Return a late choice with own gradients first if the promise allows that, and the time that this takes. None: the promise
-    allows the choice neither so nor uncorrected."""
-    late = choice.schedule.delay_max
-    if choice.schedule.overlap == "gates" or not late or late > (promise.delay or 0):
+    """Return a merged or late choice with own gradients first if the promise allows that, and the time that this takes. None: the
+    promise allows the choice neither so nor uncorrected."""
+    late, allowed = choice.schedule.delay_max, -1 if promise.delay is None else promise.delay
+    waits = late > 0 or merge_of(choice.schedule) > 1
+    if choice.schedule.overlap == "gates" or not waits or late > allowed:
         return choice if late <= (promise.uncorrected or 0) else None
     return Choice(
         msgspec.structs.replace(choice.schedule, steps="own first"),
