@@ -288,7 +288,7 @@ def test_the_next_safer_schedule_takes_the_place_of_a_refused_one() -> None:
     assert unguarded.evidence.checks == ()
     assert plan.schedule.delay_max == 0
     assert schedules.merge_of(plan.schedule) == 2
-    assert plan.promise == "merged"
+    assert (plan.promise, plan.schedule.steps) == ("delayed", "own first")
     assert {check.passed for check in plan.evidence.checks} == {True}
     assert "late" in plan.evidence.refused[0].label
     assert "Refused by the guard" in plan.reason
