@@ -35,7 +35,6 @@ PROFILE = "a profile of the script"
 RAY = "a Trainer of Ray"
 REORDER = "HOCKET_REORDER"
 REPLAY = "replays"
-SCALED = "`scale_lr`"
 SCALER = "a GradScaler"
 SEARCH = "a search for a plan"
 SECOND = "a second model"
@@ -155,10 +154,6 @@ REFUSED: dict[tuple[str, str], str] = {
     (TURNS, LIBRARY): (
         "late means, behind which ranks go on with their own gradients, and {library}, which sums in place\n"
         "hint: leave one of them out"
-    ),
-    (TURNS, SCALED): (
-        "scale_lr: late gradients are judged by the learning rate that the script sets\n"
-        "hint: set it for the number of ranks, hk.world(model)"
     ),
     (PARAMETERS, BY_POLICY): (
         "policy {policy} exchanges parameters: all buckets of a plan go by it, or none\n"

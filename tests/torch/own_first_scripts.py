@@ -487,3 +487,32 @@ def refused() -> dict[str, str]:
     ):
         attempt(name, call)
     return said
+
+
+def scaled(steps: str) -> bool:
+    """Whether scaled rates have the bits of rates that the script sets by hand, which it takes back after the step."""
+    rank, _ = here()
+    ends = []
+    for by_hand in (False, True):
+        model = network()
+        names = [name for name, _ in model.named_parameters()]
+        schedule = msgspec.structs.replace(schedule_of((2,), 1, 2, "linear"), steps=steps)
+        model, optimizer = hk.distribute(
+            model,
+            torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.5),
+            plan=plan_for(model, schedule, [names[2:], names[:2]]),
+        )
+        if not by_hand:
+            hk.scale_lr(model, "linear", world=8, warmup=4)
+        for iteration in range(ITERATIONS):
+            optimizer.zero_grad()
+            loss_of(model, iteration, rank).backward()
+            if by_hand:
+                optimizer.param_groups[0]["lr"] = RATE * (1 + (2 / 8 - 1) * min(iteration + 1, 4) / 4)
+            optimizer.step()
+            optimizer.param_groups[0]["lr"] = RATE
+        ends.append(flat(model.state_dict().values()))
+        optimizer.param_groups[0]["lr"] = RATE * (2 / 8 if by_hand else 1)
+        hk.flush(model)
+        ends.append(flat(model.parameters()))
+    return torch.allclose(ends[0], ends[2], rtol=1e-12) and torch.allclose(ends[1], ends[3], rtol=1e-12)

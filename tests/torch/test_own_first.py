@@ -77,3 +77,12 @@ def test_what_own_gradients_first_cannot_do_is_said(tmp_path: Path) -> None:
             "gates": "not with gates",
         }.items():
             assert expected in said[name], name
+
+
+@pytest.mark.parametrize("settings", [AT_ONCE, WATCHED], ids=["at once", "watched"])
+def test_rates_may_be_scaled(tmp_path: Path, settings: Settings) -> None:
+    """Broken: the anchor would step with rates that are not scaled, or late gradients with rates of another step."""
+    calls = [(f"{SCRIPTS}:scaled", steps) for steps in ("own first", "one")]
+    ended = ranks.in_turn(calls, 2, tmp_path, settings=settings)
+    assert ended.outcome.code == 0, ended.output
+    assert ended.returned == [[True, True]] * 2

@@ -25,6 +25,7 @@ from hocket.torch.anchor_values import Groups, Values, copy_state, options_of
 from hocket.torch.clips import Clip, Clips
 from hocket.torch.forward_hooks import WithArguments
 from hocket.torch.own_gradients import OwnGradients
+from hocket.torch.scaled_rates import as_in_step
 from hocket.training.memory.anchor import Arrival, Pending
 
 
@@ -122,7 +123,8 @@ class Anchor:
         self.gradients.check_sealed()
         (iteration, arrivals), self._next = self._next, None
         self._copy_anew()
-        self._options[iteration] = [options_of(group) for group in self._optimizer.param_groups]
+        with as_in_step(self._optimizer):
+            self._options[iteration] = [options_of(group) for group in self._optimizer.param_groups]
         arrived = self._arrive(arrivals, replays=True)
         self._under_way = optimizers.OnlySome(self._optimizer, lambda each: id(each) not in arrived)
         with self._under_way:

@@ -29,6 +29,7 @@ from hocket.torch.lent import array_of, bytes_of, tensor_over
 from hocket.torch.looks import Looks
 from hocket.torch.parameters import check_steps_some, described, trained_of
 from hocket.torch.remote import Remote
+from hocket.torch.scaled_rates import as_in_step
 from hocket.torch.uncompiled import uncompiled
 from hocket.torch.workload import Workload
 from hocket.torch.wrappers import refuse_wrapped
@@ -190,7 +191,8 @@ class Torch:
 
     def learning(self) -> Learning | None:
         """Return rate and momentum of the group with the largest rate."""
-        return learning_of(self.optimizer)
+        with as_in_step(self.optimizer):
+            return learning_of(self.optimizer)
 
     def workload(self) -> Workload:
         """Look at what an iteration computes, by hooks."""

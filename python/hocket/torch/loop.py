@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from hocket.errors import UsageError
-from hocket.refusals import SCALED, TURNS, refused
 from hocket.torch import scaled_rates
 from hocket.torch.distribute import distributed_of
 from hocket.torch.optimizers import wrapped_step
@@ -212,8 +211,7 @@ def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, wa
         warmup: steps of the optimizer in which the factor goes from its value to the next one.
 
     Raises:
-        UsageError: there is no such rule, the optimizer has no learning rate, its rates are scaled already, or gradients may be
-            merged or late.
+        UsageError: there is no such rule, the optimizer has no learning rate, or its rates are scaled already.
 
     >>> import hocket.torch as hk
     >>> model = torch.nn.Linear(3, 2)
@@ -221,9 +219,7 @@ def scale_lr(model: torch.nn.Module, rule: Rule, *, world: int | None = None, wa
     >>> hk.scale_lr(model, "linear", world=8, warmup=100)
     """
     found = distributed_of(model)
-    optimizer, session = found.framework.optimizer, found.session
-    if session.judged == TURNS:
-        raise refused(TURNS, SCALED)
+    optimizer = found.framework.optimizer
     if any(group.get("lr") is None for group in optimizer.param_groups):
         raise UsageError(
             f"scale_lr: {type(optimizer).__name__} has groups of parameters without a learning rate"

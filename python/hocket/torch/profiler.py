@@ -48,7 +48,7 @@ class Profiler:
     """Times of each step's parts, seconds since its forward began, and how many rows of gradients are not zero."""
 
     counts_steps = False
-    owners = judged = None
+    owners = None
 
     def __init__(
         self,

@@ -30,7 +30,6 @@ class ParameterSession:
 
     counts_steps = True
     owners: Owners | None = None
-    judged = None
 
     def __init__(
         self,

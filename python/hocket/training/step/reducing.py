@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hocket.errors import UsageError
 from hocket.policy.policy import Value
-from hocket.refusals import CLIPPING, SERVERS, TURNS, refused
+from hocket.refusals import CLIPPING, SERVERS, refused
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.memory import buckets as bucket_memory
 from hocket.training.step import saving
@@ -23,10 +23,6 @@ class ReducingSession(Step):
     @property
     def counts_steps(self) -> bool:
         return self.delays is not None or self.commit.counts_steps
-
-    @property
-    def judged(self) -> str | None:
-        return None if self.delays is None else TURNS
 
     def start(self) -> None:
         """Start the threads beside training."""

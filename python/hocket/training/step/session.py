@@ -33,10 +33,6 @@ class Session(Protocol):
     def owners(self) -> Owners | None:
         """Return the owners of parameters, if owners may update some."""
 
-    @property
-    def judged(self) -> str | None:
-        """Feature that reads the learning rate which the script sets, and needs that of the step; None: there is none."""
-
     def start(self) -> None:
         """Start the threads beside training: the model is distributed."""
 
