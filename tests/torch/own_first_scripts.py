@@ -1,14 +1,13 @@
-"""What ranks of `test_own_first.py` do, and a reference of one process with a working copy for each rank."""
+"""What ranks of `test_own_first.py` do."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import io
 import itertools
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import torch
@@ -24,58 +23,16 @@ from hocket.training.memory.arenas import arranged
 from hocket.training.memory.gradients import gradients_of
 from tests.sessions.plans import schedule_of, turns_of
 from tests.torch.delayed_scripts import (
-    OPTIMIZERS,
     RATE,
-    Optimizer,
-    due,
     here,
     loss_of,
     merges,
     network,
     plan_for,
 )
+from tests.torch.own_first_reference import KINDS, Case, Reference, flat
 
 ITERATIONS = 24
-
-KINDS: dict[str, Optimizer] = {
-    **OPTIMIZERS,
-    "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=RATE, momentum=0.5),
-    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=RATE),
-    "adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=0.01),
-    "radam": lambda parameters: torch.optim.RAdam(parameters, lr=RATE),
-}
-
-
-class Case(NamedTuple):
-    """A training that is compared with the reference. `each`: buckets have different turns."""
-
-    lengths: tuple[int, ...]
-    delay: int
-    each: bool
-    kind: str
-    clip: float | None
-    decays: bool
-    micro: int
-
-    def schedule(self) -> Schedule:
-        made = schedule_of(self.lengths, self.delay, 2, self.rule)
-        if self.each:
-            other = turns_of(self.lengths[::-1], self.other_delay)
-            made = msgspec.structs.replace(
-                made,
-                together=False,
-                turns=(made.turns[0], other),
-                delay_max=max(self.delay, self.other_delay),
-            )
-        return msgspec.structs.replace(made, steps="own first")
-
-    @property
-    def other_delay(self) -> int:
-        return (self.delay + 1) % 2
-
-    @property
-    def rule(self) -> str:
-        return "sqrt" if self.kind in ("adam", "adamw", "rmsprop", "radam", "adafactor") else "linear"
 
 
 def cases() -> list[Case]:
@@ -142,10 +99,6 @@ def trained(
     optimizer.step()
 
 
-def flat(tensors: Any) -> torch.Tensor:
-    return torch.cat([each.detach().flatten().clone() for each in tensors])
-
-
 def numbers(state: Any) -> torch.Tensor:
     found = [
         torch.as_tensor(value, dtype=torch.float64).flatten()
@@ -164,124 +117,6 @@ def digest(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     found = hashlib.blake2b(flat(model.state_dict().values()).numpy().tobytes())
     found.update(numbers(optimizer.state_dict()["state"]).numpy().tobytes())
     return found.hexdigest()[:16]
-
-
-class Reference:
-    """Training of one process: an anchor and a working copy for each rank, each with PyTorch's own optimizer."""
-
-    def __init__(self, case: Case, world: int) -> None:
-        self.case, self.world = case, world
-        self.anchor = network()
-        self.optimizer = self._optimizer(self.anchor)
-        self.models = [network() for _ in range(world)]
-        self.optimizers = [self._optimizer(each) for each in self.models]
-        self.own: list[list[list[torch.Tensor]]] = []
-        """By iteration and rank, gradients."""
-        self.norms: list[list[float]] = []
-        own = (case.lengths, case.delay)
-        other = (case.lengths[::-1], case.other_delay) if case.each else own
-        self.buckets = [(slice(2, None), due(*own)), (slice(2), due(*other))]
-        self.applied = [0, 0]
-        self.growth = [1.0] * world
-
-    def iterate(self, iteration: int) -> None:
-        case = self.case
-        made = []
-        for rank, model in enumerate(self.models):
-            model.zero_grad()
-            for at in [*(1000 * (micro + 1) + iteration for micro in range(case.micro - 1)), iteration]:
-                loss_of(model, at, rank).backward()
-            made.append([each.grad.clone() for each in model.parameters()])
-        self.own.append(made)
-        self.norms.append([float(flat(each).norm()) for each in made])
-        arrived = set()
-        for at, (_, turns) in enumerate(self.buckets):
-            if iteration in turns and turns[iteration][1] <= len(self.own):
-                self._arrive(at, *turns[iteration])
-                arrived.add(at)
-        for rank in range(self.world):
-            for at in (0, 1):
-                if at not in arrived:
-                    self._own_step(rank, at, iteration, self.own[iteration][rank])
-                    continue
-                for begin, end in self._lacking(at):
-                    mean = [
-                        torch.stack(each).mean(0)
-                        for each in zip(*(self.own[each][rank] for each in range(begin, end)), strict=True)
-                    ]
-                    for each in range(begin, end):
-                        self._own_step(rank, at, each, mean)
-
-    def flush(self) -> None:
-        for at in (0, 1):
-            for begin, end in list(self._lacking(at)):
-                self._arrive(at, begin, end)
-
-    def _lacking(self, at: int) -> Sequence[tuple[int, int]]:
-        """Turns of a bucket that the anchor lacks."""
-        lengths = self.case.lengths[::-1] if at == 1 and self.case.each else self.case.lengths
-        found, begin = [], 0
-        for length in itertools.cycle(lengths):
-            if begin >= len(self.own):
-                return found
-            if begin >= self.applied[at]:
-                found.append((begin, min(begin + length, len(self.own))))
-            begin += length
-        return found
-
-    def _arrive(self, at: int, begin: int, end: int) -> None:
-        """The anchor takes a turn; working copies begin anew from it."""
-        count = end - begin
-        gradients = [each for iteration in range(begin, end) for each in self.own[iteration]]
-        mean = [torch.stack(each).mean(0) for each in zip(*gradients, strict=True)]
-        if self.case.clip is not None:
-            for rank in range(self.world):
-                own = [
-                    torch.stack(each).mean(0)
-                    for each in zip(*(self.own[each][rank] for each in range(begin, end)), strict=True)
-                ]
-                self.growth[rank] = float(flat(mean).norm() / flat(own).norm())
-        factor = {"linear": 1.0, "sqrt": count**0.5 / count}[self.case.rule]
-        for iteration in range(begin, end):
-            clip = 1.0
-            if self.case.clip is not None:
-                clip = min(1.0, self.case.clip / (float(flat(mean).norm()) + 1e-6))
-            self._step(self.anchor, self.optimizer, at, iteration, [each * clip for each in mean], factor)
-        self.applied[at] = end
-        of = self.buckets[at][0]
-        for model, optimizer in zip(self.models, self.optimizers, strict=True):
-            for own, anchored in zip(
-                list(model.parameters())[of], list(self.anchor.parameters())[of], strict=True
-            ):
-                own.data.copy_(anchored.data)
-                optimizer.state[own] = copy.deepcopy(self.optimizer.state[anchored])
-
-    def _own_step(self, rank: int, at: int, iteration: int, gradients: Sequence[torch.Tensor]) -> None:
-        factor = 1.0
-        if self.case.clip is not None:
-            factor = min(1.0, self.case.clip / (self.norms[iteration][rank] * self.growth[rank] + 1e-6))
-        self._step(
-            self.models[rank],
-            self.optimizers[rank],
-            at,
-            iteration,
-            [each * factor for each in gradients],
-            1.0,
-        )
-
-    def _step(self, model, optimizer, at, iteration, gradients, factor) -> None:  # noqa: PLR0917
-        of = self.buckets[at][0]
-        for each in model.parameters():
-            each.grad = None
-        for each, gradient in zip(list(model.parameters())[of], gradients[of], strict=True):
-            each.grad = gradient.clone()
-        base = KINDS[self.case.kind](list(network().parameters())).param_groups[0]["lr"]
-        for group in optimizer.param_groups:
-            group["lr"] = base * (0.97 if self.case.decays else 1.0) ** iteration * factor
-        optimizer.step()
-
-    def _optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return KINDS[self.case.kind](list(model.parameters()))
 
 
 STEP = 2.0**-10
