@@ -278,6 +278,8 @@ def test_own_gradients_first_are_stable_where_lateness_alone_is_not(share: float
     assert (plan.promise == "delayed") == (late > 0)
     assert plan.schedule.steps == ("own first" if late else "one")
     assert ("while each rank goes on with its own" in plan.reason) == (late > 0)
+    # Eight layers of 4 MB in two slots: one more slot, two of sums, gradients, parameters and momentum.
+    assert ("That takes 192.0 MB more memory" in plan.reason) == (late > 0)
 
 
 def test_the_next_safer_schedule_takes_the_place_of_a_refused_one() -> None:

@@ -22,6 +22,7 @@ from hocket.planning.guard import accepted, compatible, described, used
 from hocket.planning.reason import seconds
 from hocket.planning.routes import reduces_means
 from hocket.planning.schedules import Choice, by_need, deft, front, merge_of, steady, turns
+from hocket.planning.turn_memory import extra_bytes
 from hocket.planning.walk import Rule
 from hocket.settings import Guard
 
@@ -102,6 +103,7 @@ def scheduled(
         evidence=msgspec.structs.replace(named.evidence, checks=own, refused=refused),
         reason=synchronous.reason
         + _said(best, synchronous_s, efficiency.of_schedule(best.schedule, sizes, learning))
+        + f" That takes {extra_bytes(plan.buckets, (best.schedule, *safer), learning) / 1e6:.1f} MB more memory on each rank."
         + admission.said(own, best.schedule, learning)
         + _said_of_refused(refused),
     )

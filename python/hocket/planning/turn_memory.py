@@ -1,0 +1,35 @@
+"""Memory that merged and late gradients take on a rank, beyond that of synchronous training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hocket import _native
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.learning import Learning
+from hocket.artefacts.plan import Bucket, Schedule
+
+
+def extra_bytes(buckets: Sequence[Bucket], schedules: Sequence[Schedule], learning: Learning | None) -> int:
+    """Return the bytes that a session takes which may use any of these schedules.
+
+    Each slot after a bucket's first is its gradients once more. Where own gradients go first, sums lie apart in each slot, and the
+    gradients, the parameters and the optimizer's state are there once more.
+    """
+    sizes = [each.elements * ITEM_BYTES[each.dtype] for each in buckets]
+    slots: list[int] = [
+        max(each)
+        for each in zip(*(_native.schedule_slots(each, len(sizes)) for each in schedules), strict=True)
+    ]
+    extra = sum(size * (count - 1) for size, count in zip(sizes, slots, strict=True))
+    if any(each.steps == "own first" for each in schedules):
+        sums = sum(size * count for size, count in zip(sizes, slots, strict=True))
+        extra += sums + (2 + _moments(learning)) * sum(sizes)
+    return extra
+
+
+def _moments(learning: Learning | None) -> int:
+    """Return how often an optimizer keeps as much as the parameters; one of an unknown kind may keep none."""
+    if learning is None:
+        return 0
+    return 2 if learning.adaptive else int(learning.momentum > 0)
