@@ -14,11 +14,13 @@ import torch
 from torch import nn
 
 import hocket.torch as hk
+import hocket.torch.framework
 from hocket._native import schedule_faults
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.errors import ArtefactError, UsageError
 from hocket.torch.distribute import distributed_of
 from hocket.training.memory import buckets as bucket_memory
+from hocket.training.memory import device
 from hocket.training.memory.arenas import arranged
 from hocket.training.memory.gradients import gradients_of
 from tests.sessions.plans import schedule_of, turns_of
@@ -30,6 +32,7 @@ from tests.torch.delayed_scripts import (
     network,
     plan_for,
 )
+from tests.torch.hostile_device import hostile
 from tests.torch.own_first_reference import KINDS, Case, Reference, flat
 
 ITERATIONS = 24
@@ -59,6 +62,13 @@ def against_the_reference(count: str) -> list[tuple[str, float, float, float, li
     """Of the first cases: how far this rank's parameters, the anchor and its state, and what a flush leaves are from the reference;
     and digests of the anchor at each iteration."""
     return [(repr(case), *compared(case)) for case in cases()[: int(count)]]
+
+
+def on_a_hostile_device(count: str) -> list[tuple[str, float, float, float, list[str]]]:
+    """The same with gradients on the tests' own device."""
+    hocket.torch.framework.accelerator = lambda _device: hostile(here()[0])
+    device.PIECE_BYTES = 64
+    return against_the_reference(count)
 
 
 def compared(case: Case) -> tuple[float, float, float, list[str]]:

@@ -21,12 +21,15 @@ CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "24"))
 """Of 120 or so: `HOCKET_FUZZ_CASES=1000` runs all."""
 
 
-def test_ranks_train_what_the_reference_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "cases"), [("against_the_reference", CASES), ("on_a_hostile_device", CASES // 4)]
+)
+def test_ranks_train_what_the_reference_does(tmp_path: Path, script: str, cases: int) -> None:
     """Broken: own gradients would be lost, or doubled, when a mean arrives; or ranks would go apart for good."""
-    ended = ranks.run(f"{SCRIPTS}:against_the_reference", 2, tmp_path, str(CASES), settings=AT_ONCE)
+    ended = ranks.run(f"{SCRIPTS}:{script}", 2, tmp_path, str(cases), settings=AT_ONCE)
     assert ended.outcome.code == 0, ended.output
     for found in ended.returned:
-        assert len(found) >= min(CASES, 60)
+        assert len(found) >= min(cases, 60)
         assert [each[:4] for each in found if not max(each[1:4]) < 1e-6] == []
     first, second = ([each[4] for each in found] for found in ended.returned)
     assert first == second
