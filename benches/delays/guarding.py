@@ -19,6 +19,7 @@ import torch
 from benches.delays import tasks
 from benches.delays.learner import Learner, plan_of_schedules
 from benches.delays.tasks import Task
+from benches.delays.working import Copy
 from benches.row import Row
 from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.planning.admission import judged
@@ -89,7 +90,9 @@ def learned(
 ) -> Run:
     model = task.started(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
-    learner = Learner(optimizer, [list(model.parameters())], plan_of_schedules(schedule), settings)
+    learner = Learner(
+        [Copy(model, optimizer, [list(model.parameters())])], plan_of_schedules(schedule), settings
+    )
     losses = []
     for loss_of in itertools.islice(task.batches(seed), iterations):
         loss = loss_of(model)
@@ -106,7 +109,7 @@ def stability(task: Task, rate: float, seed: int) -> float:
     """Fraction of the limit of stability that late gradients use, by the guard's measurement after the synchronous window."""
     model = task.started(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
-    learner = Learner(optimizer, [list(model.parameters())], plan_of_schedules(Schedule()))
+    learner = Learner([Copy(model, optimizer, [list(model.parameters())])], plan_of_schedules(Schedule()))
     batches = task.batches(seed)
     for loss_of in itertools.islice(batches, WINDOW_MIN):
         learner.learn(loss_of(model))

@@ -31,6 +31,7 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "imbalanced": speed.imbalanced,
     "guard": guarding.guard,
     "learning": learning.learning,
+    "lateness": learning.lateness,
     "drift": drift.drift,
     "joint": joint.joint,
     "overhead": overhead.overhead,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,14 +21,29 @@ WORKERS, BATCH = 4, 16
 BYTES_WIDTH, BYTES_LAYERS, BYTES_HEADS, BYTES_CONTEXT = 64, 2, 4, 32
 
 
+class Batch(NamedTuple):
+    """Samples of one iteration, on all workers or on one, with their loss."""
+
+    loss_of: Callable[..., torch.Tensor]
+    samples: tuple[torch.Tensor, ...]
+
+    def __call__(self, model: nn.Module) -> torch.Tensor:
+        return self.loss_of(model, *self.samples)
+
+    def shares(self, count: int) -> list[Batch]:
+        """Return the batches of so many workers."""
+        chunks = (each.chunk(count) for each in self.samples)
+        return [Batch(self.loss_of, share) for share in zip(*chunks, strict=True)]
+
+
 @dataclass(frozen=True)
 class Task:
-    """`batches(seed)`: losses of one iteration's batch on all workers, as functions of the model; `loss` and `error` use a fixed
+    """`batches(seed)`: batches of iterations, on all workers; `loss` and `error` use a fixed
     set of samples that are not used for training, if there are any; `error`: fraction of wrong samples."""
 
     name: str
     model: Callable[[], nn.Module]
-    batches: Callable[[int], Iterator[Callable[[nn.Module], torch.Tensor]]]
+    batches: Callable[[int], Iterator[Batch]]
     loss: Callable[[nn.Module], float]
     error: Callable[[nn.Module], float] | None = None
 
@@ -87,21 +102,21 @@ def small_resnet() -> nn.Module:
 
 
 def bowl() -> Task:
-    """Quadratic with noisy centres; losses are relative to the minimum."""
+    """Quadratic with a noisy centre on each worker; losses are relative to the minimum."""
 
-    def loss_from(centre: torch.Tensor, model: nn.Module) -> torch.Tensor:
-        made: torch.Tensor = model.loss_from(centre)  # type: ignore[operator]  # a Bowl
+    def loss_from(model: nn.Module, centres: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = model.loss_from(centres.mean(0))  # type: ignore[operator]  # a Bowl
         return made
 
-    def batches(seed: int) -> Iterator[Callable[[nn.Module], torch.Tensor]]:
+    def batches(seed: int) -> Iterator[Batch]:
         draw = torch.Generator().manual_seed(seed)
         while True:
-            centre = 0.1 * torch.randn(20, generator=draw) / (WORKERS * BATCH) ** 0.5
-            yield functools.partial(loss_from, centre)
+            centres = 0.1 * torch.randn(WORKERS, 20, generator=draw) / BATCH**0.5
+            yield Batch(loss_from, (centres,))
 
     def loss(model: nn.Module) -> float:
         with torch.no_grad():
-            return float(loss_from(torch.zeros(20), model))
+            return float(loss_from(model, torch.zeros(1, 20)))
 
     return Task("quadratic", Bowl, batches, loss)
 
@@ -126,22 +141,22 @@ def bytes_transformer() -> Task:
     def pieces(of: np.ndarray, starts: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.stack([of[at : at + BYTES_CONTEXT + 1] for at in starts]).astype(np.int64))
 
-    def loss_of(piece: torch.Tensor, model: nn.Module) -> torch.Tensor:
+    def loss_of(model: nn.Module, piece: torch.Tensor) -> torch.Tensor:
         made = model(piece[:, :-1])
         return functional.cross_entropy(made.flatten(0, 1), piece[:, 1:].flatten())
 
-    def batches(seed: int) -> Iterator[Callable[[nn.Module], torch.Tensor]]:
+    def batches(seed: int) -> Iterator[Batch]:
         chance = np.random.default_rng(seed)
         while True:
             drawn = pieces(text, chance.integers(len(text) - BYTES_CONTEXT - 1, size=WORKERS * BATCH))
-            yield functools.partial(loss_of, drawn)
+            yield Batch(loss_of, (drawn,))
 
     every = np.arange(0, len(held_out) - BYTES_CONTEXT - 1, 128)
     fixed = pieces(held_out, every)
 
     def loss(model: nn.Module) -> float:
         with torch.no_grad():
-            return float(loss_of(fixed, model))
+            return float(loss_of(model, fixed))
 
     return Task(
         "byte transformer", lambda: Transformer(BYTES_WIDTH, BYTES_LAYERS, BYTES_HEADS), batches, loss
@@ -161,16 +176,16 @@ def _digits(name: str, model: Callable[[], nn.Module], at_random: float = 0.0) -
         for each in (labels, other_labels)
     )
 
-    def loss_of(samples: torch.Tensor, wanted: torch.Tensor, model: nn.Module) -> torch.Tensor:
+    def loss_of(model: nn.Module, samples: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(model(samples), wanted)
 
-    def batches(seed: int) -> Iterator[Callable[[nn.Module], torch.Tensor]]:
+    def batches(seed: int) -> Iterator[Batch]:
         for at in data.draws(seed, 0, len(images), WORKERS * BATCH):
-            yield functools.partial(loss_of, images[at], labels[at])
+            yield Batch(loss_of, (images[at], labels[at]))
 
     def loss(model: nn.Module) -> float:
         with torch.no_grad():
-            return float(loss_of(others, other_labels, model))
+            return float(loss_of(model, others, other_labels))
 
     def error(model: nn.Module) -> float:
         with torch.no_grad():

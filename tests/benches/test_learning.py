@@ -6,10 +6,13 @@ from __future__ import annotations
 import math
 
 import msgspec
+import pytest
+import torch
 
 from benches.delays import cases, guarding, tasks
 from benches.delays.guarding import LATE, UNWATCHED, WATCHED, learned, stability
-from benches.delays.learning import Way, _reached, bucket_at, grouped
+from benches.delays.learning import HAND_MADE, Clock, bucket_at, rows
+from benches.delays.study import SYNCHRONOUS, Curves, Kind, Study, Way, grouped, lowest, upper_bound
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Due, Schedule, Turn
 from hocket.planning.default import by_hosts, default_plan
@@ -31,18 +34,51 @@ def test_parameters_have_the_turns_of_the_same_share_of_the_measured_model() -> 
     turns = (Turn(first=0, last=0, due=Due(iteration=1)),)
     schedule = Schedule(turns=(turns,) * len(plan.buckets), delay_max=1)
     model = DigitsNet()
-    groups = grouped(model, Way(schedule, at, 1.0))
+    groups = grouped(model, Way(schedule, at))
     assert len(groups) == len(plan.buckets)
     assert sorted(id(each) for group in groups for each in group) == sorted(map(id, model.parameters()))
     assert any(each is next(model.parameters()) for each in groups[at(0.0)])
-    synchronous = grouped(model, Way(Schedule(), lambda _: 0, 1.0))
+    synchronous = grouped(model, SYNCHRONOUS)
     assert len(synchronous) == 1
 
 
 def test_a_target_is_reached_or_never() -> None:
     """Broken: a contender that does not learn would seem fast."""
-    assert _reached([3.0, 2.0, 1.0], 2.0) == 20
-    assert _reached([3.0, math.inf], 2.0) == math.inf
+    curves = Curves(0.1, ((4.0, 2.0, 1.0), (2.0, 2.0, 1.0)))
+    assert curves.iterations_to(2.0) == 20
+    assert curves.iterations_to(0.5) == math.inf
+    assert curves.target == 2.0
+
+
+def test_the_best_rate_is_inside() -> None:
+    """Broken: a contender would be judged at the edge of a grid, where it could learn better beyond."""
+    for centre in (0.001, 0.7, 40.0):
+        found = lowest(lambda rate, centre=centre: abs(math.log(rate / centre)), 1.0)
+        assert 2**-0.5 <= found / centre <= 2**0.5
+
+
+def test_bounds_are_of_paired_differences() -> None:
+    """Broken: noise that all contenders share would hide a difference, or one seed would decide."""
+    assert upper_bound([0.5] * 5) == 0.5
+    assert upper_bound([0.0, 0.1, 0.2, 0.3, 0.4]) == pytest.approx(0.2 + 1.533 * 0.158114 / 5**0.5, rel=1e-4)
+    assert upper_bound([0.0, 0.0, 0.0, 0.0, math.inf]) == math.inf
+
+
+def test_own_gradients_first_learn_where_lateness_diverges() -> None:
+    """Broken: rows of learning would not show what own gradients are for."""
+    task = tasks.bowl()
+    kind = Kind(
+        "SGD", lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=0.9), 0.2, "linear"
+    )
+    study = Study(task, kind, 60)
+    late = [each for title, each in HAND_MADE.items() if title.startswith("late by 1")]
+    first, uncorrected = (study.at(each.way, 0.4) for each in late)
+    assert max(first.last) < 0.05
+    assert min(uncorrected.last) > 1.0
+    found = list(
+        rows("lateness", "here", study, {"late by 1": late[0]._replace(iteration_s=0.5)}, Clock(1.0, 0.8))
+    )
+    assert [row.unit for row in found] == ["", "", "", ""]
 
 
 def test_the_guards_demonstration_shows_what_it_says() -> None:

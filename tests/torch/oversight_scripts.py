@@ -17,6 +17,9 @@ from tests.torch.delayed_scripts import here, plan_for
 SIZE, RATE, MOMENTUM = 20, 0.3, 0.9
 """Curvature 1: late by 1, the limit of the rate is 0.1; synchronously, and with updates of two iterations, it is 3.8."""
 
+RATE_OWN_FIRST = 0.05
+"""Rate that late gradients bear, too: the guard lets them pass."""
+
 CENTRE = 0.3
 
 
@@ -26,11 +29,12 @@ def session_of(model: nn.Module) -> ReducingSession:
     return session
 
 
-def late(*, safer: bool, rate: float = RATE) -> tuple[nn.Module, torch.optim.Optimizer]:
+def late(*, safer: bool, rate: float = RATE, steps: str = "one") -> tuple[nn.Module, torch.optim.Optimizer]:
     model = nn.Linear(SIZE, 1, bias=False).double()
     with torch.no_grad():
         model.weight.fill_(1.0)
-    plan = plan_for(model, schedule_of((1,), 1, 1, "linear"), [["weight"]])
+    schedule = msgspec.structs.replace(schedule_of((1,), 1, 1, "linear"), steps=steps)
+    plan = plan_for(model, schedule, [["weight"]])
     if safer:
         plan = msgspec.structs.replace(plan, safer=(schedule_of((2,), 0, 1, "linear"),))
     return hk.distribute(model, torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM), plan=plan)
@@ -39,6 +43,21 @@ def late(*, safer: bool, rate: float = RATE) -> tuple[nn.Module, torch.optim.Opt
 def loss_at(model: nn.Module, draw: torch.Generator) -> torch.Tensor:
     centre = CENTRE + torch.randn(1, SIZE, generator=draw, dtype=torch.float64)
     return 0.5 * (model.weight - centre).square().sum()  # type: ignore[operator]
+
+
+def own_first(iterations: str) -> list[float]:
+    """This rank's distance from the floor after each iteration, and that of all after a flush."""
+    rank, _ = here()
+    model, optimizer = late(safer=False, rate=RATE_OWN_FIRST, steps="own first")
+    draw = torch.Generator().manual_seed(rank)
+    far = []
+    for _ in range(int(iterations)):
+        optimizer.zero_grad()
+        loss_at(model, draw).backward()
+        optimizer.step()
+        far.append(float((model.weight.detach() - CENTRE).norm()))
+    hk.flush(model)
+    return [*far, float((model.weight.detach() - CENTRE).norm())]
 
 
 def descended(curved: str, safer: str, steps: str) -> list[object]:
