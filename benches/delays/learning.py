@@ -138,10 +138,10 @@ def _plan(result: Result) -> Plan:
 
 
 def kind_of(schedule: Schedule) -> str:
-    """Return what is done about lateness."""
-    if not schedule.delay_max:
-        return "merged"
-    return "late, own gradients first" if schedule.steps == "own first" else "late, uncorrected"
+    """Return what ranks do until means arrive."""
+    if schedule.steps == "own first":
+        return "own gradients first"
+    return "late, uncorrected" if schedule.delay_max else "merged"
 
 
 def bucket_at(profile: Profile, plan: Plan) -> Callable[[float], int]:
@@ -171,6 +171,7 @@ def schedule_of(merged: int, late: int, *, own_first: bool = False) -> Schedule:
 HAND_MADE = {
     "late by 1, own gradients first": Timed(Way(schedule_of(1, 1, own_first=True))),
     "merged 2, late by 1, own gradients first": Timed(Way(schedule_of(2, 1, own_first=True))),
+    "merged 2, own gradients first": Timed(Way(schedule_of(2, 0, own_first=True))),
     "merged 2, one step": Timed(Way(schedule_of(2, 0))),
     "merged 2, a step for each iteration": Timed(Way(schedule_of(2, 0), each=True)),
     "late by 1, uncorrected": Timed(Way(schedule_of(1, 1))),
