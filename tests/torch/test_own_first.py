@@ -89,3 +89,14 @@ def test_rates_may_be_scaled(tmp_path: Path, settings: Settings) -> None:
     ended = ranks.in_turn(calls, 2, tmp_path, settings=settings)
     assert ended.outcome.code == 0, ended.output
     assert ended.returned == [[True, True]] * 2
+
+
+@pytest.mark.parametrize("lengths", ["1", "2", "1,3"])
+def test_a_job_retreats_to_updates_in_time(tmp_path: Path, lengths: str) -> None:
+    """Broken: a training that goes wrong would lose gradients, or a rank's own ones, where it goes back to synchronous updates."""
+    ended = ranks.run(f"{SCRIPTS}:retreated", 2, tmp_path, lengths, settings=WATCHED)
+    assert ended.outcome.code == 0, ended.output
+    for found, retreated, late in ended.returned:
+        assert (retreated, late) == (True, 0)
+        assert [own[:2] for own in found] == [[at, at] for at in [*range(1, 41), 40]]
+        assert found[-1] == [40] * 4
