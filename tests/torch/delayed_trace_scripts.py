@@ -12,12 +12,13 @@ from tests.sessions.plans import schedule_of
 from tests.torch.delayed_scripts import RATE, here, loss_of, network, plan_for
 
 
-def traced(flushes: str) -> None:
+def traced(flushes: str, steps: str) -> None:
     """Updates of two iterations, one late."""
     rank, _ = here()
     model = network()
     names = [name for name, _ in model.named_parameters()]
-    plan = plan_for(model, schedule_of((2,), 1, 2, "linear"), [names[2:], names[:2]])
+    schedule = msgspec.structs.replace(schedule_of((2,), 1, 2, "linear"), steps=steps)
+    plan = plan_for(model, schedule, [names[2:], names[:2]])
     kept = Check(name="stability", value=0.0312, limit=0.05, passed=True)
     failed = Check(name="progress", value=0.5, limit=0.85, passed=False)
     refused = Refused(label="merged up to 9", predicted_step_s=0.1, checks=(failed,))

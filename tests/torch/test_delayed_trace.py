@@ -16,21 +16,25 @@ from tests.support import ranks
 from tests.torch.test_delayed import AT_ONCE
 
 
-@pytest.fixture(scope="module", params=["yes", "no"])
-def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[bool, Path]:
-    """Whether the script flushed, and its trace: 13 iterations, turns of two, each applied an iteration late."""
+@pytest.fixture(scope="module", params=[("yes", "one"), ("no", "one"), ("yes", "own first")])
+def traced(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[bool, bool, Path]:
+    """Whether the script flushed, whether own gradients go first, and the trace: 13 iterations, turns of two, each applied an
+    iteration late."""
     directory = tmp_path_factory.mktemp("traced")
     settings = dataclasses.replace(AT_ONCE, trace=str(directory / "trace"))
     ended = ranks.run(
-        "tests.torch.delayed_trace_scripts:traced", 2, directory, request.param, settings=settings
+        "tests.torch.delayed_trace_scripts:traced", 2, directory, *request.param, settings=settings
     )
     assert ended.outcome.code == 0, ended.output
-    return request.param == "yes", directory / "trace"
+    flushes, steps = request.param
+    return flushes == "yes", steps == "own first", directory / "trace"
 
 
-def test_a_launch_is_of_the_iteration_in_which_it_left(traced: tuple[bool, Path]) -> None:
+def test_a_launch_is_of_the_iteration_in_which_it_left(traced: tuple[bool, bool, Path]) -> None:
     """Broken: every question about iterations would be answered about others: launch 5 sums iterations 10 and 11."""
-    flushed, directory = traced
+    flushed, _, directory = traced
     run = trace.read(directory)
     for rank in range(2):
         records = run.records(rank)
@@ -51,21 +55,23 @@ def test_a_launch_is_of_the_iteration_in_which_it_left(traced: tuple[bool, Path]
         assert flushed == (len([own for own in of_buckets.values() for _ in own]) == 14)
 
 
-def test_the_report_counts_what_was_made_and_applied(traced: tuple[bool, Path]) -> None:
+def test_the_report_counts_what_was_made_and_applied(traced: tuple[bool, bool, Path]) -> None:
     """Broken: gradients that were never applied would go unnoticed, or a complete run would be called incomplete."""
-    flushed, directory = traced
+    flushed, own_first, directory = traced
     found = report_numbers(directory)["delays"]
     assert found["made"] == (13, 13)
     assert found["applied"] == ((13, 13) if flushed else (12, 12))
     # After iterations 2, 4, … 12; a flush applies the thirteenth.
     assert found["updates"] == 6 + flushed
     assert found["saved_open"] == (1, 1)
-    assert found["extra_bytes"] == 8 * (5 * 7 + 7 + 7 * 3 + 3)
+    # Own gradients first: sums of both slots, and the anchor.
+    assert found["extra_bytes"] == (4 if own_first else 1) * 8 * (5 * 7 + 7 + 7 * 3 + 3)
     assert (found["merge_max"], found["delay_max"]) == (2, 1)
     assert 0 < found["coverage"] < found["coverage_before"]
     page = build(directory).read_text(encoding="utf-8")
     assert ("Gradients were lost" in page) == (not flushed)
     assert "coloured by generation" in page
+    assert ("ranks go on with their own gradients" in page) == own_first
     assert "What the guard found when the plan was made" in page
     for cell in ("0.031", "0.05", "kept", "merged up to 9", "0.85", "exceeded"):
         assert cell in page

@@ -62,6 +62,11 @@ class Anchor:
         """Return the anchor's parameters by name, as far as they are not the script's own."""
         return self._values.parameters
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the anchor's parameters and state."""
+        return self._values.held_bytes
+
     def begin(self) -> None:
         """Expect own gradients from the next backward on."""
         if not self._undo:

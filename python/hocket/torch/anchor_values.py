@@ -33,6 +33,13 @@ class Values:
         self.parameters: dict[str, torch.nn.Parameter] = {}
         self.state: dict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the copies and of their state."""
+        state = (each for own in self.state.values() for each in own.values())
+        held = (*self.parameters.values(), *(each for each in state if isinstance(each, torch.Tensor)))
+        return sum(each.numel() * each.element_size() for each in held)
+
     def copy(self) -> None:
         """Copy what the script has."""
         self.drop()

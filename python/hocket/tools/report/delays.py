@@ -118,6 +118,12 @@ def busy_ns(spans: Records) -> int:
 def _words(found: Delays, schedule: Schedule) -> str:
     merged = "one iteration" if found.merge_max == 1 else f"up to {found.merge_max} iterations"
     late = "not late" if not found.delay_max else f"up to {found.delay_max} late"
+    if schedule.steps == "own first":
+        rate = {"linear": "", "sqrt": " over the root of their number", "one": " over their number"}
+        return (
+            f"{found.updates} updates in {found.iterations} iterations. An update is of {merged}, {late}: a step of the anchor for "
+            f"each iteration, at its learning rate{rate[schedule.rate]}. Until then, ranks go on with their own gradients."
+        )
     rate = {"linear": "times their number", "sqrt": "times the root of their number", "one": "as it is"}
     words = f"{found.updates} updates in {found.iterations} iterations. An update is of {merged}, {late}; its learning rate is "
     return f"{words}the script's, {rate[schedule.rate]}."

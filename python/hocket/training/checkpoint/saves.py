@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from hocket.artefacts.turn_counts import TurnCounts, write_turns
 from hocket.job.trace_writes import TraceWrites
-from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.framework import Framework
 
 
@@ -59,10 +58,9 @@ class Saves:
                 stacklevel=2,
             )
 
-    def write(self, directory: Path, rank: int, buckets: Sequence[LoadedBucket]) -> None:
-        """Write the numbers of made and applied iterations, for the trace."""
+    def write(self, directory: Path, rank: int, extra: int) -> None:
+        """Write the numbers of made and applied iterations, and of bytes beyond those of synchronous training, for the trace."""
         made, applied = self._counts()
-        extra = sum(len(slot.memory) for bucket in buckets for slot in bucket.others)
         left = tuple(self.open)
         counts = TurnCounts(made=made, applied=applied, saved_open=left, extra_bytes=extra)
         TraceWrites("counts of turns")(lambda: write_turns(directory, rank, counts))

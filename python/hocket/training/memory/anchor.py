@@ -64,6 +64,10 @@ class Anchor(Protocol):
     def gradients(self) -> OwnGradients:
         """Gradients of the rank."""
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the anchor's parameters and state."""
+
     def begin(self) -> None:
         """Expect own gradients from the next backward on."""
 

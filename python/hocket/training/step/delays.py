@@ -61,7 +61,8 @@ class Delays:
         self._watched, self._trace = watched, trace
         self.sentinel: Oversight | None = None
         self.reschedules = self.retreats = False
-        self._flushes = False
+        self._flushes = self._applies = False
+        """True if means are given between two steps, and if the next step applies means."""
         self._awaits_step = False
         """True if means were given, and the optimizer has not stepped since."""
         self._gauged = False
@@ -143,6 +144,7 @@ class Delays:
     def give(self, now: Sequence[LiveTurn], later: Sequence[LiveTurn]) -> None:
         """Note that the optimizer is given the means of some turns now, those of others at gates, and no other gradients."""
         updates, given = self._updates, {turn.arena for turn in now}
+        self._applies = True
         if updates.own is not None:
             self._awaits_step = True
             return
@@ -176,6 +178,7 @@ class Delays:
         if self._flushes:
             self._arrivals.append(arrivals)
         else:
+            self._applies = bool(arrivals)
             iteration = updates.counts[0] - 1
             self._framework.anchor.next_step(iteration, arrivals, lacks=own.lacks(iteration))
 
@@ -188,16 +191,19 @@ class Delays:
         finally:
             self._flushes = False
 
-    def flushed(self) -> None:
-        """Apply the means that were given last, without a backward before."""
+    def flushed(self) -> int:
+        """Apply the means that were given last, without a backward before, where own gradients go first; return the number of
+        updates."""
         arrivals, self._arrivals = self._arrivals, []
         self._awaits_step = False
-        if self._updates.own is not None:
-            self._framework.anchor.settle(arrivals)
+        if self._updates.own is None:
+            return 0
+        self._framework.anchor.settle(arrivals)
+        return len(arrivals)
 
     def stepped(self) -> bool:
         """Note a step of the optimizer; return whether it applied means."""
-        applied, self._awaits_step = self._awaits_step, False
+        applied, self._awaits_step = self._awaits_step and self._applies, False
         return applied
 
     def given(self, arena: int, mean: LoadedBucket) -> None:

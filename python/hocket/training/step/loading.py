@@ -58,6 +58,15 @@ class Loading:
         if step.delays is not None and old and step.updates.moves:
             step.updates.means.moved(step.buckets)
 
+    @property
+    def extra_bytes(self) -> int:
+        """Bytes of memory beyond one slot for each bucket, with those of the anchor."""
+        step = self._step
+        held = [slot.memory for bucket in step.buckets for slot in bucket.others]
+        if self.memory.apart:
+            held += [slot.memory for own in step.updates.means.of for slot in own]
+        return sum(map(len, held)) + step.framework.anchor.held_bytes
+
     def gate(self) -> None:
         """Let forward wait for updates at gates of the loaded buckets."""
         step = self._step

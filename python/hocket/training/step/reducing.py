@@ -77,7 +77,9 @@ class ReducingSession(Step):
                 if self.updates.own is None:
                     self.framework.step()
                 self.updates.drop()
-            self.delays.flushed()
+            for _ in range(self.delays.flushed()):
+                if self.spans is not None:
+                    self.spans.updated()
         self.loading.begin_anew()
 
     def saved(self) -> SavedSession:
@@ -116,7 +118,7 @@ class ReducingSession(Step):
         if self.delays is not None:
             self.delays.saves.ended(self.job.rank)
             if self.spans is not None:
-                self.delays.saves.write(self.spans.directory, self.job.rank, self.buckets)
+                self.delays.saves.write(self.spans.directory, self.job.rank, self.loading.extra_bytes)
         self.source.leave()
         self.source.stop()
 
