@@ -321,7 +321,14 @@ def refused() -> dict[str, str]:
             plan=plan_for(model, gates, [names[2:], names[:2]]),
         )
 
+    def scales(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+        optimizer.zero_grad()
+        scaler.scale(loss_of(model, 3, rank)).backward()
+        scaler.step(optimizer)
+
     for name, call in (
+        ("scaler", scales),
         ("clips itself", clips),
         ("no zero_grad", unzeroed),
         ("step twice", twice),

@@ -71,6 +71,7 @@ def test_what_own_gradients_first_cannot_do_is_said(tmp_path: Path) -> None:
     assert ended.outcome.code == 0, ended.output
     for said in ended.returned:
         for name, expected in {
+            "scaler": "or bf16, which needs no scale",
             "clips itself": "hint: hk.clip_grad_norm_(model, …) clips both",
             "no zero_grad": "hint: optimizer.zero_grad() before each backward",
             "step twice": "hint: one step after each backward",

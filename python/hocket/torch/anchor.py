@@ -125,6 +125,7 @@ class Anchor:
                     "hint: one step after each backward; `with model.no_sync():` around those that only accumulate"
                 )
             return plain(*args, **kwargs)
+        optimizers.refuse_grad_scaler()
         self.gradients.check_sealed()
         (iteration, arrivals), self._next = self._next, None
         self._copy_anew()

@@ -287,8 +287,7 @@ class Rates:
             loss = loss_of_closure(optimizer, args, kwargs)
             self._on_step(plain, (), {})
             return loss
-        if _of_grad_scaler():
-            raise refused(TURNS, SCALER)
+        refuse_grad_scaler()
         factors, self._factors = self._factors, {}
         if not factors:
             return plain(*args, **kwargs)
@@ -300,14 +299,13 @@ class Rates:
             optimizer.param_groups = groups
 
 
-def _of_grad_scaler() -> bool:
-    """Return whether an enabled GradScaler calls this step: PyTorch leaves no other mark on the optimizer."""
+def refuse_grad_scaler() -> None:
+    """Raise UsageError if an enabled GradScaler calls this step: PyTorch leaves no other mark on the optimizer."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_maybe_opt_step":
-            return True
+            raise refused(TURNS, SCALER)
         frame = frame.f_back  # type: ignore[assignment]  # None above the last one
-    return False
 
 
 def _by_factor(group: dict[str, Any], factors: Mapping[int, float]) -> Iterator[dict[str, Any]]:

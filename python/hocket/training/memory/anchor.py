@@ -74,8 +74,7 @@ class Anchor(Protocol):
     def next_step(self, iteration: int, arrivals: Sequence[Arrival], *, lacks: range) -> None:
         """Let the optimizer's next step go on from the gradients of this iteration, which are the rank's own: the anchor takes the
         arrivals, and this rank's parameters become the anchor, stepped with what it lacks. With the first such step, the anchor is
-        what the rank has before it. `lacks`: iterations of which the anchor
-        will lack gradients."""
+        what the rank has before it. `lacks`: iterations of which the anchor will lack gradients."""
 
     def settle(self, rounds: Sequence[Sequence[Arrival]]) -> None:
         """Take arrivals at once, after which the anchor lacks nothing, without a step of the script's optimizer."""
