@@ -175,8 +175,8 @@ def grouped(model: torch.nn.Module, way: Way) -> list[list[torch.nn.Parameter]]:
 def lowest(loss_at: Callable[[float], float], rate: float) -> float:
     """Return the rate, a power of two from this one, with a lower loss than at half and at double of it.
 
-    >>> lowest(lambda rate: abs(rate - 3), 16)
-    4
+    >>> lowest(lambda rate: abs(rate - 3), 16.0)
+    4.0
     """
     while True:
         best = min((rate, rate / 2, rate * 2), key=loss_at)
