@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import UsageError
-from hocket.training.guard.sentinel import SETTLING, Sentinel, Watch
+from hocket.training.guard.sentinel import SETTLING, SPREAD_GROWING, Sentinel, Watch
 
 
 def losses(random, count, *, begin=2.3, floor=0.3, fall=0.99, noise=0.1):
@@ -54,6 +54,24 @@ def test_divergence_is_noticed_within_30_updates(seed, growth):
     assert first_alarm(sentinel, values[30:]) is None
     diverging = [values[-1] * growth**step * math.exp(random.normal(0, 0.1)) for step in range(1, 31)]
     assert first_alarm(sentinel, diverging) is not None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_own_gradients_go_first_norms_may_grow_as_in_time(seed):
+    """Broken: a job would go back to waiting because norms grow in its first iterations, or go on when they grow without end."""
+    random = np.random.default_rng(seed)
+    norms = [0.35 * (1 + step / 10) * math.exp(random.normal(0, 0.2)) for step in range(50)]
+    strict, watch = Sentinel("norm", norms[:10]), Watch("norm")
+    for value in norms[:10]:
+        watch.see(value)
+    watch.assume(SPREAD_GROWING)
+    for value in norms[10:]:
+        watch.see(value)
+    assert first_alarm(strict, norms[10:]) is not None
+    assert watch.alarm is None
+    for step in range(1, 31):
+        watch.see(norms[-1] * 1.5**step)
+    assert watch.alarm is not None
 
 
 def delayed_heavy_ball(step, momentum, delay, random, count):

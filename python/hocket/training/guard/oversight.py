@@ -27,7 +27,14 @@ from hocket.job.trace_writes import TraceWrites
 from hocket.planning.admission import judged, risk_of
 from hocket.planning.guard import accepted, described, used
 from hocket.training.guard.gauge import GAUGED, Gauge, Report, learning_of
-from hocket.training.guard.sentinel import WINDOW_MIN, Alarm, SavedWatch, Watch
+from hocket.training.guard.sentinel import (
+    SPREAD_GROWING,
+    SPREAD_MIN,
+    WINDOW_MIN,
+    Alarm,
+    SavedWatch,
+    Watch,
+)
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.turns import is_synchronous
 
@@ -116,7 +123,12 @@ class Oversight:
             self._forgive()
         found = self._admitted(plan, iteration, epoch)
         self._watches = not is_synchronous(found)
+        self.watch_as(found)
         return found
+
+    def watch_as(self, schedule: Schedule) -> None:
+        """Watch the norms of updates by this schedule."""
+        self._norm.assume(SPREAD_GROWING if schedule.steps == "own first" else SPREAD_MIN)
 
     def gauges(self, iteration: int) -> bool:
         """Return whether an iteration of `measuring` has complete gradients before any of them leaves, which are to be copied."""

@@ -28,6 +28,10 @@ CLIPPED = 4.0
 SPREAD_MIN = 0.05
 """Least spread of the logarithm, also assumed for values that seem steadier."""
 
+SPREAD_GROWING = math.log(2)
+"""Least spread where own gradients go first: as in synchronous training, norms grow by a factor of some in the first iterations,
+and only growth without end is a sign."""
+
 FOLLOWED = 0.05
 """Share of the difference by which the centre follows: a growth by a few deviations in 20 values is not followed."""
 
@@ -90,6 +94,11 @@ class Watch:
         if self._sentinel is not None:
             self._sentinel.again()
 
+    def assume(self, spread: float) -> None:
+        """Assume at least that spread from now on."""
+        if self._sentinel is not None:
+            self._sentinel.spread_min = spread
+
     def saved(self) -> SavedWatch:
         """Return the synchronous values, the band and the alarm so far."""
         band = None if self._sentinel is None else self._sentinel.band
@@ -121,7 +130,7 @@ class Watch:
 
 
 class Sentinel:
-    """Sentinel of one positive value, such as the norm of applied gradients, or the loss.
+    """Sentinel of one positive value, such as the norm of applied gradients, or the loss. `spread_min`: least spread it assumes.
 
     Args:
         name: that of the watched value, for people.
@@ -141,6 +150,7 @@ class Sentinel:
         # Differences of neighbours, so that a falling loss does not count as noise (von Neumann 1941).
         steps = [(after - before) ** 2 for before, after in itertools.pairwise(logs)]
         self._spread = max(math.sqrt(sum(steps) / len(steps) / 2), SPREAD_MIN)
+        self.spread_min = SPREAD_MIN
         self._sum = 0.0
         self._updates = 0
         self._settles = 0
@@ -168,9 +178,10 @@ class Sentinel:
             self._settles -= 1
             self._centre = log
             return None
-        above = (log - self._centre) / self._spread
+        spread = max(self._spread, self.spread_min)
+        above = (log - self._centre) / spread
         self._sum = max(0.0, self._sum + min(above, CLIPPED) - SLACK)
-        self._centre += FOLLOWED * self._spread * min(above, CLIPPED)
+        self._centre += FOLLOWED * spread * min(above, CLIPPED)
         if self._sum > ALARM:
             return Alarm(self._name, value, centre, self._updates)
         return None

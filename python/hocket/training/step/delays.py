@@ -255,6 +255,7 @@ class Delays:
         """Restore the state; that of turns is restored by `Updates`."""
         if self.sentinel is not None and saved.oversight is not None:
             self.sentinel.restore(saved.oversight)
+            self.sentinel.watch_as(saved.schedule)
         self.retreats, self.reschedules = saved.retreats, saved.reschedules
         self._norms2 = dict(saved.norms2)
 
