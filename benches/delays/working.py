@@ -19,7 +19,7 @@ from hocket.torch.anchor import Anchor
 from hocket.torch.optimizers import Rates
 from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.buckets import LoadedBucket
-from hocket.training.memory.turns import is_synchronous
+from hocket.training.memory.turns import own_go_first
 from hocket.training.step.own_first import OwnFirst
 
 Gradients = Sequence[torch.Tensor | None]
@@ -76,7 +76,7 @@ class Copy:
 
     def begin(self, schedule: Schedule) -> None:
         """Step as in this schedule from now on; all gradients are applied."""
-        if schedule.steps == "own first" and not is_synchronous(schedule):
+        if own_go_first(schedule):
             self._own = OwnFirst()
             self._own.begin([0] * len(self.buckets))
             self._anchor.begin()
@@ -116,7 +116,7 @@ class Copy:
 
     def go_on(self, iteration: int, arrivals: Sequence[Arrival]) -> None:
         """Step with the gradients that the last backward made; the anchor takes arrivals."""
-        assert self._own is not None  # noqa: S101
+        assert self._own is not None  # noqa: S101  # `begin` was called
         self._anchor.next_step(iteration, arrivals, lacks=self._own.lacks(iteration))
         self.optimizer.step()
 
@@ -126,7 +126,7 @@ class Copy:
 
     def arrival(self, number: int, turn: Turn, mean: Gradients, left: Sequence[Turn], rate: Rule) -> Arrival:
         """Return what a turn brings for this copy, which has this number. `left`: turns after it, which the anchor lacks then."""
-        assert self._own is not None  # noqa: S101
+        assert self._own is not None  # noqa: S101  # `begin` was called
         names = self.names[turn.arena]
         slots = {each.slot: _Views(names, each.own[number]) for each in (turn, *left) if each.iterations}
         return self._own.arrival(

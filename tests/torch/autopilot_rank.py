@@ -20,7 +20,7 @@ COMPARED = 20
 
 
 def made():
-    """The same network on all ranks, and its optimizer."""
+    """Network that is the same on all ranks, and its optimizer."""
     torch.manual_seed(0)
     network = nn.Sequential(
         *(layer for _ in range(5) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh())), nn.Linear(WIDTH, 1)
@@ -33,7 +33,7 @@ def loss_of(model, generator):
 
 
 def trained_alone(world, steps):
-    """What one process makes of the steps of so many ranks."""
+    """Parameters after the steps of so many ranks, made by one process."""
     network, optimizer = made()
     generators = [torch.Generator().manual_seed(rank) for rank in range(world)]
     for _ in range(steps):

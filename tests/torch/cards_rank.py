@@ -44,7 +44,7 @@ def loss_of(model, step: int, rank: int):
 
 
 def alone() -> list[torch.Tensor]:
-    """What one process makes of the same steps."""
+    """Parameters after the same steps, made by one process."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for step in range(STEPS):

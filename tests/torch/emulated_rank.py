@@ -15,7 +15,7 @@ from hocket.planning.buckets import buckets, plan_of
 
 WORLD, STEPS, SIDE = 2, 3, 700
 BYTES = STEPS * SIDE * SIDE * 4
-"""What a rank sends in all steps: half of the gradient, then the half that it has summed up."""
+"""Bytes that a rank sends in all steps: half of the gradient, then the half that it has summed up."""
 
 
 def made():
@@ -30,7 +30,7 @@ def loss_of(model, step, rank):
 
 
 def alone():
-    """What one process makes of the same steps."""
+    """Parameters after the same steps, made by one process."""
     model, optimizer = made()
     for step in range(STEPS):
         optimizer.zero_grad()

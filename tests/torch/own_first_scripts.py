@@ -1,4 +1,4 @@
-"""What ranks of `test_own_first.py` do."""
+"""Scripts of the ranks of `test_own_first.py`."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def plan_of_case(model: nn.Module, case: Case) -> Plan:
 
 
 def against_the_reference(count: str) -> list[tuple[str, float, float, float, list[str]]]:
-    """Of the first cases: how far this rank's parameters, the anchor and its state, and what a flush leaves are from the reference;
-    and digests of the anchor at each iteration."""
+    """Distances from the reference in the first cases, of this rank's parameters, of the anchor with its state, and of what a flush
+    leaves; and digests of the anchor at each iteration."""
     return [(repr(case), *compared(case)) for case in cases()[: int(count)]]
 
 
 def on_a_hostile_device(count: str) -> list[tuple[str, float, float, float, list[str]]]:
-    """The same with gradients on the tests' own device."""
+    """Distances with gradients on the tests' own device."""
     hocket.torch.framework.accelerator = lambda _device: hostile(here()[0])
     device.PIECE_BYTES = 64
     return against_the_reference(count)
@@ -176,7 +176,7 @@ def counted(iterations: str, each: str) -> list[list[float]]:
 
 
 def replanned() -> list[list[float]]:
-    """As `counted`, while plans follow one another: in time, own gradients first with other buckets, and in time again."""
+    """Counts as in `counted`, while plans follow one another: in time, own gradients first with other buckets, in time again."""
     model = Ones()
 
     def planned(schedule: Schedule, groups: Sequence[Sequence[str]]) -> Plan:
@@ -214,8 +214,8 @@ def replanned() -> list[list[float]]:
 
 
 def resumed(kind: str) -> list[bool]:
-    """Whether a job that goes on from a checkpoint in the middle of a turn has the bits of one that was not interrupted: this
-    rank's parameters, the anchor's, and the anchor's state."""
+    """Return whether a job that goes on from a checkpoint in the middle of a turn has the bits of one that was not interrupted:
+    this rank's parameters, the anchor's, and the anchor's state."""
     rank, _ = here()
     same = []
     for lengths, stopped in (((2,), 7), ((2,), 8), ((1,), 5), ((3, 1), 9)):
@@ -264,7 +264,7 @@ def begun(case: Case, seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Any]
 
 
 def refused() -> dict[str, str]:
-    """What is said of what cannot be done while own gradients go first."""
+    """Errors for what cannot be done while own gradients go first."""
     rank, _ = here()
     case = Case((2,), 1, each=False, kind="momentum", clip=None, decays=False, micro=1)
     said = {}

@@ -51,10 +51,7 @@ def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Fi
     for schedule in (plan.schedule, *plan.safer):
         for message in _native.schedule_faults(schedule, len(plan.buckets)):
             yield Finding("schedule", message)
-        at_gates = schedule.overlap == "gates" or any(
-            turn.due.at == "gate" for each in schedule.turns for turn in each
-        )
-        if schedule.steps == "own first" and at_gates:
+        if schedule.steps == "own first" and schedule.overlap == "gates":
             yield Finding("schedule", "own gradients go first until the end of an iteration: not with gates")
     for why in unkept(plan.promise, needs_of(plan)):
         yield Finding("promise", why)

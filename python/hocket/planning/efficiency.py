@@ -14,15 +14,13 @@ from hocket.artefacts.learning import Learning
 from hocket.artefacts.plan import Schedule
 
 
-def of_merged(merged: int, learning: Learning) -> float | None:
-    """Return the efficiency of updates of so many iterations; None: noise was not measured.
+def of_merged(merged: int, ranks: int, noise_scale: float) -> float:
+    """Return the efficiency of updates of so many iterations.
 
-    >>> from hocket.artefacts.learning import Learning
-    >>> of_merged(2, Learning(optimizer="SGD", rate=0.1, ranks=4, noise_scale=8.0))
+    >>> of_merged(2, 4, 8.0)
     0.75
     """
-    scale = learning.noise_scale
-    return None if scale is None else (scale + learning.ranks) / (scale + merged * learning.ranks)
+    return (noise_scale + ranks) / (noise_scale + merged * ranks)
 
 
 def of_schedule(schedule: Schedule, elements: Sequence[int], learning: Learning | None) -> float | None:
@@ -36,8 +34,8 @@ def of_schedule(schedule: Schedule, elements: Sequence[int], learning: Learning 
     for size, turns in zip(elements, schedule.turns, strict=True):
         for turn in turns:
             merged = turn.last - turn.first + 1
-            own = of_merged(merged, learning)
-            lost += size * merged / schedule.period * (1 - (own or 0.0))
+            share = size * merged / schedule.period
+            lost += share * (1 - of_merged(merged, learning.ranks, learning.noise_scale))
     return 1 - lost / max(sum(elements), 1)
 
 

@@ -17,15 +17,18 @@ def extra_bytes(buckets: Sequence[Bucket], schedules: Sequence[Schedule], learni
     gradients, the parameters and the optimizer's state are there once more.
     """
     sizes = [each.elements * ITEM_BYTES[each.dtype] for each in buckets]
-    slots: list[int] = [
-        max(each)
-        for each in zip(*(_native.schedule_slots(each, len(sizes)) for each in schedules), strict=True)
-    ]
+    slots = slots_of(schedules, len(sizes))
     extra = sum(size * (count - 1) for size, count in zip(sizes, slots, strict=True))
     if any(each.steps == "own first" for each in schedules):
         sums = sum(size * count for size, count in zip(sizes, slots, strict=True))
         extra += sums + (2 + _moments(learning)) * sum(sizes)
     return extra
+
+
+def slots_of(schedules: Sequence[Schedule], buckets: int) -> list[int]:
+    """Return the slots of each bucket, whichever of these schedules is in force."""
+    needed = (_native.schedule_slots(each, buckets) for each in schedules)
+    return [max(each) for each in zip(*needed, strict=True)]
 
 
 def _moments(learning: Learning | None) -> int:

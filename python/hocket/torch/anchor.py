@@ -21,7 +21,7 @@ import torch
 
 from hocket.errors import UsageError
 from hocket.torch import optimizers
-from hocket.torch.anchor_values import Groups, Values, copy_state, options_of
+from hocket.torch.anchor_values import Groups, Values, copy_state
 from hocket.torch.clips import Clip, Clips
 from hocket.torch.forward_hooks import WithArguments
 from hocket.torch.own_gradients import OwnGradients
@@ -48,9 +48,9 @@ class Anchor:
         self._lacks = self._lacked = range(0)
         """Iterations of which the anchor lacks gradients, after the next step and after the last one."""
         self._on = self._ends = False
-        self._under_way: optimizers.OnlySome | None = None
+        self._under_way: optimizers.Regrouped | None = None
         self._left: dict[str, tuple[int, int]] = {}
-        """What the last step has left of parameters, by which changes of the script are noticed."""
+        """Version and place of each parameter after the last step, by which changes of the script are noticed."""
         self._undo: list[Callable[[], None]] = []
 
     @property
@@ -130,9 +130,15 @@ class Anchor:
         (iteration, arrivals), self._next = self._next, None
         self._copy_anew()
         with as_in_step(self._optimizer):
-            self._options[iteration] = [options_of(group) for group in self._optimizer.param_groups]
+            self._options[iteration] = [
+                optimizers.options_of(group) for group in self._optimizer.param_groups
+            ]
         arrived = self._arrive(arrivals, replays=True)
-        self._under_way = optimizers.OnlySome(self._optimizer, lambda each: id(each) not in arrived)
+        others = [
+            {**group, "params": [each for each in group["params"] if id(each) not in arrived]}
+            for group in self._optimizer.param_groups
+        ]
+        self._under_way = optimizers.Regrouped(self._optimizer, others)
         with self._under_way:
             plain()
             self._after_step()

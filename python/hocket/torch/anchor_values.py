@@ -100,21 +100,19 @@ class Values:
                     state["state"][at] = dict(own)
 
     def _step(self, stepped: Mapping[str, torch.Tensor], options: Groups | None, factor: float) -> None:
-        optimizer = self._optimizer
-        groups = optimizer.param_groups
+        optimizer, groups = self._optimizer, []
         of = {id(self._trained[name]): each for name, each in stepped.items()}
-        optimizer.param_groups = []
-        for at, group in enumerate(groups):
+        for at, group in enumerate(optimizer.param_groups):
             # A group that the script has added since has no older options.
-            own = dict(options[at] if options is not None and at < len(options) else options_of(group))
+            own = dict(
+                options[at] if options is not None and at < len(options) else optimizers.options_of(group)
+            )
             if factor != 1:
                 own["lr"] = own["lr"] * factor
             own["params"] = [of[id(each)] for each in group["params"] if id(each) in of]
-            optimizer.param_groups.append(own)
-        try:
+            groups.append(own)
+        with optimizers.Regrouped(optimizer, groups):
             optimizers.without_hooks(optimizer)(optimizer)
-        finally:
-            optimizer.param_groups = groups
 
     @contextlib.contextmanager
     def _as_state(self) -> Iterator[None]:
@@ -124,11 +122,6 @@ class Values:
             yield
         finally:
             self._optimizer.state = before
-
-
-def options_of(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a group's options as they are now, without its parameters."""
-    return {key: optimizers.kept(value) for key, value in group.items() if key != "params"}
 
 
 def copy_state(source: Mapping[str, Any], target: dict[str, Any]) -> None:

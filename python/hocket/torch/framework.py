@@ -27,7 +27,7 @@ from hocket.torch.gates import Gates
 from hocket.torch.hyperparameters import learning_of, options_of
 from hocket.torch.lent import array_of, bytes_of, tensor_over
 from hocket.torch.looks import Looks
-from hocket.torch.parameters import check_steps_some, described, trained_of
+from hocket.torch.parameters import check_steps_some, check_type, described, trained_of, write_gradient
 from hocket.torch.remote import Remote
 from hocket.torch.scaled_rates import as_in_step
 from hocket.torch.uncompiled import uncompiled
@@ -276,13 +276,7 @@ class Torch:
                 f"backward adds to a gradient of `{name}` that its owners have reduced\n"
                 "hint: optimizer.zero_grad() before it, and no_sync() for all but the last backward of a step"
             )
-        if gradient is None:
-            view.zero_()
-        else:
-            gradient = gradient.to_dense() if gradient.is_sparse else gradient
-            _check_type(name, view, gradient)
-            # The bucket's gradient has no graph, even if this one was made with a graph.
-            view.copy_(gradient.detach() if gradient.requires_grad else gradient)
+        write_gradient(name, gradient, view, add=False)
         parameter.grad = view
 
     def gradient(self, name: str) -> torch.Tensor | None:
@@ -295,10 +289,7 @@ class Torch:
         gradient = parameter.grad
         if gradient is view:
             return
-        if gradient is not None:
-            gradient = gradient.to_dense() if gradient.is_sparse else gradient
-            _check_type(name, view, gradient)
-            view.add_(gradient.detach() if gradient.requires_grad else gradient)
+        write_gradient(name, gradient, view, add=True)
         parameter.grad = view
 
     def show(self, bucket: LoadedBucket, names: Collection[str] | None = None) -> None:
@@ -320,7 +311,7 @@ class Torch:
         row_elements = parameter.shape[1:].numel()
         if gradient is None:
             return np.empty(0, np.int64), np.empty((0, row_elements * parameter.element_size()), np.uint8)
-        _check_type(name, parameter, gradient)
+        check_type(name, parameter, gradient)
         if gradient.is_sparse and gradient.sparse_dim() > 1:
             gradient = gradient.to_dense()
         if gradient.is_sparse:
@@ -369,7 +360,7 @@ class Torch:
         for at, view in enumerate(bucket.views):
             if view.numel() and not begin <= view.data_ptr() < end:
                 own = over(bucket.gradients, bucket.memory, self.array).views[at]
-                _check_type(bucket.names[at], own, view)
+                check_type(bucket.names[at], own, view)
                 yield view, own
 
     def hold_parameters(self, buckets: Sequence[LoadedBucket]) -> None:
@@ -380,7 +371,7 @@ class Torch:
                     parameter = self.trained[name]
                     # A script may have put other memory under the parameter: an average of weights, another memory format.
                     if parameter.data_ptr() != view.data_ptr() or parameter.stride() != view.stride():
-                        _check_type(name, view, parameter, "value")
+                        check_type(name, view, parameter, "value")
                         view.copy_(parameter)
                         parameter.data = view
 
@@ -404,12 +395,3 @@ class Torch:
 
     def _state(self) -> list[torch.Tensor]:
         return [*self.model.parameters(), *self.model.buffers()]
-
-
-def _check_type(name: str, view: torch.Tensor, gradient: Any, what: str = "gradient") -> None:
-    if gradient.dtype != view.dtype or gradient.shape != view.shape or gradient.device != view.device:
-        raise UsageError(
-            f"the {what} of `{name}` is {list(gradient.shape)} of {gradient.dtype} on "
-            f"{gradient.device}, it was {list(view.shape)} of {view.dtype} on {view.device} when the model was "
-            "distributed\nhint: change the model before `distribute`"
-        )

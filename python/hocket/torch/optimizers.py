@@ -206,10 +206,7 @@ class Step:
             updated: returns the tensors to update in place of a parameter; called when its bucket is applied.
         """
         self._optimizer, self._updated = optimizer, updated
-        self._hyperparameters = [
-            {key: kept(value) for key, value in group.items() if key != "params"}
-            for group in optimizer.param_groups
-        ]
+        self._hyperparameters = [options_of(group) for group in optimizer.param_groups]
         self._parts: dict[int, dict[int, list[torch.Tensor]]] = {}
         for index, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
@@ -222,35 +219,28 @@ class Step:
         if part is None:
             return False
         optimizer = self._optimizer
-        groups = optimizer.param_groups
-        optimizer.param_groups = [
+        groups = [
             {
                 **self._hyperparameters[index],
                 "params": [each for parameter in parameters for each in self._updated(parameter)],
             }
             for index, parameters in part.items()
         ]
-        try:
-            with outside_forward():
-                without_hooks(optimizer)(optimizer)
-        finally:
-            optimizer.param_groups = groups
+        with Regrouped(optimizer, groups), outside_forward():
+            without_hooks(optimizer)(optimizer)
         return True
 
 
-class OnlySome:
-    """Body in which the optimizer's groups have only those parameters that are `wanted`."""
+class Regrouped:
+    """Body in which the optimizer has other groups."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, wanted: Callable[[torch.Tensor], bool]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
         """Change nothing before the body."""
-        self._optimizer, self._wanted = optimizer, wanted
+        self._optimizer, self._others = optimizer, groups
 
     def __enter__(self) -> None:
-        """Leave the others out."""
-        self._groups = self._optimizer.param_groups
-        self._optimizer.param_groups = [
-            {**group, "params": list(filter(self._wanted, group["params"]))} for group in self._groups
-        ]
+        """Give the optimizer these groups."""
+        self._groups, self._optimizer.param_groups = self._optimizer.param_groups, self._others
 
     def __exit__(self, *_: object) -> None:
         """Restore the groups."""
@@ -291,12 +281,9 @@ class Rates:
         factors, self._factors = self._factors, {}
         if not factors:
             return plain(*args, **kwargs)
-        groups = optimizer.param_groups
-        optimizer.param_groups = [part for group in groups for part in _by_factor(group, factors)]
-        try:
+        groups = [part for group in optimizer.param_groups for part in _by_factor(group, factors)]
+        with Regrouped(optimizer, groups):
             return plain(*args, **kwargs)
-        finally:
-            optimizer.param_groups = groups
 
 
 def refuse_grad_scaler() -> None:
@@ -338,6 +325,11 @@ def without_hooks(optimizer: torch.optim.Optimizer) -> Callable[[torch.optim.Opt
         step.__wrapped__ if getattr(step, "hooked", False) else step
     )
     return update
+
+
+def options_of(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a group's options as they are now, without its parameters."""
+    return {key: kept(value) for key, value in group.items() if key != "params"}
 
 
 def kept(value: Any) -> Any:

@@ -9,6 +9,7 @@ import torch
 
 from hocket.errors import UsageError
 from hocket.torch.announced import Sealed
+from hocket.torch.parameters import write_gradient
 
 
 class OwnGradients:
@@ -24,27 +25,13 @@ class OwnGradients:
     def copy(self, name: str, view: torch.Tensor, *, add: bool) -> None:
         """Copy a gradient, or add it. UsageError: it is that of the last step."""
         gradient = self._trained[name].grad
-        if gradient is None:
-            if not add:
-                view.zero_()
-            return
         before = self._stepped.pop(name, None)
-        if before is not None and before() is gradient:
+        if gradient is not None and before is not None and before() is gradient:
             raise UsageError(
                 f"the gradient of `{name}` is that of the last step, or was added to it\n"
                 "hint: optimizer.zero_grad() before each backward"
             )
-        if gradient.dtype != view.dtype or gradient.shape != view.shape:
-            raise UsageError(
-                f"the gradient of `{name}` is {list(gradient.shape)} of {gradient.dtype}, it was {list(view.shape)} of "
-                f"{view.dtype} when the model was distributed\nhint: change the model before `distribute`"
-            )
-        with torch.no_grad():
-            dense = gradient.to_dense() if gradient.is_sparse else gradient
-            if add:
-                view.add_(dense)
-            else:
-                view.copy_(dense)
+        write_gradient(name, gradient, view, add=add)
 
     def detach(self, name: str) -> None:
         """Move the gradient out of memory in which sums travel."""

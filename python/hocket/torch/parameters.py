@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -73,3 +73,29 @@ def described(model: torch.nn.Module, trained: dict[str, torch.nn.Parameter]) ->
                 pairs=pairs,
                 staged=own and each.device.type != "cpu",
             )
+
+
+def write_gradient(name: str, gradient: torch.Tensor | None, view: torch.Tensor, *, add: bool) -> None:
+    """Copy a gradient into `view`, or add it to what is there; None is zero. UsageError: they are not alike."""
+    if gradient is None:
+        if not add:
+            view.zero_()
+        return
+    gradient = gradient.to_dense() if gradient.is_sparse else gradient
+    check_type(name, view, gradient)
+    # The bucket's gradient has no graph, even if this one was made with a graph.
+    plain = gradient.detach() if gradient.requires_grad else gradient
+    if add:
+        view.add_(plain)
+    else:
+        view.copy_(plain)
+
+
+def check_type(name: str, view: torch.Tensor, gradient: Any, what: str = "gradient") -> None:
+    """Raise UsageError if a gradient, or another tensor of that name, is not alike the view that it is to be written to."""
+    if gradient.dtype != view.dtype or gradient.shape != view.shape or gradient.device != view.device:
+        raise UsageError(
+            f"the {what} of `{name}` is {list(gradient.shape)} of {gradient.dtype} on "
+            f"{gradient.device}, it was {list(view.shape)} of {view.dtype} on {view.device} when the model was "
+            "distributed\nhint: change the model before `distribute`"
+        )

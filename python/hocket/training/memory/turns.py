@@ -16,6 +16,7 @@ from hocket._native import LiveTurn
 from hocket.artefacts import plan as artefact
 from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
+from hocket.planning.turn_memory import slots_of
 
 
 def is_synchronous(schedule: Schedule) -> bool:
@@ -29,10 +30,14 @@ def is_synchronous(schedule: Schedule) -> bool:
     return all(turn.first == turn.last == turn.due.iteration for turn in turns)
 
 
+def own_go_first(schedule: Schedule) -> bool:
+    """Return whether ranks go on with their own gradients until means arrive."""
+    return schedule.steps == "own first" and not is_synchronous(schedule)
+
+
 def slots_for(plan: artefact.Plan, buckets: int) -> list[int]:
     """Return the slots of each bucket, whichever of the plan's schedules is in force."""
-    needed = (_native.schedule_slots(each, buckets) for each in (plan.schedule, *plan.safer))
-    return [max(each) for each in zip(*needed, strict=True)]
+    return slots_of((plan.schedule, *plan.safer), buckets)
 
 
 class SavedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

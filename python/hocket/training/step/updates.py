@@ -17,7 +17,7 @@ from hocket.training.memory.buckets import Launch, LoadedBucket, launches_of
 from hocket.training.memory.device import made
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.gathered import Rows
-from hocket.training.memory.turns import Unmade, is_synchronous
+from hocket.training.memory.turns import Unmade, own_go_first
 from hocket.training.step.hooks import Hooks
 from hocket.training.step.means import Means
 from hocket.training.step.own_first import OwnFirst
@@ -98,7 +98,7 @@ class Updates:
     def _anchor(self, schedule: Schedule) -> None:
         """Begin or end steps of an anchor."""
         self.moves = self.own is None
-        if schedule.steps == "own first" and not is_synchronous(schedule):
+        if own_go_first(schedule):
             self.moves = False
             if self.own is None:
                 self.own = OwnFirst()
