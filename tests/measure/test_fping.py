@@ -76,10 +76,10 @@ def test_hosts_that_are_not_reached_are_named(tmp_path: Path) -> None:
 
 def test_pings_become_a_cluster_and_go_on_after_an_interruption(tmp_path: Path) -> None:
     """Broken: the fallback's file could not be ordered by, or its rounds would be measured again."""
-    # Latency by the last letters: hosts ax and bx are near each other, as are cy and dy.
+    # Latency by the last letters: hosts ax and bx are near each other, as are cy and dy. Each call outlasts the budget of a pair.
     ssh = shell(
         tmp_path,
-        f'echo "$1 $2" >> {tmp_path}/calls\n'
+        f'sleep 0.01; echo "$1 $2" >> {tmp_path}/calls\n'
         'to="${2##* }"\n'
         'from="${1%?}"; till="${to%?}"\n'
         'case "${1#"$from"}${to#"$till"}" in xx|yy) echo "$to : 0.10 0.11 0.10" >&2;; *) echo "$to : 1.0 - 1.0" >&2;; esac',
