@@ -109,10 +109,6 @@ _ELASTIC = {
     'buffers="before_forward"': 'buffers="before_forward"',
 }
 _CLEAR = "HOCKET_TLS=1, but {what} sends in the clear\nhint: {instead}, or set HOCKET_TLS=0 if that may be"
-_IDLE = (
-    "distribute: the model is distributed already, and {} hold parts of it\n"
-    "hint: change the model before `distribute`, or use a plan in which all ranks train"
-)
 _NOT_THE_MEAN = (
     "join: {policy} promises {contract}, not the mean of what ranks add: "
     f"it keeps or rounds what a finished rank would have to leave out\n{_ALIKE}"
@@ -168,8 +164,6 @@ REFUSED: dict[tuple[str, str], str] = {
     ),
     (SEARCH, PLAN): _SEARCH_GIVEN,
     (SEARCH, POLICY): _SEARCH_GIVEN,
-    (AGAIN, SERVERS): _IDLE.format("servers"),
-    (AGAIN, HELPERS): _IDLE.format("helpers"),
     (JOIN, TURNS): (
         "join: gradients are merged or late, and a rank that has finished would leave turns of the others open\n"
         f"{_ALIKE}, or use a plan without merged or late gradients"

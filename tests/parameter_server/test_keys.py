@@ -78,12 +78,17 @@ def described(workers, servers, sizes, *, codec="none", links=(), lengths=()):
 def test_programs_are_right_for_any_model_and_job(sizes, workers, servers):
     """A job would be refused, or would race, when it starts, or ranks would take one program for another."""
     description = described(workers, servers, sizes)
+    again = msgspec.structs.replace(description, training=1)
     numbers = []
     for worker in range(workers):
         assert step_program(description, worker).findings() == []
-        numbers.append(step_number(worker))
+        numbers += [step_number(each, worker) for each in (description, again)]
         for key, own in description.keys.items():
-            numbers += [number(description, key, worker) for number in (key_number, first_number)]
+            numbers += [
+                number(each, key, worker)
+                for number in (key_number, first_number)
+                for each in (description, again)
+            ]
             assert own.pieces == place(sizes, servers)[key]
             for program in (
                 key_program(description, key, worker),

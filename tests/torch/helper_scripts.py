@@ -5,6 +5,7 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan
+from hocket.errors import UsageError
 
 WORKERS, HELPERS, STEPS = 3, 2, 8
 WIDTH = 24
@@ -103,13 +104,51 @@ def alone():
     return [each.detach().flatten().tolist() for each in model.parameters()]
 
 
-def die():
-    """Rank 1 dies in its third step."""
+def again(last):
+    """A training after the other with one optimizer, with helpers and, if it is `last`, without; ranks that helped rest then."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    refused = ""
+    for options in ({"plan": plan()}, {"plan": plan()}, {} if last == "without" else {"plan": plan()}):
+        try:
+            hk.distribute(model, optimizer, **options)
+        except SystemExit as ended:
+            return {"helped": ended.code}
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            model(batch(step, hk.rank(model))).square().mean().backward()
+            optimizer.step()
+    try:
+        hk.distribute(model, optimizer, parameter_server=hk.ParameterServer(servers=HELPERS))
+    except UsageError as error:
+        refused = str(error)
+    return {
+        "parameters": [each.detach().flatten().tolist() for each in model.parameters()],
+        "refused": refused,
+    }
+
+
+def again_alone():
+    """The same in one process."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in [*range(STEPS)] * 3:
+        optimizer.zero_grad()
+        for rank in range(WORKERS):
+            (model(batch(step, rank)).square().mean() / WORKERS).backward()
+        optimizer.step()
+    return [each.detach().flatten().tolist() for each in model.parameters()]
+
+
+def die(helpers):
+    """Rank 1 dies in its third step, in which helpers help or rest."""
     import os
 
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     hk.distribute(model, optimizer, plan=plan())
+    if helpers == "rest":
+        hk.distribute(model, optimizer)
     for step in range(STEPS):
         if step == 2 and hk.rank(model) == 1:
             os._exit(3)

@@ -10,6 +10,7 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Route, Schedule, Served, Traced
+from hocket.errors import UsageError
 from hocket.planning.buckets import plan_of
 from tests.torch import mixed_scripts
 from tests.torch.mixed_scripts import Scaled, bucket_of, distance, expected, loss_of, network, optimizer_of
@@ -51,6 +52,40 @@ def beside_others(gates: str) -> float:
     """How far the parameters are from the plain mean's."""
     plan = several_ways(network(), gates=gates == "gates")
     return distance(mixed_scripts.trained(plan=plan), expected(WORKERS))
+
+
+def again_beside_others(gates: str) -> tuple[float, float]:
+    """How far the parameters are from those of one process after a training on servers, another one, and a third without them, each
+    with a new optimizer; and what another model learns that servers hold then."""
+    model, alone = network(), network()
+    for plan in (*[several_ways(model, gates=gates == "gates")] * 2, None):
+        model, optimizer = hk.distribute(model, optimizer_of(model), plan=plan)
+        plain = optimizer_of(alone)
+        for step in range(mixed_scripts.STEPS):
+            optimizer.zero_grad()
+            loss_of(model, step, hk.rank(model)).backward()
+            optimizer.step()
+            plain.zero_grad()
+            torch.stack([loss_of(alone, step, rank) for rank in range(WORKERS)]).mean().backward()
+            plain.step()
+    model.state_dict()  # opens gates
+    other = Ones("weight")
+    hk.distribute(
+        other, torch.optim.SGD(other.parameters(), lr=1.0), parameter_server=hk.ParameterServer(servers=1)
+    )
+    other().backward()
+    return distance(model, alone), float(other.state_dict()["weight"][0])
+
+
+def late_servers() -> str:
+    """What a script is told whose rank 2 trains, and is to serve a later model."""
+    model = network()
+    model, optimizer = hk.distribute(model, optimizer_of(model))
+    try:
+        hk.distribute(model, optimizer, parameter_server=hk.ParameterServer(servers=1))
+    except UsageError as error:
+        return str(error)
+    return "nothing"
 
 
 def at_a_scaled_rate(gates: str) -> float:

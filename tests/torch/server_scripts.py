@@ -241,6 +241,29 @@ def limits():
     return said
 
 
+def again():
+    """Trained, given another last layer, and trained again, on servers each time."""
+    torch.manual_seed(int(os.environ["HOCKET_RANK"]))
+    model = Net(32)
+    model, optimizer = hk.distribute(model, OPTIMIZERS["sgd"](groups(model)))
+    batches = list(_batches(hk.rank(model), hk.world(model)))
+    found = _train(model, optimizer, batches)
+    torch.manual_seed(7 + hk.rank(model))
+    model.last = nn.Linear(32, 7)
+    model, optimizer = hk.distribute(model, OPTIMIZERS["sgd"](groups(model)))
+    return found + _train(model, optimizer, batches)
+
+
+def again_alone():
+    """The same in one process, from the values of rank 0."""
+    torch.manual_seed(0)
+    model, batches = Net(32), list(_batches())
+    found = _train(model, OPTIMIZERS["sgd"](groups(model)), batches)
+    torch.manual_seed(7)
+    model.last = nn.Linear(32, 7)
+    return found + _train(model, OPTIMIZERS["sgd"](groups(model)), batches)
+
+
 def die(who, how):
     """Worker 1, or a server by its process, ends in the middle of training."""
     model = nn.Linear(6, 3)

@@ -17,7 +17,7 @@ from hocket.start.run import launch
 from hocket.training.memory.buckets import check_runs
 from hocket.training.memory.helpers import helps, number, shared
 from tests.support import ranks, warm
-from tests.torch.helper_scripts import HELPERS, WORKERS, alone, network, plan
+from tests.torch.helper_scripts import HELPERS, WORKERS, again_alone, alone, network, plan
 
 MODULE = "tests.torch.helper_scripts"
 GRADIENTS = {name: Gradient(name, tuple(each.shape), "f32") for name, each in network().named_parameters()}
@@ -39,11 +39,26 @@ def test_ranks_that_only_own_change_nothing_of_what_is_learned(tmp_path):
         assert each["world"] == WORKERS
 
 
-def test_a_lost_worker_ends_the_helpers(tmp_path):
+@pytest.mark.parametrize("last", ["with", "without"])
+def test_a_model_may_be_distributed_again(last, tmp_path):
+    """Helpers would own parts of what is trained no more, or the job would end with a wait for those that own nothing any more."""
+    ended = ranks.run(f"{MODULE}:again", WORKERS + HELPERS, tmp_path, last)
+    assert ended.outcome.code == 0, ended.output
+    workers, helpers = ended.returned[:WORKERS], ended.returned[WORKERS:]
+    assert helpers == [{"helped": 0}] * HELPERS
+    assert flat(workers[0]["parameters"]) == pytest.approx(flat(again_alone()), abs=1e-5)
+    for each in workers:
+        assert each["parameters"] == workers[0]["parameters"]
+        assert (
+            "ranks from 3 on are to serve, and those from 3 on help since the first model" in each["refused"]
+        )
+
+
+@pytest.mark.parametrize("helpers", ["help", "rest"])
+def test_a_lost_worker_ends_the_helpers(helpers, tmp_path):
     """Idle hosts would wait for a header for ever, and the job would never end."""
-    ended = ranks.run(
-        f"{MODULE}:die", WORKERS + HELPERS, tmp_path, settings=Settings(timeout_s=20, start_timeout_s=30)
-    )
+    settings = Settings(timeout_s=20, start_timeout_s=30)
+    ended = ranks.run(f"{MODULE}:die", WORKERS + HELPERS, tmp_path, helpers, settings=settings)
     assert ended.outcome.code != 0
     assert "rank 1" in ended.output
 

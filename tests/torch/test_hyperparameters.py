@@ -36,18 +36,20 @@ def test_optimizers_that_servers_cannot_run_are_refused():
     """A model would be trained by another rule than the script says, or lose its optimizer's state."""
     model = nn.Linear(3, 2)
     with pytest.raises(UsageError, match="cannot run the optimizer LBFGS"):
-        kind_of(torch.optim.LBFGS(model.parameters()))
+        kind_of(torch.optim.LBFGS(model.parameters()), model.parameters())
 
     class SGD(torch.optim.SGD):
         """Not torch's own, whatever its name."""
 
     with pytest.raises(UsageError, match="cannot run the optimizer SGD"):
-        kind_of(SGD(model.parameters(), lr=0.1))
+        kind_of(SGD(model.parameters(), lr=0.1), model.parameters())
     resumed = torch.optim.Adam(model.parameters())
     model(torch.ones(1, 3)).sum().backward()
+    model.bias.grad = None
     resumed.step()
     with pytest.raises(UsageError, match="has state from earlier steps"):
-        kind_of(resumed)
+        kind_of(resumed, model.parameters())
+    assert kind_of(resumed, [model.bias]) == "Adam", "state of what is not on servers stays with the workers"
     with pytest.raises(UsageError, match="`bias` is not in the optimizer"):
         group_of(torch.optim.SGD([model.weight], lr=0.1), dict(model.named_parameters()))
     with pytest.raises(UsageError, match="option `lr` of parameter group 0 is a Tensor"):

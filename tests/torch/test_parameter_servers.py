@@ -38,6 +38,19 @@ def test_synchronous_training_ends_where_one_process_ends(tmp_path, optimizer, s
     np.testing.assert_allclose(first, server_scripts.alone(optimizer, wide), rtol=2e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_model_may_be_distributed_again(tmp_path, servers):
+    """Fine-tuning in stages would need a job for each, or servers would go on with the parameters, or the momentum, of before."""
+    trace = tmp_path / "trace"
+    first, second, *serving = run(tmp_path, "again", servers=servers, trace=str(trace)).returned
+    assert serving == [None] * servers, "a server went on with the script"
+    assert first == second, "workers end with different parameters"
+    np.testing.assert_allclose(first, server_scripts.again_alone(), rtol=2e-4, atol=1e-5)
+    noted = [json.loads(line) for line in artefact.metrics_file(trace, 2).read_text().splitlines()]
+    assert len(noted) == 2 * server_scripts.STEPS, "the trace of the first training has steps of the second"
+    catalogue.convert(catalogue.open_trace(trace), tmp_path / "dlc", "dlc")
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_servers_step_at_the_rate_for_the_number_of_ranks(tmp_path, optimizer):
     """Servers would train at the script's own rate, or at the one of the step before, with closures above all."""

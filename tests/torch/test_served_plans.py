@@ -50,6 +50,22 @@ def test_served_and_reduced_buckets_train_the_model_that_plain_means_do(overlap:
 
 
 @pytest.mark.parametrize("overlap", ["gates", "barrier"])
+def test_a_model_may_be_distributed_again(overlap: str, tmp_path: Path) -> None:
+    """Broken: a server would go on with the last training, or end the job that trains without it for a while."""
+    for far, other in returned("again_beside_others", tmp_path, overlap):
+        assert far < 1e-5
+        assert other == -1.0
+
+
+def test_ranks_that_train_do_not_become_servers(tmp_path: Path) -> None:
+    """Broken: a job would wait at the store for a rank that has left its training, with an error about its size."""
+    ended = ranks.run(f"{SCRIPTS}:late_servers", WORKERS + 1, tmp_path)
+    assert ended.outcome.code == 0, ended.output
+    for told in ended.returned:
+        assert "ranks from 2 on are to serve, and all ranks train since the first model" in told
+
+
+@pytest.mark.parametrize("overlap", ["gates", "barrier"])
 def test_a_rate_is_scaled_on_servers_and_on_workers_alike(overlap: str, tmp_path: Path) -> None:
     """Broken: layers on servers would learn at another rate than the others."""
     for far in returned("at_a_scaled_rate", tmp_path, overlap):

@@ -131,13 +131,15 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class Description(Struct, frozen=True, kw_only=True):
-    """The training. `keys`: by the number of their bucket; `optimizer`: a class of torch.optim."""
+    """The training. `keys`: by the number of their bucket; `optimizer`: a class of torch.optim; `training`: its number in the
+    job."""
 
     workers: int
     servers: int
     optimizer: str
     keys: dict[int, Key]
     groups: tuple[Group, ...]
+    training: int = 0
 
     def text(self) -> str:
         """Encode for the store; `of_text` is the inverse."""

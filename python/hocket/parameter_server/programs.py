@@ -32,18 +32,20 @@ Range = tuple[int, int, int]
 
 LIBRARY = "library:parameter_server"
 
-NUMBERS = 1 << 20
-FIRST_NUMBER = (1 << 32) - NUMBERS
-"""First number of the programs: they have the last numbers that ranks may choose."""
+NUMBERS = 1 << 19
+"""Limit of a training's programs."""
+FIRST_NUMBER = (1 << 32) - 2 * NUMBERS
+"""First number of the programs: they have the last numbers that ranks may choose. The first training, which may have a trace, has
+numbers of its own; later ones share theirs, one after the other."""
 
 
-def step_number(worker: int) -> int:
-    return FIRST_NUMBER + worker
+def step_number(description: Description, worker: int) -> int:
+    return FIRST_NUMBER + (NUMBERS if description.training else 0) + worker
 
 
 def key_number(description: Description, key: int, worker: int) -> int:
     """Number of the program of a key's pushes and pulls by a worker."""
-    return FIRST_NUMBER + description.workers * (1 + key) + worker
+    return step_number(description, description.workers * (1 + key) + worker)
 
 
 def first_number(description: Description, key: int, worker: int) -> int:

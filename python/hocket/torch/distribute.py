@@ -41,9 +41,9 @@ from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.saved import plain, read_back
 from hocket.training.loop.loop import Loop
 from hocket.training.memory.gradients import agree, gradients_of
-from hocket.training.process import Process, joined
+from hocket.training.process import Process, joined, reporting
 from hocket.training.servers.helping import help_training
-from hocket.training.servers.roles import helping, plan_with, plan_with_helpers, workers_of
+from hocket.training.servers.roles import part_of, plan_with, plan_with_helpers, workers_of
 from hocket.training.servers.serve import serve
 from hocket.training.step.session import Session
 
@@ -106,7 +106,8 @@ def distribute(
             steps, in turn with the best so far, and no step is lost. Default: from `settings`, else there is no search.
         parameter_server: the job's last ranks are servers; default: from `settings`, else those of the plan. They hold what the
             plan says, or without one all parameters. On a rank that serves, this call does not return: it serves, then ends the
-            process (SystemExit). It does the same on a rank that only owns parts of the plan's buckets.
+            process (SystemExit). It does the same on a rank that only owns parts of the plan's buckets. Ranks keep their parts in
+            later calls.
         buffers: how the model's buffers are kept equal: `"after_step"` (default), `"before_forward"` or `"none"`.
         settings: settings of the job; default: from the environment.
 
@@ -136,19 +137,21 @@ def distribute(
     asked = {"plan": plan, "policy": policy, "promise": promise, "search": search, "buffers": buffers}
     agree_on_call(process, {**asked, "parameter_server": parameter_server})
     gradients = gradients_of(framework.parameters())
+    with reporting(process):
+        loop = _make_room(framework, process)
     workers, plan = workers_of(
         process, plan=plan, parameter_server=parameter_server, gradients=gradients, settings=settings
     )
+    part = part_of(plan, parameter_server)
     if workers is not None and process.job.rank >= workers:
-        if helping(plan, parameter_server):
+        if part == "help":
             help_training(process, workers)
         else:
             serve(process, workers, Shard)
         sys.exit(0)
-    try:
-        if workers is not None:
-            process.train_among(workers)
-        loop = _make_room(framework, process)
+    with reporting(process):
+        if workers is not None or process.besides is None:
+            process.train_among(workers or process.everyone.world, part)
         if parameter_server is not None:
             plan = plan_with(
                 parameter_server, process, plan=plan, policy=policy, gradients=gradients, settings=settings
@@ -170,9 +173,6 @@ def distribute(
                 settings=settings,
                 keep=buffers,
             )
-    except BaseException as error:
-        process.abort(f"{type(error).__name__}: {error}", error)
-        raise
     made = replace(made, loop=loop or made.loop, watch=Watch(framework, made.session))
     _distributed[model] = made
     framework.on_step(made.loop.stepped)

@@ -176,7 +176,9 @@ class Torch:
 
     def remote(self, names: Sequence[str]) -> Remote:
         """Return the optimizer of these parameters, which servers run."""
-        return Remote({name: self.trained[name] for name in names}, self.optimizer)
+        made = Remote({name: self.trained[name] for name in names}, self.optimizer)
+        self._undo.append(made.end)
+        return made
 
     def rates(self, factors: Mapping[str, float]) -> None:
         """Multiply learning rates of these parameters in the next step."""

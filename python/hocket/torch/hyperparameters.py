@@ -7,6 +7,7 @@ options are constant.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -23,15 +24,15 @@ ELEMENTWISE = frozenset(
 )
 
 
-def kind_of(optimizer: torch.optim.Optimizer) -> str:
-    """Return the name of the optimizer's class. UsageError: servers cannot run it."""
+def kind_of(optimizer: torch.optim.Optimizer, parameters: Iterable[torch.nn.Parameter]) -> str:
+    """Return the name of the optimizer's class. UsageError: servers cannot run it for these parameters."""
     name = type(optimizer).__name__
     if name not in ELEMENTWISE or getattr(torch.optim, name) is not type(optimizer):
         raise UsageError(
             f"parameter servers cannot run the optimizer {name}: its update is not known to be element by element\n"
             f"hint: they run {', '.join(sorted(ELEMENTWISE))} of torch.optim"
         )
-    if optimizer.state:
+    if any(optimizer.state.get(each) for each in parameters):
         raise UsageError(
             f"{name} has state from earlier steps, which parameter servers do not take over\n"
             "hint: make a new optimizer, or resume without parameter servers"

@@ -20,10 +20,15 @@ class Remote:
     ) -> None:
         """Wrap the optimizer's `step`. `parameters`: those on servers. UsageError: servers cannot run the optimizer."""
         self._parameters, self._optimizer = dict(parameters), optimizer
-        self.kind = hyperparameters.kind_of(optimizer)
+        self._ended = False
+        self.kind = hyperparameters.kind_of(optimizer, self._parameters.values())
         self.group_of = hyperparameters.group_of(optimizer, self._parameters)
         self.groups = hyperparameters.groups_of(optimizer)
         optimizer.step = optimizers.wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
+
+    def end(self) -> None:
+        """Let steps be as they were."""
+        self._ended = True
 
     def numbers(self) -> list[float]:
         """Return current numbers of all groups, as the next step has them."""
@@ -43,6 +48,8 @@ class Remote:
         parameter.grad = None
 
     def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self._ended:
+            return plain(*args, **kwargs)
         loss = optimizers.of_closure(args, kwargs)
         local = next((name for name, each in self._parameters.items() if each.grad is not None), None)
         if local is not None:

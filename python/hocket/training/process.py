@@ -7,14 +7,15 @@ closed connection. A forked child (a data loader's worker) leaves its parent's j
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from hocket import _native
 from hocket.errors import Error, PeerError, RendezvousError, UsageError
@@ -62,7 +63,11 @@ class Process:
         self.gave_up: str | None = None
         """Reason that this rank gave the others for its end; None: it has given none."""
         self.serves = False
-        """True if a model of this process has its parameters on servers, which serve one model."""
+        """True if ranks that do not train serve or help a model of this process: one at a time."""
+        self.trainings = 0
+        """Number of models that they have served or helped, with that one."""
+        self.besides: tuple[int, Literal["serve", "help"]] | None = None
+        """How many ranks train since the first model, and what others do, if there are any; None: there was no model."""
         if self.everyone.server is not None:
             self.everyone.server.on_failure(self._end_without_store)
         self._owner = os.getpid()
@@ -184,9 +189,11 @@ class Process:
         if job.settings.trace is not None and len(set(job.clocks)) > 1 and job.clocks[job.rank] == job.rank:
             self.also_close(ClockLog(job.store, Path(job.settings.trace), job.rank).close)
 
-    def train_among(self, workers: int) -> None:
-        """Train on this rank, with ranks from `workers` on as parameter servers."""
-        self.job, self.serves = among_workers(self.everyone, workers), True
+    def train_among(self, workers: int, does: Literal["serve", "help"]) -> None:
+        """Train on this rank; `does`: what ranks from `workers` on do, if there are any."""
+        self.besides = workers, does
+        if workers < self.everyone.world:
+            self.job = among_workers(self.everyone, workers)
 
     @property
     def libraries(self) -> Service:
@@ -289,6 +296,16 @@ class Process:
         finally:
             if self.mine:
                 self.abort(f"{kind.__name__}: {error}" if str(error) else kind.__name__, error)
+
+
+@contextlib.contextmanager
+def reporting(process: Process) -> Iterator[None]:
+    """Tell all ranks of an error in the body: they would wait for this one."""
+    try:
+        yield
+    except BaseException as error:
+        process.abort(f"{type(error).__name__}: {error}", error)
+        raise
 
 
 _joined: Process | None = None

@@ -21,10 +21,11 @@ def agree_on_call(process: Process, asked: Mapping[str, object]) -> None:
     """
     job = process.everyone
     mine = {name: _named(value) for name, value in asked.items() if value is not None}
-    trains = job.world - job.settings.besides
+    # Ranks that serve or help since an earlier call make no other one.
+    trains = min(process.job.world, job.world - job.settings.besides)
     if process.is_newcomer or job.rank >= trains:
         return
-    given = job.store.gather("distribute", job.rank, trains, mine, job.settings.start_timeout_s)
+    given = job.store.gather(f"distribute of {trains}", job.rank, trains, mine, job.settings.start_timeout_s)
     compare(given, job.hosts, defaults={}, hint="give `distribute` the same arguments on all ranks")
 
 

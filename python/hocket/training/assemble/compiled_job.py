@@ -18,7 +18,7 @@ from hocket.training.assemble.choice import policy_of, promise_asked, spans_of
 from hocket.training.assemble.start import compiled_session_of, prepare
 from hocket.training.features import of_plan, of_settings, of_source
 from hocket.training.memory.compiled_model import CompiledModel
-from hocket.training.process import joined
+from hocket.training.process import joined, reporting
 from hocket.training.step.compiled import CompiledSession
 
 M = TypeVar("M", bound=CompiledModel)
@@ -58,7 +58,7 @@ class CompiledJob(Generic[M]):
         policy = policy_of(plan, policy, settings)
         asked = promise_asked(promise, settings)
         process = joined(settings)
-        try:
+        with reporting(process):
             agree_on_call(process, {"plan": plan, "policy": policy, "promise": asked})
             plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
             if plan is not None:
@@ -78,9 +78,6 @@ class CompiledJob(Generic[M]):
             check_able(model.script, model.able, of_source(source))
             spans = spans_of(process, settings)
             session = compiled_session_of(model, source, process=process, spans=spans)
-        except BaseException as error:
-            process.abort(f"{type(error).__name__}: {error}", error)
-            raise
         self._last = Distributed(model, session)
         process.also_close(session.close)
         session.start()

@@ -17,7 +17,6 @@ from hocket.job.rendezvous import Job
 from hocket.parameter_server.plan import in_step
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy, Value
-from hocket.refusals import AGAIN, HELPERS, SERVERS, refused
 from hocket.training.autopilot.autopilot import Autopilot
 from hocket.training.beside.beside import Duty
 from hocket.training.beside.timer import Timer
@@ -128,12 +127,14 @@ class ProgramSource:
                     part.leave()
 
     def retire(self) -> None:
-        """Stop this thread in the middle of the job. UsageError: ranks that do not train have parts of this plan to the end."""
-        if self.served is not None:
-            raise refused(AGAIN, SERVERS)
-        if self.helpers is not None:
-            raise refused(AGAIN, HELPERS)
+        """Stop this thread in the middle of the job."""
         self.stop(retires=True)
+
+    def dismiss(self) -> None:
+        """Let ranks that do not train end this training, in the middle of the job."""
+        for part in (self.served, self.helpers):
+            if part is not None:
+                part.dismiss()
 
     def record(self, name: str, value: float) -> None:
         """Record a statistic if a timer can use it."""

@@ -1,7 +1,7 @@
 """Ranks that train nothing and own parts of buckets (helpers): in each step they launch their part of the buckets' programs.
 
-Worker 0 says in a header when a step begins, when other buckets are loaded, and when training has ended. It leaves the description
-of these buckets in the store. A helper needs no model and no framework: its memory is that of the programs.
+Worker 0 says in a header when a step begins, when other buckets are loaded, and when training has ended, to rest or to leave. It
+leaves the description of these buckets in the store. A helper needs no model and no framework: its memory is that of the programs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.planning.compile import bucket_program
 from hocket.training.memory.helpers import HEADER, number
-from hocket.training.process import Process
+from hocket.training.process import Process, reporting
+from hocket.training.servers.rest import PATIENCE_S, begin_training, end_training, next_training
 
-STEP, LOAD, LEAVE = 0.0, 1.0, 2.0
+STEP, LOAD, REST, LEAVE = 0.0, 1.0, 2.0, 3.0
 """Values of the header's first number; its second one is the epoch that is in force."""
 
 HEADER_ELEMENTS = 2
-PATIENCE_S = 1e9
-"""Time that a helper waits for a header: as long as scripts do other things. The wait ends when a rank is lost."""
 
 
 class Helped(Struct, frozen=True, kw_only=True):
@@ -38,9 +37,9 @@ class Helped(Struct, frozen=True, kw_only=True):
     lengths: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-def _key(epoch: int) -> str:
-    """Return the key of an epoch in the store."""
-    return f"helpers/{epoch}"
+def _key(training: int, epoch: int) -> str:
+    """Return the key of a training's epoch in the store."""
+    return f"helpers/{training}/{epoch}"
 
 
 def header_program(world: int, workers: int) -> Program:
@@ -73,10 +72,11 @@ class _Header:
 
 
 class Helpers:
-    """Helpers of a job, as workers see them. All workers make one object; worker 0's sends headers."""
+    """Helpers of a training, as workers see them. All workers make one object; worker 0's sends headers."""
 
     def __init__(self, process: Process) -> None:
         """Load the header's program; helpers wait for the description that `loaded` stores."""
+        self._process, self._training = process, begin_training(process)
         self._job, self._store = process.job, process.job.store
         self._engine, self._left = process.engine, False
         self._header: _Header | None = None
@@ -89,15 +89,23 @@ class Helpers:
         if self._header is None:
             return
         told = Helped(plan=plan, lengths=tuple((at, tuple(each)) for at, each in lengths.items()))
-        self._store.set(_key(epoch), msgspec.to_builtins(told))
+        self._store.set(_key(self._training, epoch), msgspec.to_builtins(told))
         if epoch:
             self._send(LOAD, epoch)
 
     def begin(self, epoch: int) -> None:
         self._send(STEP, epoch)
 
+    def dismiss(self) -> None:
+        """Let helpers end this training, and wait until they have."""
+        if self._header is not None:
+            self._send(REST, 0)
+            self._engine.wait(HEADER, self._job.settings.timeout_s)
+            self._engine.unload(HEADER)
+        end_training(self._process)
+
     def leave(self) -> None:
-        """Tell helpers that training has ended."""
+        """Tell helpers that the job ends."""
         if self._header is not None and not self._left:
             self._left = True
             self._send(LEAVE, 0)
@@ -112,24 +120,28 @@ class Helpers:
 
 
 class Helper:
-    """Helper of a training, until worker 0 says that training has ended."""
+    """Helper of a training, until worker 0 says that it has ended."""
 
-    def __init__(self, job: Job, engine: _native.Engine, workers: int) -> None:
-        """Load the programs of the first epoch."""
-        self._job, self._engine = job, engine
+    def __init__(self, job: Job, engine: _native.Engine, workers: int, training: int) -> None:
+        """Load the programs of the first epoch. `training`: its number."""
+        self._job, self._engine, self._training = job, engine, training
         self._header = _Header(engine)
         self._header.load(job.world, workers)
         self._programs: list[int] = []
         self._load(0, workers)
 
-    def run(self) -> None:
-        """Help until the end. PeerError: a rank died, or did not take part in a step."""
+    def run(self) -> bool:
+        """Help until the end; return whether the job goes on. PeerError: a rank died, or did not take part in a step."""
         while True:
             self._engine.launch(HEADER)
             self._engine.wait(HEADER, PATIENCE_S)
             kind, epoch = self._header.values[0], int(self._header.values[1])
             if kind == LEAVE:
-                return
+                return False
+            if kind == REST:
+                for each in (HEADER, *self._programs):
+                    self._engine.unload(each)
+                return True
             if kind == LOAD:
                 self._load(epoch, None)
                 continue
@@ -139,7 +151,7 @@ class Helper:
                 self._engine.wait(program, self._job.settings.timeout_s)
 
     def _load(self, epoch: int, workers: int | None) -> None:
-        given = self._job.store.get(_key(epoch), self._job.settings.start_timeout_s)
+        given = self._job.store.get(_key(self._training, epoch), self._job.settings.start_timeout_s)
         told = typed.of_builtins(given, Helped)
         if workers is not None and (told.plan.world, len(told.plan.workers)) != (self._job.world, workers):
             raise UsageError(
@@ -170,15 +182,14 @@ class Helper:
 
 
 def help_training(process: Process, workers: int) -> None:
-    """Help `workers` until training has ended; a failure is reported to the job with its reason."""
+    """Help `workers` until the job ends; a failure is reported to the job with its reason."""
     job = process.everyone
     if job.settings.profile_out is not None:
         # Ranks that are profiled exchange nothing.
         process.close()
         return
-    try:
-        Helper(job, process.engine, workers).run()
-    except BaseException as error:
-        process.abort(f"{type(error).__name__}: {error}", error)
-        raise
+    with reporting(process):
+        training = 0
+        while Helper(job, process.engine, workers, training).run() and next_training(job, process.engine):
+            training += 1
     process.close()

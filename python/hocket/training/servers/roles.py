@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
@@ -29,7 +30,7 @@ def workers_of(
     """Return how many ranks train, the first ones, where the others serve or help; and the plan, if one is given. Every rank of the
     job calls this, or if a `parameter_server` or helpers are asked for, every rank that knows the model.
 
-    Raises UsageError: the process has such a model already, or no rank would train.
+    Raises UsageError: the process has such a model already, the others do something else, or no rank would train.
     """
     if process.is_newcomer:
         # The other ranks have their plan.
@@ -45,7 +46,7 @@ def workers_of(
             )
         workers = world - settings.helpers
     else:
-        plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
+        plan = plan or _plan_of_rank_0(process, settings)
         if plan is None or len(plan.workers) == plan.world:
             return None, plan
         check_roles(plan, gradients)
@@ -57,17 +58,24 @@ def workers_of(
     if process.serves:
         # The job goes on: this call alone is refused.
         raise UsageError("ranks that do not train serve or help one model of a process, and have one already")
+    does, before = part_of(plan, parameter_server), process.besides
+    if before is not None and before != (workers, does):
+        others = "all ranks train" if before[0] == world else f"those from {before[0]} on {before[1]}"
+        raise UsageError(
+            f"ranks from {workers} on are to {does}, and {others} since the first model was distributed\n"
+            "hint: ranks keep their parts when a model is distributed again"
+        )
     return workers, plan
 
 
-def helping(plan: Plan | None, parameter_server: ParameterServer | None) -> bool:
-    """Return whether ranks that do not train are helpers rather than parameter servers. `plan`: from `workers_of`."""
-    return parameter_server is None and (plan is None or helps(plan))
+def part_of(plan: Plan | None, parameter_server: ParameterServer | None) -> Literal["serve", "help"]:
+    """Return what ranks that do not train do. `plan`: from `workers_of`."""
+    return "help" if parameter_server is None and (plan is None or helps(plan)) else "serve"
 
 
 def plan_with_helpers(process: Process, *, plan: Plan | None, settings: Settings) -> Plan:
     """Return the given plan of a job that was started with helpers. UsageError: there is none, or it has none for them."""
-    plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
+    plan = plan or _plan_of_rank_0(process, settings)
     if plan is None:
         raise UsageError(
             f"{settings.helpers} helpers, and no plan says what they own\n"
@@ -94,7 +102,7 @@ def plan_with(
 
     Raises UsageError: the plan has no bucket for them, or another argument decides on all buckets, too.
     """
-    plan = plan or of_rank_0(process.job, "plan", settings.plan, Plan)
+    plan = plan or _plan_of_rank_0(process, settings)
     if plan is None:
         if policy is not None:
             raise refused(SERVERS, POLICY, policy=type(policy).__name__)
@@ -110,3 +118,9 @@ def plan_with(
             "hint: leave the staleness out"
         )
     return plan
+
+
+def _plan_of_rank_0(process: Process, settings: Settings) -> Plan | None:
+    # The store tells exchanges of all ranks from those of workers by their names.
+    what = "plan" if process.besides is None else "plan of workers"
+    return of_rank_0(process.job, what, settings.plan, Plan)

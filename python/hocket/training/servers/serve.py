@@ -23,12 +23,10 @@ from hocket.parameter_server import programs
 from hocket.parameter_server.consistency import Acknowledge, Answer, Consistency, Effect, Initialise, Update
 from hocket.parameter_server.description import Description, Key
 from hocket.parameter_server.keys import Piece
-from hocket.training.process import Process
+from hocket.training.process import Process, reporting
+from hocket.training.servers.rest import next_training
 
-DESCRIPTION = "parameter_server/description"
-"""Key of worker 0's description in the store."""
-
-STEP, LEAVE = 0.0, 1.0
+STEP, REST, LEAVE = 0.0, 1.0, 2.0
 """Values of a header's first number; the second is the iteration."""
 
 LOOK_S = 0.2
@@ -53,6 +51,12 @@ class Shard(Protocol):
 
 MakeShard = Callable[[str, str, int, Mapping[str, Any]], Shard]
 """Maker of a shard from an optimizer's name, an element type, a number of elements (zero at first) and options."""
+
+
+def description_key(training: int) -> str:
+    """Return the key of worker 0's description in the store."""
+    return f"parameter_server/{training}/description"
+
 
 Handler = Callable[[int, int, int, int], None]
 """Handler of an op that a program handed over: program, op, key, worker."""
@@ -122,6 +126,8 @@ class Server:
         self._iteration: dict[int, int] = {}
         self._ahead: dict[int, int] = {}
         """Largest lead of each worker over the slowest one, when it was answered in its iteration."""
+        self._goes_on = False
+        """True if a worker has left this training, and not the job."""
         self._writes = TraceWrites("iterations of workers")
         self._since_s: dict[tuple[int, int], float] = {}
         """Time since which a push is not acknowledged, or a pull not answered, by key and worker."""
@@ -131,8 +137,9 @@ class Server:
         """Program and op that wait for the answer, by key and worker."""
         self._handlers = self._all_handlers()
 
-    def run(self) -> None:
-        """Serve until all workers have left. PeerError: a worker died, or delays others for too long."""
+    def run(self) -> bool:
+        """Serve until all workers have left; return whether the job goes on. PeerError: a worker died, or delays others for too
+        long."""
         for worker in range(self._description.workers):
             self._engine.launch(self._steps[worker].number)
             for key in self._held:
@@ -147,6 +154,9 @@ class Server:
             program, op = came[0], came[1]
             handle, key, worker = self._handlers[program, op]
             handle(program, op, key, worker)
+        for part in (*self._steps.values(), *self._keys.values(), *self._first.values()):
+            self._unload(part.number)
+        return self._goes_on
 
     def _all_handlers(self) -> dict[tuple[int, int], tuple[Handler, int, int]]:
         found: dict[tuple[int, int], tuple[Handler, int, int]] = {}
@@ -179,7 +189,7 @@ class Server:
         header = self._engine.allocate(description.header_elements * ITEM_BYTES["f64"])
         self._headers[worker] = memoryview(header).cast("B").cast("d")
         step = programs.step_program(description, worker)
-        number = programs.step_number(worker)
+        number = programs.step_number(description, worker)
         self._engine.load(step, {0: (header, 0)}, priority=0, label=f"step of worker {worker}", number=number)
         self._steps[worker] = _Part(number, programs.handed_over(step, self._job.rank))
         for key, held in self._held.items():
@@ -204,7 +214,8 @@ class Server:
         kind, iteration, *numbers = (float(each) for each in self._headers[worker])
         self._engine.complete_external(program, op)
         self._note(worker)
-        if kind == LEAVE:
+        if kind != STEP:
+            self._goes_on |= kind == REST
             self._do(self._machine.handle_leave(worker))
             return
         if iteration == 0:
@@ -223,9 +234,11 @@ class Server:
     def _forget_first(self, worker: int) -> None:
         for key, other in list(self._first):
             if other == worker:
-                part = self._first.pop((key, other))
-                self._engine.wait(part.number, self._job.settings.timeout_s)
-                self._engine.unload(part.number)
+                self._unload(self._first.pop((key, other)).number)
+
+    def _unload(self, program: int) -> None:
+        self._engine.wait(program, self._job.settings.timeout_s)
+        self._engine.unload(program)
 
     def _on_push(self, program: int, op: int, key: int, worker: int) -> None:
         self._since_s[key, worker] = time.monotonic()
@@ -286,8 +299,8 @@ class Server:
         self._engine.complete_external(program, op)
 
     def _note(self, worker: int) -> None:
-        """Write the worker's last iteration into the trace."""
-        directory = self._job.settings.trace
+        """Write the worker's last iteration into the trace, which is of the first training."""
+        directory = None if self._description.training else self._job.settings.trace
         if directory is not None and worker in self._iteration:
             values = {
                 "worker": worker,
@@ -317,23 +330,26 @@ class Server:
 
 
 def serve(process: Process, workers: int, make_shard: MakeShard) -> None:
-    """Serve `workers` until all have left; a failure is reported to the job with its reason."""
+    """Serve `workers` until all have left the job; a failure is reported to the job with its reason."""
     job = process.everyone
     if job.settings.profile_out is not None:
         # Ranks that are profiled exchange nothing.
         process.close()
         return
-    try:
+    with reporting(process):
         # All ranks connect at once: workers must not wait for us here while we wait for their description.
-        engine = process.engine
-        description = Description.of_text(job.store.get(DESCRIPTION, job.settings.start_timeout_s))
-        if (description.workers, description.world) != (workers, job.world):
-            raise UsageError(
-                f"rank {job.rank} was started for {job.world - workers} parameter servers, rank 0 asks for {description.servers}\n"
-                "hint: the same --servers or HOCKET_SERVERS on every rank"
-            )
-        Server(job, engine, description, make_shard).run()
-    except BaseException as error:
-        process.abort(f"{type(error).__name__}: {error}", error)
-        raise
+        engine, training = process.engine, 0
+        while _serve(job, engine, workers, make_shard, training) and next_training(job, engine):
+            training += 1
     process.close()
+
+
+def _serve(job: Job, engine: _native.Engine, workers: int, make_shard: MakeShard, training: int) -> bool:
+    """Serve one training; return whether the job goes on."""
+    description = Description.of_text(job.store.get(description_key(training), job.settings.start_timeout_s))
+    if (description.workers, description.world) != (workers, job.world):
+        raise UsageError(
+            f"rank {job.rank} was started for {job.world - workers} parameter servers, rank 0 asks for {description.servers}\n"
+            "hint: the same --servers or HOCKET_SERVERS on every rank"
+        )
+    return Server(job, engine, description, make_shard).run()

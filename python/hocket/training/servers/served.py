@@ -21,7 +21,8 @@ from hocket.training.memory.arenas import arenas_of, arranged
 from hocket.training.memory.buckets import CompiledBucket, LoadedBucket
 from hocket.training.memory.framework import Remote
 from hocket.training.process import Process
-from hocket.training.servers.serve import DESCRIPTION, LEAVE, STEP
+from hocket.training.servers.rest import begin_training, end_training
+from hocket.training.servers.serve import LEAVE, REST, STEP, description_key
 
 PATIENCE_S = 1.0
 """Seconds beyond the time-out: a server that holds a value back knows the late worker, and must be able to report it first."""
@@ -34,16 +35,19 @@ class ServedBuckets:
         self, plan: Plan, gradients: Mapping[str, Gradient], remote: Remote, process: Process
     ) -> None:
         """Agree with all workers on the servers' description. UsageError: workers describe different trainings."""
-        self._remote, self._job, self._engine = remote, process.job, process.engine
+        self._process, self._remote = process, remote
+        self._job, self._engine = process.job, process.engine
         self._settings = process.job.settings
-        mine = describe(plan, gradients, remote)
+        training = begin_training(process)
+        mine = describe(plan, gradients, remote, training=training)
         programs.check_numbers(mine)
         store = process.job.store
         if self._job.rank == 0:
-            store.set(DESCRIPTION, mine.text())
-        self.description = Description.of_text(store.get(DESCRIPTION, self._settings.start_timeout_s))
+            store.set(description_key(training), mine.text())
+        told = store.get(description_key(training), self._settings.start_timeout_s)
+        self.description = Description.of_text(told)
         self.description.check_same(mine, self._job.rank)
-        self._step = programs.step_number(self._job.rank)
+        self._step = programs.step_number(self.description, self._job.rank)
         self._left = False
         memory = self._engine.allocate(self.description.header_elements * ITEM_BYTES["f64"])
         self._header = memoryview(memory).cast("B").cast("d")
@@ -109,13 +113,21 @@ class ServedBuckets:
         for name, view in zip(bucket.names, bucket.views, strict=True):
             self._remote.take(name, view)
 
+    def dismiss(self) -> None:
+        """Let the servers end this training, and wait until they have; this worker's values have come."""
+        self._end(REST)
+        self._engine.unload(self._step)
+        end_training(self._process)
+
     def leave(self) -> None:
         """Tell the servers that this worker leaves; its values have come."""
-        if self._left:
-            return
-        self._left = True
+        if not self._left:
+            self._left = True
+            self._end(LEAVE)
+
+    def _end(self, kind: float) -> None:
         self._wait(self._step)
-        self._header[0] = LEAVE
+        self._header[0] = kind
         self._engine.launch(self._step)
         self._wait(self._step)
 
@@ -127,7 +139,7 @@ class ServedBuckets:
         """Return the programs of all workers, for the trace."""
         description = self.description
         steps = (
-            LoadedProgram(program=programs.step_number(worker), label=f"step of worker {worker}")
+            LoadedProgram(program=programs.step_number(description, worker), label=f"step of worker {worker}")
             for worker in range(description.workers)
         )
         keys = (
@@ -161,7 +173,9 @@ class ServedBuckets:
             raise self.named(error) from None
 
 
-def describe(plan: Plan, gradients: Mapping[str, Gradient], remote: Remote) -> Description:
+def describe(
+    plan: Plan, gradients: Mapping[str, Gradient], remote: Remote, *, training: int = 0
+) -> Description:
     plan = arranged(plan, gradients)
     lengths: dict[int, tuple[int, ...]] = {}
     for arena in arenas_of([bucket.parts for bucket in plan.buckets], gradients):
@@ -184,6 +198,7 @@ def describe(plan: Plan, gradients: Mapping[str, Gradient], remote: Remote) -> D
             if isinstance(bucket.route, Served)
         },
         groups=remote.groups,
+        training=training,
     )
 
 

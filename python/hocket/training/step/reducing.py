@@ -105,6 +105,7 @@ class ReducingSession(Step):
         self.companion.retire()
         self.flush()
         self.owners.release()
+        self.source.dismiss()
         for each in self.launches:
             self.place.libraries.forget(each.program)
         bucket_memory.unload(self.launches, self.engine)
