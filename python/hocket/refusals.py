@@ -168,10 +168,6 @@ REFUSED: dict[tuple[str, str], str] = {
         "join: gradients are merged or late, and a rank that has finished would leave turns of the others open\n"
         f"{_ALIKE}, or use a plan without merged or late gradients"
     ),
-    (JOIN, OWNERS): (
-        "join: the plan's owners update values, and a rank that has finished would not step what it owns\n"
-        f"{_ALIKE}, or use a plan in which all ranks update"
-    ),
     (JOIN, SERVERS): (
         "join: parameter servers let workers finish one after the other by themselves, if no other bucket waits for them\n"
         f"{_ALIKE}"

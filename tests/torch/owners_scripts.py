@@ -269,6 +269,53 @@ def taken_over(kind: str) -> list[Any]:
     return found
 
 
+JOINED = (8, 12, 4)
+"""Numbers of batches of the ranks within `join`."""
+
+
+def ways() -> list[Plan]:
+    return [plan("replicas"), plan("owners"), plan("owners", gates=True)]
+
+
+def joined(kind: str, how: str) -> list[Any]:
+    """Results of replicas, of owners and of owners with gates after `join`, and after steps that all make then."""
+    made = []
+    for of in ways():
+        model, optimizer = begun(kind, of)
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+        clip = 0.05 if how == "clipped" else None
+        with hk.join(model, divide_by_initial_world_size=how != "of few"):
+            train(model, optimizer, range(JOINED[rank()]), scheduler=scheduler, clip=clip)
+        made.append(values(model))
+        train(model, optimizer, range(STEPS, STEPS + 4), clip=clip)
+        made.append(values(model))
+    return [*made[::2], *made[1::2]]
+
+
+def joined_together(order: str) -> list[Any]:
+    """The same of two models, which step in turn or both after both backwards."""
+    made = []
+    for of in ways():
+        both = [begun("momentum", of) for _ in range(2)]
+        with hk.join(*(model for model, _ in both)):
+            for step in range(JOINED[rank()]):
+                for each, (model, optimizer) in enumerate(both):
+                    optimizer.zero_grad()
+                    backward(model, 50 * each + step, None)
+                    if order == "in turn":
+                        optimizer.step()
+                for _, optimizer in both if order == "after both" else ():
+                    optimizer.step()
+        made.append(
+            {
+                f"{at} {name}": each
+                for at, (model, _) in enumerate(both)
+                for name, each in values(model).items()
+            }
+        )
+    return made
+
+
 class Layerwise(torch.optim.SGD):
     """As LAMB does, it would read whole tensors."""
 
@@ -293,12 +340,13 @@ def refused() -> dict[str, str]:
     attempt("torch's clip", lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0))
     attempt("reads a gradient", model.get_parameter("first.weight").grad.sum)  # type: ignore[union-attr]
     attempt("state_dict", optimizer.state_dict)
-    attempt("join", lambda: hk.join(model))
     attempt("backward again", backward)
     optimizer.zero_grad()
     with hk.no_sync(model):
         backward()
     attempt("a step of what was not sent", optimizer.step)
+    with hk.join(model):
+        attempt("optimizer_state in join", lambda: hk.optimizer_state(model))
     for name, make in {
         "LBFGS": lambda each: torch.optim.LBFGS(each.parameters()),
         "Layerwise": lambda each: Layerwise(each.parameters(), lr=0.1),

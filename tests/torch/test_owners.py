@@ -43,6 +43,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], lis
         ("accumulated", "AdamW"),
         ("clipped", "momentum"),
         ("norms",),
+        *(("joined", "AdamW", how) for how in ("of all", "of few")),
+        ("joined", "momentum", "clipped"),
+        *(("joined_together", order) for order in ("in turn", "after both")),
         ("refused",),
     ]
     return dict(zip(calls, run(calls, tmp_path_factory.mktemp("owners")), strict=True))
@@ -99,6 +102,32 @@ def test_the_state_is_whole_and_loads_into_any_plan(
             assert resumed[2][name] == pytest.approx(values, rel=1e-3, abs=1e-4), name
 
 
+@pytest.mark.parametrize("how", ["of all", "of few"])
+def test_ranks_that_have_finished_go_on_owning(how: str, found: dict[tuple[str, ...], list[Any]]) -> None:
+    """Broken: with unequal numbers of batches, parts of a model would not be updated any more, or at another rate."""
+    assert_all_equal([ways[:3] for ways in found["joined", "AdamW", how]])
+    assert_all_equal([ways[3:] for ways in found["joined", "AdamW", how]])
+
+
+def test_ranks_that_have_finished_clip_what_they_own(found: dict[tuple[str, ...], list[Any]]) -> None:
+    """Broken: those that train on would wait for norms of others for ever, or clip by a part of the norm."""
+    by_rank = found["joined", "momentum", "clipped"]
+    for ways in by_rank:
+        # The norm of owners' norms has another order of summation.
+        for way in range(6):
+            for name, each in by_rank[0][3 * (way // 3)].items():
+                assert ways[way][name] == pytest.approx(each, rel=1e-5, abs=1e-6), (way, name)
+        assert ways[1] == by_rank[0][1]
+
+
+@pytest.mark.parametrize("order", ["in turn", "after both"])
+def test_ranks_that_have_finished_go_on_owning_of_several_models(
+    order: str, found: dict[tuple[str, ...], list[Any]]
+) -> None:
+    """Broken: a rank without batches would wait for one model while the others wait for its step of another one."""
+    assert_all_equal(found["joined_together", order])
+
+
 @pytest.mark.parametrize("kind", ["momentum", "AdamW", "Adagrad"])
 def test_an_optimizer_that_has_trained_goes_on(kind: str, found: dict[tuple[str, ...], list[Any]]) -> None:
     """Broken: a resumed job's optimizer would begin anew where it is divided."""
@@ -111,7 +140,7 @@ def test_an_optimizer_that_has_trained_goes_on(kind: str, found: dict[tuple[str,
         ("torch's clip", r"is divided among its owners(.|\n)*hk\.clip_grad_norm_"),
         ("reads a gradient", "sum: the gradient of `first.weight` is divided among its owners"),
         ("state_dict", r"divided among the ranks(.|\n)*hk\.optimizer_state\(model\)"),
-        ("join", "join: the plan's owners update values"),
+        ("optimizer_state in join", "within hk.join, ranks that have finished would have to call it"),
         ("backward again", "backward adds to a gradient of `.*` that its owners have reduced"),
         ("a step of what was not sent", r"step\(\) with a gradient of `.*` that its owners did not reduce"),
         ("LBFGS", "owners cannot step parts of parameters with LBFGS"),

@@ -393,6 +393,8 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 
         return found.framework.anchor.clip(max_norm, norm_type)
     if not session.owners:
         return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
+    if session.owners.in_join is not None:
+        session.owners.in_join(max_norm, norm_type)
     numbers = session.owners.numbers
     return clip_divided(model.parameters(), found.framework.division, numbers, max_norm, norm_type)
 
@@ -405,6 +407,11 @@ def optimizer_state(model: torch.nn.Module) -> dict[str, Any]:
     session = found.session
     session.finish_step()
     if session.owners:
+        if session.owners.in_join is not None:
+            raise UsageError(
+                "optimizer_state: within hk.join, ranks that have finished would have to call it, too\n"
+                "hint: call it after the block"
+            )
         return found.framework.division.state_dict(session.owners.whole())
     return found.framework.optimizer.state_dict()
 

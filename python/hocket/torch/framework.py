@@ -231,7 +231,7 @@ class Torch:
 
     def rates_of_groups(self) -> list[dict[str, Any]]:
         """Return the numbers of the optimizer's groups, which schedulers change."""
-        groups = self.optimizer.state_dict()["param_groups"]
+        groups = self.optimizer.param_groups
         return [{name: value for name, value in group.items() if name != "params"} for group in groups]
 
     def set_rates_of_groups(self, rates: Sequence[Mapping[str, Any]]) -> None:

@@ -8,19 +8,23 @@ state of one that finished last.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 
 from hocket.errors import UsageError
-from hocket.planning.compile import votes_program
 from hocket.torch.forward_hooks import before_forward as hooked
 from hocket.torch.framework import Torch
+from hocket.torch.join_events import BATCH, FINISHED, Events
+from hocket.torch.join_owners import JoinedOwners
 from hocket.torch.module_buffers import BeforeForward, Buffers
 from hocket.training.checkpoint.replicate import replicate
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.step.reducing import ReducingSession
+
+LOOK_S = 0.0005
+"""Time between looks at other models whose steps a finished rank is to make, while it waits for one of them."""
 
 
 class Window:
@@ -50,14 +54,11 @@ class Window:
         self._buffers, self._before_forward = buffers, before_forward
         self._by_initial_world, self._throws = by_initial_world, throws
         self._buffers_sent = False
-        self._announced = self._counted = False
+        self._counted = False
         self._before: list[int] | None = None
-        world = session.job.world
-        memory = session.engine.allocate(world * 4)
-        self._values = np.frombuffer(memoryview(memory), dtype=np.float32)
-        self._program = session.engine.load(
-            votes_program(session.job.hosts, world), {0: (memory, 0)}, priority=0, label="join"
-        )
+        self._events = Events(session.job, session.engine)
+        self.owners = JoinedOwners(framework, session, self._events)
+        """Owners that update, if there are any."""
         self._hook = hooked(framework.model, self._on_forward)
         session.companion = self
         if before_forward is not None:
@@ -92,26 +93,26 @@ class Window:
 
     def announce(self, *, active: bool = True) -> None:
         """Begin a step, with a batch or without, and tell the others; each step counts once."""
-        if not self._announced:
-            self._values[:] = 0
-            self._values[self._session.job.rank] = active
-            self._session.engine.launch(self._program)
-            self._announced = True
+        if not self._events.open:
+            if self.owners:
+                # Ranks that have finished wait for the values of the last step.
+                self._session.finish_step()
+            self._events.tell(BATCH if active else FINISHED)
 
     def active(self) -> list[int]:
         """Return the ranks that have a batch in this step."""
         if not self._counted:
-            self._session.engine.wait(self._program, self._session.job.settings.timeout_s)
+            self._events.wait()
             self._counted = True
-            found = [int(rank) for rank in np.flatnonzero(self._values)]
-            if found and not self._by_initial_world:
-                self._factor = self._session.job.world / len(found)
-        return [int(rank) for rank in np.flatnonzero(self._values)]
+            if self._events.ranks and not self._by_initial_world:
+                self._factor = self._session.job.world / len(self._events.ranks)
+        return self._events.ranks
 
     def step_ended(self) -> None:
         """Reset what belongs to a step; the next one is announced separately."""
         self._before = self.active()
-        self._announced = self._counted = self._buffers_sent = False
+        self.owners.step_ended(self._before)
+        self._events.open = self._counted = self._buffers_sent = False
         self._factor = 1.0
 
     def retire(self) -> None:
@@ -120,14 +121,19 @@ class Window:
             "distribute: the model trains within hk.join\nhint: distribute it again after the block"
         )
 
-    def idle(self) -> bool:
-        """Take part in one step of the others, after this rank has finished.
+    def idle(self, windows: Sequence[Window]) -> bool:
+        """Take part in one step of the others, after this rank has finished. `windows`: all models in which it does so.
 
         Returns False if all ranks have finished; all then continue from the same state.
         """
         session = self._session
         session.settle()
-        self.announce(active=False)
+        while True:
+            self.announce(active=False)
+            self._wait([each for each in windows if each is not self and each.owners])
+            if self._events.kind in (FINISHED, BATCH):
+                break
+            self.owners.take_part()
         active = self.active()
         if not active:
             self._go_on_together()
@@ -138,16 +144,25 @@ class Window:
         session.idle_step()
         return True
 
+    def follow(self) -> None:
+        """Take part in a step of the others if they make one now, after this rank has finished."""
+        self.announce(active=False)
+        if not self._counted and self._events.come:
+            self._events.wait()
+            if self._events.kind not in (FINISHED, BATCH):
+                self.owners.take_part()
+
     def close(self) -> None:
         """Remove hooks and unload programs; the same on all ranks."""
         self._hook.remove()
+        self.owners.close()
         self._session.companion = self._buffers
         if self._before_forward is not None:
             self._before_forward.suspended = False
 
     def unload(self) -> None:
         """Unload the program, after a window in which every rank waited for each step that it announced."""
-        self._session.engine.unload(self._program)
+        self._events.unload()
 
     def _on_forward(self) -> None:
         session = self._session
@@ -159,6 +174,17 @@ class Window:
         if self._buffers.kept:
             self._send_buffers(self.active())
 
+    def _wait(self, others: Sequence[Window]) -> None:
+        """Wait until all have told what they do. `others`: models in which they may step before that."""
+        session = self._session
+        deadline_s = time.monotonic() + session.job.settings.timeout_s
+        while others and not self._events.come and time.monotonic() < deadline_s:
+            for each in others:
+                each.follow()
+            # There are no such messages: the call raises when the job has failed.
+            session.engine.next_message(LOOK_S)
+        self._events.wait()
+
     def _send_buffers(self, active: list[int]) -> None:
         """Send buffers, before forward, from the highest rank that has a batch."""
         if not self._buffers_sent:
@@ -169,12 +195,14 @@ class Window:
         session = self._session
         if self._before is None:
             return
-        source = self._before[-1]
-        if len(self._before) < session.job.world:
+        source, all_last = self._before[-1], len(self._before) == session.job.world
+        if not all_last and not self.owners:
             replicate(self._framework, session.job, session.engine, (source,))
             self._buffers.equal()
         else:
             self._buffers.send(source, everything=True)
+        if not all_last and self.owners:
+            self.owners.equal(source)
         self._buffers.source = 0
         session.updates.drop()
 
@@ -197,7 +225,7 @@ def joined_training(windows: list[Window]) -> Iterator[None]:
         yield
         waiting = list(windows)
         while waiting:
-            waiting = [each for each in waiting if each.idle()]
+            waiting = [each for each in waiting if each.idle(waiting)]
         for each in windows:
             each.unload()
     finally:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from hocket.errors import PeerError
 from hocket.job.rendezvous import Job
-from hocket.refusals import JOIN, NO_MEANS, OWNERS, SERVERS, TURNS, refused
+from hocket.refusals import JOIN, NO_MEANS, SERVERS, TURNS, refused
 from hocket.training.memory.framework import Hints
 from hocket.training.programs.source import ProgramSource
-from hocket.training.step.owners import Owners
 
 
-def check_joinable(owners: Owners, source: ProgramSource, *, merges: bool) -> None:
-    """Raise UsageError for owners that update, for parameter servers, for turns of several iterations (`merges`), and for policies
-    that keep or round what a finished rank would have to leave out."""
+def check_joinable(source: ProgramSource, *, merges: bool) -> None:
+    """Raise UsageError for parameter servers, turns of several iterations (`merges`), and policies that keep or round what a rank
+    without batches would have to leave out."""
     if merges:
         raise refused(JOIN, TURNS)
-    if owners:
-        raise refused(JOIN, OWNERS)
     if source.served is not None:
         raise refused(JOIN, SERVERS)
     policy = next((each for each in source.policies if each.contract != "mean"), None)

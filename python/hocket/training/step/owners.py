@@ -38,6 +38,8 @@ class Owners:
         self._framework, self._engine, self._job, self._naming = framework, engine, job, naming
         self._all: tuple[LoadedBucket, ...] = ()
         self._buckets: tuple[LoadedBucket, ...] = ()
+        self.in_join: Callable[[float, float], None] | None = None
+        """Function to call, within `join`, before what owners have is clipped, with the limit and the type of norm."""
         self._norms: tuple[int, np.ndarray[tuple[int], np.dtype[np.float64]]] | None = None
 
     def __bool__(self) -> bool:

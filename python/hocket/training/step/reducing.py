@@ -96,7 +96,7 @@ class ReducingSession(Step):
     def joinable(self) -> ReducingSession:
         """Return this session; UsageError: ranks without batches cannot join its steps."""
         self.commit.check_joinable()
-        check_joinable(self.owners, self.source, merges=self.delays is not None)
+        check_joinable(self.source, merges=self.delays is not None)
         return self
 
     def retire(self) -> None:
