@@ -98,7 +98,6 @@ LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
 _ELASTIC = {
     SERVERS: SERVERS,
     HELPERS: HELPERS,
-    PROFILE: PROFILE,
     JOIN: JOIN,
     PARAMETERS: "policy {policy}, which exchanges parameters",
     GATES: "a plan or a policy whose layers wait at gates",

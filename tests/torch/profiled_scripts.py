@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,20 @@ def profiled() -> None:
         loss.backward()
         optimizer.step()
         hk.log(model, loss=10.0 - step + rank)
+
+
+def loses(lost: str) -> None:
+    """A rank ends in the middle of its profile."""
+    rank, _ = here()
+    model = nn.Linear(SIZE, 1)
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=RATE))
+    for step in range(1000):
+        if step == 4 and str(rank) == lost:
+            os._exit(3)
+        time.sleep(0.1)
+        optimizer.zero_grad()
+        model(torch.ones(2, SIZE)).sum().backward()
+        optimizer.step()
 
 
 def in_stages() -> None:

@@ -51,6 +51,19 @@ def test_a_profile_is_of_the_model_that_was_distributed_last(tmp_path: Path) -> 
     assert 0 < last_needed_s < profile.forward_s < first_ready_s
 
 
+@pytest.mark.parametrize("lost", ["0", "1"])
+def test_an_elastic_job_is_profiled_without_a_rank_that_it_loses(lost: str, tmp_path: Path) -> None:
+    """Broken: a profile on machines that come and go would be lost with one of them, or the job would end with an error."""
+    path = tmp_path / "profile.json"
+    settings = Settings(timeout_s=30, start_timeout_s=30, profile_out=str(path))
+    calls = [("tests.torch.profiled_scripts:loses", lost)]
+    ended = ranks.in_turn(calls, 3, tmp_path, settings=settings, members_min=2)
+    assert ended.outcome.code == 0, ended.output
+    profile = files.read(path, Profile)
+    assert (profile.world, profile.steps, profile.batch) == (2, STEPS, 2)
+    assert [each.name for each in profile.gradients] == ["weight", "bias"]
+
+
 def test_a_script_that_saves_checkpoints_is_profiled_and_its_policies_go_on_from_before(
     tmp_path: Path,
 ) -> None:

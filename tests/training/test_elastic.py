@@ -40,7 +40,6 @@ def test_any_survivors_have_a_sound_plan_with_the_same_buckets(hosts: str) -> No
     [
         ({"servers": 1}, "parameter servers"),
         ({"helpers": 1}, "helpers"),
-        ({"profile_out": "x"}, "a profile"),
     ],
 )
 def test_what_a_job_cannot_keep_after_a_loss_is_refused_by_name(asked: dict[str, Any], named: str) -> None:

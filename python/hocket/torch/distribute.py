@@ -160,7 +160,7 @@ def distribute(
             plan = plan_with_helpers(process, plan=plan, settings=settings)
         if settings.profile_out is not None:
             agree(framework.parameters(), process.job)
-            profiler = Profiler(framework, process.job, Path(settings.profile_out))
+            profiler = Profiler(framework, process, Path(settings.profile_out))
             made = Distributed(framework, profiler, Loop(process.job))
         else:
             made = _trained(

@@ -1,8 +1,9 @@
 """Profiles in place of communication: measures a training step of this model under the load of all ranks.
 
 Ranks run side by side without synchronising gradients, so that cores and caches are shared as in the job. After enough
-steps rank 0 writes the medians, averaged over ranks, and every rank ends its script. If the script distributes its model again
-before that, the steps before do not count.
+steps the first rank writes the medians, averaged over ranks, and every rank ends its script. If the script distributes its model
+again before that, the steps before do not count. An elastic job goes on without ranks that it loses: its profile is of those that
+come to the end, with their steps from before a loss. Ranks that want to join hear at the end that the job is over.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hocket.artefacts.learning import Learning
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.job.rendezvous import Job
 from hocket.policy.policy import Value
+from hocket.refusals import AGAIN, ELASTIC, SECOND, refused
 from hocket.torch.framework import Torch
 from hocket.torch.sketch import sketch
 from hocket.torch.workload import Workload
@@ -33,6 +35,7 @@ from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.saved import SavedSession
 from hocket.training.guard.gauge import Gauge, Norms, Report, learning_of
 from hocket.training.memory.gradients import gradients_of
+from hocket.training.process import Process
 from hocket.training.step.commit import ends_together
 
 log = logging.getLogger("hocket.profiler")
@@ -53,12 +56,15 @@ class Profiler:
     def __init__(
         self,
         framework: Torch,
-        job: Job,
+        process: Process,
         out: Path,
     ) -> None:
-        """Hook forward, gradients and the optimizer."""
+        """Hook forward, gradients and the optimizer. UsageError: an elastic job profiles another model already."""
+        job = process.job
+        if process.is_member:
+            raise refused(ELASTIC, SECOND)
         model, optimizer, parameters = framework.model, framework.optimizer, framework.trained
-        self.job = job
+        self.job, self._process = job, process
         self.spans: Spans | None = None
         self._framework = framework
         self._parameters = parameters
@@ -87,12 +93,16 @@ class Profiler:
         self._hooks.append(optimizer.register_step_pre_hook(lambda *_: self._mark("optimizer")))
         self._hooks.append(optimizer.register_step_post_hook(self._on_step_end))
         job.store.gather("profile/start", job.rank, job.world, None, job.settings.start_timeout_s)
+        if process.elastic:
+            process.begin()
 
     def start(self) -> None:
         """Do nothing: profiling has no other threads."""
 
     def retire(self) -> None:
-        """Measure nothing more: the profile is of what is distributed next."""
+        """Measure nothing more: the profile is of what is distributed next. UsageError: an elastic job distributes once."""
+        if self._process.elastic:
+            raise refused(ELASTIC, AGAIN)
         self._workload.stop()
         for hook in self._hooks:
             hook.remove()
@@ -102,7 +112,9 @@ class Profiler:
         """Do nothing: profiling synchronises nothing."""
 
     def close(self) -> None:
-        """Do nothing: nothing is outstanding."""
+        """Finish: in an elastic job, wait for the other ranks' ends."""
+        if self._process.elastic:
+            self._process.membership.finish(self.job.settings.timeout_s)
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Return an empty context: profiling synchronises nothing."""
@@ -202,17 +214,20 @@ class Profiler:
         for key in WORKLOAD:
             if _common([step.get(key) for step in measured]) is None:
                 mine.pop(key, None)
-        timeout_s = self.job.settings.timeout_s
-        everyone = self.job.store.gather("profile", self.job.rank, self.job.world, mine, timeout_s)
+        given = _gathered(self.job, "profile", mine)
         report = self._gauge.report(self._framework.learning())
         seen = [base64.b64encode(each).decode() for each in self._sketches], msgspec.to_builtins(report)
-        all_seen = self.job.store.gather("profile/learning", self.job.rank, self.job.world, seen, timeout_s)
-        if self.job.rank == 0:
+        given_seen = _gathered(self.job, "profile/learning", seen)
+        # A rank may be lost between the two.
+        ranks = [rank for rank in given if rank in given_seen]
+        everyone, all_seen = [given[rank] for rank in ranks], [given_seen[rank] for rank in ranks]
+        if self.job.rank == ranks[0]:
             self._write(
                 {key: statistics.fmean(each[key] for each in everyone if key in each) for key in mine},
                 {key: max(each.get(key, 0) for each in everyone) for key in mine if key.startswith("rows ")},
                 {key: _common([each.get(key) for each in everyone]) for key in WORKLOAD},
                 _learning(all_seen),
+                world=len(ranks),
             )
         self.job.close()
         raise SystemExit(0)
@@ -223,6 +238,8 @@ class Profiler:
         rows: dict[str, float],
         workload: dict[str, int | None],
         learning: Learning | None,
+        *,
+        world: int,
     ) -> None:
         forward_s, backward_s = times_s["forward"], times_s["backward"] - times_s["forward"]
         gradients = tuple(
@@ -240,7 +257,7 @@ class Profiler:
         )
         profile = Profile(
             model=self._model_name,
-            world=self.job.world,
+            world=world,
             steps=STEPS,
             forward_s=forward_s,
             backward_s=backward_s,
@@ -252,6 +269,14 @@ class Profiler:
             learning=learning,
         )
         files.write(self._out, profile)
+
+
+def _gathered(job: Job, name: str, value: Any) -> dict[int, Any]:
+    """Return the values that all ranks give, by rank; lost ones give none."""
+    given = job.store.gather(
+        name, job.rank, job.world, value, job.settings.timeout_s, without_lost=job.elastic
+    )
+    return {rank: each for rank, each in enumerate(given) if each is not None}
 
 
 def _common(of_all: list[float | None]) -> int | None:
