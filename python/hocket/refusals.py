@@ -10,7 +10,6 @@ from hocket.errors import UsageError
 AGAIN = "a model that is distributed again"
 BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
-BY_POLICY = "buckets of other policies or routes"
 CARDS = "buckets on some cards alone"
 CLIPPING = "clipping"
 DDP = "DDP over another backend"
@@ -24,11 +23,11 @@ HELPERS = "helpers"
 JOIN = "`join`"
 KERAS = "a model of Keras"
 LIBRARY = "a policy of a library"
+LOCAL = "local steps"
 MEANS = "buckets that are no means for all ranks"
 NO_MEANS = "a policy without means"
 OBSERVED = "decisions by what was observed"
 OWNERS = "updates by owners"
-PARAMETERS = "policies of parameters"
 PLAN = "a plan"
 POLICY = "a policy"
 PROFILE = "a profile of the script"
@@ -70,7 +69,7 @@ LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
     "steps": (
         "{feature}: Hocket does not see when the optimizer of {framework} steps\n"
         "hint: leave it out, and end the script's own loop",
-        ("HOCKET_STEPS_MAX", PARAMETERS),
+        ("HOCKET_STEPS_MAX",),
     ),
     "epochs": (
         "{feature}: {framework} has no epochs, in which a policy changes\n"
@@ -80,7 +79,7 @@ LACKS: dict[Capability, tuple[str, tuple[str, ...]]] = {
     "optimizer": (
         "{feature}: the optimizer of {framework} neither waits, nor steps in parts or on other ranks\n"
         "hint: leave it out, or a loop of PyTorch's and hocket.torch",
-        (SERVERS, "HOCKET_STALENESS", HELPERS, OWNERS, TURNS, GATES, PROFILE),
+        (SERVERS, "HOCKET_STALENESS", HELPERS, OWNERS, TURNS, LOCAL, GATES, PROFILE),
     ),
     "compiled": (
         "the model has jit_compile=True, and a compiled step of {framework} calls neither hooks nor Hocket\n"
@@ -99,7 +98,7 @@ _ELASTIC = {
     SERVERS: SERVERS,
     HELPERS: HELPERS,
     JOIN: JOIN,
-    PARAMETERS: "policy {policy}, which exchanges parameters",
+    LOCAL: "local steps, which exchange how far each rank came",
     GATES: "a plan or a policy whose layers wait at gates",
     OWNERS: "owners that update (bucket {index})",
     LIBRARY: "a policy that calls {library}",
@@ -150,10 +149,6 @@ REFUSED: dict[tuple[str, str], str] = {
         "late means, behind which ranks go on with their own gradients, and {library}, which sums in place\n"
         "hint: leave one of them out"
     ),
-    (PARAMETERS, BY_POLICY): (
-        "policy {policy} exchanges parameters: all buckets of a plan go by it, or none\n"
-        "hint: a plan of this policy alone, or one without it"
-    ),
     (FLOW, CARDS): (
         "the flow engine sees a host's cards as one link, and buckets of the plan use some of them alone\n"
         "hint: the closed form tells cards apart: --fidelity closed-form"
@@ -172,7 +167,6 @@ REFUSED: dict[tuple[str, str], str] = {
         f"{_ALIKE}"
     ),
     (JOIN, NO_MEANS): _NOT_THE_MEAN,
-    (JOIN, PARAMETERS): _NOT_THE_MEAN,
     (TLS, LIBRARY): _CLEAR,
     (TLS, DDP): _CLEAR,
     (TLS, REPLAY): _CLEAR,

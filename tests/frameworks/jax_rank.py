@@ -17,10 +17,11 @@ import optax
 
 import hocket.jax as hk
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.local import Local, localized
 from hocket.artefacts.plan import AllReduce, Due, Gathered, Owned, Owner, Schedule, Served, Turn
 from hocket.errors import Error
 from hocket.planning.buckets import buckets, plan_of
-from hocket.policies import READY_MADE, LocalSGD
+from hocket.policies import READY_MADE
 from hocket.settings import Settings
 from tests.frameworks.jax_models import MODELS, OPTIMIZERS
 from tests.frameworks.policies import SHAPES, drawn, of_torch
@@ -282,9 +283,10 @@ def plan_with(kind):
 
 def planned(kind):
     """What a plan or policy is answered that compiled functions cannot keep."""
-    options = {"policy": LocalSGD()} if kind == "parameters" else {"plan": plan_with(kind)}
+    plan = plan_with("turns" if kind == "local" else kind)
+    plan = localized(plan, Local(every=2)) if kind == "local" else plan
     try:
-        hk.distribute({"w": jnp.ones((4, 2)), "b": jnp.ones(6)}, **options)
+        hk.distribute({"w": jnp.ones((4, 2)), "b": jnp.ones(6)}, plan=plan)
     except Error as error:
         return f"{type(error).__name__}: {error}"
     return None

@@ -162,7 +162,7 @@ def test_settings_that_compiled_functions_cannot_keep_are_refused_on_all_ranks(t
     {
         "gates": "gates: Hocket sees neither layers",
         "owners": "updates by owners: the optimizer of a JAX script",
-        "parameters": "policies of parameters: Hocket does not see",
+        "local": "local steps: the optimizer of a JAX script",
         "helpers": "helpers: the optimizer of a JAX script",
         "servers": "parameter servers: the optimizer of a JAX script",
         "turns": "merged or late gradients: the optimizer of a JAX script",

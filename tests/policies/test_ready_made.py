@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hocket import testing
-from hocket.policies import READY_MADE, Int8, LocalSGD, PartialF16, PowerSGD, TopK
+from hocket.policies import READY_MADE, Int8, PartialF16, PowerSGD, TopK
 from hocket.policy.topology import Topology
 
 MOST_LINES = {
@@ -18,7 +18,6 @@ MOST_LINES = {
     "top_k": 25,
     "int8": 25,
     "power_sgd": 40,
-    "local_sgd": 30,
 }
 TOPOLOGIES = {
     "four hosts": Topology.even(world=4),
@@ -125,14 +124,3 @@ def test_top_k_sends_less_where_gradients_are_zero():
     expected[7], expected[[1, 2, 99]] = 1.0, 2.0
     for each in result.gradients[0]:
         assert np.allclose(each["g0"], expected)
-
-
-def test_local_sgd_without_momentum_at_rate_one_is_the_mean():
-    """The outer step would go somewhere else."""
-    agreed = {"outer_rate": 1.0, "outer_momentum": 0.0}
-    generator = np.random.default_rng(1)
-    start = generator.standard_normal(50).astype(np.float32)
-    away = [start + generator.standard_normal(50).astype(np.float32) for _ in range(4)]
-    steps = [[{"g0": start} for _ in range(4)], [{"g0": each} for each in away]]
-    result = testing.run(LocalSGD(), world=4, shapes=((50,),), steps=2, gradients=steps, agreed=agreed)
-    assert np.allclose(result.gradients[1][2]["g0"], np.mean(away, axis=0), atol=1e-5)

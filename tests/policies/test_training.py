@@ -41,7 +41,6 @@ def trained(tmp_path_factory):
         **{f"restless {kind}": ("restless", kind) for kind in ("barrier", "gates")},
         **{f"remembers {kind}": ("remembers", kind) for kind in ("still", "restless")},
         "by_gloo": ("by_gloo",),
-        "local": ("local",),
     }
     named = {name: (f"{SCRIPTS}:{function}", *rest) for name, (function, *rest) in calls.items()}
     return ranks.by_name(named, 3, tmp_path_factory.mktemp("trained"), settings=SETTINGS)
@@ -113,13 +112,6 @@ def test_libraries(trained, plain):
     by_gloo = trained["by_gloo"]
     assert close(by_gloo[0], plain[0])
     assert close(by_gloo[1], by_gloo[0], 1e-6)
-
-
-def test_local_sgd_is_together_after_an_exchange_and_apart_between(trained):
-    """Ranks would train alone for ever, or not alone at all."""
-    local = trained["local"]
-    assert all(each[0] == local[0][0] for each in local)
-    assert local[0][1] != local[1][1]
 
 
 @pytest.fixture(scope="module")

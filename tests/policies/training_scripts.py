@@ -10,7 +10,7 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket import Policy
-from hocket.policies import READY_MADE, LocalSGD
+from hocket.policies import READY_MADE
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 STEPS = 50
@@ -150,11 +150,6 @@ class ByGloo(Policy):
 
 def by_gloo():
     return fit(ByGloo())[0]
-
-
-def local():
-    policy = LocalSGD()
-    return fit(policy, steps=2 * LocalSGD.every)[0], fit(LocalSGD(), steps=2 * LocalSGD.every + 1)[0]
 
 
 def ends_with_a_step():

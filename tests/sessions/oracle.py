@@ -230,24 +230,33 @@ def _after(trainer: Trainer, at: Iteration) -> None:
 
 
 def alone(scenario: Scenario) -> list[list[np.ndarray]]:
-    """Return the same by rank for local SGD: ranks train alone; every so many steps, the mean of what they moved takes an outer
-    Nesterov step from the anchor."""
+    """Return the same by rank for ranks that step alone; every so many steps, the mean of what they moved takes an outer Nesterov
+    step from the anchor."""
     ranks = [Trainer(None) for _ in range(scenario.world)]
     anchor = ranks[0].values()
     moved = np.zeros_like(anchor)
     found: list[list[np.ndarray]] = [[] for _ in ranks]
     steps = 0
+
+    def exchange() -> None:
+        nonlocal anchor, moved
+        delta = anchor - sum(own.values() for own in ranks) / len(ranks)
+        moved = 0.9 * moved + delta
+        anchor = anchor - 0.7 * (delta + 0.9 * moved)
+        for own in ranks:
+            own.set_values(anchor)
+
     for number, at in enumerate(course(scenario)):
         for rank, own in enumerate(ranks):
             own.step([own.gradients(scenario, rank, number, at.backwards)], [0])
         for _ in range(1 + at.idle):
             steps += 1
             if steps % EVERY == 0:
-                delta = anchor - sum(own.values() for own in ranks) / len(ranks)
-                moved = 0.9 * moved + delta
-                anchor = anchor - 0.7 * (delta + 0.9 * moved)
-                for own in ranks:
-                    own.set_values(anchor)
+                exchange()
+        if at.after == "flush" and steps % EVERY:
+            exchange()
         for rank, own in enumerate(ranks):
             found[rank].append(own.values())
-    return [[*own, own[-1]] for own in found]
+    if steps % EVERY:
+        exchange()
+    return [[*own, anchor] for own in found]

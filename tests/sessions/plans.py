@@ -9,6 +9,7 @@ import msgspec
 
 from hocket._native import schedule_faults
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.local import Local
 from hocket.artefacts.plan import (
     AllReduce,
     Begun,
@@ -25,22 +26,18 @@ from hocket.artefacts.plan import (
 )
 from hocket.planning.buckets import plan_of
 from hocket.planning.rows import rows_bucket
-from hocket.policies import LocalSGD, PartialF16, Priority
+from hocket.policies import PartialF16, Priority
 from hocket.policy.policy import Policy
 from tests.sessions.scenarios import OWN, Scenario
 from tests.support.random_plans import random_plan
 
 EVERY = 2
-"""Steps between two exchanges of parameters."""
+"""Steps between two exchanges of ranks that step alone."""
 
 
-class Often(LocalSGD):
-    """An exchange every other step."""
+LOCAL = Local(every=EVERY)
 
-    every = EVERY
-
-
-POLICIES: dict[str, type[Policy]] = {"rounding": PartialF16, "gated": Priority, "local": Often}
+POLICIES: dict[str, type[Policy]] = {"rounding": PartialF16, "gated": Priority}
 
 CHUNK_BYTES = 64
 

@@ -22,7 +22,7 @@ from hocket.training.memory.gradients import gradients_of
 from hocket.training.process import joined
 from hocket.training.step.companion import Alone
 from tests.sessions import model
-from tests.sessions.plans import POLICIES, plan_of_scenario
+from tests.sessions.plans import LOCAL, POLICIES, plan_of_scenario
 from tests.sessions.scenarios import LEAVER, VICTIM, Iteration, Scenario, course
 from tests.training.adapters import ADAPTERS, DEVICES
 
@@ -57,12 +57,13 @@ class Run:
         scenario, settings = self.scenario, Settings.from_environment()
         self._process = process = joined(settings)
         self.adapter = (ADAPTERS | DEVICES)[scenario.framework](values)
+        local = LOCAL if scenario.plan == "local" else None
         policy = POLICIES[scenario.plan]() if scenario.plan in POLICIES else None
         framework: Any = self.adapter.framework
         self._gradients = gradients_of(framework.parameters())
         plan = plan_of_scenario(scenario, self._gradients)
         source = prepare(
-            framework, plan=plan, policy=policy, promise=None, process=process, settings=settings
+            framework, plan=plan, policy=policy, promise=None, process=process, settings=settings, local=local
         )
         self.session: Any
         self.counted: Callable[[], Sequence[int]] = lambda: range(scenario.world)
@@ -132,6 +133,10 @@ class Run:
         """Go on with another model, from what this one's session has saved."""
         before, session = self.adapter, self.session
         saved, values, optimizer = session.saved(), before.values(), before.framework.optimizer_state()
+        if self.scenario.plan == "local":
+            # What a model's `state_dict` has.
+            anchor = before.framework.local.values()
+            values = {name: anchor[name].detach().numpy().copy() for name in values}
         self._process.no_longer_close(session.close)
         self._begin(model.initial(7))
         self.adapter.put(values)

@@ -25,10 +25,10 @@ PLANS = (
 SCHEDULES = ("immediate", "gates", "late", "merged", "both", "apart", "drawn")
 EVENTS = ("accumulation", "zeros", "idle", "uneven", "epoch", "flush", "resume", "lost", "leave")
 
-POLICIES = ("rounding", "gated", "local")
+POLICIES = ("rounding", "gated")
 """Plans that a policy makes of the whole model, and which have no other schedule than its own."""
 
-OWN = ("default", *POLICIES)
+OWN = ("default", "local", *POLICIES)
 """Plans that are not written here, bucket by bucket."""
 
 MEMBERS = ("buckets", "parts", "replicas", "traced", "rounding")
@@ -72,7 +72,7 @@ def runs(each: Scenario) -> bool:
         "turns of what is no mean": each.plan in ("owners", "rows", "any", "traced") and each.turns,
         "turns of half a gradient": each.plan in ("parts", "rows", "any") and each.schedule == "apart",
         "open turns in a file, while another plan comes": each.turns and {"epoch", "resume"} <= events,
-        "gradients between two exchanges": each.plan == "local" and {"zeros", "accumulation"} & events,
+        "local steps of the toy": each.plan == "local" and each.framework == "toy",
         "a whole optimizer of owners": each.plan in ("owners", "any")
         and {"zeros", "idle", "resume"} & events,
         "zeros behind a gate of the toy": waits and "zeros" in events and each.framework == "toy",

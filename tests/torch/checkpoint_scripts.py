@@ -15,7 +15,6 @@ import hocket.torch as hk
 from hocket.artefacts.plan import Begun, Due, Plan, Schedule, Turn
 from hocket.errors import UsageError
 from hocket.policies.int8 import Int8
-from hocket.policies.local_sgd import LocalSGD
 from hocket.policies.power_sgd import PowerSGD
 from hocket.policies.top_k import TopK
 from hocket.policy.policy import Policy
@@ -27,17 +26,10 @@ PERIOD = 6
 ITERATIONS = 24
 
 
-class Often(LocalSGD):
-    """Exchanges within the steps of a test, at another one after a restart."""
-
-    every = 3
-
-
 POLICIES: dict[str, Callable[[], Policy]] = {
     "top_k": TopK,
     "int8": Int8,
     "power_sgd": PowerSGD,
-    "local_sgd": Often,
 }
 
 

@@ -13,7 +13,6 @@ import hocket.torch as hk
 from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan, Route, Schedule
 from hocket.errors import ReplicaError
 from hocket.planning.buckets import plan_of
-from hocket.policies.local_sgd import LocalSGD
 from tests.sessions.plans import schedule_of
 from tests.torch.mixed_scripts import bucket_of
 
@@ -24,10 +23,6 @@ AT = 4
 """The step after which ranks go apart."""
 
 Act = Callable[[nn.Module, torch.optim.Optimizer], None]
-
-
-class Exchange(LocalSGD):
-    every = 2
 
 
 def network(width: int = 6) -> nn.Module:
@@ -92,7 +87,8 @@ def train(what: str, who: str, kind: str = "plain", steps: str = str(STEPS_MAX))
     """Until ranks are found to be apart: which ranks and parameters, in which step, and what is said."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.5)
-    hk.distribute(model, optimizer, policy=Exchange() if kind == "local" else None, plan=plan(kind))
+    local = hk.Local(every=2) if kind == "local" else None
+    hk.distribute(model, optimizer, local=local, plan=plan(kind))
     draw = torch.Generator().manual_seed(RANK)
     try:
         for step in range(int(steps)):

@@ -11,7 +11,7 @@ from torch import nn
 
 import hocket.torch as hk
 from hocket.errors import Error, UsageError
-from tests.torch.tensor_scripts import Exchanged, Gated
+from tests.torch.tensor_scripts import EXCHANGED, Gated
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))
 WORLD = int(os.environ.get("HOCKET_WORLD", "1"))
@@ -83,8 +83,7 @@ def noticed(how, call, who):
 def again(how, kind):
     """The same, and the model is distributed again; for DDP, wrapped again. Replicas, and whether they are those of one process."""
     model = _model()
-    policies = {"gates": Gated, "exchanged": Exchanged}
-    options = {"policy": policies[kind]()} if kind in policies else {}
+    options = {"gates": {"policy": Gated()}, "exchanged": EXCHANGED}.get(kind, {})
 
     def made(model, optimizer):
         if kind != "ddp":
@@ -134,9 +133,8 @@ def swapped(how):
 def other_optimizer(kind):
     """A new one, as scripts make it for another stage, and one of a loss with parameters of its own."""
     model = _model()
-    policies = {"gates": Gated, "exchanged": Exchanged}
-    policy = policies[kind]() if kind in policies else None
-    model, optimizer = hk.distribute(model, _sgd(model), policy=policy)
+    options = {"gates": {"policy": Gated()}, "exchanged": EXCHANGED}.get(kind, {})
+    model, optimizer = hk.distribute(model, _sgd(model), **options)
     generator = torch.Generator().manual_seed(100 + RANK)
     _steps(model, optimizer, generator)
     if kind == "loss":

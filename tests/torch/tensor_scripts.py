@@ -95,14 +95,8 @@ class Gated(Policy):
     gates = True
 
 
-class Exchanged(Policy):
-    """Parameters every second step."""
-
-    exchanges = "parameters"
-    every = 2
-
-    def on_buffer_ready(self, cx, buffer):
-        cx.all_reduce(buffer, op="mean")
+EXCHANGED = {"local": hk.Local(every=2, rate=1, momentum=0)}
+"""The mean of parameters after every second step."""
 
 
 def _owned(model):
@@ -118,7 +112,7 @@ def averaged(policy):
     for how in ("plain", "swapped"):
         torch.manual_seed(RANK)
         model = nn.Linear(6, 4)
-        options = {"policy": Exchanged()} if policy == "exchanged" else {"plan": _owned(model)}
+        options = EXCHANGED if policy == "exchanged" else {"plan": _owned(model)}
         model, optimizer = hk.distribute(
             model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), **options
         )

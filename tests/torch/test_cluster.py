@@ -16,7 +16,7 @@ from hocket.errors import UsageError
 from hocket.parameter_server.plan import served_plan
 from hocket.planning import search
 from hocket.planning.default import by_cluster
-from hocket.policies import LocalSGD, TopK
+from hocket.policies import TopK
 from hocket.settings import Settings
 from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch
@@ -88,9 +88,9 @@ def test_policies_and_stale_servers_are_less_than_exact():
         check_kept(EXACT, needs_of(stale), "the plan")
     check_kept(Promise(delay=2), needs_of(stale), "the plan")
     with pytest.raises(
-        UsageError, match="LocalSGD: it exchanges parameters: `lossy` does not allow local=16"
+        UsageError, match="local: ranks step alone between exchanges: `lossy` does not allow local=16"
     ):
-        hk.distribute(layer, optimizer, policy=LocalSGD(), promise="lossy", settings=alone)
+        hk.distribute(layer, optimizer, local=hk.Local(every=16), promise="lossy", settings=alone)
     hk.distribute(layer, optimizer, policy=TopK(), promise="exact,loss=any", settings=alone)
 
 

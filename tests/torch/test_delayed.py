@@ -50,7 +50,7 @@ def test_what_late_gradients_cannot_do_is_said(tmp_path: Path) -> None:
             "scaler": "or bf16, which needs no scale",
             "join": "a rank that has finished",
             "LBFGS": "was called with a closure",
-            "local SGD": "bucket 0 goes by policy local_sgd: `uncorrected` does not allow loss=any",
+            "a policy": "bucket 0 goes by policy top_k: `uncorrected` does not allow loss=any",
             "DDP's hook": "merged or late gradients: the optimizer of DDP's hook",
         }.items():
             assert expected in said[name], name

@@ -9,7 +9,7 @@ import pytest
 from hocket.artefacts.plan import AllReduce, Part, Plan, Traced
 from hocket.errors import UsageError
 from hocket.planning.buckets import plan_of
-from hocket.policies import LocalSGD, TopK
+from hocket.policies import TopK
 from hocket.training.memory.scopes import scopes_of
 from tests.planning.test_plan_check import bucket
 from tests.support import ranks
@@ -57,8 +57,6 @@ def test_policies_that_a_plan_cannot_have_are_refused_by_name() -> None:
         (mixed(Traced(policy="top_k", parameters={"k": 3})), None, "policy top_k has no parameter `k`"),
         (mixed(ring), TopK(), "no bucket of the plan goes by policy TopK"),
         (mixed(Traced(policy="top_k")), TopK(), "no bucket of the plan goes by policy TopK"),
-        (mixed(ring, Traced(policy="local_sgd")), None, "local_sgd exchanges parameters"),
-        (mixed(ring, Traced(policy="LocalSGD")), LocalSGD(), "LocalSGD exchanges parameters"),
     ):
         with pytest.raises(UsageError, match=said):
             scopes_of(plan, given)

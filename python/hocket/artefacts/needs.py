@@ -22,7 +22,7 @@ class Need(NamedTuple):
 def needs_of(plan: Plan) -> Iterator[Need]:
     """Yield all that a plan needs."""
     yield from bucket_needs(plan.buckets)
-    yield from _schedule_needs(plan.schedule, *plan.safer)
+    yield from schedule_needs(plan.schedule, *plan.safer)
 
 
 def bucket_needs(buckets: Iterable[Bucket]) -> Iterator[Need]:
@@ -42,13 +42,20 @@ def bucket_needs(buckets: Iterable[Bucket]) -> Iterator[Need]:
                 yield Need("delay", late, f"{where} is served with staleness")
 
 
-def _schedule_needs(*schedules: Schedule) -> Iterator[Need]:
-    turns = [turn for schedule in schedules for each in schedule.turns for turn in each]
-    merge = max((turn.last - turn.first + 1 for turn in turns), default=1)
-    if merge > 1:
-        yield Need("merge", merge, "iterations are merged")
+def schedule_needs(*schedules: Schedule) -> Iterator[Need]:
+    """Yield what turns need, and how they are applied."""
+    for name, local, least, what in (
+        ("merge", False, 2, "iterations are merged"),
+        ("local", True, 1, "ranks step alone between exchanges"),
+    ):
+        alike = [each for each in schedules if (each.steps == "local") == local]
+        turns = [turn for each in alike for own in each.turns for turn in own]
+        most = max((turn.last - turn.first + 1 for turn in turns), default=0)
+        if most >= least:
+            yield Need(name, most, what)
     for steps, name, what in (
         ("own first", "delay", "ranks go on with their own gradients until means arrive"),
+        ("local", "delay", "ranks go on while an exchange is under way"),
         ("one", "uncorrected", "gradients are applied late, with nothing in their place"),
     ):
         lateness = [late_by(each) for each in schedules if each.turns and each.steps == steps]

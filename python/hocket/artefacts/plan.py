@@ -156,12 +156,23 @@ class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     due: Due
 
 
+class Outer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Optimizer of an anchor: SGD on the mean of what ranks have moved since the last exchange. The defaults are those of DiLoCo
+    (Douillard et al. 2023); a rate of 1 without momentum takes the mean of the ranks' parameters.
+    """
+
+    rate: Factor = 0.7
+    momentum: Factor = 0.9
+    nesterov: bool = True
+
+
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Times at which buckets travel and are applied, over a period of iterations.
 
     `turns`, by bucket; none: every gradient in its own iteration. `together`: all buckets have the same turns. `rate`: factor of
-    the learning rate for k merged iterations: k, its root, or 1. `steps`: a turn is one step of the optimizer, or k steps of an
-    anchor, ahead of which each rank trains by its own gradients; then, `rate` is divided among the k steps. `delay_max`: in
+    the learning rate for k merged iterations: k, its root, or 1. `steps`: a turn is one step of the optimizer; or k steps of an
+    anchor, ahead of which each rank trains by its own gradients (then, `rate` is divided among the k steps); or `local`: ranks step
+    alone, what travels is how far they came in a turn, and `outer` steps the anchor with the mean of that. `delay_max`: in
     iterations.
     """
 
@@ -170,7 +181,8 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     together: bool = True
     turns: tuple[tuple[Turn, ...], ...] = ()
     rate: Literal["linear", "sqrt", "one"] = "one"
-    steps: Literal["one", "own first"] = "one"
+    steps: Literal["one", "own first", "local"] = "one"
+    outer: Outer | None = None
     delay_max: Amount = 0
 
 

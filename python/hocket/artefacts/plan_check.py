@@ -13,11 +13,13 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.needs import needs_of, unkept
 from hocket.artefacts.plan import (
     AllReduce,
+    Begun,
     Bucket,
     Gathered,
     Owned,
     Part,
     Plan,
+    Schedule,
     Served,
     TwoLevel,
 )
@@ -53,10 +55,28 @@ def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Fi
             yield Finding("schedule", message)
         if schedule.steps == "own first" and schedule.overlap == "gates":
             yield Finding("schedule", "own gradients go first until the end of an iteration: not with gates")
+        yield from _local(schedule)
     for why in unkept(plan.promise, needs_of(plan)):
         yield Finding("promise", why)
     if model is not None:
         yield from _model(plan, model)
+
+
+def _local(schedule: Schedule) -> Iterator[Finding]:
+    """Find faults of a schedule by which ranks step alone, or one that has parts of such a schedule."""
+    if (schedule.steps == "local") != (schedule.outer is not None):
+        yield Finding("schedule", "an outer optimizer belongs to steps that are local, and these need one")
+    elif schedule.outer is not None:
+        outer, sent = schedule.outer, [turn.sent for own in schedule.turns for turn in own]
+        if not sent or any(not isinstance(each, Begun) or each.point != "backward_end" for each in sent):
+            yield Finding(
+                "schedule", "local steps are exchanged in turns that leave at the end of an iteration"
+            )
+        if schedule.overlap == "gates":
+            yield Finding("schedule", "local steps are exchanged between two steps: not with gates")
+        if outer.rate <= 0 or not 0 <= outer.momentum < 1 or (outer.nesterov and not outer.momentum):
+            numbers = f"an outer rate of {outer.rate:g} and momentum of {outer.momentum:g}"
+            yield Finding("schedule", f"{numbers}: above 0, and from 0 to below 1; Nesterov's is above 0")
 
 
 def _world(plan: Plan) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from hocket.errors import UsageError
 
-Word = Literal["exact", "rounded", "merged", "delayed", "uncorrected", "lossy"]
+Word = Literal["exact", "rounded", "merged", "delayed", "local", "uncorrected", "lossy"]
 ShortType = Literal["f16", "bf16"]
 Amount = str | float
 
@@ -18,6 +18,7 @@ WORDS: dict[Word, dict[str, Amount]] = {
     "rounded": {"codec": "f16"},
     "merged": {"codec": "f16", "merge": 1},
     "delayed": {"codec": "f16", "merge": 1, "delay": 0},
+    "local": {"codec": "f16", "merge": 1, "delay": 0, "local": 1},
     "uncorrected": {"codec": "f16", "merge": 1, "delay": 0, "uncorrected": 0},
     "lossy": {"codec": "f16", "merge": 1, "delay": 0, "uncorrected": 0, "loss": "any", "local": 1},
 }
@@ -29,8 +30,8 @@ class Promise:
     """Set of allowances: those of a base, and more. None: not allowed.
 
     Args:
-        base: `exact`: DDP's results, up to the order of summation; `rounded`, `merged`, `delayed`, `uncorrected` and `lossy` allow
-            more.
+        base: `exact`: DDP's results, up to the order of summation; `rounded`, `merged`, `delayed`, `local`, `uncorrected` and
+            `lossy` allow more.
         codec: the element type on links where that is faster. bf16 has the range of f32, and f16 three bits more of precision.
         merge: the number of iterations that one update may merge.
         delay: the number of iterations by which the mean of all ranks may be applied late, while each rank goes on with its own
@@ -39,7 +40,8 @@ class Promise:
             then need far smaller learning rates.
         epsilon: the share by which a step's expected progress may be below that of synchronous training.
         loss: `any`: policies, which may round or leave out anything.
-        local: the number of steps from one exchange of parameters to the next.
+        local: the number of steps that ranks may train alone, from one exchange to the next. With it, `delay` is the number of
+            steps that they may go on while an exchange is under way.
 
     Raises UsageError for a word that is not known, and for an amount that is out of range.
 
@@ -89,11 +91,11 @@ class Promise:
     @property
     def turns(self) -> bool:
         """True if gradients may be merged or late."""
-        return any(each is not None for each in (self.merge, self.delay, self.uncorrected))
+        return any(each is not None for each in (self.merge, self.delay, self.uncorrected, self.local))
 
     def without_turns(self) -> Promise:
-        """Return the promise without merged and late gradients."""
-        return Promise(**self._amounts() | {"merge": None, "delay": None, "uncorrected": None})
+        """Return the promise without merged and late gradients, and without steps alone."""
+        return Promise(**self._amounts() | dict.fromkeys(("merge", "delay", "uncorrected", "local")))
 
     def allows(self, name: str, amount: Amount) -> bool:
         """Return whether results may have that amount of an allowance.

@@ -24,11 +24,11 @@ def of_merged(merged: int, ranks: int, noise_scale: float) -> float:
 
 
 def of_schedule(schedule: Schedule, elements: Sequence[int], learning: Learning | None) -> float | None:
-    """Return the efficiency of a schedule, mean over parameters; `elements`: by bucket. None: not known, as where own gradients go
-    first between means."""
+    """Return the efficiency of a schedule, mean over parameters; `elements`: by bucket. None: not known, as where ranks train ahead
+    of an anchor."""
     if not schedule.turns:
         return 1.0
-    if learning is None or learning.noise_scale is None or schedule.steps == "own first":
+    if learning is None or learning.noise_scale is None or schedule.steps != "one":
         return None
     lost = 0.0
     for size, turns in zip(elements, schedule.turns, strict=True):

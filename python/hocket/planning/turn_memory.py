@@ -13,15 +13,19 @@ from hocket.artefacts.plan import Bucket, Schedule
 def extra_bytes(buckets: Sequence[Bucket], schedules: Sequence[Schedule], learning: Learning | None) -> int:
     """Return the bytes that a session takes which may use any of these schedules.
 
-    Each slot after a bucket's first is its gradients once more. Where own gradients go first, sums lie apart in each slot, and the
-    gradients, the parameters and the optimizer's state are there once more.
+    Each slot after a bucket's first is its gradients once more. Where ranks train ahead of an anchor, sums lie apart in each slot,
+    and gradients and parameters are there once more; so is the optimizer's state, or the outer momentum.
     """
     sizes = [each.elements * ITEM_BYTES[each.dtype] for each in buckets]
     slots = slots_of(schedules, len(sizes))
     extra = sum(size * (count - 1) for size, count in zip(sizes, slots, strict=True))
-    if any(each.steps == "own first" for each in schedules):
+    anchored = [each for each in schedules if each.steps != "one"]
+    if anchored:
         sums = sum(size * count for size, count in zip(sizes, slots, strict=True))
-        extra += sums + (2 + _moments(learning)) * sum(sizes)
+        states = [
+            _moments(learning) if each.outer is None else int(each.outer.momentum > 0) for each in anchored
+        ]
+        extra += sums + (2 + max(states)) * sum(sizes)
     return extra
 
 

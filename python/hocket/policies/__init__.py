@@ -2,7 +2,6 @@
 
 from hocket.policies.adaptive_fusion import AdaptiveFusion
 from hocket.policies.int8 import Int8
-from hocket.policies.local_sgd import LocalSGD
 from hocket.policies.partial_f16 import PartialF16
 from hocket.policies.power_sgd import PowerSGD
 from hocket.policies.priority import Priority
@@ -19,7 +18,6 @@ READY_MADE: dict[str, type[Policy]] = {
     "top_k": TopK,
     "int8": Int8,
     "power_sgd": PowerSGD,
-    "local_sgd": LocalSGD,
 }
 """Policies by the names for `--policy` and HOCKET_POLICY."""
 
@@ -27,7 +25,6 @@ __all__ = [
     "READY_MADE",
     "AdaptiveFusion",
     "Int8",
-    "LocalSGD",
     "PartialF16",
     "PowerSGD",
     "Priority",

@@ -14,7 +14,6 @@ from hocket.policy.policy import Policy, Value
 HANDLERS = tuple(name for name in vars(Policy) if name.startswith("on_"))
 DECLARATIONS = tuple(name for name in Policy.__annotations__ if not name.startswith("_"))
 CONTRACTS = ("mean", "same", "none")
-EXCHANGES = ("gradients", "parameters")
 
 SIMILAR = 0.85
 """Least similarity of two names, without `_` and capitals; `parameter` and `parameters` have it."""
@@ -38,13 +37,10 @@ def check(policy: Policy) -> None:
             ) from None
     for what, chosen, known in (
         ("contract", policy.contract, CONTRACTS),
-        ("exchanges", policy.exchanges, EXCHANGES),
         ("gates", policy.gates, (False, True)),
     ):
         if chosen not in known:
             raise _refusal(kind, f"`{what}` is {chosen!r}", f"one of {', '.join(map(repr, known))}")
-    if not isinstance(policy.every, int) or isinstance(policy.every, bool) or policy.every < 1:
-        raise _refusal(kind, f"`every` is {policy.every!r}", "a number of steps from 1 on")
     interval_s: Any = policy.timer_interval_s
     if not isinstance(interval_s, int | float) or not 0 < interval_s < math.inf:
         raise _refusal(kind, f"`timer_interval_s` is {interval_s!r}", "a number of seconds above 0")

@@ -50,12 +50,6 @@ class Policy:
     """True if backward ends without waiting. Each layer's next forward then waits for its own parameters, and the optimizer steps
     per bucket. Code that reads gradients after backward, such as clipping, needs `False` or `hocket.torch.clip_grad_norm_`."""
 
-    exchanges: ClassVar[Literal["gradients", "parameters"]] = "gradients"
-    """Contents of buckets. Parameters are exchanged after the optimizer's step, every `every` steps (local SGD)."""
-
-    every: ClassVar[int] = 1
-    """Number of steps from one exchange of parameters to the next."""
-
     timer_interval_s: ClassVar[float] = 1.0
     """Seconds between calls of `on_timer`; the variable HOCKET_TIMER_INTERVAL_S overrides it."""
 

@@ -9,7 +9,8 @@ from hocket import extras
 
 extras.need("torch", "hocket.torch")
 
-from hocket.artefacts.promise import Promise  # noqa: E402  # what comes next loads torch
+from hocket.artefacts.local import Local  # noqa: E402  # what comes next loads torch
+from hocket.artefacts.promise import Promise  # noqa: E402
 from hocket.parameter_server.choice import ParameterServer  # noqa: E402
 from hocket.torch.backend import reconfigurable_group  # noqa: E402
 from hocket.torch.ddp_hook import ddp_hook  # noqa: E402
@@ -34,6 +35,7 @@ from hocket.training.loop.changes import Change  # noqa: E402
 
 __all__ = [
     "Change",
+    "Local",
     "ParameterServer",
     "Promise",
     "agreed",

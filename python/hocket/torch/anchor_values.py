@@ -83,10 +83,7 @@ class Values:
         self, module: torch.nn.Module, state: dict[str, Any], prefix: str, _metadata: object
     ) -> None:
         """Replace the script's parameters in `state_dict` of the model."""
-        names = {id(self._trained[name]): name for name in self.parameters}
-        for key, each in module.named_parameters(remove_duplicate=False) if names else ():
-            if id(each) in names and prefix + key in state:
-                state[prefix + key] = self.parameters[names[id(each)]].detach()
+        in_model_state(self.parameters, self._trained, module, state, prefix)
 
     def in_optimizer_state(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         """Replace state of the script's parameters in `state_dict` of the optimizer."""
@@ -122,6 +119,20 @@ class Values:
             yield
         finally:
             self._optimizer.state = before
+
+
+def in_model_state(
+    anchor: Mapping[str, torch.Tensor],
+    trained: Mapping[str, torch.nn.Parameter],
+    module: torch.nn.Module,
+    state: dict[str, Any],
+    prefix: str,
+) -> None:
+    """Replace parameters that the anchor has in `state_dict` of the model."""
+    names = {id(trained[name]): name for name in anchor}
+    for key, each in module.named_parameters(remove_duplicate=False) if names else ():
+        if id(each) in names and prefix + key in state:
+            state[prefix + key] = anchor[names[id(each)]].detach()
 
 
 def copy_state(source: Mapping[str, Any], target: dict[str, Any]) -> None:

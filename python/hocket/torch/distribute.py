@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
@@ -75,6 +76,7 @@ def distribute(
     policy: Policy | None = None,
     promise: Promise | str | None = None,
     search: str | None = None,
+    local: Local | None = None,
     parameter_server: ParameterServer | None = None,
     buffers: Keep | None = None,
     settings: Settings | None = None,
@@ -99,11 +101,14 @@ def distribute(
         promise: how far results may be from DDP's: `"exact"` (up to the order of summation), `"rounded"` (gradients in f16 on slow
             links, where that is faster), `"merged,merge=2"` (an update may be of the gradients of two iterations),
             `"delayed,delay=1,merge=2"` (and each rank goes on with its own gradients for an iteration, until the mean is
-            there), `"uncorrected,uncorrected=1"` (late gradients with nothing in their place), or a `Promise`. Each allows what
-            those before it allow; what is used, and when, is for the plan to say. Default: from `settings`, else what a given plan
-            or policy does, else exact.
+            there), `"local,local=30"` (or ranks step alone for up to 30 steps), `"uncorrected,uncorrected=1"` (late gradients with
+            nothing in their place), or a `Promise`. What is used, and when, is for the plan to say. Default: from `settings`, else
+            what a given plan or policy does, else exact.
         search: how long the job tries plans while it trains, such as `"20m"`, to keep the fastest one. Each is on trial for a few
             steps, in turn with the best so far, and no step is lost. Default: from `settings`, else there is no search.
+        local: ranks step alone, and exchange how far they came once in several steps: `hk.Local(every=30)`. This is for networks
+            that are far slower than computation. Gradients and optimizer state are then each rank's own; what `model.state_dict`
+            returns is the anchor, which all ranks have alike. Default: by the plan.
         parameter_server: the job's last ranks are servers; default: from `settings`, else those of the plan. They hold what the
             plan says, or without one all parameters. On a rank that serves, this call does not return: it serves, then ends the
             process (SystemExit). It does the same on a rank that only owns parts of the plan's buckets. Ranks keep their parts in
@@ -134,7 +139,14 @@ def distribute(
     parameter_server = parameter_server or ParameterServer.of(settings)
     process = joined(settings, publish)
     warn_if_apart(process.everyone.world)
-    asked = {"plan": plan, "policy": policy, "promise": promise, "search": search, "buffers": buffers}
+    asked = {
+        "plan": plan,
+        "policy": policy,
+        "promise": promise,
+        "search": search,
+        "buffers": buffers,
+        "local": local,
+    }
     agree_on_call(process, {**asked, "parameter_server": parameter_server})
     gradients = gradients_of(framework.parameters())
     with reporting(process):
@@ -169,6 +181,7 @@ def distribute(
                 policy=policy,
                 promise=promise,
                 search=search,
+                local=local,
                 process=process,
                 settings=settings,
                 keep=buffers,
@@ -219,11 +232,12 @@ def _trained(
     policy: Policy | None,
     promise: Promise | None,
     search: str | None,
+    local: Local | None,
     process: Process,
     settings: Settings,
     keep: Keep | None,
 ) -> Distributed:
-    """Distribute a model whose gradients are reduced or pushed, or whose parameters are exchanged."""
+    """Distribute a model whose gradients are reduced or pushed."""
     model = framework.model
     if process.job.world > 1:
         check_batch_norm(model)
@@ -236,6 +250,7 @@ def _trained(
         policy=policy,
         promise=promise,
         search=search,
+        local=local,
         process=process,
         settings=settings,
     )
@@ -305,7 +320,7 @@ def join(
 
     Raises:
         UsageError: a finished rank cannot contribute zeros to a model's reductions: policies that promise less than the mean,
-            local SGD, parameter servers.
+            local steps, parameter servers.
     """
     found = [(distributed_of(model), distributed_of(model).session.joinable()) for model in models]
     windows = [

@@ -26,6 +26,7 @@ from hocket.torch.forward_hooks import Hook, before_forward
 from hocket.torch.gates import Gates
 from hocket.torch.hyperparameters import learning_of, options_of
 from hocket.torch.lent import array_of, bytes_of, tensor_over
+from hocket.torch.local import Local
 from hocket.torch.looks import Looks
 from hocket.torch.parameters import check_steps_some, check_type, described, trained_of, write_gradient
 from hocket.torch.remote import Remote
@@ -77,7 +78,8 @@ class Torch:
         self._announced = Announced()
         self._gates: Gates | None = None
         self.anchor = Anchor(model, optimizer, self.trained)
-        self.looks = Looks(model, self.trained, self.anchor.values)
+        self.local = Local(model, optimizer, self.trained)
+        self.looks = Looks(model, self.trained, lambda: {**self.anchor.values(), **self.local.values()})
         self.division = Division(optimizer, self.trained)
         self._rates: optimizers.Rates | None = None
 
@@ -259,6 +261,7 @@ class Torch:
         self._hooks, self._undo = [], []
         self._announced.release()
         self.anchor.release()
+        self.local.release()
         if self._rates is not None:
             self._rates.end()
 

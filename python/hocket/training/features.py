@@ -12,8 +12,8 @@ from hocket.refusals import (
     GATES,
     HELPERS,
     LIBRARY,
+    LOCAL,
     OWNERS,
-    PARAMETERS,
     PROFILE,
     REFUSED,
     REORDER,
@@ -58,7 +58,7 @@ def of_plan(plan: Plan) -> Iterator[Feature]:
     if plan.schedule.overlap == "gates":
         yield GATES, {}
     if plan.schedule.turns:
-        yield TURNS, {}
+        yield (LOCAL if plan.schedule.steps == "local" else TURNS), {}
     for index, bucket in enumerate(plan.buckets):
         route = bucket.route
         if isinstance(route, Gathered):
@@ -72,10 +72,7 @@ def of_plan(plan: Plan) -> Iterator[Feature]:
 
 
 def of_source(source: ProgramSource) -> Iterator[Feature]:
-    """Yield features of the policies and the plan with which a job begins."""
-    for policy in source.policies:
-        if policy.exchanges == "parameters":
-            yield PARAMETERS, {"policy": type(policy).__name__}
+    """Yield features of the plan with which a job begins."""
     yield from of_plan(source.plan(source.epochs.current))
 
 

@@ -12,7 +12,8 @@ import msgspec
 from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.needs import Need, check_kept, needs_of
+from hocket.artefacts.local import Local, localized
+from hocket.artefacts.needs import Need, check_kept, needs_of, schedule_needs
 from hocket.artefacts.plan import Plan, Served, Traced
 from hocket.artefacts.promise import EXACT, Promise, promise_of
 from hocket.errors import UsageError
@@ -26,7 +27,7 @@ from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.refusals import PLAN, POLICY, REORDER, SEARCH, refused
+from hocket.refusals import ELASTIC, LOCAL, PLAN, POLICY, REORDER, SEARCH, refused
 from hocket.settings import Settings, seconds_of
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
@@ -114,15 +115,23 @@ def source_of(
     remote: Callable[[Sequence[str]], Remote],
     keeps_plan: bool = False,
     begin: Begin | None = None,
+    local: Local | None = None,
 ) -> ProgramSource:
     """Return the source of these gradients' programs; the same on all ranks. `remote`: see `Framework.remote`; `search`: how long
     the job tries plans, as in the settings; `keeps_plan`: the job looks at its network as it starts, and keeps its plan; `begin`:
-    epoch that an elastic job is in.
+    epoch that an elastic job is in; `local`: ranks step alone, and exchange how far they came, by this plan or a default one.
 
     Raises UsageError when the plan is for another job, plan or policy promise less than `promise`, or there is nothing to search.
     """
     job = process.job
     search_s = search_asked(search, settings, plan=plan, policy=policy)
+    if local is not None:
+        if process.elastic:
+            raise refused(ELASTIC, LOCAL)
+        if search_s is not None:
+            raise refused(SEARCH, PLAN, given=f"local={local}")
+        check_kept(promise, schedule_needs(local.schedule(1)), "local")
+        plan = None if plan is None else localized(plan, local)
     if plan is not None:
         check_world(plan, process)
         check_kept(promise, needs_of(plan), f"plan `{plan.label}`")
@@ -142,15 +151,16 @@ def source_of(
     if scopes:
         traced, timer = _of_policies(scopes, gradients, process)
         if plan is None:
-            return of_policy(scopes[0], gradients, traced=traced, timer=timer)
+            return of_policy(scopes[0], gradients, traced=traced, timer=timer, local=local)
         return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served, helpers=helpers)
-    if plan is None and useful(job, asked=search_s is not None) and not keeps_plan:
+    may_drive = plan is None and local is None and not keeps_plan
+    if may_drive and useful(job, asked=search_s is not None):
         return _driven(gradients, process, promise or EXACT, search_s)
     _warn_of_search(search_s, job)
     if plan is not None and settings.reorder and useful(job, asked=True) and matters(plan):
         return _reordered(plan, gradients, process, served, helpers)
-    planned = plan or _default_plan(gradients, job, process.measurements.network, promise or EXACT)
-    return of_plan(planned, gradients, job=job, served=served, helpers=helpers)
+    made = plan or _alone(gradients, process, promise or EXACT, local)
+    return of_plan(made, gradients, job=job, served=served, helpers=helpers)
 
 
 def _besides(
@@ -350,6 +360,19 @@ def spans_of(process: Process, settings: Settings) -> Spans | None:
         return None
     process.traced = True
     return Spans(process.engine, Path(settings.trace), process.job.rank)
+
+
+def _alone(
+    gradients: Mapping[str, Gradient], process: Process, promise: Promise, local: Local | None
+) -> Planned:
+    """Return the default plan, by which ranks step alone if that is asked for."""
+    job, network = process.job, process.measurements.network
+    if local is None:
+        return _default_plan(gradients, job, network, promise)
+    # Embeddings move as a whole, whatever rows of them a gradient touches.
+    dense = {name: msgspec.structs.replace(each, sparse=False) for name, each in gradients.items()}
+    planned = _default_plan(dense, job, network, promise)
+    return lambda backward: localized(planned(backward), local)
 
 
 def _default_plan(

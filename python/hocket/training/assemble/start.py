@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.policy.policy import Policy
@@ -26,7 +27,6 @@ from hocket.training.step.apart import Apart, AsPlanned
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import Companion, MembersCompanion
 from hocket.training.step.compiled import CompiledSession
-from hocket.training.step.parameters import ParameterSession
 from hocket.training.step.place import Place
 from hocket.training.step.reducing import ReducingSession
 
@@ -43,6 +43,7 @@ def prepare(
     compiled: bool = False,
     holders: Sequence[int] = (0,),
     begin: Begin | None = None,
+    local: Local | None = None,
 ) -> ProgramSource:
     """Meet all ranks, give them the holders' state, and return the source of programs; every rank must call it.
 
@@ -57,6 +58,7 @@ def prepare(
         compiled: gradients come out of compiled functions, and the job keeps the plan with which it begins.
         holders: ranks that have the state of the job; others get it from them.
         begin: epoch that an elastic job is in; default: at its start.
+        local: ranks step alone, and exchange how far they came; default: by the plan.
 
     Raises:
         RendezvousError: the models differ. ReplicaError: options of their optimizers do.
@@ -77,6 +79,7 @@ def prepare(
         remote=framework.remote,
         keeps_plan=compiled,
         begin=begin,
+        local=local,
     )
     replicate(framework, process.job, process.engine, holders)
     if begin is None and not compiled and source.served is None:
@@ -92,13 +95,11 @@ def session_of(
     process: Process,
     companion: Companion,
     spans: Spans | None,
-) -> ReducingSession | ParameterSession:
+) -> ReducingSession:
     """Return a session with loaded programs and hooks. Call its `start` before the script trains."""
     if framework.device is not None:
         check_able("a model on a device", ABLE - {"host"}, of_source(source))
     place = _place(source, process, spans)
-    if "parameters" in {policy.exchanges for policy in source.policies}:
-        return ParameterSession(framework, place, companion=companion)
     plan = source.plan(source.epochs.current)
     merges = bool(plan.schedule.turns) or (source.autopilot is not None and source.autopilot.delays)
     return ReducingSession(

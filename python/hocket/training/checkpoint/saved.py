@@ -21,7 +21,7 @@ from hocket.training.checkpoint.states import Held, OfBucket, OfParameter
 from hocket.training.guard.oversight import SavedOversight
 from hocket.training.memory.turns import SavedTurns
 
-VERSION = 1
+VERSION = 2
 
 
 class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,7 +37,8 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         reschedules: another schedule of the same programs follows when turns are drained.
         oversight: guard and sentinel, if there are any.
         norms2: by arena, the squared norm of gradients that were applied last.
-        own: what this rank has apart from the anchor, where own gradients go first: bytes, empty else.
+        own: what this rank has apart from the anchor, where it trains ahead of one, and the outer optimizer's state: bytes, else
+            empty.
         own_unmade: arena, slot and parameters without own gradients of each turn that the anchor lacks.
     """
 
@@ -60,23 +61,21 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SavedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """State of one rank. `steps`: of local SGD, since the model was distributed."""
+    """State of one rank."""
 
     version: int = VERSION
     rank: int
     world: int
-    steps: int = 0
     parameters: tuple[OfParameter, ...] = ()
     buckets: tuple[OfBucket, ...] = ()
     delays: SavedDelays | None = None
 
     @classmethod
-    def of(cls, held: Held, job: Job, *, steps: int = 0) -> SavedSession:
+    def of(cls, held: Held, job: Job) -> SavedSession:
         """Return the state of a session without turns."""
         return cls(
             rank=job.rank,
             world=job.world,
-            steps=steps,
             parameters=tuple(held.parameters),
             buckets=tuple(held.buckets),
         )
@@ -105,6 +104,11 @@ def plain(value: Any, leaf: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
 def read_back(given: Any, array: Callable[[Any], Any]) -> SavedSession:
     """Return the session that `plain` converted; `array` makes leaves NumPy arrays again, and leaves all else alone. UsageError: it
     is something else."""
+    version = given.get("version", VERSION) if isinstance(given, Mapping) else VERSION
+    if version != VERSION:
+        raise UsageError(
+            f"load_state_dict: version {version} of saved state, and this Hocket knows version {VERSION}"
+        )
     try:
         saved = typed.of_builtins(_with_arrays(given, array), SavedSession)
     except msgspec.ValidationError as error:
@@ -112,10 +116,6 @@ def read_back(given: Any, array: Callable[[Any], Any]) -> SavedSession:
             f"load_state_dict: this is not what hk.state_dict returned: {error}\n"
             "hint: give it the same rank's, as it was saved"
         ) from None
-    if saved.version != VERSION:
-        raise UsageError(
-            f"load_state_dict: version {saved.version} of saved state, and this Hocket knows version {VERSION}"
-        )
     slots = () if saved.delays is None else saved.delays.slots.values()
     rows = [*(each.rows for each in saved.parameters), *(each.rows for each in saved.buckets)]
     leaves = [*rows, *(each for own in slots for each in own if each is not None)]

@@ -1,4 +1,5 @@
-"""The interface between training and a framework's anchor, which late gradients step while a rank goes on with its own."""
+"""The interface between training and a framework's anchor, ahead of which a rank trains: with its own gradients until means arrive
+(`Anchor`), or by steps of its own between exchanges (`LocalAnchor`)."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hocket.artefacts.plan import Outer
 from hocket.training.memory.buckets import LoadedBucket
 
 
@@ -24,7 +26,8 @@ class Pending:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Turn that the anchor takes.
+    """Turn that the anchor takes. Where ranks step alone, its gradients are how far ranks came, and `unmade`, `factor` and the own
+    sums of `pending` are of no use.
 
     Attributes:
         mean: gradients' means over all ranks and iterations.
@@ -87,3 +90,32 @@ class Anchor(Protocol):
 
     def restore(self, saved: npt.NDArray[np.uint8]) -> None:
         """Go on from what was saved, beside an anchor that the model and its optimizer have loaded."""
+
+
+class LocalAnchor(Protocol):
+    """Parameters that are the same on all ranks, which train apart from them by steps of their own, each with its own state."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the anchor's parameters and of the outer optimizer's state."""
+
+    def begin(self, outer: Outer) -> None:
+        """Take what the rank has before its next step as the anchor, which `outer` steps."""
+
+    def depart(self, bucket: LoadedBucket, under_way: Sequence[LoadedBucket]) -> None:
+        """Write into the bucket how far this rank came since it wrote last, as a gradient: what it was less what it is.
+        `under_way`: what it has written that the anchor lacks."""
+
+    def arrive(self, arrivals: Sequence[Arrival], *, lacks: range) -> None:
+        """Step the anchor with these means; the rank goes on from there with what it has stepped since. `lacks`: iterations that
+        the anchor lacks afterwards."""
+
+    def end(self) -> None:
+        """Let the rank train at the anchor itself, which lacks nothing."""
+
+    def saved(self) -> npt.NDArray[np.uint8]:
+        """Return what this rank has apart from the anchor, and the outer optimizer's state, as bytes."""
+
+    def restore(self, saved: npt.NDArray[np.uint8], *, apart: bool) -> None:
+        """Go on from what was saved, beside an anchor that the model has loaded; not `apart`: with the outer optimizer's state
+        alone. UsageError: it is of another model."""

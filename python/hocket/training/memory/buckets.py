@@ -13,7 +13,8 @@ from msgspec.structs import replace as replaced
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Bucket, Gathered, Owned, Part, Plan, Rule, Served
+from hocket.artefacts.plan import Bucket, Gathered, Owned, Part, Plan, Rule, Schedule, Served
+from hocket.artefacts.plan import Traced as Policed
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
@@ -274,7 +275,7 @@ def _check_turns(plan: Plan, hint: str) -> None:
     schedule = plan.schedule
     if not schedule.turns:
         return
-    index = next((at for at, bucket in enumerate(plan.buckets) if not reduces_means(bucket)), None)
+    index = next((at for at, bucket in enumerate(plan.buckets) if not _takes_turns(bucket, schedule)), None)
     if index is not None:
         raise refused(MEANS, TURNS, where=f"plan: bucket {index} does not reduce means for all ranks")
     if (found := divided(schedule, [bucket.variables for bucket in plan.buckets])) is not None:
@@ -283,6 +284,12 @@ def _check_turns(plan: Plan, hint: str) -> None:
             f"plan: parts of `{name}` are in buckets {one} and {other}, whose turns differ: a gradient is applied as a "
             f"whole{hint}"
         )
+
+
+def _takes_turns(bucket: Bucket, schedule: Schedule) -> bool:
+    """Return whether the bucket brings all ranks the same, so that a schedule may sum it over iterations: a policy may also keep a
+    part of how far ranks came for the next exchange."""
+    return reduces_means(bucket) or (schedule.steps == "local" and isinstance(bucket.route, Policed))
 
 
 def assumed_backward(names: Iterable[str]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.parameter_server.description import Group
-from hocket.training.memory.anchor import Anchor
+from hocket.training.memory.anchor import Anchor, LocalAnchor
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.device import Device
 from hocket.training.memory.gathered import HasRows
@@ -206,6 +206,10 @@ class Framework(Model, HasRows, Protocol):
     @property
     def anchor(self) -> Anchor:
         """Anchor for late gradients; without effect until its first call."""
+
+    @property
+    def local(self) -> LocalAnchor:
+        """Anchor for ranks that step alone between exchanges; without effect until its first call."""
 
     # Hook.
 

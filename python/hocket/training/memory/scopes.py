@@ -13,7 +13,6 @@ from hocket.artefacts.plan import Plan, Traced
 from hocket.errors import UsageError
 from hocket.policies.load import load
 from hocket.policy.policy import DEFAULTS, Policy, Value
-from hocket.refusals import BY_POLICY, PARAMETERS, refused
 
 SEPARATOR = "."
 """Separator between a scope's name and a value's own name, which must not contain it."""
@@ -30,10 +29,7 @@ class Scope:
     @property
     def needs(self) -> tuple[Need, ...]:
         """Allowances of a promise that the policy needs."""
-        lost = Need("loss", "any", "its code may round or leave out anything")
-        if self.policy.exchanges == "gradients":
-            return (lost,)
-        return lost, Need("local", self.policy.every, "it exchanges parameters")
+        return (Need("loss", "any", "its code may round or leave out anything"),)
 
     def own(self, agreed: Mapping[str, Value]) -> dict[str, Value]:
         """Return this policy's values among the job's agreed values, by the policy's own names.
@@ -60,8 +56,8 @@ class Scope:
 def scopes_of(plan: Plan, given: Policy | None = None) -> list[Scope]:
     """Return the policies of a plan, each once. `given`: stands for the policy with the name of its class.
 
-    If a plan has a single policy, its agreed values keep their names. Raises UsageError: there is no such policy or parameter, the
-    policy exchanges parameters but other buckets do not, or no bucket uses `given`.
+    If a plan has a single policy, its agreed values keep their names. Raises UsageError: there is no such policy or parameter, or
+    no bucket uses `given`.
     """
     routes: dict[bytes, Traced] = {}
     for bucket in plan.buckets:
@@ -73,10 +69,6 @@ def scopes_of(plan: Plan, given: Policy | None = None) -> list[Scope]:
             f"no bucket of the plan goes by policy {type(given).__name__}\n"
             "hint: give one of them, or name the policy in the plan's buckets"
         )
-    whole = len(found) == 1 and all(isinstance(bucket.route, Traced) for bucket in plan.buckets)
-    for scope in found:
-        if scope.policy.exchanges == "parameters" and not whole:
-            raise refused(PARAMETERS, BY_POLICY, policy=scope.route.policy)
     if len(found) < 2:
         return found
     times = Counter(scope.route.policy for scope in found)

@@ -27,12 +27,17 @@ def is_synchronous(schedule: Schedule) -> bool:
     (True, False)
     """
     turns = [turn for each in schedule.turns for turn in each]
-    return all(turn.first == turn.last == turn.due.iteration for turn in turns)
+    return schedule.steps != "local" and all(turn.first == turn.last == turn.due.iteration for turn in turns)
 
 
 def own_go_first(schedule: Schedule) -> bool:
     """Return whether ranks go on with their own gradients until means arrive."""
     return schedule.steps == "own first" and not is_synchronous(schedule)
+
+
+def has_anchor(schedule: Schedule) -> bool:
+    """Return whether ranks train apart from an anchor, ahead of it by their own gradients or by steps of their own."""
+    return schedule.steps == "local" or own_go_first(schedule)
 
 
 def slots_for(plan: artefact.Plan, buckets: int) -> list[int]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.local import Local, localized
 from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError
 from hocket.job.rendezvous import Job
@@ -234,15 +235,18 @@ def of_policy(
     *,
     traced: TracedBuckets,
     timer: Callable[[Epochs], Timer],
+    local: Local | None = None,
 ) -> ProgramSource:
     """Return the source of a policy that also decides which gradients travel, and which together. All ranks trace it for all ranks.
+    `local`: ranks step alone, and what travels by the policy is how far they came.
 
     PolicyError when the result is not the same everywhere.
     """
     policy = scope.policy
 
     def current(epoch: Epoch) -> Plan:
-        return traced.plan(scope, epoch)
+        made = traced.plan(scope, epoch)
+        return made if local is None else localized(made, local)
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         now = current(epoch)
@@ -255,7 +259,7 @@ def of_policy(
         # A policy with such a handler may look at the orders themselves.
         return made, backward
 
-    epochs = Epochs(Epoch(0, initial([scope])), observes=policy.exchanges == "gradients")
+    epochs = Epochs(Epoch(0, initial([scope])), observes=local is None)
     return ProgramSource(epochs, make, current, layout, (policy,), timer(epochs))
 
 

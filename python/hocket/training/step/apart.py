@@ -120,7 +120,7 @@ class Apart(Memory):
 
 
 class AsPlanned(Memory):
-    """Memory in which sums lie apart under plans whose ranks go on with their own gradients, and in gradients' place else."""
+    """Memory in which sums lie apart under plans whose ranks train ahead of an anchor, and in gradients' place else."""
 
     def __init__(self, *, merges: bool) -> None:
         """`merges`: gradients may be merged or late."""
@@ -141,8 +141,8 @@ class AsPlanned(Memory):
         before: Sequence[LoadedBucket],
     ) -> list[LoadedBucket]:
         plan = place.source.plan(place.source.epochs.current)
-        own_first = any(each.steps == "own first" for each in (plan.schedule, *plan.safer))
-        self._apart = Apart(check_late_libraries) if own_first else None
+        anchored = any(each.steps != "one" for each in (plan.schedule, *plan.safer))
+        self._apart = Apart(check_late_libraries) if anchored else None
         if self._apart is not None:
             return self._apart.placed(buckets, place, framework, slots, before)
         return super().placed(buckets, place, framework, slots, before)

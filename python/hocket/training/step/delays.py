@@ -25,7 +25,7 @@ from hocket.training.checkpoint.slots import slots_of
 from hocket.training.guard.gauge import Gauge
 from hocket.training.guard.oversight import Oversight
 from hocket.training.guard.workload import FirstIteration
-from hocket.training.memory.anchor import Arrival
+from hocket.training.memory.anchor import Anchor, Arrival, LocalAnchor
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.device import read
 from hocket.training.memory.framework import Framework
@@ -72,7 +72,8 @@ class Delays:
 
     def watch(self, plan: Plan) -> None:
         """Watch the script, now that buckets are loaded."""
-        self._framework.rates({})
+        if not self._updates.local:
+            self._framework.rates({})
         self.first = FirstIteration(self._framework, plan, self._job.rank)
         self.saves = Saves(self._framework, lambda: self._updates.counts)
 
@@ -81,7 +82,8 @@ class Delays:
         self.reschedules = self.retreats = False
         self._norms2 = {}
         # Where the plan's schedule changes nothing, there is nothing to watch.
-        if self.sentinel is None and self._watched and not is_synchronous(plan.schedule):
+        watched = self._watched and plan.schedule.steps != "local"
+        if self.sentinel is None and watched and not is_synchronous(plan.schedule):
             self.sentinel = Oversight(self._framework, self._job, self._gauge, self._trace)
         return plan.schedule if self.sentinel is None else self.sentinel.schedule(plan, iteration, epoch)
 
@@ -146,7 +148,7 @@ class Delays:
         updates, given = self._updates, {turn.arena for turn in now}
         self._applies = True
         if updates.own is not None:
-            self._awaits_step = True
+            self._awaits_step = not updates.local
             return
         factors: dict[str, float] = {}
         for turn in (*now, *later):
@@ -175,11 +177,13 @@ class Delays:
             )
             for turn in due
         ]
+        iteration = updates.counts[0] - 1
+        if updates.local:
+            self._framework.local.arrive(arrivals, lacks=own.lacks(iteration))
         if self._flushes:
             self._arrivals.append(arrivals)
-        else:
+        elif not updates.local:
             self._applies = bool(arrivals)
-            iteration = updates.counts[0] - 1
             self._framework.anchor.next_step(iteration, arrivals, lacks=own.lacks(iteration))
 
     @contextlib.contextmanager
@@ -198,8 +202,14 @@ class Delays:
         self._awaits_step = False
         if self._updates.own is None:
             return 0
-        self._framework.anchor.settle(arrivals)
+        if not self._updates.local:
+            self._framework.anchor.settle(arrivals)
         return len(arrivals)
+
+    @property
+    def awaits_step(self) -> bool:
+        """True if means were given, or own gradients, and the optimizer has not stepped since."""
+        return self._awaits_step
 
     def stepped(self) -> bool:
         """Note a step of the optimizer; return whether it applied means."""
@@ -247,7 +257,7 @@ class Delays:
             reschedules=self.reschedules,
             oversight=None if self.sentinel is None else self.sentinel.saved(),
             norms2=tuple(self._norms2.items()),
-            own=np.empty(0, np.uint8) if updates.own is None else self._framework.anchor.saved(),
+            own=np.empty(0, np.uint8) if updates.own is None else self._anchor.saved(),
             own_unmade=() if updates.own is None else updates.own.saved(),
         )
 
@@ -258,6 +268,11 @@ class Delays:
             self.sentinel.watch_as(saved.schedule)
         self.retreats, self.reschedules = saved.retreats, saved.reschedules
         self._norms2 = dict(saved.norms2)
+
+    @property
+    def _anchor(self) -> Anchor | LocalAnchor:
+        """Anchor ahead of which ranks train."""
+        return self._framework.local if self._updates.local else self._framework.anchor
 
     @property
     def _looks(self) -> bool:

@@ -65,7 +65,7 @@ class Loading:
         held = [slot.memory for bucket in step.buckets for slot in bucket.others]
         if self.memory.apart:
             held += [slot.memory for own in step.updates.means.of for slot in own]
-        return sum(map(len, held)) + step.framework.anchor.held_bytes
+        return sum(map(len, held)) + step.framework.anchor.held_bytes + step.framework.local.held_bytes
 
     def gate(self) -> None:
         """Let forward wait for updates at gates of the loaded buckets."""

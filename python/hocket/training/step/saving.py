@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -15,6 +16,8 @@ from hocket.training.memory.device import write
 
 if TYPE_CHECKING:
     from hocket.training.step.step import Step
+
+log = logging.getLogger("hocket.checkpoint")
 
 
 def saved(step: Step) -> SavedSession:
@@ -44,16 +47,25 @@ def restore(step: Step, saved: SavedSession, *, strict: bool) -> SavedDelays | N
     if step.delays is None:
         return None
     delays = going_on(saved, _layout(step), step.job, len(step.launches))
+    updates = step.updates
+    if updates.local and saved.delays is not None and saved.delays.own.size and delays is None:
+        step.framework.local.restore(saved.delays.own, apart=False)
+    elif updates.local and (saved.delays is None or not saved.delays.own.size):
+        log.warning(
+            "load_state_dict: this state has none of an outer optimizer, whose momentum begins at zero"
+        )
     if delays is None:
         return None
-    updates = step.updates
     updates.begin(delays.schedule, anew=False)
     step.delays.restore(delays)
     updates.unmade.restore(delays.turns)
     if updates.own is not None:
         updates.own.begin(delays.turns.applied)
         updates.own.restore(delays.own_unmade)
-        step.framework.anchor.restore(delays.own)
+        if updates.local:
+            step.framework.local.restore(delays.own, apart=True)
+        else:
+            step.framework.anchor.restore(delays.own)
     updates.drop()
     fill(step.buckets, delays.slots)
     write(step.framework.device, (slot.memory for bucket in step.buckets for slot in bucket.slots))

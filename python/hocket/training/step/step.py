@@ -261,10 +261,32 @@ class Step:
 
     def _stepped(self) -> None:
         """Let owners send the values that the optimizer has updated, unless gates have put the step off."""
+        if self.updates.local:
+            self._stepped_alone()
+            return
         if self.owners and not (self.loading.gates is not None and self.loading.gates.closed):
             self.owners.stepped()
         if self.delays is not None and self.delays.stepped() and self.spans is not None:
             self.spans.updated()
+        self.commit.stepped()
+        if self.watch is not None:
+            self.watch.stepped()
+
+    def _stepped_alone(self) -> None:
+        """End an iteration of ranks that step alone between exchanges."""
+        updates = self.updates
+        if self.delays is not None and self.delays.awaits_step:
+            # The last step before steps are local applies what all ranks have reduced.
+            self.delays.stepped()
+            updates.begin_alone()
+        elif updates.exchanges or self.ends_turns:
+            self._begin()
+            self._end(barrier=True)
+        else:
+            updates.ended([], holds=False)
+            self.iteration += 1
+            if self.source.autopilot is not None:
+                self.source.autopilot.step_ended()
         self.commit.stepped()
         if self.watch is not None:
             self.watch.stepped()

@@ -21,16 +21,16 @@ class Together:
         job: Job,
         source: ProgramSource,
         *,
-        steps_alone: bool = False,
         begins: int = 1,
     ) -> None:
-        """Start the checks. `steps_alone`: ranks step alone between exchanges; `begins`: first step that compares replicas."""
+        """Start the checks. `begins`: first step that compares replicas."""
         self.idles = False
         """True if the step is the other ranks' alone, and this rank does not step its model."""
         self._in_step = source.in_step
         plan = source.plan(source.epochs.current)
         apart = may_differ(gradients_of(framework.parameters()), plan, source.policies)
-        options = None if steps_alone else framework.options
+        # Ranks that step alone may adapt their rates to their own data.
+        options = None if plan.schedule.steps == "local" else framework.options
         self._replicas = Replicas(framework.looks, job, but=apart, options=options, begins=begins)
         self._gradients = FirstGradients(framework.looks, job)
 

@@ -1,0 +1,82 @@
+"""Local training: ranks step alone, and exchange how far they came once in several steps.
+
+This is the family of DiLoCo (Douillard et al., arXiv 2311.08105): with `late`, steps go on while an exchange is under way, as in
+Streaming DiLoCo (Douillard et al., arXiv 2501.18512).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hocket.artefacts.needs import declared, needs_of
+from hocket.artefacts.plan import Begun, Due, Outer, Plan, Schedule, Turn
+from hocket.errors import UsageError
+
+
+class Local(Struct, frozen=True, kw_only=True):
+    """Exchange of the progress of ranks that train alone.
+
+    Ranks' parameters differ between exchanges. The *anchor* has the same bits on all ranks: after each exchange the outer optimizer
+    steps it with the mean of what ranks have moved since the last one, and each rank goes on from there.
+
+    Args:
+        every: number of steps from one exchange to the next.
+        late: number of steps that a rank goes on alone while an exchange is under way, less than `every`; 0: it waits.
+        rate: the outer optimizer's learning rate. 1 with a momentum of 0 takes the mean of the ranks' parameters.
+        momentum: the outer optimizer's momentum.
+        nesterov: whether that is Nesterov's.
+
+    >>> Local(every=30).schedule(1).turns[0][0].last
+    29
+    """
+
+    every: int
+    late: int = 0
+    rate: float = Outer().rate
+    momentum: float = Outer().momentum
+    nesterov: bool = Outer().nesterov
+
+    def schedule(self, buckets: int) -> Schedule:
+        """Return the schedule of so many buckets. UsageError: an amount is out of range."""
+        if self.every < 1 or not 0 <= self.late < self.every:
+            raise UsageError(
+                f"local: every={self.every}, late={self.late}: every is at least 1, and late from 0 to below it"
+            )
+        if self.rate <= 0 or not 0 <= self.momentum < 1:
+            raise UsageError(
+                f"local: rate={self.rate:g}, momentum={self.momentum:g}: the rate is above 0, the momentum from 0 to below 1"
+            )
+        last = self.every - 1
+        turn = Turn(
+            first=0,
+            last=last,
+            sent=Begun(iteration=last, point="backward_end"),
+            due=Due(iteration=last + self.late),
+        )
+        return Schedule(
+            period=self.every,
+            turns=((turn,),) * buckets,
+            steps="local",
+            outer=Outer(rate=self.rate, momentum=self.momentum, nesterov=self.nesterov and self.momentum > 0),
+            delay_max=self.late,
+        )
+
+
+def every(schedule: Schedule) -> int:
+    """Return the largest number of steps from one exchange to the next.
+
+    >>> every(Local(every=3).schedule(2))
+    3
+    """
+    return max(turn.last - turn.first + 1 for each in schedule.turns for turn in each)
+
+
+def localized(plan: Plan, local: Local) -> Plan:
+    """Return the plan with ranks that train alone between exchanges. UsageError: an amount is out of range."""
+    late = f", {local.late} late" if local.late else ""
+    schedule = local.schedule(len(plan.buckets))
+    made = replace(
+        plan, schedule=schedule, safer=(), label=f"{plan.label}, local for {local.every} steps{late}"
+    )
+    return replace(made, promise=declared(needs_of(made)))

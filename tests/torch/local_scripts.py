@@ -1,0 +1,317 @@
+"""Scripts of the ranks of `test_local.py`, and the same training by one process with PyTorch's own optimizers."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+from collections import deque
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+import hocket.torch as hk
+import hocket.torch.framework
+from hocket.artefacts.local import localized
+from hocket.artefacts.plan import Plan, Schedule
+from hocket.errors import ReplicaError, UsageError
+from hocket.policies import Int8, TopK
+from hocket.torch.distribute import distributed_of
+from hocket.training.memory import device
+from tests.torch.delayed_scripts import here, loss_of, network, plan_for
+from tests.torch.hostile_device import hostile
+from tests.torch.own_first_reference import KINDS, flat
+
+ITERATIONS = 25
+
+
+class Case(NamedTuple):
+    """A training that is compared with the reference; `seed`: of its batches."""
+
+    local: hk.Local
+    kind: str
+    seed: int = 0
+
+
+def cases() -> list[Case]:
+    """Every number of steps to 6 by every lateness below it; inner and outer optimizers go through all of them."""
+    outer = itertools.cycle(
+        [
+            {},
+            {"rate": 1.0, "momentum": 0.0},
+            {"rate": 0.5, "momentum": 0.5, "nesterov": False},
+        ]
+    )
+    kinds = itertools.cycle(KINDS)
+    return [
+        Case(hk.Local(every=every, late=late, **next(outer)), next(kinds))
+        for every in range(1, 7)
+        for late in range(every)
+    ]
+
+
+class Reference:
+    """Local training of one process: a model for each rank, and the anchor."""
+
+    def __init__(self, case: Case, world: int) -> None:
+        self.case, local = case, case.local
+        self.models = [network() for _ in range(world)]
+        self.inner = [KINDS[case.kind](list(each.parameters())) for each in self.models]
+        self.anchor = network()
+        self.outer = torch.optim.SGD(
+            self.anchor.parameters(),
+            lr=local.rate,
+            momentum=local.momentum,
+            nesterov=local.nesterov and local.momentum > 0,
+        )
+        self.under_way: deque[tuple[int, list[torch.Tensor]]] = deque()
+        self.made = self.open = 0
+
+    def iterate(self) -> None:
+        for rank, (model, inner) in enumerate(zip(self.models, self.inner, strict=True)):
+            inner.zero_grad()
+            loss_of(model, self.case.seed + self.made, rank).backward()
+            inner.step()
+        self.open += 1
+        if self.open == self.case.local.every:
+            self._depart(self.made + self.case.local.late)
+        if self.under_way and self.under_way[0][0] == self.made:
+            self._arrive()
+        self.made += 1
+
+    def flush(self) -> None:
+        if self.open:
+            self._depart(self.made)
+        while self.under_way:
+            self._arrive()
+
+    def _depart(self, due: int) -> None:
+        before = [
+            sum((each[1][rank] for each in self.under_way), torch.zeros(()))
+            for rank in range(len(self.models))
+        ]
+        moved = [
+            flat(self.anchor.parameters()) - flat(each.parameters()) - own
+            for each, own in zip(self.models, before, strict=True)
+        ]
+        self.under_way.append((due, moved))
+        self.open = 0
+
+    def _arrive(self) -> None:
+        _, moved = self.under_way.popleft()
+        before = flat(self.anchor.parameters())
+        mean, start = sum(moved[1:], moved[0]) / len(moved), 0
+        for each in self.anchor.parameters():
+            each.grad = mean[start : start + each.numel()].view_as(each).clone()
+            start += each.numel()
+        self.outer.step()
+        for model, own in zip(self.models, moved, strict=True):
+            after = flat(model.parameters()) + own + flat(self.anchor.parameters()) - before
+            nn.utils.vector_to_parameters(after, model.parameters())
+
+
+def plan_here(model: nn.Module) -> Plan:
+    names = [name for name, _ in model.named_parameters()]
+    return plan_for(model, Schedule(), [names[2:], names[:2]])
+
+
+def begun(case: Case, **others: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = network()
+    others = others or {"plan": plan_here(model)}
+    return hk.distribute(model, KINDS[case.kind](list(model.parameters())), local=case.local, **others)
+
+
+def trained(model: nn.Module, optimizer: torch.optim.Optimizer, iteration: int) -> None:
+    optimizer.zero_grad()
+    loss_of(model, iteration, here()[0]).backward()
+    optimizer.step()
+
+
+def digest(model: nn.Module) -> str:
+    held = b"".join(each.detach().numpy().tobytes() for each in model.state_dict().values())
+    return hashlib.sha256(held).hexdigest()
+
+
+def far(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one - other).abs().max())
+
+
+def against_the_reference() -> list[tuple[str, float, float, float, list[str]]]:
+    """Distances of each case from the reference, of this rank's parameters, of the anchor, and of what a flush leaves; and digests
+    of the anchor at each iteration."""
+    return [(repr(case), *compared(case)) for case in cases()]
+
+
+def on_a_hostile_device() -> list[tuple[str, float, float, float, list[str]]]:
+    """Distances with buckets on the tests' own device."""
+    hocket.torch.framework.accelerator = lambda _device: hostile(here()[0])
+    device.PIECE_BYTES = 64
+    return [(repr(case), *compared(case)) for case in cases()[::4]]
+
+
+def compared(case: Case) -> tuple[float, float, float, list[str]]:
+    rank, world = here()
+    model, optimizer = begun(case)
+    expected = Reference(case, world)
+    digests, own = [], 0.0
+    for iteration in range(ITERATIONS):
+        trained(model, optimizer, iteration)
+        expected.iterate()
+        digests.append(digest(model))
+        own = max(own, far(flat(model.parameters()), flat(expected.models[rank].parameters())))
+    anchored = far(flat(model.state_dict().values()), flat(expected.anchor.parameters()))
+    hk.flush(model)
+    expected.flush()
+    flushed = far(flat(model.parameters()), flat(expected.anchor.parameters()))
+    digests.append(digest(model))
+    return own, anchored, flushed, digests
+
+
+def exchanges() -> list[tuple[int, int]]:
+    """Iterations made and in the anchor, after each step and a flush."""
+    model, optimizer = begun(Case(hk.Local(every=4, late=1), "sgd"))
+    session, found = distributed_of(model).session, []
+    for iteration in range(10):
+        trained(model, optimizer, iteration)
+        found.append(session.updates.counts)
+    hk.flush(model)
+    return [*found, session.updates.counts]
+
+
+def resumed() -> tuple[bool, bool]:
+    """Whether a training that is saved in the middle of a turn goes on to the same bits, with an exchange under way and without."""
+    found = []
+    for stop in (6, 9):
+        case = Case(hk.Local(every=4, late=2), "adamw")
+        model, optimizer = begun(case)
+        for iteration in range(stop):
+            trained(model, optimizer, iteration)
+        file = io.BytesIO()
+        torch.save((model.state_dict(), optimizer.state_dict(), hk.state_dict(model)), file)
+        for iteration in range(stop, stop + 9):
+            trained(model, optimizer, iteration)
+        expected = flat(model.parameters()), digest(model)
+        other, following = begun(case)
+        file.seek(0)
+        held, state, session = torch.load(file, weights_only=True)
+        other.load_state_dict(held)
+        following.load_state_dict(state)
+        hk.load_state_dict(other, session)
+        for iteration in range(stop, stop + 9):
+            trained(other, following, iteration)
+        found.append(torch.equal(flat(other.parameters()), expected[0]) and digest(other) == expected[1])
+    return found[0], found[1]
+
+
+def momentum_of_other_ranks() -> tuple[float, list[str]]:
+    """Distance of a training that goes on by another plan after a flush from one that was not saved."""
+    case = Case(hk.Local(every=3), "sgd")
+    model, optimizer = begun(case)
+    for iteration in range(6):
+        trained(model, optimizer, iteration)
+    hk.flush(model)
+    held, session = {name: each.clone() for name, each in model.state_dict().items()}, hk.state_dict(model)
+    for iteration in range(6, 12):
+        trained(model, optimizer, iteration)
+    expected = flat(model.state_dict().values())
+    other, following = begun(case._replace(local=case.local), plan=other_plan(network()))
+    other.load_state_dict(held)
+    hk.load_state_dict(other, session)
+    for iteration in range(6, 12):
+        trained(other, following, iteration)
+    return far(flat(other.state_dict().values()), expected), []
+
+
+def other_plan(model: nn.Module) -> Plan:
+    return plan_for(model, Schedule(), [[name for name, _ in model.named_parameters()]])
+
+
+def ways() -> dict[str, tuple[float, str]]:
+    """By way, the loss that local training ends at, and the anchor's digest."""
+    found = {}
+    made: dict[str, dict[str, Any]] = {
+        "default": {"promise": "local,local=5"},
+        "top_k": {"policy": TopK()},
+        "int8": {"policy": Int8()},
+    }
+    for name, others in made.items():
+        model = network().float()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        model, optimizer = hk.distribute(
+            model, optimizer, local=hk.Local(every=5, rate=1, momentum=0), **others
+        )
+        for iteration in range(60):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 5, generator=torch.Generator().manual_seed(iteration))).square().sum()
+            loss.backward()
+            optimizer.step()
+        hk.flush(model)
+        found[name] = float(loss.detach()), digest(model)
+    return found
+
+
+def a_plan_file_says_it() -> float:
+    """Distance of a training by a plan whose schedule is local from that by the argument."""
+    case = Case(hk.Local(every=3), "momentum")
+    ends = []
+    for others in ({"plan": localized(plan_here(network()), case.local)}, {}):
+        model = network()
+        optimizer = KINDS[case.kind](list(model.parameters()))
+        local = None if others else case.local
+        model, optimizer = hk.distribute(
+            model, optimizer, local=local, **(others or {"plan": plan_here(model)})
+        )
+        for iteration in range(9):
+            trained(model, optimizer, iteration)
+        ends.append(flat(model.parameters()))
+    return far(*ends)
+
+
+def uneven() -> list[tuple[int, str]]:
+    """Backward passes without a step, two for one step, and a GradScaler: made iterations, and the anchor's digest."""
+    model, optimizer = begun(Case(hk.Local(every=2), "sgd"))
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for iteration in range(8):
+        optimizer.zero_grad()
+        with model.no_sync():
+            loss_of(model, iteration, here()[0]).backward()
+        loss_of(model, 100 + iteration, here()[0]).backward()
+        scaler.scale(loss_of(model, 200 + iteration, here()[0])).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    hk.flush(model)
+    return [(distributed_of(model).session.updates.counts[0], digest(model))]
+
+
+def refused() -> list[str]:
+    """Errors of calls between two exchanges, by their first lines."""
+    model, optimizer = begun(Case(hk.Local(every=3), "sgd"))
+    trained(model, optimizer, 0)
+    found = []
+    for call in (
+        lambda: model.load_state_dict(network().state_dict()),
+        lambda: hk.join(model),
+    ):
+        try:
+            call()
+            found.append("accepted")
+        except UsageError as error:
+            found.append(error.summary)
+    return found
+
+
+def one_changes_the_anchor() -> str:
+    """What ranks are told when the anchor of one has other values."""
+    model, optimizer = begun(Case(hk.Local(every=2), "sgd"))
+    try:
+        for iteration in range(40):
+            trained(model, optimizer, iteration)
+            if here()[0] == 1 and iteration == 4:
+                with torch.no_grad():
+                    next(iter(distributed_of(model).framework.local.values().values())).add_(1)
+    except ReplicaError as error:
+        return error.summary
+    return "accepted"
