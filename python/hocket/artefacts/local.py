@@ -72,11 +72,18 @@ def every(schedule: Schedule) -> int:
     return max(turn.last - turn.first + 1 for each in schedule.turns for turn in each)
 
 
+def named(schedule: Schedule) -> str:
+    """Return a name of a schedule by which ranks step alone.
+
+    >>> named(Local(every=30, late=1).schedule(1))
+    'alone for 30 steps, late by 1'
+    """
+    late = f", late by {schedule.delay_max}" if schedule.delay_max else ""
+    return f"alone for {every(schedule)} steps{late}"
+
+
 def localized(plan: Plan, local: Local) -> Plan:
     """Return the plan with ranks that train alone between exchanges. UsageError: an amount is out of range."""
-    late = f", {local.late} late" if local.late else ""
     schedule = local.schedule(len(plan.buckets))
-    made = replace(
-        plan, schedule=schedule, safer=(), label=f"{plan.label}, local for {local.every} steps{late}"
-    )
+    made = replace(plan, schedule=schedule, safer=(), label=f"{plan.label}, {named(schedule)}")
     return replace(made, promise=declared(needs_of(made)))

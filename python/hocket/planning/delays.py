@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from hocket.artefacts.learning import Check, Learning
+from hocket.artefacts.local import Local, localized, named
 from hocket.artefacts.needs import declared, needs_of
 from hocket.artefacts.network import Network
 from hocket.artefacts.plan import Candidate, Due, Gathered, Plan, Refused, Schedule, Turn
@@ -16,7 +17,7 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
-from hocket.planning import admission, efficiency
+from hocket.planning import admission, alone, efficiency
 from hocket.planning.cost import predict_on
 from hocket.planning.guard import accepted, compatible, described, used
 from hocket.planning.reason import seconds
@@ -55,6 +56,16 @@ def scheduled(
         return plan
     if not all(reduces_means(bucket) for bucket in plan.buckets):
         return _scheduled_dense(plan, graph, profile, promise, rate=rate, guard=guard)
+    together = _merged_or_late(plan, graph, profile, promise, rate=rate, guard=guard)
+    return alone.instead_of(together, plan, graph, profile, promise)
+
+
+def _merged_or_late(
+    plan: Plan, graph: Network, profile: Profile, promise: Promise, *, rate: Rule | None, guard: Guard
+) -> Plan:
+    """Return the plan with the fastest schedule by which ranks step together."""
+    if (promise.merge, promise.delay, promise.uncorrected) == (None, None, None):
+        return _synchronous(plan, graph, profile)
     learning = profile.learning
     rule = rate or admission.rule_of(learning)
     if guard == "paper":
@@ -176,11 +187,16 @@ def _synchronous(plan: Plan, graph: Network, profile: Profile) -> Plan:
 
 
 def imposed(plan: Plan, promise: Promise, rule: Rule) -> Plan:
-    """Return the plan with turns of as many iterations, and as late, as the promise allows, even if that is slower.
+    """Return the plan with turns of as many iterations, and as late, as the promise allows, even if that is slower; or with as many
+    steps alone.
 
     Raises ArtefactError if more turns would be in flight at a time than two slots can hold.
     """
     merged, late = promise.merge or 1, promise.delay or promise.uncorrected or 0
+    if (promise.local or 1) > 1:
+        made = localized(plan, Local(every=promise.local or 1, late=promise.delay or 0))
+        check(made)
+        return made
     turn = Turn(first=0, last=merged - 1, due=Due(iteration=merged - 1 + late))
     schedule = Schedule(
         period=merged,
@@ -266,6 +282,8 @@ def _refused(checked: Sequence[tuple[Choice, tuple[Check, ...]]], best: Choice |
 
 def name(schedule: Schedule) -> str:
     """Describe the schedule in a few words; empty for a synchronous one."""
+    if schedule.outer is not None:
+        return named(schedule)
     words = []
     if (merged := merge_of(schedule)) > 1:
         words.append(f"merged up to {merged}")

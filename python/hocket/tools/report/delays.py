@@ -124,6 +124,11 @@ def _words(found: Delays, schedule: Schedule) -> str:
             f"{found.updates} updates in {found.iterations} iterations. An update is of {merged}, {late}: a step of the anchor for "
             f"each iteration, at its learning rate{rate[schedule.rate]}. Until then, ranks go on with their own gradients."
         )
+    if schedule.steps == "local":
+        return (
+            f"{found.updates} exchanges in {found.iterations} iterations. Ranks step alone, up to {found.merge_max} times in a "
+            f"row; an outer step of an anchor that all have alike takes the mean of how far they came, {late}."
+        )
     rate = {"linear": "times their number", "sqrt": "times the root of their number", "one": "as it is"}
     words = f"{found.updates} updates in {found.iterations} iterations. An update is of {merged}, {late}; its learning rate is "
     return f"{words}the script's, {rate[schedule.rate]}."

@@ -202,8 +202,10 @@ class Delays:
         self._awaits_step = False
         if self._updates.own is None:
             return 0
-        if not self._updates.local:
-            self._framework.anchor.settle(arrivals)
+        if self._updates.local:
+            # Each was taken as it came.
+            return 0
+        self._framework.anchor.settle(arrivals)
         return len(arrivals)
 
     @property

@@ -212,6 +212,8 @@ class Step:
             self.delays.arrived(due, unmade)
         if due and not later:
             self._all_given()
+        if due and self.updates.local and self.spans is not None:
+            self.spans.updated()
 
     def wait_bucket(self, bucket: int) -> None:
         """Wait for the turn that is due at this bucket's gate, which opens."""

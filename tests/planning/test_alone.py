@@ -1,0 +1,114 @@
+"""Whether `hocket plan` lets ranks step alone: where the network forbids to exchange every step, and as seldom as it needs."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hocket.artefacts.local import Local, every, localized
+from hocket.artefacts.plan import Begun, Due, Outer, Plan, Schedule, Turn
+from hocket.artefacts.plan_check import check, findings
+from hocket.artefacts.promise import Promise
+from hocket.errors import ArtefactError
+from hocket.planning import alone, delays, schedules
+from tests.planning.test_delays import planned
+
+SLOW_S = 0.01
+"""Computation of an iteration that waits for half a second."""
+
+
+def test_ranks_exchange_as_often_as_the_network_lets_them() -> None:
+    """Broken: ranks would train apart for longer than need be, or wait although they may step alone."""
+    plain, plan = planned(SLOW_S, Promise("local", local=1000))
+    assert plan.schedule.steps == "local"
+    assert plan.promise == "local"
+    assert plan.predicted_step_s <= (1 + alone.WAITS) * SLOW_S < plain.predicted_step_s
+    fewer = Local(every=every(plan.schedule) // 2)
+    assert fewer.every >= 2
+    _, other = planned(SLOW_S, Promise("local", local=fewer.every))
+    assert every(other.schedule) == fewer.every
+    assert other.predicted_step_s > (1 + alone.WAITS) * SLOW_S
+    check(plan)
+    assert f"once in {every(plan.schedule)} steps" in plan.reason
+    assert plan.label.endswith(f"alone for {every(plan.schedule)} steps")
+
+
+def test_steps_go_on_under_an_exchange_where_the_promise_lets_them() -> None:
+    """Broken: the time of an exchange would be waited for, or steps be late that nobody allowed."""
+    _, waits = planned(SLOW_S, Promise("local", local=60))
+    _, goes_on = planned(SLOW_S, Promise("local", local=60, delay=30))
+    assert waits.schedule.delay_max == 0 < goes_on.schedule.delay_max
+    assert goes_on.predicted_step_s < waits.predicted_step_s
+
+
+@pytest.mark.parametrize(
+    ("compute_s", "promise"), [(20.0, Promise("local", local=30)), (SLOW_S, Promise("lossy"))]
+)
+def test_nobody_steps_alone_for_nothing(compute_s: float, promise: Promise) -> None:
+    """Broken: training would be another where that is not faster, or not allowed."""
+    _, plan = planned(compute_s, promise)
+    assert plan.schedule.steps != "local"
+
+
+def test_merging_that_is_as_fast_is_preferred() -> None:
+    """Broken: ranks would train apart although they could step together in the same time."""
+    promise = Promise("local", local=3, merge=2, delay=1)
+    _, plan = planned(0.4, promise)
+    assert plan.schedule.steps != "local"
+    assert "not faster" in plan.reason
+
+
+def test_a_check_imposes_the_steps_that_are_allowed() -> None:
+    """Broken: `hocket check` would judge another training than the one that was asked about."""
+    plain, _ = planned(1.0, Promise("exact"))
+    made = delays.imposed(plain, Promise("local", local=30, delay=2), "one")
+    assert every(made.schedule) == 30
+    assert made.schedule.delay_max == 2
+    assert schedules.merge_of(made.schedule) == 30
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"outer": None}, "an outer optimizer belongs to steps that are local"),
+        ({"steps": "one"}, "an outer optimizer belongs to steps that are local"),
+        ({"outer": Outer(rate=0.0)}, "an outer rate of 0 and momentum of 0.9"),
+        ({"outer": Outer(momentum=1.0)}, "an outer rate of 0.7 and momentum of 1"),
+        ({"outer": Outer(momentum=0.0)}, "Nesterov's is above 0"),
+        ({"turns": ()}, "a period of 4 iterations, and no turns"),
+        ({"turns": ((Turn(first=0, last=3, due=Due(iteration=3)),),)}, "leave at the end of an iteration"),
+        (
+            {
+                "turns": (
+                    (Turn(first=0, last=3, sent=Begun(iteration=4, point="begin"), due=Due(iteration=4)),),
+                ),
+                "delay_max": 1,
+            },
+            "leave at the end of an iteration",
+        ),
+        ({"overlap": "gates"}, "not with gates"),
+    ],
+)
+def test_schedules_that_cannot_be_are_named(changed: dict[str, object], said: str) -> None:
+    """Broken: a slip in a plan would end in a traceback, or train something else."""
+    plan = localized(one_bucket(), Local(every=4))
+    check(plan)
+    wrong = msgspec.structs.replace(plan, schedule=msgspec.structs.replace(plan.schedule, **changed))
+    assert any(said in found.message for found in findings(wrong)), list(findings(wrong))
+    with pytest.raises(ArtefactError):
+        check(wrong)
+
+
+def test_a_promise_that_lacks_it_is_not_kept() -> None:
+    """Broken: a plan of steps alone could be given where results are to be exact."""
+    plan = localized(one_bucket(), Local(every=4, late=1))
+    assert plan.promise == "local"
+    for promise in ("exact", "delayed", "uncorrected"):
+        wrong = msgspec.structs.replace(plan, promise=promise)
+        assert any("does not allow local=4" in found.message for found in findings(wrong))
+
+
+def one_bucket() -> Plan:
+    plain, _ = planned(1.0, Promise("exact"))
+    whole = msgspec.structs.replace(plain.buckets[0], parts=plain.buckets[0].parts)
+    return msgspec.structs.replace(plain, buckets=(whole,), schedule=Schedule())
