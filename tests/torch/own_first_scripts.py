@@ -16,6 +16,7 @@ from torch import nn
 import hocket.torch as hk
 import hocket.torch.framework
 from hocket._native import schedule_faults
+from hocket.artefacts.local import localized
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.errors import ArtefactError, UsageError
 from hocket.torch.distribute import distributed_of
@@ -175,8 +176,9 @@ def counted(iterations: str, each: str) -> list[list[float]]:
     return [*found, applied(model)]
 
 
-def replanned() -> list[list[float]]:
-    """Counts as in `counted`, while plans follow one another: in time, own gradients first with other buckets, in time again."""
+def replanned(kind: str) -> list[list[float]]:
+    """Counts as in `counted`, while plans follow one another: in time, own gradients first with other buckets, in time again; with
+    steps `alone` before and after own gradients first."""
     model = Ones()
 
     def planned(schedule: Schedule, groups: Sequence[Sequence[str]]) -> Plan:
@@ -192,6 +194,9 @@ def replanned() -> list[list[float]]:
         planned(msgspec.structs.replace(later, steps="own first"), [["bias"], ["weight"]]),
         planned(in_time, [["bias"], ["weight"]]),
     ]
+    if kind == "alone":
+        local = hk.Local(every=4, late=1, rate=1, momentum=0)
+        plans[1], plans[3:] = localized(plans[1], local), [localized(plans[2], local), plans[3]]
     model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=STEP), plan=plans[0])
     session = distributed_of(model).session
     gradients = gradients_of(distributed_of(model).framework.parameters())
@@ -202,9 +207,9 @@ def replanned() -> list[list[float]]:
     source.plan = lambda epoch: arranged(plans[epoch.number], gradients)
     source.make = lambda epoch: compiled[epoch.number]
     found = []
-    for iteration in range(40):
+    for iteration in range(10 * len(plans)):
         optimizer.zero_grad(set_to_none=iteration % 2 > 0)
-        if iteration % 10 == 5 and iteration < 30:
+        if iteration % 10 == 5 and iteration < 10 * (len(plans) - 1):
             source.epochs.learn(source.epochs.current.after({}))
         model(torch.ones(1)).sum().backward()
         optimizer.step()

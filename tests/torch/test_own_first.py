@@ -47,13 +47,15 @@ def test_each_iteration_is_applied_once(tmp_path: Path, each: str) -> None:
 
 
 @pytest.mark.parametrize("settings", [AT_ONCE, WATCHED], ids=["at once", "watched"])
-def test_plans_follow_one_another(tmp_path: Path, settings: Settings) -> None:
+@pytest.mark.parametrize("kind", ["own first", "alone"])
+def test_plans_follow_one_another(tmp_path: Path, settings: Settings, kind: str) -> None:
     """Broken: a job that finds a better plan would lose gradients of the iteration in which it changes, or a rank's own ones."""
-    ended = ranks.run(f"{SCRIPTS}:replanned", 2, tmp_path, settings=settings)
+    ended = ranks.run(f"{SCRIPTS}:replanned", 2, tmp_path, kind, settings=settings)
     assert ended.outcome.code == 0, ended.output
     for found in ended.returned:
-        assert [own[:2] for own in found] == [[at, at] for at in [*range(1, 41), 40]]
-        assert found[-1] == [40] * 4
+        made = len(found) - 1
+        assert [own[:2] for own in found] == [[at, at] for at in [*range(1, made + 1), made]]
+        assert found[-1] == [made] * 4
         assert any(own[2] < own[0] for own in found)
 
 

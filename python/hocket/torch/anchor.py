@@ -69,12 +69,11 @@ class Anchor:
 
     def begin(self) -> None:
         """Expect own gradients from the next backward on."""
-        if not self._undo:
-            self._install()
         self._on, self._ends = True, False
 
     def next_step(self, iteration: int, arrivals: Sequence[Arrival], *, lacks: range) -> None:
         """Let the optimizer's next step go on from own gradients, and take the arrivals."""
+        self._install()
         self._next, self._lacks = (iteration, arrivals), lacks
         self.gradients.seal()
 
@@ -244,6 +243,9 @@ class Anchor:
     # What others see.
 
     def _install(self) -> None:
+        """Add hooks, unless they are there. `begin` cannot: it may be called from a hook of the step."""
+        if self._undo:
+            return
         optimizer = self._optimizer
         before = optimizer.__dict__.get("step")
         step = optimizers.wrapped_step(optimizer, self._on_step)
@@ -288,6 +290,7 @@ class Anchor:
         if not saved.size:
             return
         held = torch.load(io.BytesIO(saved.tobytes()), map_location="cpu", weights_only=True)
+        self._install()
         self._values.copy()
         if held["working"].keys() != self._values.parameters.keys():
             raise UsageError("load_state_dict: a rank's own parameters are those of another model")

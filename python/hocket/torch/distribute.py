@@ -46,6 +46,7 @@ from hocket.training.process import Process, joined, reporting
 from hocket.training.servers.helping import help_training
 from hocket.training.servers.roles import part_of, plan_with, plan_with_helpers, workers_of
 from hocket.training.servers.serve import serve
+from hocket.training.step.end_after import end_after
 from hocket.training.step.session import Session
 
 Model = TypeVar("Model", bound=torch.nn.Module)
@@ -190,7 +191,7 @@ def distribute(
     _distributed[model] = made
     framework.on_step(made.loop.stepped)
     if settings.steps_max is not None and settings.profile_out is None:
-        _end_after(settings.steps_max, framework, made.session)
+        end_after(settings.steps_max, framework, made.session)
     process.also_close(made.session.close)
     made.session.start()
     # A partial of a module's function: the model stays picklable and copyable.
@@ -268,20 +269,6 @@ def _trained(
     if keep == "before_forward":
         before_forward = BeforeForward(model, buffers, session.communicates)
     return Distributed(framework, session, Loop(process.job), buffers, before_forward)
-
-
-def _end_after(steps: int, framework: Torch, session: Session) -> None:
-    """End the process after this many steps; gradients made until then are applied."""
-    count = 0
-
-    def stepped() -> None:
-        nonlocal count
-        count += 1
-        if count == steps:
-            session.flush()
-            raise SystemExit(0)
-
-    framework.on_step(stepped)
 
 
 def _spans(framework: Torch, process: Process, settings: Settings) -> Spans | None:

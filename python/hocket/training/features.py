@@ -57,8 +57,10 @@ def of_plan(plan: Plan) -> Iterator[Feature]:
     """Yield features of a plan."""
     if plan.schedule.overlap == "gates":
         yield GATES, {}
-    if plan.schedule.turns:
-        yield (LOCAL if plan.schedule.steps == "local" else TURNS), {}
+    if plan.schedule.steps == "local":
+        yield LOCAL, {}
+    elif plan.schedule.turns:
+        yield TURNS, {}
     for index, bucket in enumerate(plan.buckets):
         route = bucket.route
         if isinstance(route, Gathered):

@@ -27,7 +27,7 @@ from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.refusals import ELASTIC, LOCAL, PLAN, POLICY, REORDER, SEARCH, refused
+from hocket.refusals import ELASTIC, LOCAL, MEANS, PLAN, POLICY, REORDER, SEARCH, TURNS, refused
 from hocket.settings import Settings, seconds_of
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
@@ -136,7 +136,10 @@ def source_of(
         check_world(plan, process)
         check_kept(promise, needs_of(plan), f"plan `{plan.label}`")
     scopes = _scopes(plan, policy)
+    alone = local is not None or (plan is not None and plan.schedule.steps == "local")
     for scope in scopes:
+        if alone and scope.policy.contract == "none":
+            raise refused(MEANS, TURNS, where=f"policy {scope.route.policy}, which promises nothing")
         check_kept(promise, scope.needs, f"policy {scope.route.policy}")
     served, helpers = (None, None) if plan is None else _besides(plan, gradients, process, remote)
     if scopes and settings.reorder:

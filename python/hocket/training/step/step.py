@@ -23,6 +23,7 @@ from hocket.training.memory.device import received
 from hocket.training.memory.framework import Framework
 from hocket.training.step.accumulation import Accumulation
 from hocket.training.step.agreement import Agreement
+from hocket.training.step.alone import Alone
 from hocket.training.step.commit import Commit
 from hocket.training.step.companion import Companion
 from hocket.training.step.delays import Delays
@@ -212,7 +213,7 @@ class Step:
             self.delays.arrived(due, unmade)
         if due and not later:
             self._all_given()
-        if due and self.updates.local and self.spans is not None:
+        if due and self.updates.local is not None and self.spans is not None:
             self.spans.updated()
 
     def wait_bucket(self, bucket: int) -> None:
@@ -263,8 +264,8 @@ class Step:
 
     def _stepped(self) -> None:
         """Let owners send the values that the optimizer has updated, unless gates have put the step off."""
-        if self.updates.local:
-            self._stepped_alone()
+        if self.updates.local is not None:
+            self._stepped_alone(self.updates.local)
             return
         if self.owners and not (self.loading.gates is not None and self.loading.gates.closed):
             self.owners.stepped()
@@ -274,18 +275,17 @@ class Step:
         if self.watch is not None:
             self.watch.stepped()
 
-    def _stepped_alone(self) -> None:
+    def _stepped_alone(self, alone: Alone) -> None:
         """End an iteration of ranks that step alone between exchanges."""
-        updates = self.updates
         if self.delays is not None and self.delays.awaits_step:
             # The last step before steps are local applies what all ranks have reduced.
             self.delays.stepped()
-            updates.begin_alone()
-        elif updates.exchanges or self.ends_turns:
+            alone.begin()
+        elif alone.exchanges or self.ends_turns:
             self._begin()
             self._end(barrier=True)
         else:
-            updates.ended([], holds=False)
+            self.updates.ended([], holds=False)
             self.iteration += 1
             if self.source.autopilot is not None:
                 self.source.autopilot.step_ended()

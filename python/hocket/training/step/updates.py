@@ -7,7 +7,7 @@ schedule decides which, so that two runs give the same bits. Without turns in th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hocket._native import LiveTurn, Readiness
@@ -18,6 +18,7 @@ from hocket.training.memory.device import made
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.gathered import Rows
 from hocket.training.memory.turns import Unmade, has_anchor
+from hocket.training.step.alone import Alone
 from hocket.training.step.hooks import Hooks
 from hocket.training.step.means import Means
 from hocket.training.step.own_first import OwnFirst
@@ -38,7 +39,7 @@ class Updates:
         shown: by arena, the slot whose mean was given last.
         pending: by arena, the turn that is due at its gate, which has not opened.
         own: turns of the anchor, if ranks train ahead of one.
-        local: ranks step alone between exchanges: what travels is how far they came, and an iteration ends with its step.
+        local: departures of ranks that step alone between exchanges, if they do; an iteration ends with its step then.
         moves: gradients lie in buckets, and move where others begin.
     """
 
@@ -57,7 +58,7 @@ class Updates:
         self.shown: dict[int, int] = {}
         self.pending: dict[int, LiveTurn] = {}
         self.own: OwnFirst | None = None
-        self.local = False
+        self.local: Alone | None = None
         self.moves = True
         self._foreign: set[str] = set()
         """Gradients that may lie where sums travel."""
@@ -100,11 +101,10 @@ class Updates:
     def _anchor(self, schedule: Schedule) -> None:
         """Begin or end steps of an anchor."""
         self.moves = self.own is None
-        before, local = self.own, schedule.outer is not None
-        if before is not None and (not has_anchor(schedule) or local != self.local):
-            (self._framework.local if self.local else self._framework.anchor).end()
-            self.own = None
-        self.local = local
+        outer = schedule.outer
+        if self.own is not None and (not has_anchor(schedule) or (outer is None) == (self.local is not None)):
+            (self._framework.anchor if self.local is None else self._framework.local).end()
+            self.own = self.local = None
         if not has_anchor(schedule):
             return
         self.moves = False
@@ -112,15 +112,10 @@ class Updates:
             self.own = OwnFirst()
             self._foreign = {name for bucket in self.buckets for name in bucket.names}
         self.own.begin([self._before[0]] * len(self.buckets))
-        if schedule.outer is None:
+        if outer is None:
             self._framework.anchor.begin()
-        elif before is not self.own:
-            self._framework.local.begin(schedule.outer)
-
-    def begin_alone(self) -> None:
-        """Let ranks step alone from what they have now."""
-        if self.schedule.outer is not None:
-            self._framework.local.begin(self.schedule.outer)
+        elif self.local is None or self.local.outer != outer:
+            self.local = Alone(self._framework, self, outer)
 
     def close(self) -> None:
         """Add the turns until now to `counts`; others follow."""
@@ -134,7 +129,9 @@ class Updates:
         """Count gradients by a new `readiness`. `moves`: existing gradients move into the buckets."""
         self.readiness = readiness
         self._hooks = Hooks(self.buckets, self.readiness)
-        self._framework.hook([] if self.local else self.buckets, self._hooks, moves=moves and self.moves)
+        self._framework.hook(
+            self.buckets if self.local is None else [], self._hooks, moves=moves and self.moves
+        )
 
     @property
     def filling(self) -> list[LoadedBucket]:
@@ -173,7 +170,7 @@ class Updates:
         """Adopt gradients that did not come in this backward; return the parameters without one on this rank. A gradient that was
         accumulated before counts, and so do zeros that the script has left: the optimizer steps on them."""
         unmade: list[str] = []
-        if self.local:
+        if self.local is not None:
             return unmade
         # A gradient whose parts travel apart has each part missing.
         missing = {self.name(place): place for place in self.readiness.missing()}
@@ -215,8 +212,8 @@ class Updates:
         """End a backward, and launch what is left; return the turns that are due now, at most one of each arena.
         `unmade`: parameters without a gradient on this rank; `holds`: no more turns end after this backward."""
         self._flushed = False
-        if self.local:
-            self._depart(self._ending)
+        if self.local is not None:
+            self.local.ends()
         self.unmade.ended(self._open)
         if self.own is not None:
             self.own.made(unmade, self._open)
@@ -235,40 +232,14 @@ class Updates:
         """End all turns, and launch what was not; return those that were not applied, in the order of application, at most one of
         each arena at a time."""
         self._flushed = True
-        if self.local:
-            self._depart(arena for arena, turn in enumerate(self._open) if turn.iterations)
+        if self.local is not None:
+            self.local.flushes()
         return self.readiness.flush()
 
     def wait(self, turn: LiveTurn, timeout_s: float) -> None:
         """Wait for a turn's launches."""
         for launch in self.buckets[turn.arena].launches:
             self.readiness.wait(launch.number, timeout_s)
-
-    @property
-    def exchanges(self) -> bool:
-        """True if the iteration that ends next brings or sends something, where ranks step alone between exchanges."""
-        made = self.readiness.made
-        due = any(turn.due == made for own in self.readiness.turns for turn in own)
-        return due or self.readiness.held or bool(self._ending)
-
-    @property
-    def _ending(self) -> list[int]:
-        """Arenas whose open turn ends with the next iteration, by the schedule."""
-        at = self.readiness.made % self.schedule.period
-        first = [bucket.launches[0].number for bucket in self.buckets]
-        return [
-            arena
-            for arena, number in enumerate(first)
-            if not self.readiness.held and any(turn.last == at for turn in self.schedule.turns[number])
-        ]
-
-    def _depart(self, arenas: Iterable[int]) -> None:
-        """Write how far this rank came into the open slots of some arenas."""
-        turns = self.readiness.turns
-        for arena in arenas:
-            slots, (*under_way, opened) = self.buckets[arena].slots, turns[arena]
-            self._framework.local.depart(slots[opened.slot], [slots[turn.slot] for turn in under_way])
-            made(self._framework.device, [slots[opened.slot].memory])
 
     @property
     def _open(self) -> list[LiveTurn]:
