@@ -136,7 +136,7 @@ class Run:
         if self.scenario.plan == "local":
             # What a model's `state_dict` has.
             anchor = before.framework.local.values()
-            values = {name: anchor[name].detach().numpy().copy() for name in values}
+            values = {name: anchor[name].detach().cpu().numpy().T.copy() for name in values}
         self._process.no_longer_close(session.close)
         self._begin(model.initial(7))
         self.adapter.put(values)

@@ -73,6 +73,7 @@ def runs(each: Scenario) -> bool:
         "turns of half a gradient": each.plan in ("parts", "rows", "any") and each.schedule == "apart",
         "open turns in a file, while another plan comes": each.turns and {"epoch", "resume"} <= events,
         "local steps of the toy": each.plan == "local" and each.framework == "toy",
+        "zeros that the oracle of steps alone lacks": each.plan == "local" and "zeros" in events,
         "a whole optimizer of owners": each.plan in ("owners", "any")
         and {"zeros", "idle", "resume"} & events,
         "zeros behind a gate of the toy": waits and "zeros" in events and each.framework == "toy",
@@ -187,6 +188,7 @@ TORCH = tuple(
         (3, "rows", "immediate", ("accumulation", "zeros")),
         (2, "gated", "immediate", ("accumulation", "idle")),
         (3, "local", "immediate", ("idle", "resume")),
+        (2, "local", "immediate", ("accumulation", "flush", "uneven")),
     )
 ) + tuple(
     Scenario("torch", 3, "any", schedule, "none", ("accumulation", "epoch", "uneven"), seed)

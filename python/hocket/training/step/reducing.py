@@ -69,14 +69,16 @@ class ReducingSession(Step):
         if self.delays is None:
             return
         self.delays.saves.settled()
-        # What the last step applied may still be there.
-        self.updates.drop()
+        if self.updates.local is None:
+            # What the last step applied may still be there.
+            self.updates.drop()
         with self.commit.flushing() as rounds, self.delays.flushing():
             for due in rounds:
                 self._give(due)
                 if self.updates.own is None:
                     self.framework.step()
-                self.updates.drop()
+                if self.updates.local is None:
+                    self.updates.drop()
             for _ in range(self.delays.flushed()):
                 if self.spans is not None:
                     self.spans.updated()
