@@ -6,15 +6,17 @@ import hashlib
 import io
 import itertools
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 import hocket.torch as hk
 import hocket.torch.framework
 from hocket.artefacts.local import localized
-from hocket.artefacts.plan import Plan, Schedule
+from hocket.artefacts.plan import Begun, Due, Plan, Schedule, Turn
 from hocket.errors import ReplicaError, UsageError
 from hocket.policies import Int8, TopK
 from hocket.torch.distribute import distributed_of
@@ -41,74 +43,107 @@ def cases() -> list[Case]:
             {},
             {"rate": 1.0, "momentum": 0.0},
             {"rate": 0.5, "momentum": 0.5, "nesterov": False},
+            {"mix": 0.25},
         ]
     )
     kinds = itertools.cycle(KINDS)
     return [
-        Case(hk.Local(every=every, late=late, **next(outer)), next(kinds))
+        Case(hk.Local(every=every, late=late, fragments=fragments, **next(outer)), next(kinds))
         for every in range(1, 7)
         for late in range(every)
+        for fragments in (1, 2)[:every]
     ]
 
 
-class Reference:
-    """Local training of one process: a model for each rank, and the anchor."""
+class Part:
+    """Parameters of all models that are exchanged together, and their anchor. `ends`: iteration of a period after which they
+    are."""
 
-    def __init__(self, case: Case, world: int) -> None:
-        self.case, local = case, case.local
-        self.models = [network() for _ in range(world)]
-        self.inner = [KINDS[case.kind](list(each.parameters())) for each in self.models]
-        self.anchor = network()
+    def __init__(self, case: Case, models: Sequence[nn.Module], names: Sequence[str], ends: int) -> None:
+        local = self.local = case.local
+        self.own = [[model.get_parameter(name) for name in names] for model in models]
+        self.anchor = [each.detach().clone().requires_grad_() for each in self.own[0]]
         self.outer = torch.optim.SGD(
-            self.anchor.parameters(),
+            self.anchor,
             lr=local.rate,
             momentum=local.momentum,
             nesterov=local.nesterov and local.momentum > 0,
         )
         self.under_way: deque[tuple[int, list[torch.Tensor]]] = deque()
-        self.made = self.open = 0
+        self.ends, self.open = ends, 0
+
+    def stepped(self, iteration: int) -> None:
+        self.open += 1
+        if iteration % self.local.every == self.ends:
+            self._depart(iteration + self.local.late)
+        if self.under_way and self.under_way[0][0] == iteration:
+            self._arrive(self.local.mix)
+
+    def flush(self) -> None:
+        if self.open:
+            self._depart(0)
+        while self.under_way:
+            self._arrive(None)
+        for own in self.own:
+            nn.utils.vector_to_parameters(flat(self.anchor), own)
+
+    def _depart(self, due: int) -> None:
+        moved = [flat(self.anchor) - flat(own) for own in self.own]
+        for _, before in self.under_way:
+            moved = [each - own for each, own in zip(moved, before, strict=True)]
+        self.under_way.append((due, moved))
+        self.open = 0
+
+    def _arrive(self, mix: float | None) -> None:
+        _, moved = self.under_way.popleft()
+        before = flat(self.anchor)
+        nn.utils.vector_to_parameters(
+            sum(moved[1:], moved[0]) / len(moved),
+            gradients := [torch.zeros_like(each) for each in self.anchor],
+        )
+        for each, gradient in zip(self.anchor, gradients, strict=True):
+            each.grad = gradient
+        self.outer.step()
+        anchor = flat(self.anchor)
+        for each, came in zip(self.own, moved, strict=True):
+            own = flat(each)
+            after = own + came + anchor - before if mix is None else mix * own + (1 - mix) * anchor
+            nn.utils.vector_to_parameters(after, each)
+
+
+class Reference:
+    """Local training of one process: a model for each rank, and an anchor of each part."""
+
+    def __init__(self, case: Case, world: int) -> None:
+        self.case = case
+        self.models = [network() for _ in range(world)]
+        self.inner = [KINDS[case.kind](list(each.parameters())) for each in self.models]
+        names = [name for name, _ in self.models[0].named_parameters()]
+        every, halved = case.local.every, case.local.fragments == 2
+        # As `plan_here` has them.
+        self.parts = [
+            Part(case, self.models, names[2:], (every // 2 if halved else every) - 1),
+            Part(case, self.models, names[:2], every - 1),
+        ]
+        self.made = 0
 
     def iterate(self) -> None:
         for rank, (model, inner) in enumerate(zip(self.models, self.inner, strict=True)):
             inner.zero_grad()
             loss_of(model, self.case.seed + self.made, rank).backward()
             inner.step()
-        self.open += 1
-        if self.open == self.case.local.every:
-            self._depart(self.made + self.case.local.late)
-        if self.under_way and self.under_way[0][0] == self.made:
-            self._arrive()
+        for part in self.parts:
+            part.stepped(self.made)
         self.made += 1
 
     def flush(self) -> None:
-        if self.open:
-            self._depart(self.made)
-        while self.under_way:
-            self._arrive()
+        for part in self.parts:
+            part.flush()
 
-    def _depart(self, due: int) -> None:
-        before = [
-            sum((each[1][rank] for each in self.under_way), torch.zeros(()))
-            for rank in range(len(self.models))
-        ]
-        moved = [
-            flat(self.anchor.parameters()) - flat(each.parameters()) - own
-            for each, own in zip(self.models, before, strict=True)
-        ]
-        self.under_way.append((due, moved))
-        self.open = 0
-
-    def _arrive(self) -> None:
-        _, moved = self.under_way.popleft()
-        before = flat(self.anchor.parameters())
-        mean, start = sum(moved[1:], moved[0]) / len(moved), 0
-        for each in self.anchor.parameters():
-            each.grad = mean[start : start + each.numel()].view_as(each).clone()
-            start += each.numel()
-        self.outer.step()
-        for model, own in zip(self.models, moved, strict=True):
-            after = flat(model.parameters()) + own + flat(self.anchor.parameters()) - before
-            nn.utils.vector_to_parameters(after, model.parameters())
+    @property
+    def anchor(self) -> torch.Tensor:
+        second, first = self.parts
+        return torch.cat([flat(first.anchor), flat(second.anchor)])
 
 
 def plan_here(model: nn.Module) -> Plan:
@@ -160,12 +195,58 @@ def compared(case: Case) -> tuple[float, float, float, list[str]]:
         expected.iterate()
         digests.append(digest(model))
         own = max(own, far(flat(model.parameters()), flat(expected.models[rank].parameters())))
-    anchored = far(flat(model.state_dict().values()), flat(expected.anchor.parameters()))
+    anchored = far(flat(model.state_dict().values()), expected.anchor)
     hk.flush(model)
     expected.flush()
-    flushed = far(flat(model.parameters()), flat(expected.anchor.parameters()))
+    flushed = far(flat(model.parameters()), expected.anchor)
     digests.append(digest(model))
     return own, anchored, flushed, digests
+
+
+class Weights(nn.Module):
+    """Two parameters, whose gradients are 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 * (self.first + self.second)
+
+
+def as_torchft(late: str, mix: str, steps: str) -> tuple[list[list[float]], list[list[float]]]:
+    """Parameters of the rank, and the anchor, before the first step and after each, in the settings of torchft's fixtures: turns
+    are sent so early that they arrive after every third step, one parameter in turn with the other."""
+    model = Weights()
+    local = hk.Local(every=6, late=int(late), fragments=2, rate=2, momentum=0, mix=float(mix))
+    plan = localized(plan_for(model, Schedule(), [["first"], ["second"]]), local)
+    earlier = [replace(own[0], **_earlier(own[0], local.late)) for own in plan.schedule.turns]
+    schedule = replace(plan.schedule, turns=tuple((each,) for each in earlier))
+    buckets = tuple(replace(bucket, dtype="f32") for bucket in plan.buckets)
+    model, optimizer = hk.distribute(
+        model,
+        torch.optim.SGD(model.parameters(), lr=1.0),
+        plan=replace(plan, schedule=schedule, buckets=buckets),
+    )
+    own, anchors = [flat(model.parameters()).tolist()], [flat(model.parameters()).tolist()]
+    for _ in range(int(steps)):
+        optimizer.zero_grad()
+        model(torch.ones(1)).sum().backward()
+        optimizer.step()
+        own.append(flat(model.parameters()).tolist())
+        anchors.append(flat(model.state_dict().values()).tolist())
+    return own, anchors
+
+
+def _earlier(turn: Turn, by: int) -> dict[str, Any]:
+    first = (turn.first - by) % 6
+    last = first + 5
+    return {
+        "first": first,
+        "last": last,
+        "sent": Begun(iteration=last, point="backward_end"),
+        "due": Due(iteration=last + by),
+    }
 
 
 def exchanges() -> list[tuple[int, int]]:
@@ -232,15 +313,18 @@ def ways() -> dict[str, tuple[float, str]]:
     found = {}
     made: dict[str, dict[str, Any]] = {
         "default": {"promise": "local,local=5"},
+        "fragments": {
+            "local": hk.Local(every=6, late=1, fragments=2, mix=0.5),
+            "promise": "local,local=6,delay=1",
+        },
         "top_k": {"policy": TopK()},
         "int8": {"policy": Int8()},
     }
     for name, others in made.items():
         model = network().float()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        model, optimizer = hk.distribute(
-            model, optimizer, local=hk.Local(every=5, rate=1, momentum=0), **others
-        )
+        options = {"local": hk.Local(every=5, rate=1, momentum=0)} | others
+        model, optimizer = hk.distribute(model, optimizer, **options)
         for iteration in range(60):
             optimizer.zero_grad()
             loss = model(torch.randn(8, 5, generator=torch.Generator().manual_seed(iteration))).square().sum()

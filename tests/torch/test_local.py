@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,12 @@ from tests.support import ranks
 
 SCRIPTS = "tests.torch.local_scripts"
 SETTINGS = Settings(timeout_s=30, start_timeout_s=30)
+
+TORCHFT = Path(__file__).parents[1] / "formats/vectors/torchft-diloco"
+"""Fixtures of torchft's `diloco_regression_test.py` (meta-pytorch/torchft at 7eb7087, BSD-3-Clause)."""
+
+TWINS = replace(SETTINGS, on_drift="off")
+"""Their ranks train on the same batches."""
 
 
 def returned(script: str, tmp_path: Path, world: int = 2) -> Any:
@@ -36,6 +44,27 @@ def test_ranks_train_what_the_reference_does(tmp_path: Path, script: str, world:
         assert [each[:4] for each in own if not max(each[1:4]) < 1e-9] == []
     first, *others = ([each[4] for each in own] for own in found)
     assert all(each == first for each in others)
+
+
+@pytest.mark.parametrize(
+    ("number", "late", "mix"), [(0, 0, 0.0), (1, 0, 0.5), (2, 0, 1.0), (3, 1, 0.0), (4, 1, 0.5), (5, 1, 1.0)]
+)
+def test_it_is_what_torchft_trains(number: int, late: int, mix: float, tmp_path: Path) -> None:
+    """Broken: the method would be called by a name under which others train something else."""
+    (wanted, *_), *others = json.loads((TORCHFT / f"diloco_mocked_updates_{number}.json").read_text())
+    assert all(other[0] == wanted for other in others)
+    steps = len(wanted["history"]) - 1
+    ended = ranks.run(f"{SCRIPTS}:as_torchft", 2, tmp_path, str(late), str(mix), str(steps), settings=TWINS)
+    assert ended.outcome.code == 0, ended.output
+    for own, anchors in ended.returned:
+        for step in range(steps + 1):
+            assert own[step] == pytest.approx(weights(wanted["history"][str(step)]), abs=1e-6), step
+        for step, anchor in wanted["global_parameter_history"].items():
+            assert anchors[int(step)] == pytest.approx(weights(anchor), abs=1e-6), step
+
+
+def weights(named: dict[str, list[list[float]]]) -> list[float]:
+    return [named[f"layers.{at}.weight"][0][0] for at in range(2)]
 
 
 def test_each_iteration_is_in_one_exchange(tmp_path: Path) -> None:
@@ -94,9 +123,16 @@ def test_calls_between_two_exchanges_are_refused(tmp_path: Path) -> None:
         (
             hk.Local(every=2, momentum=1),
             {},
-            "momentum=1: the rate is above 0, the momentum from 0 to below 1",
+            "momentum=1, mix=None: the rate is above 0, the momentum from 0 to below 1",
         ),
         (hk.Local(every=2000), {}, "a period of 2000 iterations"),
+        (hk.Local(every=2, mix=2), {}, "mix=2: the rate is above 0"),
+        (hk.Local(every=2, fragments=3), {}, "fragments=3: from 1 to every=2, and to the"),
+        (
+            hk.Local(every=9, fragments=9),
+            {},
+            "fragments=9: from 1 to every=9, and to the 2 buckets of the plan",
+        ),
         (
             hk.Local(every=9),
             {"promise": "exact"},

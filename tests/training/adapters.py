@@ -152,9 +152,7 @@ class OfTorch:
         self.network.load_state_dict({name: torch.from_numpy(value.T) for name, value in values.items()})
 
     def values(self) -> dict[str, np.ndarray]:
-        return {
-            name: each.detach().cpu().numpy().T.copy() for name, each in self.network.named_parameters()
-        }
+        return {name: each.detach().cpu().numpy().T.copy() for name, each in self.network.named_parameters()}
 
     def gradients(self) -> dict[str, np.ndarray | None]:
         return {

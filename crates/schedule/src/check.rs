@@ -81,15 +81,15 @@ impl Schedule {
 
     fn of_bucket(&self, bucket: usize) -> Vec<TurnFault> {
         let (turns, period, delay_max) = (self.of(bucket), self.period, self.delay_max);
-        let outside = turns.iter().filter(|turn| turn.first > turn.last || turn.last >= period);
+        let outside = turns
+            .iter()
+            .filter(|turn| turn.first >= period || turn.first > turn.last || turn.last - turn.first >= period);
         let outside: Vec<_> =
             outside.map(|&Turn { first, last, .. }| TurnFault::Outside { first, last, period }).collect();
         if !outside.is_empty() {
             return outside;
         }
-        let held = |iteration: usize| {
-            turns.iter().filter(|turn| (turn.first..=turn.last).contains(&iteration)).count()
-        };
+        let held = |iteration: usize| turns.iter().filter(|turn| turn.holds(iteration, period)).count();
         let counts = (0..period).map(|iteration| (iteration, held(iteration)));
         let wrong = counts.filter(|&(_, count)| count != 1);
         let mut faults: Vec<_> =

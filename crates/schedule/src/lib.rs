@@ -64,7 +64,8 @@ pub struct Due {
     pub at: At,
 }
 
-/// Gradients of iterations `first` to `last` of the period, summed, sent once and applied once.
+/// Gradients of iterations `first` to `last`, summed, sent once and applied once. `first` is of the period, `last` perhaps of
+/// the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Turn {
     pub first: usize,
@@ -145,6 +146,12 @@ impl Turn {
         }
     }
 
+    /// Whether it has the gradients of an iteration of the period.
+    pub fn holds(&self, iteration: usize, period: usize) -> bool {
+        let next = iteration + period;
+        (self.first..=self.last).contains(&iteration) || (self.first..=self.last).contains(&next)
+    }
+
     /// In how many iterations after its last one it is due.
     pub fn delay(&self) -> usize {
         self.due.iteration.saturating_sub(self.last)
@@ -190,7 +197,7 @@ impl Schedule {
 
     /// The turn of a bucket that ends in iteration `phase` of the period.
     pub fn ending(&self, bucket: usize, phase: usize) -> Option<&Turn> {
-        self.of(bucket).iter().find(|turn| turn.last == phase)
+        self.of(bucket).iter().find(|turn| turn.last % self.period == phase)
     }
 
     /// Number of copies of a bucket's memory: turns that are open at the same time.

@@ -23,9 +23,13 @@ class Local(Struct, frozen=True, kw_only=True):
     Args:
         every: number of steps from one exchange to the next.
         late: number of steps that a rank goes on alone while an exchange is under way, less than `every`; 0: it waits.
+        fragments: number of parts of the model, each exchanged once in `every` steps, one part after the other: as many bytes in
+            all, and a fraction of them at a time (Streaming DiLoCo).
         rate: the outer optimizer's learning rate. 1 with a momentum of 0 takes the mean of the ranks' parameters.
         momentum: the outer optimizer's momentum.
         nesterov: whether that is Nesterov's.
+        mix: share of its own parameters with which a rank goes on from an exchange, beside the anchor's; None: it goes on from the
+            anchor with all that it has stepped since.
 
     >>> Local(every=30).schedule(1).turns[0][0].last
     29
@@ -33,9 +37,11 @@ class Local(Struct, frozen=True, kw_only=True):
 
     every: int
     late: int = 0
+    fragments: int = 1
     rate: float = Outer().rate
     momentum: float = Outer().momentum
     nesterov: bool = Outer().nesterov
+    mix: float | None = None
 
     def schedule(self, buckets: int) -> Schedule:
         """Return the schedule of so many buckets. UsageError: an amount is out of range."""
@@ -43,23 +49,39 @@ class Local(Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"local: every={self.every}, late={self.late}: every is at least 1, and late from 0 to below it"
             )
-        if self.rate <= 0 or not 0 <= self.momentum < 1:
+        if self.rate <= 0 or not 0 <= self.momentum < 1 or not 0 <= (self.mix or 0) <= 1:
             raise UsageError(
-                f"local: rate={self.rate:g}, momentum={self.momentum:g}: the rate is above 0, the momentum from 0 to below 1"
+                f"local: rate={self.rate:g}, momentum={self.momentum:g}, mix={self.mix}: the rate is above 0, the momentum from 0 "
+                "to below 1, and mix from 0 to 1"
             )
-        last = self.every - 1
-        turn = Turn(
-            first=0,
+        if not 1 <= self.fragments <= min(self.every, buckets):
+            raise UsageError(
+                f"local: fragments={self.fragments}: from 1 to every={self.every}, and to the {buckets} buckets of the plan\n"
+                "hint: a plan with more buckets, or fewer fragments"
+            )
+        return Schedule(
+            period=self.every,
+            together=self.fragments == 1,
+            turns=tuple((self._turn(at * self.fragments // buckets),) for at in range(buckets)),
+            steps="local",
+            outer=Outer(
+                rate=self.rate,
+                momentum=self.momentum,
+                nesterov=self.nesterov and self.momentum > 0,
+                mix=self.mix,
+            ),
+            delay_max=self.late,
+        )
+
+    def _turn(self, fragment: int) -> Turn:
+        """Return the turn of a fragment; the first ones are shorter."""
+        first = (fragment + 1) * self.every // self.fragments % self.every
+        last = first + self.every - 1
+        return Turn(
+            first=first,
             last=last,
             sent=Begun(iteration=last, point="backward_end"),
             due=Due(iteration=last + self.late),
-        )
-        return Schedule(
-            period=self.every,
-            turns=((turn,),) * buckets,
-            steps="local",
-            outer=Outer(rate=self.rate, momentum=self.momentum, nesterov=self.nesterov and self.momentum > 0),
-            delay_max=self.late,
         )
 
 
@@ -75,11 +97,13 @@ def every(schedule: Schedule) -> int:
 def named(schedule: Schedule) -> str:
     """Return a name of a schedule by which ranks step alone.
 
-    >>> named(Local(every=30, late=1).schedule(1))
-    'alone for 30 steps, late by 1'
+    >>> named(Local(every=30, late=1, fragments=2).schedule(3))
+    'alone for 30 steps in 2 fragments, late by 1'
     """
     late = f", late by {schedule.delay_max}" if schedule.delay_max else ""
-    return f"alone for {every(schedule)} steps{late}"
+    fragments = len(set(schedule.turns))
+    parts = f" in {fragments} fragments" if fragments > 1 else ""
+    return f"alone for {every(schedule)} steps{parts}{late}"
 
 
 def localized(plan: Plan, local: Local) -> Plan:

@@ -148,7 +148,8 @@ class Due(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Gradients of iterations `first` to `last` of the period, summed, sent once and applied once."""
+    """Gradients of iterations `first` to `last`, summed, sent once and applied once. `first` is of the period, `last` perhaps of
+    the next one."""
 
     first: Amount
     last: Amount
@@ -158,12 +159,14 @@ class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Outer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Optimizer of an anchor: SGD on the mean of what ranks have moved since the last exchange. The defaults are those of DiLoCo
-    (Douillard et al. 2023); a rate of 1 without momentum takes the mean of the ranks' parameters.
+    (Douillard et al. 2023); a rate of 1 without momentum takes the mean of the ranks' parameters. `mix`: share of a rank's own
+    parameters beside the anchor as it goes on from an exchange; None: the anchor, and all that it has stepped since.
     """
 
     rate: Factor = 0.7
     momentum: Factor = 0.9
     nesterov: bool = True
+    mix: Factor | None = None
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

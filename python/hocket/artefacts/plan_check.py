@@ -77,6 +77,8 @@ def _local(schedule: Schedule) -> Iterator[Finding]:
         if outer.rate <= 0 or not 0 <= outer.momentum < 1 or (outer.nesterov and not outer.momentum):
             numbers = f"an outer rate of {outer.rate:g} and momentum of {outer.momentum:g}"
             yield Finding("schedule", f"{numbers}: above 0, and from 0 to below 1; Nesterov's is above 0")
+        if outer.mix is not None and outer.mix > 1:
+            yield Finding("schedule", f"a mix of {outer.mix:g}: from 0 to 1")
 
 
 def _world(plan: Plan) -> Iterator[Finding]:

@@ -39,14 +39,19 @@ class Choice(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def default_plan(gradients: Sequence[Gradient], choice: Choice) -> Plan:
-    """A plan for `gradients`, given in the order of backward. Sparse gradients travel as rows.
+def default_plan(gradients: Sequence[Gradient], choice: Choice, *, buckets_min: int = 1) -> Plan:
+    """A plan for `gradients`, given in the order of backward, in as many dense buckets at least as far as there are gradients for
+    them. Sparse gradients travel as rows.
 
     >>> default_plan([Gradient("w", (10,), "f32")], by_hosts(["a", "a"])).label
     'default in_place'
     """
     dense = [each for each in gradients if not travels(each)]
     grouped = bucketed(dense, BUCKET_BYTES, first_bytes=FIRST_BUCKET_BYTES)
+    size = sum(each.bytes for each in dense)
+    while len(grouped) < min(buckets_min, len(dense)):
+        size //= 2
+        grouped = bucketed(dense, size, first_bytes=None)
     plain = buckets(grouped, choice.route, choice.order, chunk_bytes=choice.chunk_bytes, rule=choice.rule)
     made = [
         msgspec.structs.replace(bucket, codec=choice.codec, codec_links=choice.codec_links)

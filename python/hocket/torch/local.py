@@ -37,6 +37,7 @@ class Local:
         self._model, self._optimizer, self._trained = model, optimizer, trained
         self._anchor: dict[str, torch.nn.Parameter] = {}
         self._outer: torch.optim.SGD | None = None
+        self._mix: float | None = None
         self._on = self._apart = False
         """True if ranks step alone, and if this rank has stepped since the anchor was all that it has."""
         self._undo: list[Callable[[], None]] = []
@@ -55,7 +56,7 @@ class Local:
         """Take what the script has before its next step as the anchor."""
         if not self._undo:
             self._install()
-        self._on, self._apart = True, False
+        self._on, self._apart, self._mix = True, False, outer.mix
         self._anchor = {
             name: torch.nn.Parameter(each.detach().clone()) for name, each in self._trained.items()
         }
@@ -75,17 +76,35 @@ class Local:
         """Step the anchor with these means, and go on from there."""
         with torch.no_grad(), optimizers.outside_forward():
             for each in arrivals:
-                # With nothing since, parameters are the anchor's own bits.
-                ahead = any(turn.iterations for turn in each.pending)
-                if ahead:
-                    self._move(each.mean.names, each.own.views, sign=1)
-                    self._move(each.mean.names, self._of(each.mean.names), sign=-1)
-                self._step(each)
-                if ahead:
-                    self._move(each.mean.names, self._of(each.mean.names), sign=1)
-                else:
-                    torch._foreach_copy_(self._own(each.mean.names), self._of(each.mean.names))
-        self._apart = len(lacks) > 0
+                self._arrive(each)
+        self._apart = len(lacks) > 0 or self._mix is not None
+
+    def settle(self) -> None:
+        """Go on from the anchor itself."""
+        if not self._apart:
+            # A script may have changed parameters, which are the anchor from the next step on.
+            return
+        with torch.no_grad():
+            for name, each in self._anchor.items():
+                self._trained[name].copy_(each)
+        self._apart = False
+
+    def _arrive(self, arrival: Arrival) -> None:
+        names = arrival.mean.names
+        own, anchor = self._own(names), self._of(names)
+        ahead = any(turn.iterations for turn in arrival.pending)
+        if self._mix is not None:
+            self._step(arrival)
+            torch._foreach_lerp_(own, anchor, 1 - self._mix)
+        elif ahead:
+            torch._foreach_add_(own, list(arrival.own.views))
+            torch._foreach_sub_(own, anchor)
+            self._step(arrival)
+            torch._foreach_add_(own, anchor)
+        else:
+            # With nothing since, parameters are the anchor's own bits.
+            self._step(arrival)
+            torch._foreach_copy_(own, anchor)
 
     def end(self) -> None:
         """Let the script's own parameters be the anchor."""
@@ -135,9 +154,6 @@ class Local:
             self._outer.step()
         for name in arrival.mean.names:
             self._anchor[name].grad = None
-
-    def _move(self, names: Sequence[str], by: Sequence[torch.Tensor], *, sign: int) -> None:
-        torch._foreach_add_(self._own(names), list(by), alpha=sign)
 
     def _own(self, names: Sequence[str]) -> list[torch.Tensor]:
         return [self._trained[name].detach() for name in names]

@@ -130,7 +130,7 @@ def source_of(
             raise refused(ELASTIC, LOCAL)
         if search_s is not None:
             raise refused(SEARCH, PLAN, given=f"local={local}")
-        check_kept(promise, schedule_needs(local.schedule(1)), "local")
+        check_kept(promise, schedule_needs(local.schedule(local.fragments)), "local")
         plan = None if plan is None else localized(plan, local)
     if plan is not None:
         check_world(plan, process)
@@ -374,12 +374,17 @@ def _alone(
         return _default_plan(gradients, job, network, promise)
     # Embeddings move as a whole, whatever rows of them a gradient touches.
     dense = {name: msgspec.structs.replace(each, sparse=False) for name, each in gradients.items()}
-    planned = _default_plan(dense, job, network, promise)
+    planned = _default_plan(dense, job, network, promise, buckets_min=local.fragments)
     return lambda backward: localized(planned(backward), local)
 
 
 def _default_plan(
-    gradients: Mapping[str, Gradient], job: Job, cluster: Cluster | None, promise: Promise
+    gradients: Mapping[str, Gradient],
+    job: Job,
+    cluster: Cluster | None,
+    promise: Promise,
+    *,
+    buckets_min: int = 1,
 ) -> Planned:
     """Return the plan of a job that was given none, from the order in which backward makes gradients."""
     choice = by_hosts(job.hosts)
@@ -394,4 +399,6 @@ def _default_plan(
         choice = typed.of_builtins(given[0], Choice)
         if choice.codec != "none":
             check_kept(promise, [Need("codec", choice.codec, "links")], "rank 0's choice")
-    return lambda backward: default_plan([gradients[name] for name in backward], choice)
+    return lambda backward: default_plan(
+        [gradients[name] for name in backward], choice, buckets_min=buckets_min
+    )

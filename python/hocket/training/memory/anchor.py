@@ -107,8 +107,11 @@ class LocalAnchor(Protocol):
         `under_way`: what it has written that the anchor lacks."""
 
     def arrive(self, arrivals: Sequence[Arrival], *, lacks: range) -> None:
-        """Step the anchor with these means; the rank goes on from there with what it has stepped since. `lacks`: iterations that
+        """Step the anchor with these means; the rank goes on from there, with what it has stepped since. `lacks`: iterations that
         the anchor lacks afterwards."""
+
+    def settle(self) -> None:
+        """Go on from the anchor itself, in which all iterations are."""
 
     def end(self) -> None:
         """Let the rank train at the anchor itself, which lacks nothing."""

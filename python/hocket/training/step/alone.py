@@ -54,7 +54,7 @@ class Alone:
         return [
             arena
             for arena, bucket in enumerate(updates.buckets)
-            if any(turn.last == at for turn in turns[bucket.launches[0].number])
+            if any(turn.last % updates.schedule.period == at for turn in turns[bucket.launches[0].number])
         ]
 
     def _depart(self, arenas: Iterable[int]) -> None:

@@ -204,6 +204,7 @@ class Delays:
             return 0
         if self._updates.local:
             # Each was taken as it came.
+            self._framework.local.settle()
             return 0
         self._framework.anchor.settle(arrivals)
         return len(arrivals)
