@@ -6,6 +6,8 @@ fewest with which exchanges take next to nothing of the time, or as many as the 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from msgspec.structs import replace
 
 from hocket.artefacts.local import Local, localized
@@ -18,6 +20,9 @@ from hocket.planning.schedules import steady
 
 WAITS = 0.03
 """Share of an iteration's computation that exchanges may add to it."""
+
+FRAGMENTS = 3
+"""Number of divisions into fragments that are tried."""
 
 FASTER = 0.97
 """Fraction of the other plan's time above which steps alone are not worth their effects."""
@@ -32,19 +37,18 @@ def instead_of(other: Plan, plan: Plan, graph: Network, profile: Profile, promis
     most = promise.local or 1
     if most < 2:
         return other
-    own_s = profile.step_s
     tried = [
-        (local, steady(localized(plan, local), graph, profile).iteration_s)
-        for late in range((promise.delay or 0) + 1)
-        for every in _numbers(most)
-        if late < every
-        for local in [Local(every=every, late=late)]
+        _fewest(plan, graph, profile, Local(every=most, late=late, fragments=fragments))
+        for late in [0, *_powers(promise.delay or 0)]
+        # Parts of a model are under way for as long as all of it is, unless steps go on meanwhile.
+        for fragments in [1, *_powers(len(plan.buckets))[1:]][: 1 + FRAGMENTS * (late > 0)]
+        if late < most and fragments <= most
     ]
-    enough = [each for each in tried if each[1] <= (1 + WAITS) * own_s]
+    enough = [each for each in tried if each[1] <= (1 + WAITS) * profile.step_s]
     if enough:
-        local, iteration_s = min(enough, key=lambda each: (each[0].every, each[0].late))
+        local, iteration_s = min(enough, key=lambda each: (each[0].every, each[0].late, each[0].fragments))
     else:
-        local, iteration_s = min(tried, key=lambda each: (each[1], each[0].late))
+        local, iteration_s = min(tried, key=lambda each: (each[1], each[0].late, each[0].fragments))
     if iteration_s > FASTER * other.predicted_step_s:
         words = (
             f" Steps alone would take {seconds(iteration_s)} each, which is not faster: ranks step together."
@@ -52,9 +56,10 @@ def instead_of(other: Plan, plan: Plan, graph: Network, profile: Profile, promis
         return replace(other, reason=other.reason + words)
     made = localized(plan, local)
     late = f", and go on for {local.late} while that is under way" if local.late else ""
+    parts = f", in {local.fragments} parts one after the other" if local.fragments > 1 else ""
     words = (
-        f" Ranks step alone and exchange how far they came once in {local.every} steps{late}: an iteration is predicted to take "
-        f"{seconds(iteration_s)} instead of {seconds(other.predicted_step_s)}. How they learn by it is not known beforehand: "
+        f" Ranks step alone and exchange how far they came once in {local.every} steps{parts}{late}: an iteration is predicted to "
+        f"take {seconds(iteration_s)} instead of {seconds(other.predicted_step_s)}. How they learn by it is not known beforehand: "
         "`hocket check` compares it."
     )
     evidence = replace(
@@ -68,6 +73,29 @@ def instead_of(other: Plan, plan: Plan, graph: Network, profile: Profile, promis
         checks=(),
     )
     return replace(made, evidence=evidence, reason=plan.reason + words)
+
+
+def _fewest(plan: Plan, graph: Network, profile: Profile, most: Local) -> tuple[Local, float]:
+    """Return the fewest steps alone, to those of `most`, with which exchanges take next to nothing of the time, and an iteration's
+    seconds; `most` if they always take more."""
+
+    def iteration_s(every: int) -> float:
+        return steady(localized(plan, replace(most, every=every)), graph, profile).iteration_s
+
+    numbers = [each for each in _numbers(most.every) if each > most.late and each >= most.fragments]
+    enough_s = (1 + WAITS) * profile.step_s
+    # With fewer exchanges, an iteration takes no longer.
+    at = bisect_left(numbers[:-1], True, key=lambda every: iteration_s(every) <= enough_s)
+    return replace(most, every=numbers[at]), iteration_s(numbers[at])
+
+
+def _powers(most: int) -> list[int]:
+    """Return powers of two up to `most`.
+
+    >>> _powers(9)
+    [1, 2, 4, 8]
+    """
+    return [1 << each for each in range(most.bit_length())]
 
 
 def _numbers(most: int) -> list[int]:
