@@ -77,7 +77,9 @@ def racks() -> tuple[Cluster, float]:
     return hosts([10 * trunk] * cases.WORLD, 2, trunk, alternating=True), trunk
 
 
-def drive(bed: Testbed, iterations: int, weather: Weather = ()) -> tuple[Driven, Sequence[Change]]:
+def drive(
+    bed: Testbed, iterations: int, weather: Weather = (), promise: str = PROMISE
+) -> tuple[Driven, Sequence[Change]]:
     """Run a job that begins with only a promise, and return its times and its changes of plan."""
     with tempfile.TemporaryDirectory(prefix="hocket-delays-") as directory:
         folder = Path(directory)
@@ -86,7 +88,7 @@ def drive(bed: Testbed, iterations: int, weather: Weather = ()) -> tuple[Driven,
         places = [host.name for host in bed.cluster.hosts]
         emulation = NamespaceEmulation(bed)
         settings = Settings(
-            promise=PROMISE,
+            promise=promise,
             trace=str(folder / "trace"),
             cache=directory,
             timeout_s=TIMEOUT_S,

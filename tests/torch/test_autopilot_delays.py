@@ -10,13 +10,17 @@ from tests.support import warm
 ITERATIONS = 60
 
 
-@pytest.fixture(scope="module")
-def driven(emulated):
-    """What came of it, and what it did to its plan."""
+def drive(emulated, promise):
     cluster, _ = drift.racks()
     with pytest.MonkeyPatch.context() as patch, emulated(cluster) as bed:
         patch.setattr(drift, "sys", SimpleNamespace(executable=warm.interpreter()))
-        return drift.drive(bed, ITERATIONS)
+        return drift.drive(bed, ITERATIONS, promise=promise)
+
+
+@pytest.fixture(scope="module")
+def driven(emulated):
+    """What came of it, and what it did to its plan."""
+    return drive(emulated, drift.PROMISE)
 
 
 def test_every_iteration_is_applied_once(driven):
@@ -31,3 +35,11 @@ def test_late_gradients_are_adopted_and_kept(driven):
     _, changes = driven
     for what in ("adopted", "kept"):
         assert any(each.what == what and "late by up to 1" in each.label for each in changes), changes
+
+
+@pytest.mark.timing
+def test_steps_alone_are_adopted_and_kept(emulated):
+    """A job would exchange gradients in each step, although it may leave that to every 20th and its network asks for it."""
+    _, changes = drive(emulated, "local,local=20")
+    for what in ("adopted", "kept"):
+        assert any(each.what == what and "alone for" in each.label for each in changes), changes
