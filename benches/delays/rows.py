@@ -13,6 +13,7 @@ from benches.delays import (
     links,
     overhead,
     profiler,
+    sites,
     sixteen,
     solver,
     speed,
@@ -34,5 +35,6 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "lateness": learning.lateness,
     "drift": drift.drift,
     "joint": joint.joint,
+    "sites": sites.sites,
     "overhead": overhead.overhead,
 }
