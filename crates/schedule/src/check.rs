@@ -81,9 +81,9 @@ impl Schedule {
 
     fn of_bucket(&self, bucket: usize) -> Vec<TurnFault> {
         let (turns, period, delay_max) = (self.of(bucket), self.period, self.delay_max);
-        let outside = turns
-            .iter()
-            .filter(|turn| turn.first >= period || turn.first > turn.last || turn.last - turn.first >= period);
+        let outside = turns.iter().filter(|turn| {
+            turn.first >= period || turn.first > turn.last || turn.last - turn.first >= period
+        });
         let outside: Vec<_> =
             outside.map(|&Turn { first, last, .. }| TurnFault::Outside { first, last, period }).collect();
         if !outside.is_empty() {

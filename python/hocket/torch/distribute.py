@@ -140,15 +140,8 @@ def distribute(
     parameter_server = parameter_server or ParameterServer.of(settings)
     process = joined(settings, publish)
     warn_if_apart(process.everyone.world)
-    asked = {
-        "plan": plan,
-        "policy": policy,
-        "promise": promise,
-        "search": search,
-        "buffers": buffers,
-        "local": local,
-    }
-    agree_on_call(process, {**asked, "parameter_server": parameter_server})
+    asked = {"plan": plan, "policy": policy, "promise": promise, "search": search, "buffers": buffers}
+    agree_on_call(process, {**asked, "parameter_server": parameter_server, "local": local})
     gradients = gradients_of(framework.parameters())
     with reporting(process):
         loop = _make_room(framework, process)
