@@ -72,7 +72,7 @@ class Delays:
 
     def watch(self, plan: Plan) -> None:
         """Watch the script, now that buckets are loaded."""
-        if not self._updates.local:
+        if self._updates.local is None:
             self._framework.rates({})
         self.first = FirstIteration(self._framework, plan, self._job.rank)
         self.saves = Saves(self._framework, lambda: self._updates.counts)
@@ -81,9 +81,12 @@ class Delays:
         """Return the schedule of iterations from now on. All ranks call it at the same iteration."""
         self.reschedules = self.retreats = False
         self._norms2 = {}
+        if plan.schedule.steps == "local":
+            # Means are of how far ranks came, which the sentinel would take for gradients.
+            self.sentinel = None
+            return plan.schedule
         # Where the plan's schedule changes nothing, there is nothing to watch.
-        watched = self._watched and plan.schedule.steps != "local"
-        if self.sentinel is None and watched and not is_synchronous(plan.schedule):
+        if self.sentinel is None and self._watched and not is_synchronous(plan.schedule):
             self.sentinel = Oversight(self._framework, self._job, self._gauge, self._trace)
         return plan.schedule if self.sentinel is None else self.sentinel.schedule(plan, iteration, epoch)
 
@@ -148,7 +151,7 @@ class Delays:
         updates, given = self._updates, {turn.arena for turn in now}
         self._applies = True
         if updates.own is not None:
-            self._awaits_step = not updates.local
+            self._awaits_step = updates.local is None
             return
         factors: dict[str, float] = {}
         for turn in (*now, *later):
@@ -178,11 +181,11 @@ class Delays:
             for turn in due
         ]
         iteration = updates.counts[0] - 1
-        if updates.local:
+        if updates.local is not None:
             self._framework.local.arrive(arrivals, lacks=own.lacks(iteration))
         if self._flushes:
             self._arrivals.append(arrivals)
-        elif not updates.local:
+        elif updates.local is None:
             self._applies = bool(arrivals)
             self._framework.anchor.next_step(iteration, arrivals, lacks=own.lacks(iteration))
 
@@ -202,7 +205,7 @@ class Delays:
         self._awaits_step = False
         if self._updates.own is None:
             return 0
-        if self._updates.local:
+        if self._updates.local is not None:
             # Each was taken as it came.
             self._framework.local.settle()
             return 0
@@ -275,7 +278,7 @@ class Delays:
     @property
     def _anchor(self) -> Anchor | LocalAnchor:
         """Anchor ahead of which ranks train."""
-        return self._framework.local if self._updates.local else self._framework.anchor
+        return self._framework.anchor if self._updates.local is None else self._framework.local
 
     @property
     def _looks(self) -> bool:

@@ -48,12 +48,12 @@ def restore(step: Step, saved: SavedSession, *, strict: bool) -> SavedDelays | N
         return None
     delays = going_on(saved, _layout(step), step.job, len(step.launches))
     updates = step.updates
-    if updates.local and saved.delays is not None and saved.delays.own.size and delays is None:
-        step.framework.local.restore(saved.delays.own, apart=False)
-    elif updates.local and (saved.delays is None or not saved.delays.own.size):
-        log.warning(
-            "load_state_dict: this state has none of an outer optimizer, whose momentum begins at zero"
-        )
+    if updates.local is not None and delays is None:
+        outer = None if saved.delays is None else saved.delays.own
+        if outer is not None and outer.size:
+            step.framework.local.restore(outer, apart=False)
+        else:
+            log.warning("load_state_dict: this state has no outer momentum, which begins at zero")
     if delays is None:
         return None
     updates.begin(delays.schedule, anew=False)
@@ -62,7 +62,7 @@ def restore(step: Step, saved: SavedSession, *, strict: bool) -> SavedDelays | N
     if updates.own is not None:
         updates.own.begin(delays.turns.applied)
         updates.own.restore(delays.own_unmade)
-        if updates.local:
+        if updates.local is not None:
             step.framework.local.restore(delays.own, apart=True)
         else:
             step.framework.anchor.restore(delays.own)
