@@ -72,9 +72,9 @@ def test_a_check_imposes_the_steps_that_are_allowed() -> None:
     [
         ({"outer": None}, "an outer optimizer belongs to steps that are local"),
         ({"steps": "one"}, "an outer optimizer belongs to steps that are local"),
-        ({"outer": Outer(rate=0.0)}, "an outer rate of 0 and momentum of 0.9"),
-        ({"outer": Outer(momentum=1.0)}, "an outer rate of 0.7 and momentum of 1"),
-        ({"outer": Outer(momentum=0.0)}, "Nesterov's is above 0"),
+        ({"outer": Outer(rate=0.0)}, "an outer rate of 0 and momentum of 0"),
+        ({"outer": Outer(momentum=1.0)}, "an outer rate of 1 and momentum of 1"),
+        ({"outer": Outer(nesterov=True)}, "Nesterov's is above 0"),
         ({"outer": Outer(mix=1.5)}, "a mix of 1.5: from 0 to 1"),
         ({"turns": ()}, "a period of 4 iterations, and no turns"),
         ({"turns": ((Turn(first=0, last=3, due=Due(iteration=3)),),)}, "leave at the end of an iteration"),

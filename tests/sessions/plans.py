@@ -35,7 +35,7 @@ EVERY = 2
 """Steps between two exchanges of ranks that step alone."""
 
 
-LOCAL = Local(every=EVERY)
+LOCAL = Local(every=EVERY, rate=0.7, momentum=0.9)
 
 POLICIES: dict[str, type[Policy]] = {"rounding": PartialF16, "gated": Priority}
 

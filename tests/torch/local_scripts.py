@@ -40,10 +40,10 @@ def cases() -> list[Case]:
     """Every number of steps to 6 by every lateness below it; inner and outer optimizers go through all of them."""
     outer = itertools.cycle(
         [
+            {"rate": 0.7, "momentum": 0.9},
             {},
-            {"rate": 1.0, "momentum": 0.0},
             {"rate": 0.5, "momentum": 0.5, "nesterov": False},
-            {"mix": 0.25},
+            {"rate": 0.7, "momentum": 0.9, "mix": 0.25},
         ]
     )
     kinds = itertools.cycle(KINDS)
@@ -218,7 +218,7 @@ def as_torchft(late: str, mix: str, steps: str) -> tuple[list[list[float]], list
     """Parameters of the rank, and the anchor, before the first step and after each, in the settings of torchft's fixtures: turns
     are sent so early that they arrive after every third step, one parameter in turn with the other."""
     model = Weights()
-    local = hk.Local(every=6, late=int(late), fragments=2, rate=2, momentum=0, mix=float(mix))
+    local = hk.Local(every=6, late=int(late), fragments=2, rate=2, mix=float(mix))
     plan = localized(plan_for(model, Schedule(), [["first"], ["second"]]), local)
     earlier = [replace(own[0], **_earlier(own[0], local.late)) for own in plan.schedule.turns]
     schedule = replace(plan.schedule, turns=tuple((each,) for each in earlier))
@@ -264,7 +264,7 @@ def resumed() -> tuple[bool, bool]:
     """Whether a training that is saved in the middle of a turn goes on to the same bits, with an exchange under way and without."""
     found = []
     for stop in (6, 9):
-        case = Case(hk.Local(every=4, late=2), "adamw")
+        case = Case(hk.Local(every=4, late=2, rate=0.7, momentum=0.9), "adamw")
         model, optimizer = begun(case)
         for iteration in range(stop):
             trained(model, optimizer, iteration)
@@ -287,7 +287,7 @@ def resumed() -> tuple[bool, bool]:
 
 def momentum_of_other_ranks() -> tuple[float, list[str]]:
     """Distance of a training that goes on by another plan after a flush from one that was not saved."""
-    case = Case(hk.Local(every=3), "sgd")
+    case = Case(hk.Local(every=3, momentum=0.9), "sgd")
     model, optimizer = begun(case)
     for iteration in range(6):
         trained(model, optimizer, iteration)
@@ -323,7 +323,7 @@ def ways() -> dict[str, tuple[float, str]]:
     for name, others in made.items():
         model = network().float()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        options = {"local": hk.Local(every=5, rate=1, momentum=0)} | others
+        options = {"local": hk.Local(every=5)} | others
         model, optimizer = hk.distribute(model, optimizer, **options)
         for iteration in range(60):
             optimizer.zero_grad()

@@ -195,7 +195,7 @@ def replanned(kind: str) -> list[list[float]]:
         planned(in_time, [["bias"], ["weight"]]),
     ]
     if kind == "alone":
-        local = hk.Local(every=4, late=1, rate=1, momentum=0)
+        local = hk.Local(every=4, late=1)
         plans[1], plans[3:] = localized(plans[1], local), [localized(plans[2], local), plans[3]]
     model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=STEP), plan=plans[0])
     session = distributed_of(model).session

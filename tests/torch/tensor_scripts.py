@@ -95,7 +95,7 @@ class Gated(Policy):
     gates = True
 
 
-EXCHANGED = {"local": hk.Local(every=2, rate=1, momentum=0)}
+EXCHANGED = {"local": hk.Local(every=2)}
 """The mean of parameters after every second step."""
 
 

@@ -25,8 +25,9 @@ class Local(Struct, frozen=True, kw_only=True):
         late: number of steps that a rank goes on alone while an exchange is under way, less than `every`; 0: it waits.
         fragments: number of parts of the model, each exchanged once in `every` steps, one part after the other: as many bytes in
             all, and a fraction of them at a time (Streaming DiLoCo).
-        rate: the outer optimizer's learning rate. 1 with a momentum of 0 takes the mean of the ranks' parameters.
-        momentum: the outer optimizer's momentum.
+        rate: the outer optimizer's learning rate; the default, without momentum, takes the mean of the ranks' parameters.
+        momentum: the outer optimizer's momentum. DiLoCo's 0.9 at a rate of 0.7 multiplies in the long run by 7 what exchanges
+            move: after few steps alone, that may diverge.
         nesterov: whether that is Nesterov's.
         mix: share of its own parameters with which a rank goes on from an exchange, beside the anchor's; None: it goes on from the
             anchor with all that it has stepped since.
@@ -38,9 +39,9 @@ class Local(Struct, frozen=True, kw_only=True):
     every: int
     late: int = 0
     fragments: int = 1
-    rate: float = Outer().rate
-    momentum: float = Outer().momentum
-    nesterov: bool = Outer().nesterov
+    rate: float = 1.0
+    momentum: float = 0.0
+    nesterov: bool = True
     mix: float | None = None
 
     def schedule(self, buckets: int) -> Schedule:

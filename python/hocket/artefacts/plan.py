@@ -158,14 +158,14 @@ class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Outer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Optimizer of an anchor: SGD on the mean of what ranks have moved since the last exchange. The defaults are those of DiLoCo
-    (Douillard et al. 2023); a rate of 1 without momentum takes the mean of the ranks' parameters. `mix`: share of a rank's own
+    """Optimizer of an anchor: SGD on the mean of what ranks have moved since the last exchange. The defaults take the mean of the
+    ranks' parameters; DiLoCo (Douillard et al. 2023) has a rate of 0.7 and Nesterov's momentum of 0.9. `mix`: share of a rank's own
     parameters beside the anchor as it goes on from an exchange; None: the anchor, and all that it has stepped since.
     """
 
-    rate: Factor = 0.7
-    momentum: Factor = 0.9
-    nesterov: bool = True
+    rate: Factor = 1.0
+    momentum: Factor = 0.0
+    nesterov: bool = False
     mix: Factor | None = None
 
 

@@ -52,7 +52,7 @@ def restore(step: Step, saved: SavedSession, *, strict: bool) -> SavedDelays | N
         outer = None if saved.delays is None else saved.delays.own
         if outer is not None and outer.size:
             step.framework.local.restore(outer, apart=False)
-        else:
+        elif updates.local.outer.momentum:
             log.warning("load_state_dict: this state has no outer momentum, which begins at zero")
     if delays is None:
         return None
