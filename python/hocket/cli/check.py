@@ -16,6 +16,7 @@ from rich.table import Table
 
 from hocket import extras
 from hocket.artefacts import files, trace
+from hocket.artefacts.local import named
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
@@ -38,7 +39,7 @@ from hocket.tools.analysis.paired import SEEDS_MAX, Compared, compared, settled
 
 DEFAULT = Promise("delayed", delay=1)
 
-WAYS = ("synchronous", "merged or late")
+SYNCHRONOUS = "synchronous"
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +95,8 @@ def command(
 
     SCRIPT is a Python script that logs its loss: `hk.log(model, loss=…)`. It is ended after so many steps. By default, means
     are an iteration late, and own gradients go first; `--promise delayed,delay=1,merge=2` and `--promise merged,merge=2` are
-    other ways, and so is `--promise uncorrected,uncorrected=1`, with nothing in place of late gradients.
+    other ways, and so are `--promise uncorrected,uncorrected=1`, with nothing in place of late gradients, and `--promise
+    local,local=30`, with ranks that step alone.
 
     Example: hocket check --steps 200 --seeds 3 train.py --batch 32
     """
@@ -111,21 +113,22 @@ def command(
         plan = given or _imposed(profile, world, promise or DEFAULT)
         checks = admission.judged(plan.schedule, profile.learning)
         plans = _both(plan, directory)
-        by_way: dict[str, list[float]] = {way: [] for way in WAYS}
+        ways = _ways(plan.schedule)
+        by_way: dict[str, list[float]] = {way: [] for way in ways}
         retreats = []
         for seed in range(seeds):
-            for way, path in zip(WAYS, plans, strict=True):
+            for way, path in zip(ways, plans, strict=True):
                 click.echo(f"seed {seed + 1} of {seeds}, {way}", err=True)
                 run = directory / f"{way} {seed}".replace(" ", "-")
                 _run([*_seeded(own, seed)], world, Settings(plan=str(path), trace=str(run), steps_max=steps))
                 by_way[way].append(settled(list(_losses(run, world, steps))))
-                if way != WAYS[0]:
+                if way != SYNCHRONOUS:
                     retreats.append(tuple(each.why for each in trace.read(run).changes()))
     found = Found(
         world=world,
         steps=steps,
         schedule=plan.schedule,
-        losses=compared(by_way[WAYS[0]], by_way[WAYS[1]]),
+        losses=compared(*by_way.values()),
         retreats=tuple(retreats),
         guard=admission.said(checks, plan.schedule, profile.learning).strip(),
     )
@@ -213,7 +216,7 @@ def _losses(directory: Path, world: int, steps: int) -> Iterator[float]:
 def _shown(found: Found) -> list[Table | str]:
     losses = found.losses
     title = f"loss on {found.world} ranks, mean of the last tenth of {found.steps} steps"
-    table = Table("seed", *WAYS, "difference", title=title)
+    table = Table("seed", *_ways(found.schedule), "difference", title=title)
     for seed, (base, other) in enumerate(zip(losses.base, losses.other, strict=True), 1):
         table.add_row(str(seed), _number(base), _number(other), f"{other - base:+.4g}")
     said: list[Table | str] = [table, _said(found), found.guard]
@@ -228,7 +231,7 @@ def _shown(found: Found) -> list[Table | str]:
 def _said(found: Found) -> str:
     losses = found.losses
     if not math.isfinite(losses.difference):
-        which = WAYS[1] if losses.difference > 0 else WAYS[0]
+        which = _ways(found.schedule)[losses.difference > 0]
         return f"A {which} run has diverged: its loss is no number any more."
     average = f"{abs(losses.difference):.4g} {'higher' if losses.difference > 0 else 'lower'}"
     base = fmean(losses.base)
@@ -243,7 +246,14 @@ def _said(found: Found) -> str:
     return f"With {_schedule(found.schedule)}, the loss is {average} on average; {between}: {verdict}."
 
 
+def _ways(schedule: Schedule) -> tuple[str, str]:
+    """Return names of both ways to train."""
+    return SYNCHRONOUS, "merged or late" if schedule.outer is None else "alone"
+
+
 def _schedule(schedule: Schedule) -> str:
+    if schedule.outer is not None:
+        return f"ranks {named(schedule)}"
     words = []
     if (merged := schedules.merge_of(schedule)) > 1:
         words.append(f"updates of up to {merged} iterations")

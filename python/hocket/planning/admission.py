@@ -48,11 +48,12 @@ def walk_of(learning: Learning | None) -> Walk | None:
 def judged(
     schedule: Schedule, learning: Learning | None, *, epsilon: float = EPSILON, guard: Guard = "full"
 ) -> tuple[Check, ...]:
-    """The worst result of each check over the schedule's buckets; empty if the guard is off.
+    """The worst result of each check over the schedule's buckets; empty if the guard is off, and where ranks step alone, which no
+    check judges.
 
     Raises UsageError for impossible numbers in `learning`.
     """
-    if guard == "off":
+    if guard == "off" or schedule.outer is not None:
         return ()
     walk = walk_of(learning)
     fitted = None if learning is None else fitted_floor(learning.losses)
@@ -92,6 +93,8 @@ def said(found: Sequence[Check], schedule: Schedule, learning: Learning | None) 
     >>> said((), Schedule(), None)
     ' The guard is off.'
     """
+    if schedule.outer is not None:
+        return " The guard does not judge steps alone."
     if not found:
         return " The guard is off."
     words = ""
