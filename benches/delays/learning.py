@@ -21,6 +21,7 @@ from benches.delays.contest import Planned
 from benches.delays.speed import Result
 from benches.delays.study import KINDS, SYNCHRONOUS, TASKS, Curves, Study, Way, upper_bound
 from benches.row import Row
+from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Due, Plan, Schedule, Turn
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
@@ -65,6 +66,12 @@ def lateness() -> Iterator[Row]:
     """Rows of hand-made schedules, without a network: what lateness and merging cost, and what own gradients save."""
     for study in _studies():
         yield from rows("lateness", study.title, study, HAND_MADE)
+
+
+def alone() -> Iterator[Row]:
+    """Rows of steps alone, without a network: what they cost in learning after as many iterations."""
+    for study in _studies():
+        yield from rows("alone", study.title, study, ALONE)
 
 
 def _studies() -> Iterator[Study]:
@@ -176,4 +183,14 @@ HAND_MADE = {
     "merged 2, a step for each iteration": Timed(Way(schedule_of(2, 0), each=True)),
     "late by 1, uncorrected": Timed(Way(schedule_of(1, 1))),
     "merged 2, late by 1, uncorrected": Timed(Way(schedule_of(2, 1))),
+}
+
+ALONE = {
+    named: Timed(Way(local.schedule(1)))
+    for named, local in {
+        "alone for 10 steps": Local(every=10),
+        "alone for 30 steps": Local(every=30),
+        "alone for 30 steps, DiLoCo's outer optimizer": Local(every=30, rate=0.7, momentum=0.9),
+        "alone for 30 steps, late by 10": Local(every=30, late=10),
+    }.items()
 }

@@ -33,6 +33,7 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "guard": guarding.guard,
     "learning": learning.learning,
     "lateness": learning.lateness,
+    "alone": learning.alone,
     "drift": drift.drift,
     "joint": joint.joint,
     "sites": sites.sites,

@@ -16,6 +16,7 @@ import msgspec
 import torch
 
 from benches.delays import tasks
+from benches.delays.alone import Apart
 from benches.delays.learner import Learner, plan_of_schedules
 from benches.delays.tasks import WORKERS, Task
 from benches.delays.working import Copy
@@ -140,13 +141,18 @@ class Study:
     def _learned(self, way: Way, rate: float, seed: int) -> list[float]:
         """Return the losses of a training at each evaluation; infinite from where it diverges."""
         task, schedule = self.task, way.schedule
-        if any(turn.last > turn.first for turns in schedule.turns for turn in turns):
+        merges = any(turn.last > turn.first for turns in schedule.turns for turn in turns)
+        if merges and schedule.outer is None:
             schedule = msgspec.structs.replace(schedule, rate=self.kind.rule)
-        models = [task.started(seed) for _ in range(WORKERS if schedule.steps == "own first" else 1)]
+        models = [task.started(seed) for _ in range(1 if schedule.steps == "one" else WORKERS)]
         copies = [
             Copy(each, self.kind.make(list(each.parameters()), rate), grouped(each, way)) for each in models
         ]
-        learner = Learner(copies, plan_of_schedules(schedule), UNWATCHED, each=way.each)
+        learner: Learner | Apart
+        if schedule.outer is None:
+            learner = Learner(copies, plan_of_schedules(schedule), UNWATCHED, each=way.each)
+        else:
+            learner = Apart(copies, schedule)
         seen = task.started(seed)
         found: list[float] = []
         for at, batch in enumerate(itertools.islice(task.batches(seed), self.iterations), 1):

@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from benches.delays.alone import Apart
 from benches.delays.learner import Learner, plan_of_schedules
 from benches.delays.working import Copy
 from hocket.artefacts.plan import Schedule
 from hocket.settings import Settings
 from tests.sessions.plans import schedule_of
 from tests.support import ranks
+from tests.torch import local_scripts
 from tests.torch.delayed_scripts import loss_of, network
 from tests.torch.oversight_scripts import CENTRE, MOMENTUM, RATE, RATE_OWN_FIRST, SIZE, loss_at
 from tests.torch.own_first_scripts import ITERATIONS, KINDS, Reference, cases, far, flat
@@ -86,6 +88,24 @@ def test_own_first_is_what_the_reference_does() -> None:
         assert far(flat(anchor.parameters()), flat(expected.anchor.parameters())) < 1e-9, plain
         for copy, model in zip(copies, expected.models, strict=True):
             assert far(flat(copy.model.parameters()), flat(model.parameters())) < 1e-9, plain
+
+
+def test_steps_alone_are_what_the_reference_does() -> None:
+    """Broken: learning with steps alone would be another in benchmarks than in jobs."""
+    for case in local_scripts.cases()[::5]:
+        expected, copies = local_scripts.Reference(case, 2), []
+        for model in (network(), network()):
+            parameters = list(model.parameters())
+            copies.append(Copy(model, KINDS[case.kind](parameters), [parameters[2:], parameters[:2]]))
+        learner = Apart(copies, case.local.schedule(2))
+        for iteration in range(local_scripts.ITERATIONS):
+            expected.iterate()
+            learner.learn(*(loss_of(copy.model, iteration, rank) for rank, copy in enumerate(copies)))
+        anchor = network()
+        learner.load_into(anchor)
+        assert far(flat(anchor.parameters()), expected.anchor) < 1e-9, case
+        for copy, model in zip(copies, expected.models, strict=True):
+            assert far(flat(copy.model.parameters()), flat(model.parameters())) < 1e-9, case
 
 
 def test_ranks_buffers_are_those_of_the_first() -> None:
