@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import hocket.torch as hk
-from tests.torch.drift_scripts import RANK, WORLD, Exchange, network, plan
+from tests.torch.drift_scripts import RANK, WORLD, network, plan
 
 STEPS = 6
 DATA = TensorDataset(torch.randn(96, 5, generator=torch.Generator().manual_seed(1)))
@@ -60,7 +60,8 @@ def train(how: str, kind: str = "plain") -> list[str]:
     logging.getLogger("hocket.training").addHandler(handler)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-    hk.distribute(model, optimizer, policy=Exchange() if kind == "local" else None, plan=plan(kind))
+    local = hk.Local(every=2) if kind == "local" else None
+    hk.distribute(model, optimizer, local=local, plan=plan(kind))
     for _, loss in zip(range(STEPS * (2 if kind == "local" else 1)), losses(how, model), strict=False):
         loss.backward()
         if torch.isfinite(loss):

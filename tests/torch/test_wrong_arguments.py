@@ -22,7 +22,8 @@ def test_one_process_says_what_is_wrong_and_trains_when_it_is_mended() -> None:
         "UsageError: the optimizer steps no parameter of the model: it has another model's, or those before a replacement",
         "UsageError: the plan is of type str, not a Plan",
         "UsageError: the policy is of type str, not a Policy",
-        "UsageError: promise=3: a Promise, or words such as 'exact', 'rounded', 'merged', 'delayed', 'uncorrected', 'lossy'",
+        "UsageError: promise=3: a Promise, or words such as 'exact', 'rounded', 'merged', 'delayed', 'local', "
+        "'uncorrected', 'lossy'",
         "UsageError: a search of `soon`",
         "trained",
     ]

@@ -136,7 +136,7 @@ def another_version(patch: pytest.MonkeyPatch) -> None:
 
 
 def another_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(saved, "VERSION", 2)
+    patch.setattr(saved, "VERSION", 3)
 
 
 def another_journal(patch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "setting": (another_setting, "HOCKET_THREADS"),
     "promise": (another_promise, "merged,merge=2"),
     "version": (another_version, "version 3"),
-    "checkpoint": (another_checkpoint, "version 1"),
+    "checkpoint": (another_checkpoint, "version 2"),
     "journal": (another_journal, "a record"),
     "policy": (another_policy, "two_level, pair, run"),
 }
