@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -45,7 +45,8 @@ DDP_MB = (4.0, 25.0)
 def sites() -> Iterator[Row]:
     """Iteration of each contender, and how much shorter it is with steps alone."""
     cluster, profile = network(), model()
-    found = list(zip(contenders(cluster, profile), measured(cluster, profile), strict=True))
+    all_of = contenders(cluster, profile)
+    found = list(zip(all_of, measured(cluster, profile, all_of), strict=True))
     hook_s = min(own_s for each, own_s in found if each.synchronous)
     for each, own_s in found:
         yield Row(name="sites", what=f"{each.name}: iteration", value=own_s * 1e3, unit="ms")
@@ -112,11 +113,11 @@ def contenders(cluster: Cluster, profile: Profile) -> list[Contender]:
     ]
 
 
-def measured(cluster: Cluster, profile: Profile) -> list[float]:
+def measured(cluster: Cluster, profile: Profile, all_of: Sequence[Contender]) -> list[float]:
     """Return the seconds of an iteration of each contender. PeerError: there are no network namespaces."""
     with tempfile.TemporaryDirectory(prefix="hocket-sites-") as directory:
         files.write(Path(directory) / "profile.json", profile)
-        given = msgspec.json.encode(contenders(cluster, profile))
+        given = msgspec.json.encode(all_of)
         (Path(directory) / "contenders.json").write_bytes(given)
         argv = [sys.executable, "-m", "benches.delays.rank", directory]
         found = in_emulation(cluster, [host.name for host in cluster.hosts], argv)

@@ -11,7 +11,6 @@ anchor steps with its gradients.
 from __future__ import annotations
 
 import functools
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ import torch
 
 from hocket.errors import UsageError
 from hocket.torch import optimizers
-from hocket.torch.anchor_values import Groups, Values, copy_state
+from hocket.torch.anchor_values import Groups, Values, copy_state, packed, unpacked
 from hocket.torch.clips import Clip, Clips
 from hocket.torch.forward_hooks import WithArguments
 from hocket.torch.own_gradients import OwnGradients
@@ -281,15 +280,13 @@ class Anchor:
             "growth": self._clips.growth,
             "lacked": (self._lacked.start, self._lacked.stop),
         }
-        buffer = io.BytesIO()
-        torch.save(held, buffer)
-        return np.frombuffer(buffer.getvalue(), np.uint8)
+        return packed(held)
 
     def restore(self, saved: npt.NDArray[np.uint8]) -> None:
         """Go on from what was saved. UsageError: it is of another model."""
         if not saved.size:
             return
-        held = torch.load(io.BytesIO(saved.tobytes()), map_location="cpu", weights_only=True)
+        held = unpacked(saved)
         self._install()
         self._values.copy()
         if held["working"].keys() != self._values.parameters.keys():

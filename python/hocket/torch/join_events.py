@@ -13,7 +13,7 @@ from hocket.job.rendezvous import Job
 from hocket.planning.compile import votes_program
 
 FINISHED, BATCH, STEP, NUMBERED, CLIP = range(5)
-"""What a rank does. `NUMBERED`: step, with other numbers of the optimizer's groups than before."""
+"""Acts of a rank. `NUMBERED`: step, with other numbers of the optimizer's groups than before."""
 
 WORDS = ("has finished", "begins a batch", "steps", "steps", "clips gradients")
 

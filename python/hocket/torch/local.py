@@ -7,7 +7,6 @@ compare are of. The state of the script's optimizer is never averaged.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from hocket.artefacts.plan import Outer
 from hocket.errors import UsageError
 from hocket.torch import optimizers
-from hocket.torch.anchor_values import in_model_state
+from hocket.torch.anchor_values import in_model_state, packed, unpacked
 from hocket.torch.forward_hooks import WithArguments
 from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.buckets import LoadedBucket
@@ -124,13 +123,11 @@ class Local:
             "own": {name: each.detach() for name, each in self._trained.items()} if self._apart else {},
             "moments": self._moments(),
         }
-        buffer = io.BytesIO()
-        torch.save(held, buffer)
-        return np.frombuffer(buffer.getvalue(), np.uint8)
+        return packed(held)
 
     def restore(self, saved: npt.NDArray[np.uint8], *, apart: bool) -> None:
         """Go on from what was saved. UsageError: it is of another model."""
-        held = torch.load(io.BytesIO(saved.tobytes()), map_location="cpu", weights_only=True)
+        held = unpacked(saved)
         shapes = {name: each.shape for name, each in self._trained.items()}
         for kept in (held["own"], {name: own["momentum_buffer"] for name, own in held["moments"].items()}):
             if kept and {name: each.shape for name, each in kept.items()} != shapes:

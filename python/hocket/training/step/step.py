@@ -266,11 +266,11 @@ class Step:
         """Let owners send the values that the optimizer has updated, unless gates have put the step off."""
         if self.updates.local is not None:
             self._stepped_alone(self.updates.local)
-            return
-        if self.owners and not (self.loading.gates is not None and self.loading.gates.closed):
-            self.owners.stepped()
-        if self.delays is not None and self.delays.stepped() and self.spans is not None:
-            self.spans.updated()
+        else:
+            if self.owners and not (self.loading.gates is not None and self.loading.gates.closed):
+                self.owners.stepped()
+            if self.delays is not None and self.delays.stepped() and self.spans is not None:
+                self.spans.updated()
         self.commit.stepped()
         if self.watch is not None:
             self.watch.stepped()
@@ -289,9 +289,6 @@ class Step:
             self.iteration += 1
             if self.source.autopilot is not None:
                 self.source.autopilot.step_ended()
-        self.commit.stepped()
-        if self.watch is not None:
-            self.watch.stepped()
 
     @contextlib.contextmanager
     def naming(self) -> Iterator[None]:
