@@ -17,6 +17,7 @@ from hocket.artefacts.plan import Schedule
 from hocket.planning.walk import Rule
 from hocket.torch.anchor import Anchor
 from hocket.torch.optimizers import Rates
+from hocket.torch.scales import Scales
 from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.turns import own_go_first
@@ -70,8 +71,9 @@ class Copy:
         names = {id(each): name for name, each in trained.items()}
         self.model, self.optimizer, self.buckets = model, optimizer, buckets
         self.names = [tuple(names[id(each)] for each in bucket) for bucket in buckets]
-        self._rates = Rates(optimizer)
-        self._anchor = Anchor(model, optimizer, trained)
+        scales = Scales(optimizer)
+        self._rates = Rates(optimizer, scales)
+        self._anchor = Anchor(model, optimizer, trained, scales)
         self._own: OwnFirst | None = None
 
     def begin(self, schedule: Schedule) -> None:

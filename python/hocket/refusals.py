@@ -34,7 +34,6 @@ PROFILE = "a profile of the script"
 RAY = "a Trainer of Ray"
 REORDER = "HOCKET_REORDER"
 REPLAY = "replays"
-SCALER = "a GradScaler"
 SEARCH = "a search for a plan"
 SECOND = "a second model"
 SERVERS = "parameter servers"
@@ -140,10 +139,6 @@ REFUSED: dict[tuple[str, str], str] = {
     (OWNERS, GRADIENTS): (
         "{what}: {named} is divided among its owners, of which this rank is one at most\n"
         "hint: hk.clip_grad_norm_(model, …) clips, and a plan in which all ranks update leaves gradients whole"
-    ),
-    (TURNS, SCALER): (
-        "a GradScaler scales these gradients, which were made before its last change\n"
-        "hint: a plan without merged or late gradients, or bf16, which needs no scale"
     ),
     (TURNS, LIBRARY): (
         "late means, behind which ranks go on with their own gradients, and {library}, which sums in place\n"

@@ -14,12 +14,14 @@ from torch import nn
 from hocket.artefacts.plan import Schedule
 from tests.sessions.plans import schedule_of, turns_of
 from tests.torch.delayed_scripts import OPTIMIZERS, RATE, Optimizer, due, loss_of, network
+from tests.torch.factors import Factors
 
 KINDS: dict[str, Optimizer] = {
     **OPTIMIZERS,
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=RATE, momentum=0.5),
     "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=RATE),
     "adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=0.01),
+    "fused": lambda parameters: torch.optim.AdamW(parameters, lr=RATE, fused=True),
     "radam": lambda parameters: torch.optim.RAdam(parameters, lr=RATE),
 }
 
@@ -34,6 +36,7 @@ class Case(NamedTuple):
     clip: float | None
     decays: bool
     micro: int
+    scaled: bool = False
 
     def schedule(self) -> Schedule:
         made = schedule_of(self.lengths, self.delay, 2, self.rule)
@@ -53,7 +56,7 @@ class Case(NamedTuple):
 
     @property
     def rule(self) -> str:
-        return "sqrt" if self.kind in ("adam", "adamw", "rmsprop", "radam", "adafactor") else "linear"
+        return "sqrt" if self.kind in ("adam", "adamw", "fused", "rmsprop", "radam", "adafactor") else "linear"
 
 
 def flat(tensors: Any) -> torch.Tensor:
@@ -77,6 +80,7 @@ class Reference:
         self.buckets = [(slice(2, None), due(*own)), (slice(2), due(*other))]
         self.applied = [0, 0]
         self.growth = [1.0] * world
+        self.factors = Factors(world) if case.scaled else None
 
     def iterate(self, iteration: int) -> None:
         case = self.case
@@ -88,17 +92,27 @@ class Reference:
             made.append([each.grad.clone() for each in model.parameters()])
         self.own.append(made)
         self.norms.append([float(flat(each).norm()) for each in made])
-        arrived = set()
-        for at, (_, turns) in enumerate(self.buckets):
-            if iteration in turns and turns[iteration][1] <= len(self.own):
-                self._arrive(at, *turns[iteration])
-                arrived.add(at)
+        arrived = {
+            at: turns[iteration]
+            for at, (_, turns) in enumerate(self.buckets)
+            if iteration in turns and turns[iteration][1] <= len(self.own)
+        }
+        if self.factors is not None:
+            self.factors.made(iteration)
+        fits = self._fit(arrived.values())
+        for at, turn in arrived.items():
+            self._arrive(at, *turn, fits=fits)
+        if self.factors is not None:
+            self.factors.update()
         for rank in range(self.world):
             for at in (0, 1):
                 if at not in arrived:
-                    self._own_step(rank, at, iteration, self.own[iteration][rank])
+                    if not self._overflowed(rank, range(iteration, iteration + 1)):
+                        self._own_step(rank, at, iteration, self.own[iteration][rank])
                     continue
                 for begin, end in self._lacking(at):
+                    if self._overflowed(rank, range(begin, end)):
+                        continue
                     mean = [
                         torch.stack(each).mean(0)
                         for each in zip(*(self.own[each][rank] for each in range(begin, end)), strict=True)
@@ -107,9 +121,19 @@ class Reference:
                         self._own_step(rank, at, each, mean)
 
     def flush(self) -> None:
-        for at in (0, 1):
-            for begin, end in list(self._lacking(at)):
-                self._arrive(at, begin, end)
+        rounds = itertools.zip_longest(*(self._lacking(at) for at in (0, 1)))
+        for turns in list(rounds):
+            arrived = {at: turn for at, turn in enumerate(turns) if turn is not None}
+            fits = self._fit(arrived.values())
+            for at, turn in arrived.items():
+                self._arrive(at, *turn, fits=fits)
+
+    def _fit(self, turns: Any) -> bool:
+        """Whether no gradient in what arrives has overflowed on any rank."""
+        return self.factors is None or self.factors.fit([range(*each) for each in turns])
+
+    def _overflowed(self, rank: int, iterations: range) -> bool:
+        return self.factors is not None and any((each, rank) in self.factors.over for each in iterations)
 
     def _lacking(self, at: int) -> Sequence[tuple[int, int]]:
         """Turns of a bucket that the anchor lacks."""
@@ -123,12 +147,12 @@ class Reference:
             begin += length
         return found
 
-    def _arrive(self, at: int, begin: int, end: int) -> None:
-        """The anchor takes a turn; working copies begin anew from it."""
+    def _arrive(self, at: int, begin: int, end: int, *, fits: bool) -> None:
+        """The anchor takes a turn that fits; working copies begin anew from it."""
         count = end - begin
         gradients = [each for iteration in range(begin, end) for each in self.own[iteration]]
         mean = [torch.stack(each).mean(0) for each in zip(*gradients, strict=True)]
-        if self.case.clip is not None:
+        if self.case.clip is not None and fits:
             for rank in range(self.world):
                 own = [
                     torch.stack(each).mean(0)
@@ -136,7 +160,7 @@ class Reference:
                 ]
                 self.growth[rank] = float(flat(mean).norm() / flat(own).norm())
         factor = {"linear": 1.0, "sqrt": count**0.5 / count}[self.case.rule]
-        for iteration in range(begin, end):
+        for iteration in range(begin, end) if fits else ():
             clip = 1.0
             if self.case.clip is not None:
                 clip = min(1.0, self.case.clip / (float(flat(mean).norm()) + 1e-6))

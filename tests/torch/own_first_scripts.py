@@ -33,6 +33,7 @@ from tests.torch.delayed_scripts import (
     network,
     plan_for,
 )
+from tests.torch.factors import InHalf, burst, new_scaler
 from tests.torch.hostile_device import hostile
 from tests.torch.own_first_reference import KINDS, Case, Reference, flat
 
@@ -79,9 +80,10 @@ def compared(case: Case) -> tuple[float, float, float, list[str]]:
         model, KINDS[case.kind](list(model.parameters())), plan=plan_of_case(model, case)
     )
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97 if case.decays else 1.0)
+    scaler = new_scaler() if case.scaled else None
     digests = []
     for iteration in range(ITERATIONS):
-        trained(model, optimizer, case, iteration, rank)
+        trained(model, optimizer, case, iteration, rank, scaler)
         scheduler.step()
         digests.append(digest(model, optimizer))
     expected = Reference(case, world)
@@ -97,17 +99,38 @@ def compared(case: Case) -> tuple[float, float, float, list[str]]:
     return working, max(anchored, state), flushed, digests
 
 
-def trained(
-    model: nn.Module, optimizer: torch.optim.Optimizer, case: Case, iteration: int, rank: int
+def with_a_scaler(count: str) -> list[tuple[str, float, float, float, list[str]]]:
+    """The same of trainings with a GradScaler, whose gradients overflow now and then, in some iterations on one rank alone."""
+    scaled = [each._replace(scaled=True) for each in cases()[::-1]]
+    return [(repr(case), *compared(case)) for case in scaled[: int(count)]]
+
+
+def trained(  # noqa: PLR0917
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    case: Case,
+    iteration: int,
+    rank: int,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> None:
+    def backward(at: int, by: float) -> None:
+        loss = loss_of(model, at, rank)
+        (loss if scaler is None else scaler.scale(InHalf.apply(loss, by))).backward()
+
     optimizer.zero_grad(set_to_none=iteration % 3 > 0)
     for micro in range(case.micro - 1):
         with model.no_sync():
-            loss_of(model, 1000 * (micro + 1) + iteration, rank).backward()
-    loss_of(model, iteration, rank).backward()
+            backward(1000 * (micro + 1) + iteration, 1.0)
+    backward(iteration, burst(iteration, rank))
+    if scaler is not None and (case.clip is not None or iteration % 2):
+        scaler.unscale_(optimizer)
     if case.clip is not None:
         hk.clip_grad_norm_(model, case.clip)
-    optimizer.step()
+    if scaler is None:
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
 
 
 def numbers(state: Any) -> torch.Tensor:
@@ -268,6 +291,24 @@ def begun(case: Case, seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Any]
     return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
 
 
+def scaled_late(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """A GradScaler from the middle of a turn on."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    optimizer.zero_grad()
+    scaler.scale(loss_of(model, 3, here()[0])).backward()
+    scaler.step(optimizer)
+
+
+def clipped_scaled(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Gradients that are clipped before they are unscaled."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    hk.flush(model)
+    optimizer.zero_grad()
+    scaler.scale(loss_of(model, 3, here()[0])).backward()
+    hk.clip_grad_norm_(model, 0.1)
+    scaler.step(optimizer)
+
+
 def refused() -> dict[str, str]:
     """Errors for what cannot be done while own gradients go first."""
     rank, _ = here()
@@ -326,14 +367,9 @@ def refused() -> dict[str, str]:
             plan=plan_for(model, gates, [names[2:], names[:2]]),
         )
 
-    def scales(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
-        optimizer.zero_grad()
-        scaler.scale(loss_of(model, 3, rank)).backward()
-        scaler.step(optimizer)
-
     for name, call in (
-        ("scaler", scales),
+        ("scales in the middle", scaled_late),
+        ("clips what is scaled", clipped_scaled),
         ("clips itself", clips),
         ("no zero_grad", unzeroed),
         ("step twice", twice),

@@ -47,7 +47,7 @@ def test_what_late_gradients_cannot_do_is_said(tmp_path: Path) -> None:
             "no step": "a backward began before optimizer.step() applied",
             "no zero_grad": "is the mean that the last step applied, or was added to it",
             "flush before the step": "optimizer.step() first",
-            "scaler": "or bf16, which needs no scale",
+            "scaler": "hint: hk.flush(model) before a GradScaler is used for the first time",
             "join": "a rank that has finished",
             "LBFGS": "was called with a closure",
             "a policy": "bucket 0 goes by policy top_k: `uncorrected` does not allow loss=any",

@@ -22,7 +22,8 @@ CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "24"))
 
 
 @pytest.mark.parametrize(
-    ("script", "cases"), [("against_the_reference", CASES), ("on_a_hostile_device", CASES // 4)]
+    ("script", "cases"),
+    [("against_the_reference", CASES), ("on_a_hostile_device", CASES // 4), ("with_a_scaler", CASES)],
 )
 def test_ranks_train_what_the_reference_does(tmp_path: Path, script: str, cases: int) -> None:
     """Broken: own gradients would be lost, or doubled, when a mean arrives; or ranks would go apart for good."""
@@ -73,7 +74,8 @@ def test_what_own_gradients_first_cannot_do_is_said(tmp_path: Path) -> None:
     assert ended.outcome.code == 0, ended.output
     for said in ended.returned:
         for name, expected in {
-            "scaler": "or bf16, which needs no scale",
+            "clips what is scaled": "hint: scaler.unscale_(optimizer) before hk.clip_grad_norm_(model, …)",
+            "scales in the middle": "hint: hk.flush(model) before a GradScaler is used for the first time",
             "clips itself": "hint: hk.clip_grad_norm_(model, …) clips both",
             "no zero_grad": "hint: optimizer.zero_grad() before each backward",
             "step twice": "hint: one step after each backward",

@@ -25,6 +25,7 @@ from hocket.torch.clips import Clip, Clips
 from hocket.torch.forward_hooks import WithArguments
 from hocket.torch.own_gradients import OwnGradients
 from hocket.torch.scaled_rates import as_in_step
+from hocket.torch.scales import Scales, finite
 from hocket.training.memory.anchor import Arrival, Pending
 
 
@@ -36,10 +37,12 @@ class Anchor:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         trained: Mapping[str, torch.nn.Parameter],
+        scales: Scales,
     ) -> None:
         """Change nothing until `begin`."""
         self._model, self._optimizer, self._trained = model, optimizer, trained
-        self.gradients = OwnGradients(trained)
+        self._scales, self._unscaled = scales, True
+        self.gradients = OwnGradients(trained, scales)
         self._values = Values(optimizer, trained)
         self._clips = Clips()
         self._options: dict[int, Groups] = {}
@@ -74,6 +77,7 @@ class Anchor:
         """Let the optimizer's next step go on from own gradients, and take the arrivals."""
         self._install()
         self._next, self._lacks = (iteration, arrivals), lacks
+        self._scales.await_step()
         self.gradients.seal()
 
     def settle(self, rounds: Sequence[Sequence[Arrival]]) -> None:
@@ -105,6 +109,7 @@ class Anchor:
                 "clip: no backward has made gradients\nhint: call it after backward, before step()"
             )
         gradients = [each.grad for each in self._trained.values() if each.grad is not None]
+        self._unscaled = self._scales.unscaled
         norm = self._clips.ask(self._next[0], max_norm, norm_type, gradients)
         self.gradients.seal()
         return norm
@@ -123,17 +128,25 @@ class Anchor:
                     "hint: one step after each backward; `with model.no_sync():` around those that only accumulate"
                 )
             return plain(*args, **kwargs)
-        optimizers.refuse_grad_scaler()
         self.gradients.check_sealed()
         (iteration, arrivals), self._next = self._next, None
+        call = self._scales.called()
+        if call is not None and iteration in self._clips.asked and not self._unscaled:
+            raise UsageError(
+                "clip: gradients are scaled by a GradScaler, and were clipped as they are\n"
+                "hint: scaler.unscale_(optimizer) before hk.clip_grad_norm_(model, …)"
+            )
+        fits = call is None or call.unscale()
         self._copy_anew()
         with as_in_step(self._optimizer):
             self._options[iteration] = [
                 optimizers.options_of(group) for group in self._optimizer.param_groups
             ]
         arrived = self._arrive(arrivals, replays=True)
+        if call is not None:
+            self._scales.tell(call)
         others = [
-            {**group, "params": [each for each in group["params"] if id(each) not in arrived]}
+            {**group, "params": [each for each in group["params"] if fits and id(each) not in arrived]}
             for group in self._optimizer.param_groups
         ]
         self._under_way = optimizers.Regrouped(self._optimizer, others)
@@ -154,11 +167,24 @@ class Anchor:
         known = self._values.parameters
         named = [name for each in arrivals for name in each.mean.names if name in known]
         with torch.no_grad(), optimizers.outside_forward():
-            self._step_anchor(arrivals)
+            if self._fit(arrivals):
+                self._step_anchor(arrivals)
             self._values.give(named)
             if replays:
                 self._replay(arrivals)
         return {id(self._trained[name]) for name in named}
+
+    def _fit(self, arrivals: Sequence[Arrival]) -> bool:
+        """Unscale what arrives; return whether all means are finite, without which none is stepped with: the same on all ranks."""
+        if not self._scales.used:
+            return True
+        for each in arrivals:
+            factor = 1 / self._scales.of(each.iterations[-1])
+            torch._foreach_mul_([*each.mean.views, *each.own.views], factor)
+        fit = finite([view for each in arrivals for view in each.mean.views])
+        if not fit:
+            self._scales.overflow(iteration for each in arrivals for iteration in each.iterations)
+        return fit
 
     def _step_anchor(self, arrivals: Sequence[Arrival]) -> None:
         self._clips.arrive(arrivals)
@@ -179,6 +205,9 @@ class Anchor:
         for at in range(max((len(each.pending) for each in arrivals), default=0)):
             turns = [each.pending[at] for each in arrivals if at < len(each.pending)]
             means = [self._own_mean(turn) for turn in turns]
+            if self._scales.used and not finite([each for mean in means for each in mean.values()]):
+                # All ranks will leave this turn out.
+                continue
             for place in range(max(len(turn.iterations) for turn in turns)):
                 steps: dict[int, dict[str, torch.Tensor]] = {}
                 for turn, mean in zip(turns, means, strict=True):
@@ -192,7 +221,7 @@ class Anchor:
 
     def _own_mean(self, turn: Pending) -> dict[str, torch.Tensor]:
         own = self._stepping(turn.sums.names, turn.sums.views, turn.unmade)
-        count = len(turn.iterations)
+        count = len(turn.iterations) * self._scales.of(turn.iterations[-1])
         return own if count == 1 else {name: each / count for name, each in own.items()}
 
     def _stepping(

@@ -31,6 +31,7 @@ from hocket.torch.looks import Looks
 from hocket.torch.parameters import check_steps_some, check_type, described, trained_of, write_gradient
 from hocket.torch.remote import Remote
 from hocket.torch.scaled_rates import as_in_step
+from hocket.torch.scales import Scales
 from hocket.torch.uncompiled import uncompiled
 from hocket.torch.workload import Workload
 from hocket.torch.wrappers import refuse_wrapped
@@ -77,7 +78,8 @@ class Torch:
         self._zeroed: Callable[[Iterable[torch.Tensor]], None] | None = None
         self._announced = Announced()
         self._gates: Gates | None = None
-        self.anchor = Anchor(model, optimizer, self.trained)
+        self.scales = Scales(optimizer)
+        self.anchor = Anchor(model, optimizer, self.trained, self.scales)
         self.local = Local(model, optimizer, self.trained)
         self.looks = Looks(model, self.trained, lambda: {**self.anchor.values(), **self.local.values()})
         self.division = Division(optimizer, self.trained)
@@ -185,13 +187,15 @@ class Torch:
     def rates(self, factors: Mapping[str, float]) -> None:
         """Multiply learning rates of these parameters in the next step."""
         if self._rates is None:
-            self._rates = optimizers.Rates(self.optimizer)
+            self._rates = optimizers.Rates(self.optimizer, self.scales)
             self._announced.alone = self.optimizer
+            if not factors:
+                return
         self._rates.of_next_step({id(self.trained[name]): factor for name, factor in factors.items()})
 
     def step(self) -> None:
         """Step, with the optimizer's hooks."""
-        self.optimizer.step()
+        self.scales.step()
 
     def learning(self) -> Learning | None:
         """Return rate and momentum of the group with the largest rate."""
@@ -262,6 +266,7 @@ class Torch:
         self._announced.release()
         self.anchor.release()
         self.local.release()
+        self.scales.forget_step()
         if self._rates is not None:
             self._rates.end()
 
@@ -294,6 +299,7 @@ class Torch:
         gradient = parameter.grad
         if gradient is view:
             return
+        self.scales.carry(view)
         write_gradient(name, gradient, view, add=True)
         parameter.grad = view
 
@@ -381,8 +387,11 @@ class Torch:
                         parameter.data = view
 
     def options(self) -> Options:
-        """Return the options of the optimizer's groups, with the name of its class."""
-        return options_of(self.optimizer)
+        """Return the options of the optimizer's groups, with the name of its class, and the factor of late gradients."""
+        groups = options_of(self.optimizer)
+        return (
+            groups if self.scales.last is None else [{**each, "scale": self.scales.last} for each in groups]
+        )
 
     def state(self) -> list[StateBytes]:
         """Return views, but for tensors with gaps or on a device."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -19,7 +18,7 @@ import torch
 from torch.optim import optimizer as internals
 
 from hocket.errors import UsageError
-from hocket.refusals import SCALER, TURNS, refused
+from hocket.torch.scales import Scales
 
 # Each optimizer updates a parameter from that parameter, its gradient and its state alone. Missing: LBFGS, whose state is of all
 # parameters together, and SparseAdam, whose gradients are not dense.
@@ -111,8 +110,9 @@ def wrapped_step(
     """Return a `step` method that calls `on_step(the previous method, args, kwargs)`."""
     plain = optimizer.step
 
-    # Schedulers require a method whose function they can bind again, and look for their mark on the function.
-    @functools.wraps(plain)
+    # Schedulers require a method whose function they can bind again, and look for their mark on the function. Of a method, the
+    # signature would lack one argument.
+    @functools.wraps(getattr(plain, "__func__", plain))
     def step(_optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         return on_step(plain, args, kwargs)
 
@@ -254,16 +254,18 @@ class Regrouped:
 class Rates:
     """Factors of learning rates, one for each parameter, in one optimizer's steps: rates for batches of other sizes."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, scales: Scales) -> None:
         """Wrap the optimizer's `step`; until factors are given, nothing changes."""
-        self._optimizer = optimizer
+        self._optimizer, self._scales = optimizer, scales
         self._factors: Mapping[int, float] = {}
-        self._ended = False
+        self._awaited = self._ended = False
         optimizer.step = wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
 
     def of_next_step(self, factors: Mapping[int, float]) -> None:
         """Set factors of the next step by parameters' `id`; other parameters keep their rate."""
         self._factors = {key: factor for key, factor in factors.items() if factor != 1}
+        self._awaited = True
+        self._scales.await_step()
 
     def end(self) -> None:
         """Use no more factors."""
@@ -277,22 +279,17 @@ class Rates:
             loss = loss_of_closure(optimizer, args, kwargs)
             self._on_step(plain, (), {})
             return loss
-        refuse_grad_scaler()
-        factors, self._factors = self._factors, {}
-        if not factors:
+        if not self._awaited:
+            return plain(*args, **kwargs)
+        factors, self._factors, self._awaited = self._factors, {}, False
+        skips = self._scales.skips(self._scales.called())
+        if not factors and not skips:
             return plain(*args, **kwargs)
         groups = [part for group in optimizer.param_groups for part in _by_factor(group, factors)]
+        if skips:
+            groups = [{**group, "params": []} for group in optimizer.param_groups]
         with Regrouped(optimizer, groups):
             return plain(*args, **kwargs)
-
-
-def refuse_grad_scaler() -> None:
-    """Raise UsageError if an enabled GradScaler calls this step: PyTorch leaves no other mark on the optimizer."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "_maybe_opt_step":
-            raise refused(TURNS, SCALER)
-        frame = frame.f_back  # type: ignore[assignment]  # None above the last one
 
 
 def _by_factor(group: dict[str, Any], factors: Mapping[int, float]) -> Iterator[dict[str, Any]]:

@@ -10,14 +10,15 @@ import torch
 from hocket.errors import UsageError
 from hocket.torch.announced import Sealed
 from hocket.torch.parameters import write_gradient
+from hocket.torch.scales import Scales
 
 
 class OwnGradients:
     """Own gradients of one model; see `hocket.training.memory.anchor.OwnGradients`."""
 
-    def __init__(self, trained: Mapping[str, torch.nn.Parameter]) -> None:
+    def __init__(self, trained: Mapping[str, torch.nn.Parameter], scales: Scales) -> None:
         """Begin before the first backward."""
-        self._trained = trained
+        self._trained, self._scales = trained, scales
         self._stepped: dict[str, ref[torch.Tensor]] = {}
         """Gradients of the last step."""
         self._sealed: Sealed | None = None
@@ -31,6 +32,8 @@ class OwnGradients:
                 f"the gradient of `{name}` is that of the last step, or was added to it\n"
                 "hint: optimizer.zero_grad() before each backward"
             )
+        if add:
+            self._scales.carry(view)
         write_gradient(name, gradient, view, add=add)
 
     def detach(self, name: str) -> None:

@@ -40,6 +40,7 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         own: what this rank has apart from the anchor, where it trains ahead of one, and the outer optimizer's state: bytes, else
             empty.
         own_unmade: arena, slot and parameters without own gradients of each turn that the anchor lacks.
+        scales: factor by which gradients of an iteration are scaled, for those that are not applied.
     """
 
     layout: str
@@ -53,6 +54,7 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     norms2: tuple[tuple[int, float], ...]
     own: Any
     own_unmade: tuple[tuple[int, int, tuple[str, ...]], ...] = ()
+    scales: tuple[tuple[int, float], ...] = ()
 
     @property
     def open(self) -> int:

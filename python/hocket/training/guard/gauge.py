@@ -68,14 +68,15 @@ class Gauge:
         """Copy this rank's gradients, all of which are there and none of which has left."""
         self._own = [elements(bucket).copy() for bucket in buckets]
 
-    def reduced(self, buckets: Sequence[LoadedBucket]) -> None:
-        """Take the means of the copied gradients; non-finite numbers are left out, as they are on all ranks."""
+    def reduced(self, buckets: Sequence[LoadedBucket], scale: float = 1.0) -> None:
+        """Take the means of the copied gradients; non-finite numbers are left out, as they are on all ranks. `scale`: factor that
+        all gradients have."""
         pairs = [(own, elements(bucket)) for own, bucket in zip(self._own, buckets, strict=True)]
         self._own = []
         norms = Norms(
-            own=math.fsum(float(np.dot(own, own)) for own, _ in pairs),
-            product=math.fsum(float(np.dot(own, mean)) for own, mean in pairs),
-            mean=math.fsum(float(np.dot(mean, mean)) for _, mean in pairs),
+            own=math.fsum(float(np.dot(own, own)) for own, _ in pairs) / scale**2,
+            product=math.fsum(float(np.dot(own, mean)) for own, mean in pairs) / scale**2,
+            mean=math.fsum(float(np.dot(mean, mean)) for _, mean in pairs) / scale**2,
         )
         if math.isfinite(norms.mean) and math.isfinite(norms.own):
             self._norms.append(norms)

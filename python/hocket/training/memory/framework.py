@@ -26,6 +26,7 @@ from hocket.training.memory.device import Device
 from hocket.training.memory.gathered import HasRows
 from hocket.training.memory.gradients import Parameter
 from hocket.training.memory.replicas import Looked, Options
+from hocket.training.memory.scales import Scales
 from hocket.training.memory.shards import Range, Shard, State
 
 Array = Any
@@ -208,6 +209,10 @@ class Framework(Model, HasRows, Protocol):
         """Anchor for late gradients; without effect until its first call."""
 
     @property
+    def scales(self) -> Scales:
+        """Factors by which the script scales its loss; asked where gradients may be merged or late."""
+
+    @property
     def local(self) -> LocalAnchor:
         """Anchor for ranks that step alone between exchanges; without effect until its first call."""
 
@@ -254,11 +259,11 @@ class Framework(Model, HasRows, Protocol):
     def rates(self, factors: Mapping[str, float]) -> None:
         """Multiply the learning rate by a factor for each of these parameters, in the next optimizer step alone.
 
-        From the first call on, UsageError for steps that need more than one backward, or whose gradients have another scale.
+        From the first call on, UsageError for steps that need more than one backward.
         """
 
     def step(self) -> None:
-        """Run the optimizer's step, as a script calls it."""
+        """Run the optimizer's step with the means that were given, as a script calls it; those that overflowed are left out."""
 
     def learning(self) -> Learning | None:
         """Return the optimizer's factors of gradients and of its last move, as far as measured; None: not known."""

@@ -135,6 +135,7 @@ class Delays:
     def backward_ended(self) -> None:
         """Look at complete gradients before any of them leaves. ArtefactError: the plan was made for another iteration."""
         self.first.check()
+        self._framework.scales.made(*self._updates.counts)
         self._gauged = self.sentinel is not None and self.sentinel.gauges(self._updates.readiness.made)
         if self._gauged:
             read(self._framework.device, (bucket.memory for bucket in self._updates.filling))
@@ -222,18 +223,26 @@ class Delays:
         applied, self._awaits_step = self._awaits_step and self._applies, False
         return applied
 
-    def given(self, arena: int, mean: LoadedBucket) -> None:
-        """Note that the mean of an arena is there."""
+    def given(self, turn: LiveTurn, mean: LoadedBucket) -> None:
+        """Note that the mean of a turn is there."""
+        if self._updates.local is not None:
+            return
+        scales, iterations = self._framework.scales, self._updates.iterations(turn)
         if self._looks:
-            self._norms2[arena] = squared_norm(mean, self._framework)
+            self._norms2[turn.arena] = squared_norm(mean, self._framework) / scales.of(iterations[-1]) ** 2
+        if self._updates.own is None:
+            scales.give(mean, iterations)
 
     def all_given(self) -> None:
         """Show the sentinel the norm of all gradients as applied last: buckets that are not due now keep their old norm."""
         if self.sentinel is None or not self._looks:
             return
         learned = self.sentinel.learns
-        if len(self._norms2) == len(self._updates.buckets):
-            self.sentinel.see(math.sqrt(sum(self._norms2.values())))
+        norm2 = sum(self._norms2.values())
+        # What overflows is left out where a scaler is used.
+        usual = not self._framework.scales.used or math.isfinite(norm2)
+        if len(self._norms2) == len(self._updates.buckets) and usual:
+            self.sentinel.see(math.sqrt(norm2))
         # The same values on all ranks, so all have seen enough of them now.
         self.reschedules = self.reschedules or (learned and not self.sentinel.learns)
 
@@ -243,7 +252,8 @@ class Delays:
             return
         means = self._updates.means.of
         if len(due) == len(means) and all(turn.iterations == 1 for turn in due):
-            self._gauge.reduced([means[turn.arena][turn.slot] for turn in due])
+            scale = self._framework.scales.of(self._updates.iterations(due[0])[-1])
+            self._gauge.reduced([means[turn.arena][turn.slot] for turn in due], scale)
         else:
             self._gauge.forget()
 
@@ -265,6 +275,7 @@ class Delays:
             norms2=tuple(self._norms2.items()),
             own=np.empty(0, np.uint8) if updates.own is None else self._anchor.saved(),
             own_unmade=() if updates.own is None else updates.own.saved(),
+            scales=tuple(self._framework.scales.saved().items()),
         )
 
     def restore(self, saved: SavedDelays) -> None:
@@ -274,6 +285,7 @@ class Delays:
             self.sentinel.watch_as(saved.schedule)
         self.retreats, self.reschedules = saved.retreats, saved.reschedules
         self._norms2 = dict(saved.norms2)
+        self._framework.scales.restore(dict(saved.scales))
 
     @property
     def _anchor(self) -> Anchor | LocalAnchor:

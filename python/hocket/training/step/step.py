@@ -237,7 +237,7 @@ class Step:
         self.companion.reduced(mean)
         unmade = self.updates.unmade.taken(turn).intersection(own.names)
         if self.delays is not None:
-            self.delays.given(turn.arena, mean)
+            self.delays.given(turn, mean)
         if self.updates.own is not None:
             return unmade
         self.owners.reduced(own)
