@@ -16,7 +16,6 @@ from hocket.job.rendezvous import join
 from hocket.job.secrecy import check_secret
 from hocket.libraries.catalogue import open_library
 from hocket.settings import Settings
-from hocket.tools.replay.mesh import Mesh
 from tests.support import warm
 from tests.support.commands import completed
 
@@ -133,12 +132,6 @@ def test_a_library_that_sends_in_the_clear_is_refused(name):
         UsageError, match=rf"HOCKET_TLS=1, but rank 1 on node1: library `{name}` sends in the clear\n.*native"
     ):
         open_library(name, clear_job(tls=True))
-
-
-def test_a_replay_in_the_clear_is_refused():
-    """A replay would be taken for a measurement of encrypted traffic."""
-    with pytest.raises(UsageError, match="HOCKET_TLS=1, but a replay"):
-        Mesh(clear_job(tls=True), "r")
 
 
 HOOK = """

@@ -1,4 +1,4 @@
-"""Plain TCP between the nodes of a replay: one connection per pair, whole messages, sent at once and in order.
+"""TCP between the nodes of a replay, plain or in TLS: one connection per pair, whole messages, sent at once and in order.
 
 Parameter servers and most other systems whose traces exist communicate like this: they send without announcing first.
 Hocket's own messages between two hosts are announced, and the announcement would wait behind bytes that are already
@@ -16,10 +16,10 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from hocket.errors import PeerError
+from hocket.errors import PeerError, RendezvousError
 from hocket.job.rendezvous import Job
 from hocket.job.store import address as addresses
-from hocket.refusals import REPLAY, TLS, refused
+from hocket.tools.replay.sealed import Sealed
 
 HEAD = struct.Struct("<QQ")
 """Header of a message: its number and its bytes."""
@@ -40,7 +40,10 @@ class _Connection:
 
     peer: socket.socket
     node: int
+    sealed: Sealed | None = None
     outgoing: deque[memoryview] = field(default_factory=deque)
+    under_way: memoryview = field(default_factory=lambda: memoryview(b""))
+    """What is left of a part that is being written, as it goes over the wire."""
     head: bytearray = field(default_factory=bytearray)
     number: int = -1
     left: int = 0
@@ -51,9 +54,7 @@ class Mesh:
 
     def __init__(self, job: Job, name: str) -> None:
         """Connect to the others; all nodes must call this with the same name. Raises PeerError, RendezvousError."""
-        if job.settings.tls:
-            instead = "measure encrypted traffic by hocket bench all_reduce --tcp --ours engine,tls"
-            raise refused(TLS, REPLAY, what="a replay, which is of plain TCP,", instead=instead)
+        self._sealed = job.settings.tls
         self._timeout_s = job.settings.timeout_s
         # Gaps are microseconds; epoll(7) counts milliseconds.
         self._selector = selectors.SelectSelector()
@@ -67,13 +68,13 @@ class Mesh:
             mine = (addresses.join(job.bind, listener.getsockname()[1]), token.hex())
             everyone = job.store.gather(f"replay/{name}", job.rank, job.world, mine, self._timeout_s)
             for node, (where, theirs) in enumerate(everyone[: job.rank]):
-                self._add(_connect(where, bytes.fromhex(theirs), job.rank, self._timeout_s), node)
+                self._add(*self._connect(where, bytes.fromhex(theirs), job.rank), node)
             self._accept(listener, token, job)
 
     def send(self, node: int, number: int, size_bytes: int) -> None:
         """Queue a message, behind earlier ones to that node."""
         connection = self._connections[node]
-        waiting = bool(connection.outgoing)
+        waiting = bool(connection.outgoing or connection.under_way)
         connection.outgoing.append(memoryview(HEAD.pack(number, size_bytes)))
         whole, rest = divmod(size_bytes, PIECE_BYTES)
         connection.outgoing.extend([self._payload] * whole)
@@ -97,17 +98,18 @@ class Mesh:
     @property
     def idle(self) -> bool:
         """Return whether everything queued has been written."""
-        return not any(connection.outgoing for connection in self._connections.values())
+        connections = self._connections.values()
+        return not any(connection.outgoing or connection.under_way for connection in connections)
 
     def close(self) -> None:
         for connection in self._connections.values():
             connection.peer.close()
         self._selector.close()
 
-    def _add(self, peer: socket.socket, node: int) -> None:
+    def _add(self, peer: socket.socket, sealed: Sealed | None, node: int) -> None:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.setblocking(False)
-        self._connections[node] = _Connection(peer, node)
+        self._connections[node] = _Connection(peer, node, sealed)
         self._selector.register(peer, selectors.EVENT_READ, self._connections[node])
 
     def _accept(self, listener: socket.socket, token: bytes, job: Job) -> None:
@@ -123,68 +125,93 @@ class Mesh:
                 raise PeerError(
                     f"node {job.rank}: nodes {named} did not connect within {self._timeout_s:g} s"
                 ) from None
+            sealed = None
             try:
                 peer.settimeout(HELLO_TIMEOUT_S)
-                shown, node = HELLO.unpack(_exactly(peer, HELLO.size))
-            except OSError:
+                if self._sealed:
+                    sealed = Sealed(peer, connects=False)
+                    node = sealed.accept(token)
+                else:
+                    node = _greeted(peer, token)
+            except (OSError, RendezvousError):
                 peer.close()
                 continue
-            if hmac.compare_digest(shown, token) and node in missing:
-                self._add(peer, node)
+            if node is not None and node in missing:
+                self._add(peer, sealed, node)
                 missing.discard(node)
             else:
                 peer.close()
 
+    def _connect(self, where: str, token: bytes, node: int) -> tuple[socket.socket, Sealed | None]:
+        peer = sealed = None
+        host, port = addresses.split(where)
+        try:
+            peer = socket.create_connection((host, port), self._timeout_s)
+            if self._sealed:
+                sealed = Sealed(peer, connects=True)
+                sealed.connect(token, node)
+            else:
+                peer.sendall(HELLO.pack(token, node))
+        except (OSError, RendezvousError) as error:
+            if peer is not None:
+                peer.close()
+            why = getattr(error, "strerror", None) or error
+            raise PeerError(f"node {node}: {where} cannot be reached: {why}") from None
+        return peer, sealed
+
     def _write(self, connection: _Connection) -> None:
         try:
-            while connection.outgoing:
-                part = connection.outgoing[0]
-                sent = connection.peer.send(part)
-                if sent < len(part):
-                    connection.outgoing[0] = part[sent:]
-                else:
-                    connection.outgoing.popleft()
+            while connection.under_way or connection.outgoing:
+                if not connection.under_way:
+                    part, sealed = connection.outgoing.popleft(), connection.sealed
+                    connection.under_way = part if sealed is None else sealed.seal(part)
+                sent = connection.peer.send(connection.under_way)
+                connection.under_way = connection.under_way[sent:]
         except BlockingIOError:
             pass
         except OSError as error:
             raise PeerError(f"node {connection.node} has left: {error.strerror}") from None
-        writes = selectors.EVENT_WRITE if connection.outgoing else 0
+        writes = selectors.EVENT_WRITE if connection.under_way or connection.outgoing else 0
         self._selector.modify(connection.peer, selectors.EVENT_READ | writes, connection)
 
     def _read(self, connection: _Connection, arrived: list[int]) -> None:
         try:
-            if connection.number < 0:
-                count = self._read_head(connection)
-            else:
-                count = connection.peer.recv_into(self._landing, min(connection.left, PIECE_BYTES))
-                connection.left -= count
+            count = connection.peer.recv_into(self._landing)
+            came = self._landing[:count]
+            plain = came if connection.sealed is None else memoryview(connection.sealed.opened(came))
         except BlockingIOError:
             return
-        except OSError as error:
-            raise PeerError(f"node {connection.node} has left: {error.strerror}") from None
+        except (OSError, RendezvousError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise PeerError(f"node {connection.node} has left: {why}") from None
         if count == 0:
             raise PeerError(f"node {connection.node} has left: it closed its connection")
-        if connection.number >= 0 and connection.left == 0:
+        _take(connection, plain, arrived)
+
+
+def _take(connection: _Connection, plain: memoryview, arrived: list[int]) -> None:
+    """Take bytes of messages."""
+    while plain:
+        if connection.number < 0:
+            missing = HEAD.size - len(connection.head)
+            connection.head += plain[:missing]
+            plain = plain[missing:]
+            if len(connection.head) < HEAD.size:
+                return
+            connection.number, connection.left = HEAD.unpack(connection.head)
+            connection.head.clear()
+        count = min(connection.left, len(plain))
+        connection.left -= count
+        plain = plain[count:]
+        if connection.left == 0:
             arrived.append(connection.number)
             connection.number = -1
 
-    def _read_head(self, connection: _Connection) -> int:
-        data = connection.peer.recv(HEAD.size - len(connection.head))
-        connection.head += data
-        if len(connection.head) == HEAD.size:
-            connection.number, connection.left = HEAD.unpack(connection.head)
-            connection.head.clear()
-        return len(data)
 
-
-def _connect(where: str, token: bytes, node: int, timeout_s: float) -> socket.socket:
-    host, port = addresses.split(where)
-    try:
-        peer = socket.create_connection((host, port), timeout_s)
-        peer.sendall(HELLO.pack(token, node))
-    except OSError as error:
-        raise PeerError(f"node {node}: {where} cannot be reached: {error.strerror or error}") from None
-    return peer
+def _greeted(peer: socket.socket, token: bytes) -> int | None:
+    """Return the number of a connecting node that shows the token; None: it shows another."""
+    shown, node = HELLO.unpack(_exactly(peer, HELLO.size))
+    return int(node) if hmac.compare_digest(shown, token) else None
 
 
 def _exactly(peer: socket.socket, size: int) -> bytes:
