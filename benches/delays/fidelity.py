@@ -141,7 +141,14 @@ def launches(of: Trace | Recording, rank: int) -> Launches:
 def _simulated(plan: Plan, cluster: Cluster, profile: Profile, directory: Path) -> tuple[float, Trace]:
     network = from_cluster(cluster, plan.world, shaped=True)
     run = flow.predict(plan, network, profile, recorded=True)
-    record.write(directory, plan=plan, profile=profile, network=network, simulation=run.simulation)
+    record.write(
+        directory,
+        plan=plan,
+        profile=profile,
+        network=network,
+        simulation=run.simulation,
+        parts=run.parts,
+    )
     return run.outcome.step_s, trace.read(directory)
 
 

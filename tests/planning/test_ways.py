@@ -14,7 +14,6 @@ from hocket.planning import ways
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.cost import Steps, pieces, predict_on
 from hocket.planning.links import link_graph
-from hocket.tools.simulation.fidelity import predict
 from tests.planning.planner_inputs import model
 
 CARDS = (330e6, 200e6)
@@ -132,9 +131,7 @@ def test_the_planner_stripes_where_that_is_as_fast():
 
 
 def test_cards_that_are_not_there_are_refused():
-    """A plan would be predicted on a card that no host has, or simulated on another one than it uses."""
+    """A plan would be predicted on a card that no host has."""
     third = ways.on_cards(plan(), [2] * 8, "")
     with pytest.raises(UsageError, match=r"bucket 0 uses card 2, and all hosts have 2\nhint: "):
         predicted_s(third, link_graph(cluster(), 4))
-    with pytest.raises(UsageError, match="as one link"):
-        predict(ways.on_cards(plan(), [0] * 8, ""), cluster(), PROFILE)

@@ -185,7 +185,9 @@ def test_a_simulated_trace_has_the_launches_of_the_schedule(tmp_path):
     )
     network = from_cluster(cluster(bit_per_s(0.9)), WORLD)
     run = flow.predict(made, network, profile(), recorded=True)
-    record.write(tmp_path, plan=made, profile=profile(), network=network, simulation=run.simulation)
+    record.write(
+        tmp_path, plan=made, profile=profile(), network=network, simulation=run.simulation, parts=run.parts
+    )
     records = trace.read(tmp_path).records(1)
     launched = records[records["kind"] == trace.Kind.INSTANCE]
     launched = launched[np.argsort(launched["ready_ns"])]

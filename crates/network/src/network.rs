@@ -16,14 +16,15 @@ pub struct Route {
     pub latency_s: f64,
 }
 
-/// Links, the host of each rank, and a route for each ordered pair of ranks that talk.
+/// Links, the host of each rank, and a route for each ordered pair of ranks that talk. Where hosts have several cards, each pair may
+/// have a route for each card; what says no card has the first one's.
 #[derive(Clone, Debug)]
 pub struct Network {
     hosts: Vec<u32>,
     links: Vec<Link>,
-    /// By route: sender and receiver, ascending.
+    /// By route: sender and receiver, ascending on each card.
     pairs: Vec<(u32, u32)>,
-    /// By rank, and once more: the number of its first route.
+    /// By card and rank, and once more: the number of its first route.
     rows: Vec<u32>,
     /// By route, and once more: where its links begin in `crossed`.
     starts: Vec<u32>,
@@ -33,35 +34,59 @@ pub struct Network {
 
 impl Network {
     /// `hosts[rank]`; routes in any order.
-    pub fn new(hosts: Vec<u32>, links: Vec<Link>, mut routes: Vec<Route>) -> Result<Self, NetworkError> {
+    pub fn new(hosts: Vec<u32>, links: Vec<Link>, routes: Vec<Route>) -> Result<Self, NetworkError> {
+        Self::on_cards(hosts, links, vec![routes])
+    }
+
+    /// The same with routes by card.
+    pub fn on_cards(hosts: Vec<u32>, links: Vec<Link>, cards: Vec<Vec<Route>>) -> Result<Self, NetworkError> {
         if hosts.is_empty() {
             return Err(NetworkError::Empty);
         }
         links.iter().try_for_each(Link::check)?;
-        routes.sort_by_key(|route| (route.from, route.to));
+        let count = cards.iter().map(Vec::len).sum();
         let mut made = Self {
-            pairs: Vec::with_capacity(routes.len()),
-            rows: Vec::with_capacity(hosts.len() + 1),
+            pairs: Vec::with_capacity(count),
+            rows: Vec::with_capacity(cards.len() * hosts.len() + 1),
             starts: vec![0],
             crossed: Vec::new(),
-            latency_s: Vec::with_capacity(routes.len()),
+            latency_s: Vec::with_capacity(count),
             hosts,
             links,
         };
-        for Route { from, to, links, latency_s } in routes {
-            made.check(from, to, &links, latency_s).map_err(|what| NetworkError::Route { from, to, what })?;
-            made.pairs.push((from, to));
-            made.latency_s.push(latency_s);
-            made.crossed.extend(links);
-            made.starts.push(made.crossed.len() as u32);
+        for routes in cards {
+            made.add(routes)?;
         }
-        let first = |rank: usize| made.pairs.partition_point(|pair| (pair.0 as usize) < rank) as u32;
-        made.rows = (0..=made.hosts.len()).map(first).collect();
+        made.rows.push(made.pairs.len() as u32);
         Ok(made)
     }
 
-    fn check(&self, from: u32, to: u32, links: &[u32], latency_s: f64) -> Result<(), &'static str> {
-        if self.pairs.last() == Some(&(from, to)) {
+    /// Adds one card's routes.
+    fn add(&mut self, mut routes: Vec<Route>) -> Result<(), NetworkError> {
+        let begin = self.pairs.len();
+        routes.sort_by_key(|route| (route.from, route.to));
+        for Route { from, to, links, latency_s } in routes {
+            self.check(&self.pairs[begin..], (from, to), &links, latency_s)
+                .map_err(|what| NetworkError::Route { from, to, what })?;
+            self.pairs.push((from, to));
+            self.latency_s.push(latency_s);
+            self.crossed.extend(links);
+            self.starts.push(self.crossed.len() as u32);
+        }
+        let own = &self.pairs[begin..];
+        let first = |rank: usize| (begin + own.partition_point(|pair| (pair.0 as usize) < rank)) as u32;
+        self.rows.extend((0..self.hosts.len()).map(first));
+        Ok(())
+    }
+
+    fn check(
+        &self,
+        before: &[(u32, u32)],
+        (from, to): (u32, u32),
+        links: &[u32],
+        latency_s: f64,
+    ) -> Result<(), &'static str> {
+        if before.last() == Some(&(from, to)) {
             return Err("is given twice");
         }
         if from.max(to) as usize >= self.hosts.len() {
@@ -114,12 +139,12 @@ impl Network {
 
     /// Links from rank to rank; none without a route.
     pub fn path(&self, from: u32, to: u32) -> &[u32] {
-        self.find(from, to).map_or(&[], |route| self.crossed(route))
+        self.find(0, from, to).map_or(&[], |route| self.crossed(route))
     }
 
     /// Seconds from rank to rank; 0 without a route.
     pub fn latency_s(&self, from: u32, to: u32) -> f64 {
-        self.find(from, to).map_or(0.0, |route| self.route_latency_s(route))
+        self.find(0, from, to).map_or(0.0, |route| self.route_latency_s(route))
     }
 
     /// Number of routes.
@@ -129,7 +154,21 @@ impl Network {
 
     /// Number of the route from rank to rank.
     pub fn route(&self, from: u32, to: u32) -> Result<u32, NetworkError> {
-        self.find(from, to).ok_or(NetworkError::Missing { from, to })
+        self.route_on(0, from, to)
+    }
+
+    /// The same on a card.
+    pub fn route_on(&self, card: u32, from: u32, to: u32) -> Result<u32, NetworkError> {
+        self.find(card, from, to).ok_or(NetworkError::Missing { from, to })
+    }
+
+    /// Links of the route back on the same card; none without one.
+    pub fn back(&self, route: u32) -> &[u32] {
+        let (from, to) = self.ends(route);
+        // Ranks without a route have empty rows, so the last row that begins there is the route's own.
+        let row = self.rows.partition_point(|&first| first <= route) - 1;
+        let card = (row / self.world()) as u32;
+        self.find(card, to, from).map_or(&[], |back| self.crossed(back))
     }
 
     /// Sender and receiver of a route.
@@ -173,8 +212,12 @@ impl Network {
         Self { links, starts, crossed, ..self.clone() }
     }
 
-    fn find(&self, from: u32, to: u32) -> Option<u32> {
-        let (first, end) = (*self.rows.get(from as usize)?, *self.rows.get(from as usize + 1)?);
+    fn find(&self, card: u32, from: u32, to: u32) -> Option<u32> {
+        let row = card as usize * self.world() + from as usize;
+        if from as usize >= self.world() {
+            return None;
+        }
+        let (first, end) = (*self.rows.get(row)?, *self.rows.get(row + 1)?);
         // In a row of all other ranks.
         let likely = first + to - u32::from(to > from);
         if likely < end && self.pairs[likely as usize].1 == to {
@@ -252,6 +295,25 @@ mod tests {
             }
         }
         assert!(network.is_remote(0, 2) && !network.is_remote(0, 1));
+    }
+
+    /// Broken: bytes would be counted on another card than theirs, or announcements wait on it.
+    #[test]
+    fn each_card_has_routes_of_its_own() {
+        let first = vec![route(2, 0, &[1]), route(0, 1, &[0]), route(1, 0, &[1])];
+        let second = vec![route(1, 0, &[3]), route(0, 1, &[2])];
+        let network = Network::on_cards(vec![0, 1, 2], links(4), vec![first, second]).expect("a network");
+        let crossed = |card, from, to| network.route_on(card, from, to).map(|route| network.crossed(route));
+        assert_eq!(crossed(0, 0, 1), Ok(&[0][..]));
+        assert_eq!(crossed(1, 0, 1), Ok(&[2][..]));
+        assert_eq!(crossed(1, 1, 0), Ok(&[3][..]));
+        for (card, from, to) in [(1, 2, 0), (2, 0, 1), (0, 3, 0), (1, 0, 2)] {
+            assert_eq!(crossed(card, from, to), Err(NetworkError::Missing { from, to }));
+        }
+        let back = |card, from, to| network.back(network.route_on(card, from, to).unwrap());
+        assert_eq!((back(0, 0, 1), back(0, 1, 0), back(0, 2, 0)), (&[1][..], &[0][..], &[][..]));
+        assert_eq!((back(1, 0, 1), back(1, 1, 0)), (&[3][..], &[2][..]));
+        assert_eq!(network.path(0, 1), &[0]);
     }
 
     /// Broken: a pair's own link would slow down an order as if others used it, or a trunk would not.

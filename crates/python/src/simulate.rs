@@ -44,11 +44,20 @@ pub struct SimulatedProgram(Arc<sim::Graph>);
 
 #[pymethods]
 impl SimulatedProgram {
-    /// `ProgramError` names the first op at which ranks diverge; `UsageError` a route that is missing.
+    /// `card`: the one whose routes messages take; `share`: part of each message that it carries. `ProgramError` names the first op
+    /// at which ranks diverge; `UsageError` a route that is missing.
     #[staticmethod]
-    fn compile(py: Python<'_>, program: &Program, network: &Network, costs: Costs) -> PyResult<Self> {
-        let costs = self::costs(costs);
-        let made = py.detach(|| sim::compile(program.inner(), &network.0, &costs));
+    #[pyo3(signature = (program, network, costs, *, card = 0, share = 1.0))]
+    fn compile(
+        py: Python<'_>,
+        program: &Program,
+        network: &Network,
+        costs: Costs,
+        card: u32,
+        share: f64,
+    ) -> PyResult<Self> {
+        let (costs, part) = (self::costs(costs), sim::Part { card, share });
+        let made = py.detach(|| sim::compile_part(program.inner(), &network.0, &costs, part));
         made.map(|graph| Self(Arc::new(graph))).map_err(|cause| refuse(py, &cause))
     }
 

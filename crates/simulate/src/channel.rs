@@ -278,8 +278,7 @@ impl<'a> Flows<'a> {
 
     /// Links on the reverse path of a route that delay announcements; none if that direction has no route.
     fn queues_back(&self, route: u32) -> impl Iterator<Item = u32> {
-        let (from, to) = self.network.ends(route);
-        let back = if self.has_queues { self.network.path(to, from) } else { &[] };
+        let back = if self.has_queues { self.network.back(route) } else { &[] };
         back.iter().copied().filter(|&link| self.network.link(link).queue_s > 0.0)
     }
 

@@ -17,6 +17,24 @@ use std::collections::HashMap;
 /// Refuses a program whose ranks diverge (a message without its other end, or with another size there) or that contains
 /// a collective which is not lowered, and names the first such op.
 pub fn compile(program: &Program, network: &Network, costs: &Costs) -> Result<Graph, Error> {
+    compile_part(program, network, costs, Part::default())
+}
+
+/// The part of a program's bytes that one card carries, where each message is striped over several.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    pub card: u32,
+    pub share: f64,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self { card: 0, share: 1.0 }
+    }
+}
+
+/// The same for a part of each message, and of the work on it.
+pub fn compile_part(program: &Program, network: &Network, costs: &Costs, part: Part) -> Result<Graph, Error> {
     costs.check()?;
     let mut ends = Ends::of(program)?;
     let mut listed =
@@ -24,7 +42,7 @@ pub fn compile(program: &Program, network: &Network, costs: &Costs) -> Result<Gr
     for (at, rank) in program.ranks.iter().enumerate() {
         let first = listed.steps.len() as u32;
         for (op, node) in rank.nodes.iter().enumerate() {
-            let place = Place { program, rank: at as u32, op: op as u32 };
+            let place = Place { program, rank: at as u32, op: op as u32, part };
             listed.steps.push(place.step(rank, &node.op, &mut ends, network, costs)?);
             listed.waits.push(node.after.len() as u32);
         }
@@ -146,9 +164,15 @@ struct Place<'a> {
     program: &'a Program,
     rank: u32,
     op: u32,
+    part: Part,
 }
 
 impl Place<'_> {
+    /// What is left of so many bytes.
+    fn of_part(self, bytes: usize) -> u64 {
+        if self.part.share < 1.0 { (bytes as f64 * self.part.share).round() as u64 } else { bytes as u64 }
+    }
+
     fn wrong(self, what: String) -> Error {
         Error::Program { name: self.program.name.clone(), rank: self.rank, op: self.op, what, others: 0 }
     }
@@ -163,7 +187,8 @@ impl Place<'_> {
     ) -> Result<Step, Error> {
         let own = Rank(self.rank);
         let dtype = |slice: &Slice| rank.buffers[slice.buffer.index()].dtype;
-        let size = |slice: &Slice| (slice.len() * dtype(slice).bytes()) as u64;
+        let size = |slice: &Slice| self.of_part(slice.len() * dtype(slice).bytes());
+        let on_wire = |slice: &Slice, wire: &DType| self.of_part(slice.len() * wire.bytes());
         let compute = |kind, slice: &Slice, s_per_byte: f64| {
             let bytes = size(slice);
             Step { rank: self.rank, kind, bytes, work: Work::Compute { cost: times(s_per_byte, bytes) } }
@@ -171,12 +196,11 @@ impl Place<'_> {
         let casting = |slice: &Slice, wire: DType| {
             if wire == dtype(slice) { 0 } else { times(costs.cast_s_per_byte, size(slice)) }
         };
-        let on_socket = |route, slice: &Slice, wire: &DType| {
-            times(costs.socket_on(route, network), (slice.len() * wire.bytes()) as u64)
-        };
+        let on_socket =
+            |route, slice: &Slice, wire: &DType| times(costs.socket_on(route, network), on_wire(slice, wire));
         Ok(match op {
             Op::Send { src, wire, peer, tag, .. } => {
-                let route = network.route(self.rank, peer.0)?;
+                let route = network.route_on(self.part.card, self.rank, peer.0)?;
                 let on_socket = on_socket(route, src, wire);
                 let work = Work::Send {
                     route,
@@ -186,18 +210,18 @@ impl Place<'_> {
                     reading: on_socket,
                     forgotten: false,
                 };
-                Step { rank: self.rank, kind: Kind::Send, bytes: (src.len() * wire.bytes()) as u64, work }
+                Step { rank: self.rank, kind: Kind::Send, bytes: on_wire(src, wire), work }
             }
             Op::Recv { dst, wire, reduce, peer, tag, .. } => {
                 let reducing = if reduce.is_some() { times(costs.reduce_s_per_byte, size(dst)) } else { 0 };
-                let route = network.route(peer.0, self.rank)?;
+                let route = network.route_on(self.part.card, peer.0, self.rank)?;
                 let work = Work::Receive {
                     route,
                     peer: ends.other((*peer, own, *tag), 1),
                     cost: from_s(costs.receive_s) + casting(dst, *wire) + reducing,
                     reading: on_socket(route, dst, wire),
                 };
-                Step { rank: self.rank, kind: Kind::Recv, bytes: (dst.len() * wire.bytes()) as u64, work }
+                Step { rank: self.rank, kind: Kind::Recv, bytes: on_wire(dst, wire), work }
             }
             Op::Copy { dst, .. } => compute(Kind::Copy, dst, costs.copy_s_per_byte),
             Op::Cast { dst, .. } => compute(Kind::Cast, dst, costs.cast_s_per_byte),

@@ -26,7 +26,7 @@ mod step;
 mod stuck;
 mod time;
 
-pub use compile::compile;
+pub use compile::{Part, compile, compile_part};
 pub use conditions::{CapacityChange, Conditions, Costs};
 pub use engine::simulate;
 pub use error::Error;

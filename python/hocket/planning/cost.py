@@ -25,7 +25,7 @@ from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
 from hocket.planning import rows
-from hocket.planning.cards import Demand, Piece, Resource, over_cards
+from hocket.planning.cards import Demand, Piece, Resource, over_cards, shares_on
 from hocket.planning.links import link_graph
 from hocket.planning.routes import members
 
@@ -218,6 +218,14 @@ def demand(
     """The demand of each bucket with all cards as one link, and the links and engines in it."""
     cost, launches = _launches(buckets, graph, profile, factor, workers)
     return Demand([cost.piece(launch) for launch in launches], cost.resources)
+
+
+def card_shares(
+    buckets: Sequence[Bucket], graph: Network, profile: Profile, workers: Collection[int] | None = None
+) -> list[dict[int, float]]:
+    """Return the share of each bucket that each of its cards carries. UsageError if a card does not exist."""
+    alone = [demand(buckets, card, profile, workers=workers) for card in graph.cards]
+    return shares_on(buckets, graph, alone)
 
 
 def _on_cards(

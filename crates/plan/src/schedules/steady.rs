@@ -120,7 +120,9 @@ impl<'a> Run<'a> {
             computation.needed_s.iter().enumerate().map(|(at, &needed_s)| (needed_s, Point::Gate(at)));
         let ready = pieces.iter().enumerate().map(|(at, piece)| (piece.start_s, Point::Ready(at)));
         let mut points: Vec<(f64, Point)> = gates.chain(ready).collect();
-        points.push((computation.backward_end_s, Point::End));
+        // The last bucket is launched a moment after its gradient is there, and waited for in its own iteration all the same.
+        let starts = pieces.iter().map(|piece| piece.start_s);
+        points.push((starts.fold(computation.backward_end_s, f64::max), Point::End));
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
         let resources = pieces.first().map_or(0, |piece| piece.busy_s.len());
         Self {

@@ -175,6 +175,7 @@ def _by_flow(
             profile=profile,
             network=network,
             simulation=run.simulation,
+            parts=run.parts,
             cluster=cluster,
         )
     return run.outcome

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,8 +17,7 @@ from hocket.errors import UsageError
 from hocket.planning.compile import unverified
 from hocket.planning.routes import name
 from hocket.planning.rows import as_touched
-from hocket.refusals import CARDS, FLOW, refused
-from hocket.tools.simulation import timelines
+from hocket.tools.simulation import on_cards, timelines
 from hocket.tools.simulation.conditions import Conditions, Costs
 from hocket.tools.simulation.outcome import BucketSpan, LinkLoad, Outcome
 
@@ -26,10 +27,11 @@ LOADS_MAX = 64
 
 @dataclass(frozen=True)
 class Run:
-    """Outcome, and its simulation, with records if they were requested."""
+    """Outcome, and its simulation, with records if they were requested. `parts`: by launch of a step, the part of a bucket."""
 
     outcome: Outcome
     simulation: _native.Simulation
+    parts: Sequence[on_cards.Part]
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,36 @@ class Prepared:
 
     def on(self, network: Network, costs: Costs) -> tuple[_native.Network, list[_native.SimulatedProgram]]:
         """Return the network with the routes that the programs use, and the programs on it."""
-        native = network.native_for(pair for program in self.programs for pair in program.pairs())
+        native = network.native_for(self._pairs())
         cost = costs.native()
         return native, [_native.SimulatedProgram.compile(each, native, cost) for each in self.programs]
+
+    def on_cards(self, network: Network, costs: Costs, parts: Sequence[on_cards.Part]) -> OnCards:
+        """Return the network of all cards, and the program of each part on it."""
+        whole, native = on_cards.together(network, self._pairs())
+        cost = costs.native()
+        numbers: dict[tuple[int, int, float], int] = {}
+        place = [
+            numbers.setdefault((self.place[bucket], card, share), len(numbers))
+            for bucket, card, share in parts
+        ]
+        compiled = [
+            _native.SimulatedProgram.compile(self.programs[program], native, cost, card=card, share=share)
+            for program, card, share in numbers
+        ]
+        return OnCards(whole, native, compiled, place)
+
+    def _pairs(self) -> Iterable[tuple[int, int]]:
+        return (pair for program in self.programs for pair in program.pairs())
+
+
+class OnCards(NamedTuple):
+    """Network of all cards, programs of the parts, each once, and each part's program."""
+
+    network: Network
+    native: _native.Network
+    programs: list[_native.SimulatedProgram]
+    place: list[int]
 
 
 def predict(
@@ -75,18 +104,21 @@ def predict(
     conditions = conditions or Conditions()
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
-    if any(bucket.cards is not None for bucket in plan.buckets):
-        raise refused(FLOW, CARDS)
     prepared = prepared or Prepared.of(plan, profile)
-    native, compiled = prepared.on(network, costs)
+    parts = on_cards.parts_of(plan, network, profile)
+    if on_cards.uses_cards(plan.buckets):
+        network, native, compiled, place = prepared.on_cards(network, costs, parts)
+    else:
+        (native, compiled), place = prepared.on(network, costs), prepared.place
     steps = timelines.iterations(plan.schedule, steps)
+    run_as = on_cards.launched(plan, parts)
     job = _native.SimulatedJob.scheduled(
         plan.world,
-        plan.schedule,
+        run_as.schedule,
         [
             (program, bucket.priority, needed_s, _native.BUCKET_S + ready_s)
             for program, bucket, needed_s, ready_s in zip(
-                prepared.place, plan.buckets, *computation(plan, profile), strict=True
+                place, run_as.buckets, *computation(run_as, profile), strict=True
             )
         ],
         backward_end_s=profile.forward_s + profile.backward_s,
@@ -103,7 +135,7 @@ def predict(
         conditions=conditions,
         recorded=recorded,
     )
-    return Run(_outcome(plan, network, profile, steps, simulation), simulation)
+    return Run(_outcome(plan, network, profile, steps, simulation, parts), simulation, parts)
 
 
 def _pace(plan: Plan, conditions: Conditions) -> list[float]:
@@ -208,13 +240,21 @@ def loads(network: Network, link_bytes: Sequence[float], end_s: float) -> tuple[
     return tuple(sorted(found, key=lambda load: -load.busy)[:LOADS_MAX])
 
 
-def _outcome(
-    plan: Plan, network: Network, profile: Profile, steps: int, simulation: _native.Simulation
+def _outcome(  # noqa: PLR0917
+    plan: Plan,
+    network: Network,
+    profile: Profile,
+    steps: int,
+    simulation: _native.Simulation,
+    parts: Sequence[on_cards.Part],
 ) -> Outcome:
     # Ranks end before their last launches, for which they never wait.
     end_s = max([simulation.end_s, *(done_s for _, done_s in simulation.launches_s)])
     step_s = timelines.steady_s(simulation.phase_ends_s, plan.schedule)
-    spans = simulation.launches_s[: len(plan.buckets)]
+    spans = [(math.inf, 0.0)] * len(plan.buckets)
+    for part, (begun_s, done_s) in zip(parts, simulation.launches_s, strict=False):
+        before = spans[part.bucket]
+        spans[part.bucket] = min(before[0], begun_s), max(before[1], done_s)
     # Ranks that only own parameters are ready before those with gradients.
     _, ready_s = computation(plan, profile)
     return Outcome(

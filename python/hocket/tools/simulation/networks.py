@@ -67,7 +67,8 @@ def from_cluster(
         )
 
     title = f"{len(set(graph.hosts))} hosts of the cluster"
-    return replace(graph, title=title, links=tuple(map(simulated, graph.links)))
+    cards = (replace(card, links=tuple(map(simulated, card.links))) for card in graph.cards)
+    return replace(graph, title=title, links=tuple(map(simulated, graph.links)), cards=tuple(cards))
 
 
 def star(

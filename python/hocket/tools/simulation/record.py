@@ -5,6 +5,7 @@ Times are nanoseconds since the start in virtual time; the clocks of all ranks a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import Kind, LoadedProgram, Recording, RunInfo
 from hocket.errors import ArtefactError
+from hocket.tools.simulation.on_cards import Part, launched, uses_cards
 
 NS = 1e9
 
@@ -29,9 +31,11 @@ def write(
     profile: Profile,
     network: Network,
     simulation: _native.Simulation,
+    parts: Sequence[Part],
     cluster: Cluster | None = None,
 ) -> None:
-    """Write `run.json` and every rank's records. Raises ArtefactError when it cannot be written."""
+    """Write `run.json` and every rank's records. `parts`: `flow.Run.parts`. Raises ArtefactError when it cannot be written."""
+    striped = uses_cards(plan.buckets)
     names = [host.name for host in cluster.hosts] if cluster else None
     info = RunInfo(
         world=plan.world,
@@ -43,39 +47,44 @@ def write(
         programs=tuple(
             LoadedProgram(
                 program=index,
-                label=f"bucket.{index}",
-                bucket=index,
-                bytes=bucket.elements * ITEM_BYTES[bucket.dtype],
+                label=f"bucket.{part.bucket} on card {part.card}" if striped else f"bucket.{part.bucket}",
+                bucket=part.bucket,
+                bytes=_bytes_of(plan, part),
             )
-            for index, bucket in enumerate(plan.buckets)
+            for index, part in enumerate(parts)
         ),
     )
+    run_as = launched(plan, parts)
     ends_s = simulation.phase_ends_s
-    launched = _native.schedule_launches(plan.schedule, len(plan.buckets), len(ends_s))
-    buckets, instances = np.array(launched).reshape(-1, 2).T
+    launches = _native.schedule_launches(run_as.schedule, len(parts), len(ends_s))
+    programs, instances = np.array(launches).reshape(-1, 2).T
     ranks = []
     for rank in range(plan.world):
         ops = np.frombuffer(simulation.records(rank), list(trace.FIELDS)).copy()
-        # Launches are numbered through all steps: a program is a bucket, an instance a launch of it.
+        # Launches are numbered through all steps: a program is a part of a bucket, an instance a launch of it.
         launch = ops["program"].copy()
-        ops["program"], ops["instance"] = buckets[launch], instances[launch]
-        own = np.concatenate([ops, _instances(ops, plan), _spans(rank, ends_s, profile)])
+        ops["program"], ops["instance"] = programs[launch], instances[launch]
+        own = np.concatenate([ops, _instances(ops, plan, parts), _spans(rank, ends_s, profile)])
         ranks.append(own[np.argsort(own["end_ns"], kind="stable")])
     trace.write(directory, Recording(info, tuple(ranks)))
     if not simulation.launches_s:
         raise ArtefactError(f"{directory}: nothing was launched")
 
 
-def _instances(ops: trace.Records, plan: Plan) -> trace.Records:
+def _bytes_of(plan: Plan, part: Part) -> int:
+    bucket = plan.buckets[part.bucket]
+    return round(bucket.elements * ITEM_BYTES[bucket.dtype] * part.share)
+
+
+def _instances(ops: trace.Records, plan: Plan, parts: Sequence[Part]) -> trace.Records:
     """Return the span of each launch, from its first ready op to its last end."""
     rows = []
     for key in np.unique(ops[["program", "instance"]]):
         mine = ops[(ops["program"] == key["program"]) & (ops["instance"] == key["instance"])]
-        bucket = plan.buckets[int(key["program"])]
         row = _row(
             Kind.INSTANCE, int(mine["ready_ns"].min()), int(mine["end_ns"].max()), int(key["instance"])
         )
-        row["program"], row["bytes"] = key["program"], bucket.elements * ITEM_BYTES[bucket.dtype]
+        row["program"], row["bytes"] = key["program"], _bytes_of(plan, parts[int(key["program"])])
         rows.append(row)
     return np.concatenate(rows) if rows else np.empty(0, list(trace.FIELDS))
 

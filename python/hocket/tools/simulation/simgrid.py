@@ -21,6 +21,7 @@ from hocket.artefacts.profile import Profile
 from hocket.errors import SimulationError, UsageError
 from hocket.tools.simulation import flow, timelines
 from hocket.tools.simulation.conditions import Costs
+from hocket.tools.simulation.on_cards import uses_cards
 from hocket.tools.simulation.outcome import BucketSpan, Outcome
 
 DEBIAN = "/usr/lib/python3/dist-packages"
@@ -57,6 +58,10 @@ def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | No
         )
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
+    if uses_cards(plan.buckets):
+        raise UsageError(
+            "SimGrid sees a host's cards as one link, and buckets of the plan use some alone: --fidelity flow"
+        )
     timelines.refuse_turns(plan.schedule, "SimGrid runs")
     prepared = flow.Prepared.of(plan, profile)
     _, ready_s = flow.computation(plan, profile)
