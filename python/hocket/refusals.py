@@ -10,13 +10,11 @@ from hocket.errors import UsageError
 AGAIN = "a model that is distributed again"
 BENCHMARKS = "a library in a benchmark"
 BUFFERS = "equal buffers"
-CARDS = "buckets on some cards alone"
 CLIPPING = "clipping"
 DDP = "DDP over another backend"
 ELASTIC = "elastic jobs"
 EPOCHS = "handlers of timers and members"
 FABRIC = "a fabric"
-FLOW = "the flow engine"
 GATES = "gates"
 GRADIENTS = "functions of gradients in the script"
 HELPERS = "helpers"
@@ -33,7 +31,6 @@ POLICY = "a policy"
 PROFILE = "a profile of the script"
 RAY = "a Trainer of Ray"
 REORDER = "HOCKET_REORDER"
-REPLAY = "replays"
 SEARCH = "a search for a plan"
 SECOND = "a second model"
 SERVERS = "parameter servers"
@@ -103,7 +100,6 @@ _ELASTIC = {
     LIBRARY: "a policy that calls {library}",
     SECOND: SECOND,
     AGAIN: AGAIN,
-    'buffers="before_forward"': 'buffers="before_forward"',
 }
 _CLEAR = "HOCKET_TLS=1, but {what} sends in the clear\nhint: {instead}, or set HOCKET_TLS=0 if that may be"
 _NOT_THE_MEAN = (
@@ -144,10 +140,6 @@ REFUSED: dict[tuple[str, str], str] = {
         "late means, behind which ranks go on with their own gradients, and {library}, which sums in place\n"
         "hint: leave one of them out"
     ),
-    (FLOW, CARDS): (
-        "the flow engine sees a host's cards as one link, and buckets of the plan use some of them alone\n"
-        "hint: the closed form tells cards apart: --fidelity closed-form"
-    ),
     (REORDER, POLICY): (
         "HOCKET_REORDER is for plans whose buckets have an order: a policy decides for itself\nhint: leave it unset"
     ),
@@ -164,7 +156,6 @@ REFUSED: dict[tuple[str, str], str] = {
     (JOIN, NO_MEANS): _NOT_THE_MEAN,
     (TLS, LIBRARY): _CLEAR,
     (TLS, DDP): _CLEAR,
-    (TLS, REPLAY): _CLEAR,
     (TLS, BENCHMARKS): _CLEAR,
     (TLS, FABRIC): "payloads on a fabric are not encrypted: HOCKET_TLS and a fabric exclude each other",
 }

@@ -20,6 +20,7 @@ import torch
 import hocket.torch as hk
 from hocket.members.membership import Membership
 from hocket.torch.distribute import distributed_of
+from hocket.torch.member_buffers import BuffersBeforeForward
 from hocket.training.elastic.barrier import Barrier
 from hocket.training.elastic.standing import Standing
 
@@ -37,8 +38,8 @@ EDGES = ("forward", "backward", "launched", "prepared", "entered", "done", "opti
 barrier at the step's end, behind it, and when the optimizer has stepped."""
 
 
-NORMS = "norms"
-"""An argument: the model has batch norms, with their running statistics."""
+NORMS, BEFORE = "norms", "before"
+"""Arguments: the model has batch norms, with their running statistics; and these are exchanged before each forward."""
 
 
 def made(*, norms: bool = False) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -84,6 +85,27 @@ def replayed(members: list[list[int]], *, norms: bool = False) -> list[torch.Ten
         for buffer, value in zip(model.buffers(), kept, strict=True):
             buffer.data.copy_(value)
         torch.stack(losses).mean().backward()
+        optimizer.step()
+    return values(model)
+
+
+def exchanged(members: list[list[int]], sends: list[int], of: int) -> list[torch.Tensor]:
+    """The same where all begin each step's forward with the buffers of the member that `sends` names by step. Buffers are those of
+    `of` after the last step."""
+    model, optimizer = made(norms=True)
+
+    def forward(member: int, step: int) -> torch.Tensor:
+        for buffer, value in zip(model.buffers(), begun, strict=True):
+            buffer.data.copy_(value)
+        return loss_of(model, member, step)
+
+    begun = [buffer.clone() for buffer in model.buffers()]
+    for step, own in enumerate(members):
+        optimizer.zero_grad()
+        torch.stack([forward(member, step) for member in own]).mean().backward()
+        next_one = sends[step + 1] if step + 1 < len(members) else of
+        forward(next_one, step)
+        begun = [buffer.clone() for buffer in model.buffers()]
         optimizer.step()
     return values(model)
 
@@ -143,11 +165,14 @@ class Fate:
 
 
 def trained(directory: Path, victims: list[str]) -> None:
-    """One rank. `victims`: as of `Fate`, or `NORMS`."""
+    """One rank. `victims`: as of `Fate`, or `NORMS`, or `BEFORE`."""
     rank = int(os.environ["HOCKET_RANK"])
-    fate = Fate(rank, [each for each in victims if each != NORMS])
-    model, optimizer = made(norms=NORMS in victims)
-    model, optimizer = hk.distribute(model, optimizer)
+    before = BEFORE in victims
+    fate = Fate(rank, [each for each in victims if each not in (NORMS, BEFORE)])
+    model, optimizer = made(norms=NORMS in victims or before)
+    began = []
+    model, optimizer = hk.distribute(model, optimizer, buffers="before_forward" if before else None)
+    model[0].register_forward_pre_hook(lambda *_: began.append(digest_of(model.buffers())))
     die_inside(fate.at)
     model[2].weight.register_hook(lambda _: fate.at("backward"))
     records = []
@@ -159,9 +184,10 @@ def trained(directory: Path, victims: list[str]) -> None:
         loss.backward()
         optimizer.step()
         fate.at("optimizer")
-        records.append(
-            {"members": distributed_of(model).session.commit.standing.counted, "digest": digest(model)}
-        )
+        counted = distributed_of(model).session.commit.standing.counted
+        parameters = digest_of(each.detach() for each in model.parameters())
+        same = [began[-1], parameters] if before else [digest(model)]
+        records.append({"members": counted, "digest": same})
     assert hk.world(model) == len(records[-1]["members"])
     if directory.exists():
         torch.save(values(model), directory / f"{rank}.pt")
@@ -185,6 +211,7 @@ def die_inside(at: Callable[[str], None]) -> None:
 
         setattr(owner, name, outer)
 
+    around(BuffersBeforeForward, "_launch", None, "exchange")
     around(Standing, "_reduce", "launched", None)
     around(Membership, "prepared", "prepared", None)
     around(Barrier, "enter", None, "entered")

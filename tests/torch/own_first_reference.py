@@ -56,7 +56,9 @@ class Case(NamedTuple):
 
     @property
     def rule(self) -> str:
-        return "sqrt" if self.kind in ("adam", "adamw", "fused", "rmsprop", "radam", "adafactor") else "linear"
+        return (
+            "sqrt" if self.kind in ("adam", "adamw", "fused", "rmsprop", "radam", "adafactor") else "linear"
+        )
 
 
 def flat(tensors: Any) -> torch.Tensor:

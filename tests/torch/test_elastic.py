@@ -68,10 +68,18 @@ def first_without(step: int, edge: str) -> set[int]:
     return {step} if edge == "prepared" else {step - 1, step}
 
 
-def check(directory: Path, world: int, lost: dict[int, set[int]], *, norms: bool = False) -> dict[int, int]:
+def check(
+    directory: Path,
+    world: int,
+    lost: dict[int, set[int]],
+    *,
+    norms: bool = False,
+    sends: list[int] | None = None,
+) -> dict[int, int]:
     """All survivors have the bits of all others after each step, and what one process makes of the members that each step names.
 
-    `lost`: by rank, the steps of which one may be the first without it. Returns which one it was.
+    `lost`: by rank, the steps of which one may be the first without it. `sends`: by step, whose buffers all have before their
+    forward. Returns which one it was.
     """
     survivors = sorted(set(range(world)) - lost.keys())
     records = [json.loads((directory / f"{rank}.json").read_text()) for rank in survivors]
@@ -85,6 +93,8 @@ def check(directory: Path, world: int, lost: dict[int, set[int]], *, norms: bool
     ]
     expected = scripts.replayed(members, norms=norms)
     for rank in survivors:
+        if sends is not None:
+            expected = scripts.exchanged(members, sends, rank)
         for own, wanted in zip(torch.load(directory / f"{rank}.pt"), expected, strict=True):
             torch.testing.assert_close(own, wanted, rtol=1e-5, atol=1e-5)
     return since
@@ -145,6 +155,39 @@ def test_running_statistics_are_those_of_the_first_rank_that_is_left(edge: str, 
     outcome, output = run(tmp_path, list("abca"), scripts.NORMS, f"0:{scripts.LOST_IN}:{edge}", "3:8:forward")
     assert outcome.code == 0, output
     check(tmp_path, 4, {0: first_without(scripts.LOST_IN, edge), 3: first_without(8, "forward")}, norms=True)
+
+
+BEFORE_EDGES = ("forward", "optimizer", "launched", "backward", "prepared")
+
+
+@pytest.mark.parametrize("edge", BEFORE_EDGES[: 1 + CASES])
+def test_buffers_are_those_of_the_first_rank_that_is_left_before_each_forward(
+    edge: str, tmp_path: Path
+) -> None:
+    """Broken: a rank would compute with buffers of its own, or the others wait for those of a rank that is gone."""
+    outcome, output = run(
+        tmp_path, list("abca"), scripts.BEFORE, f"0:{scripts.LOST_IN}:{edge}", "3:8:forward"
+    )
+    assert outcome.code == 0, output
+    lost = {0: first_without(scripts.LOST_IN, edge), 3: first_without(8, "forward")}
+    check(tmp_path, 4, lost, sends=[0 if step <= scripts.LOST_IN else 1 for step in range(scripts.STEPS)])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_lost_while_buffers_travel_costs_the_others_nothing(rank: int, tmp_path: Path) -> None:
+    """Broken: ranks that have all buffers would train on, and the others wait for them for ever."""
+    outcome, output = run(tmp_path, list("abc"), scripts.BEFORE, f"{rank}:{scripts.LOST_IN}:exchange")
+    assert outcome.code == 0, output
+    if rank == 1:
+        check(tmp_path, 3, {1: {scripts.LOST_IN}}, sends=[0] * scripts.STEPS)
+        return
+    # Some ranks may have had the buffers of rank 0 by then, which do not matter to gradients: the next forward has equal ones.
+    first, second = (json.loads((tmp_path / f"{at}.json").read_text()) for at in (1, 2))
+    assert [each["digest"][1] for each in first] == [each["digest"][1] for each in second]
+    assert first[scripts.LOST_IN + 1 :] == second[scripts.LOST_IN + 1 :]
+    assert [len(each["members"]) for each in first] == [3] * scripts.LOST_IN + [2] * (
+        scripts.STEPS - scripts.LOST_IN
+    )
 
 
 def test_below_the_least_the_job_ends_and_names_who_is_missing(tmp_path: Path) -> None:

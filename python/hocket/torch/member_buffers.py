@@ -1,7 +1,8 @@
-"""Equality of a model's buffers in an elastic job: after each step in which buffers change, all members have the first member's.
+"""Equality of a model's buffers in an elastic job: all members have the first member's, after each step in which buffers change
+(`MemberBuffers`), or before each forward (`BuffersBeforeForward`).
 
-Buffers travel when all sums of the step have arrived. A step that a loss interrupts sends them again, from the member that is
-first then; no member takes what arrived before the step is complete.
+After a step, buffers travel when all sums of the step have arrived. A step that a loss interrupts sends them again, from the member
+that is first then; no member takes what arrived before the step is complete.
 """
 
 from __future__ import annotations
@@ -77,3 +78,59 @@ class MemberBuffers(Alone):
                 'hint: `hk.distribute(..., buffers="none")`: each rank has its own'
             )
         return current.tensors
+
+
+class BuffersBeforeForward(MemberBuffers):
+    """Buffers that travel before each forward for which DistributedDataParallel's would; see `module_buffers.BeforeForward`.
+
+    A loss in the middle of it repeats it among those that remain. Members that had all buffers by then go on with their forward,
+    and send what they got once more when they repeat the step.
+
+    Attributes:
+        due: the next forward begins with an exchange.
+    """
+
+    meets = False
+
+    def __init__(self, model: torch.nn.Module, job: Job, engine: _native.Engine) -> None:
+        """Start from equal replicas of the model."""
+        self.due = True
+        self._launched = False
+        super().__init__(model, job, engine)
+
+    def load(self, job: Job) -> None:
+        """Load the broadcast, as after a step."""
+        super().load(job)
+        self._launched = False
+
+    def exchange(self) -> None:
+        """Take the first member's buffers, as a forward begins; EpochError: a member is lost."""
+        if not self._mirror.places:
+            return
+        if self._launched:
+            # Its memory is still read from.
+            self._wait()
+        if self._sends:
+            self._mirror.put(self._current())
+        self._launch()
+        self._wait()
+        if not self._sends:
+            self._mirror.take(self._current())
+        self._arrived = True
+
+    def end(self) -> bool:
+        """Send buffers again in a step that is repeated, for members that have not got them. Request no meeting."""
+        if self._arrived and not self._launched:
+            self._launch()
+        return False
+
+    def step_ended(self) -> None:
+        """Note that all members have been through their forward."""
+        self._arrived = False
+
+    def _launch(self) -> None:
+        self._engine.launch(self._program)
+        self._launched = True
+
+    def _wait(self) -> None:
+        self._engine.wait(self._program, self._job.settings.timeout_s)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from hocket.errors import EpochError, PeerError, RendezvousError
 from hocket.members.member_messages import Regroup
-from hocket.refusals import ELASTIC, refused
 from hocket.settings import Settings
+from hocket.torch.forward_hooks import after_forward, before_forward
 from hocket.torch.framework import Torch
-from hocket.torch.member_buffers import MemberBuffers
+from hocket.torch.member_buffers import BuffersBeforeForward, MemberBuffers
 from hocket.torch.module_buffers import Keep
 from hocket.training.assemble.newcomers import Asked, Late, Met, meeting, met, share_states
 from hocket.training.assemble.start import elastic_session_of
@@ -36,12 +38,11 @@ class Members:
         """Prepare to begin. `keep`: how buffers are kept equal; None: after each step."""
         self._framework, self._process, self._settings = framework, process, settings
         self._asked, self._keep = asked, keep
+        self._buffers: BuffersBeforeForward | None = None
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 
     def begin(self, source: ProgramSource, spans: Spans | None) -> tuple[ReducingSession, Loop]:
-        """Begin in a job whose ranks have all met.
-
-        UsageError: elastic jobs do not keep buffers in the way that was asked for.
-        """
+        """Begin in a job whose ranks have all met."""
         session, _, loop = self._made(source, spans, None)
         self._process.begin()
         return session, loop
@@ -50,8 +51,6 @@ class Members:
         self, source: ProgramSource, spans: Spans | None, found: Met | None
     ) -> tuple[ReducingSession, Commit, Loop]:
         """Make the session, its commit and its loop. `found`: what a joining rank has found in the job."""
-        if self._keep == "before_forward":
-            raise refused(ELASTIC, 'buffers="before_forward"')
         framework, process = self._framework, self._process
         loop = Loop(process.job)
         late = Late(
@@ -83,7 +82,24 @@ class Members:
         )
         commit.before_forward = late.exchange
         framework.before_training_forward(late.exchange)
+        if self._keep == "before_forward":
+            self._keep_before_forward(session, commit)
         return session, commit, loop
+
+    def _keep_before_forward(self, session: ReducingSession, commit: Commit) -> None:
+        def before() -> None:
+            if self._buffers is not None and self._buffers.due:
+                commit.standing.between_steps(self._buffers.exchange)
+
+        def after() -> None:
+            if self._buffers is not None:
+                self._buffers.due = torch.is_grad_enabled() and session.communicates()
+
+        for each in self._hooks:
+            # Of a meeting that did not work.
+            each.remove()
+        model = self._framework.model
+        self._hooks = [before_forward(model, before), after_forward(model, after)]
 
     def come(self, spans: Callable[[], Spans | None]) -> tuple[ReducingSession, Loop]:
         """Begin in a job that trains already. If a rank is lost during the meeting, the others meet once more, with this one.
@@ -116,6 +132,9 @@ class Members:
     def _companion(self, process: Process) -> MembersCompanion:
         if self._keep == "none":
             return Alone()
+        if self._keep == "before_forward":
+            self._buffers = BuffersBeforeForward(self._framework.model, process.job, process.engine)
+            return self._buffers
         return MemberBuffers(self._framework.model, process.job, process.engine)
 
     def _take(self, loop: Loop, data: bytes) -> None:

@@ -17,7 +17,7 @@ The epoch of members begins after that iteration.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from hocket._native import LiveTurn
@@ -120,6 +120,17 @@ class Standing:
                 # The step stands for the remaining ranks, as this one, which is among them, has it.
                 self.go_on(self.step.iteration - 1)
             self._settled = self.step.iteration
+
+    def between_steps(self, exchange: Callable[[], None]) -> None:
+        """Make an exchange of all ranks between two steps; where one is lost in it, among those that remain."""
+        while not self.left:
+            try:
+                with without_the_absent(self._membership):
+                    exchange()
+            except EpochError:
+                self.go_on(self.step.iteration - 1)
+            else:
+                return
 
     def meet_once_more(self) -> None:
         """Wait for all ranks between two steps. A rank that has met all others may finish before this rank does."""

@@ -227,7 +227,7 @@ class Delays:
         """Note that the mean of a turn is there."""
         if self._updates.local is not None:
             return
-        scales, iterations = self._framework.scales, self._updates.iterations(turn)
+        scales, iterations = self._framework.scales, _iterations(self._updates, turn)
         if self._looks:
             self._norms2[turn.arena] = squared_norm(mean, self._framework) / scales.of(iterations[-1]) ** 2
         if self._updates.own is None:
@@ -252,7 +252,7 @@ class Delays:
             return
         means = self._updates.means.of
         if len(due) == len(means) and all(turn.iterations == 1 for turn in due):
-            scale = self._framework.scales.of(self._updates.iterations(due[0])[-1])
+            scale = self._framework.scales.of(_iterations(self._updates, due[0])[-1])
             self._gauge.reduced([means[turn.arena][turn.slot] for turn in due], scale)
         else:
             self._gauge.forget()
@@ -296,3 +296,10 @@ class Delays:
     def _looks(self) -> bool:
         """True if a sentinel wants to see applied gradients."""
         return self.sentinel is not None and self.sentinel.looks and not self.retreats
+
+
+def _iterations(updates: Updates, turn: LiveTurn) -> range:
+    """Return the iterations of a turn that is due, counted since the model was distributed."""
+    made = updates.readiness.made
+    end = updates.counts[0] if turn.last is None else updates.counts[0] - made + turn.last + 1
+    return range(end - turn.iterations, end)

@@ -82,11 +82,6 @@ class Updates:
         """True if other turns may follow: the open ones were ended early, or each is of one iteration."""
         return self._flushed if self._merges else self.settled
 
-    def iterations(self, turn: LiveTurn) -> range:
-        """Return the iterations of a turn that is due, counted since the model was distributed."""
-        end = self._before[0] + self.readiness.made if turn.last is None else self._before[0] + turn.last + 1
-        return range(end - turn.iterations, end)
-
     def place(self, placed: list[LoadedBucket], sums: Sequence[Sequence[LoadedBucket]]) -> None:
         """Use these buckets from now on, whose sums lie there."""
         self.buckets, self.launches = placed, launches_of(placed)
