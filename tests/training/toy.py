@@ -96,11 +96,31 @@ class Workload:
         """Counting costs nothing."""
 
 
+class Unscaled:
+    """Factors of a loss that is never scaled."""
+
+    used = False
+
+    def made(self, iteration: int, applied: int) -> None: ...
+
+    def of(self, _iteration: int) -> float:
+        return 1.0
+
+    def give(self, mean: LoadedBucket, iterations: range) -> None: ...
+
+    def saved(self) -> dict[int, float]:
+        return {}
+
+    def restore(self, saved: Mapping[int, float]) -> None: ...
+
+
 class Toy:
     """A `tape.Network` and its `tape.Momentum`: gradients are arrays over buckets, to which backward adds."""
 
     hints = Hints()
     device = None
+
+    scales = Unscaled()
 
     def __init__(self, network, optimizer) -> None:
         self.network, self.optimizer = network, optimizer
