@@ -7,8 +7,8 @@ cache decides which rank compiles. A rank without a usable cache, or one that ha
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -29,12 +29,12 @@ def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program
     """
     kept = Cache.of(job.settings)
     host = ranks_of_host(job)
-    names = {rank: cache.key(b"programs", _code(), determined_by, str(rank).encode()) for rank in host}
+    all_of = cache.key(b"programs", _code(), determined_by)
+    names = {rank: f"{all_of}-{rank}" for rank in host}
     found = read(kept.get(names[job.rank]))
     if found is not None:
         return found
-    lock = cache.key(b"programs", _code(), determined_by, b"of", str(host[0]).encode())
-    with kept.locked(lock, job.settings.timeout_s):
+    with kept.locked(f"{all_of}-of-{host[0]}", job.settings.timeout_s):
         found = read(kept.get(names[job.rank]))
         if found is not None:
             return found
@@ -48,7 +48,7 @@ def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program
 @functools.cache
 def _code() -> bytes:
     """Return the source of the Python code that makes programs: in an edited checkout, entries of earlier code must not be used."""
-    return b"".join(inspect.getsource(module).encode() for module in (compiling, routes))
+    return b"".join(Path(module.__file__ or "").read_bytes() for module in (compiling, routes))
 
 
 def ranks_of_host(job: Job) -> list[int]:
