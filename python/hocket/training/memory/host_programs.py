@@ -10,9 +10,6 @@ import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
-from hocket import typed
 from hocket._native import Program
 from hocket.errors import ProgramError
 from hocket.job.known import cache
@@ -40,8 +37,8 @@ def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program
             return found
         made = list(make())
         if kept.bytes_max:
-            for rank, name in names.items():
-                kept.put(name, written(made, rank))
+            for name, content in zip(names.values(), Program.parts_to_bytes(made, host), strict=True):
+                kept.put(name, content)
         return made
 
 
@@ -56,16 +53,11 @@ def ranks_of_host(job: Job) -> list[int]:
     return [rank for rank in range(job.world) if job.hosts[rank] == job.hosts[job.rank]]
 
 
-def written(programs: Sequence[Program], rank: int) -> bytes:
-    """Return the bytes of one rank's parts of the programs."""
-    return msgspec.msgpack.encode([program.to_bytes(rank) for program in programs])
-
-
 def read(content: bytes | None) -> list[Program] | None:
     """Return the programs of an entry; None if there is no entry, or none of this kind."""
     if content is None:
         return None
     try:
-        return [Program.from_bytes(each) for each in typed.of_msgpack(content, list[bytes])]
-    except (msgspec.DecodeError, ProgramError):
+        return Program.parts_from_bytes(content)
+    except ProgramError:
         return None
