@@ -443,7 +443,7 @@ impl Program {
         programs: Vec<PyRef<'py, Self>>,
         ranks: Vec<u32>,
     ) -> Vec<Bound<'py, PyBytes>> {
-        let programs: Vec<Arc<ir::Program>> = programs.iter().map(|each| Arc::clone(&each.0)).collect();
+        let programs: Vec<Arc<ir::Program>> = programs.into_iter().map(|each| Arc::clone(&each.0)).collect();
         let ranks: Vec<Rank> = ranks.into_iter().map(Rank).collect();
         let written = py.detach(|| ir::Program::parts_to_bytes(programs.iter().map(AsRef::as_ref), &ranks));
         written.iter().map(|bytes| PyBytes::new(py, bytes)).collect()
