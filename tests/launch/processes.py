@@ -46,10 +46,14 @@ def start(argv, **environment):
     )
 
 
-def told(place, *words):
+def plain(*words):
+    """The command `hocket`; `warm.hocket` is the same for ranks that load PyTorch."""
+    return [sys.executable, "-c", "from hocket.cli.main import main; main()", *words]
+
+
+def told(place, *words, hocket=plain):
     """Exit code, output and errors of `hocket`, which finds the jobs of this place."""
-    command = [sys.executable, "-c", "from hocket.cli.main import main; main()", *words]
-    ended = completed(command, env=clean_environment(TMPDIR=str(place), OMP_NUM_THREADS="1"))
+    ended = completed(hocket(*words), env=clean_environment(TMPDIR=str(place), OMP_NUM_THREADS="1"))
     return ended.returncode, ended.stdout, ended.stderr
 
 

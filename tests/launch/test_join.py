@@ -5,7 +5,8 @@ from pathlib import Path
 
 from hocket.settings import Settings
 from hocket.start.running import announced
-from tests.launch.processes import RUN, finish, start, told, write
+from tests.launch.processes import finish, start, told, write
+from tests.support import warm
 
 SCRIPT = """
 import sys, time, torch, hocket.torch as hk
@@ -29,10 +30,11 @@ print("trained to the end on", hk.world(model), float(model.weight.sum()))
 def test_a_process_joins_a_running_job(place: Path) -> None:
     """Broken: nobody could add a machine to a job without a restart."""
     script = write(place, SCRIPT)
-    job = start([*RUN, "-n", "1", "--elastic", "1:2", script, "2"], TMPDIR=str(place), OMP_NUM_THREADS="1")
+    run = warm.hocket("run", "-n", "1", "--elastic", "1:2", script, "2")
+    job = start(run, TMPDIR=str(place), OMP_NUM_THREADS="1")
     try:
         deadline_s = time.monotonic() + 60
-        while (ended := told(place, "join", script, "2"))[0] != 0 and (
+        while (ended := told(place, "join", script, "2", hocket=warm.hocket))[0] != 0 and (
             "no elastic job" in ended[2] or "has not begun yet" in ended[2]
         ):
             assert time.monotonic() < deadline_s, ended

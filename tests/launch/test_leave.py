@@ -9,7 +9,8 @@ import pytest
 
 from hocket.settings import Settings
 from hocket.start.running import announced, running
-from tests.launch.processes import RUN, clean_environment, finish, start, told, write
+from tests.launch.processes import clean_environment, finish, start, told, write
+from tests.support import warm
 
 SCRIPT = """
 import sys, time, torch, hocket.torch as hk
@@ -31,7 +32,8 @@ print("trained to the end on", hk.world(model))
 def test_ranks_leave_a_running_job_until_it_must_keep_the_others(place: Path) -> None:
     """Broken: nobody could take a machine back from a job without a loss."""
     script = write(place, SCRIPT)
-    job = start([*RUN, "--elastic", "2:3", script, "2"], TMPDIR=str(place), OMP_NUM_THREADS="1")
+    run = warm.hocket("run", "--elastic", "2:3", script, "2")
+    job = start(run, TMPDIR=str(place), OMP_NUM_THREADS="1")
     try:
         deadline_s = time.monotonic() + 60
         while (answer := told(place, "leave", "7"))[0] == 2 or "not begun" in answer[2]:

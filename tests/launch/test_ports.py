@@ -8,7 +8,8 @@ import pytest
 from hocket.errors import RendezvousError, UsageError
 from hocket.job.store.server import Server
 from hocket.settings import Settings
-from tests.launch.processes import RUN, finish, start, write
+from tests.launch.processes import finish, start, write
+from tests.support import warm
 
 SECRET = b"0123456789abcdef"
 LISTENS = """
@@ -55,7 +56,10 @@ def test_a_job_listens_within_the_range(elastic, ports, tmp_path):
     options = ["--elastic", "2:2"] if elastic else []
     script = write(tmp_path, TRAIN)
     code, _, said = finish(
-        start([*RUN, "-n", "2", *options, script, str(tmp_path)], HOCKET_PORTS="{}-{}".format(*ports))
+        start(
+            warm.hocket("run", "-n", "2", *options, script, str(tmp_path)),
+            HOCKET_PORTS="{}-{}".format(*ports),
+        )
     )
     assert code == 0, said
     for rank in range(2):
@@ -70,7 +74,7 @@ def test_too_few_ports_are_named(ports, tmp_path):
     """A rank that finds no port would wait for others that cannot reach it."""
     script = write(tmp_path, TRAIN)
     code, _, said = finish(
-        start([*RUN, "-n", "2", script, str(tmp_path)], HOCKET_PORTS=f"{ports[0]}-{ports[0] + 1}")
+        start(warm.hocket("run", "-n", "2", script, str(tmp_path)), HOCKET_PORTS=f"{ports[0]}-{ports[0] + 1}")
     )
     assert code != 0
     assert f"at any of the ports {ports[0]} to {ports[0] + 1} (HOCKET_PORTS)" in said

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch.processes import RUN, finish, start, write
+from tests.support import warm
 
 SSH = '#!/bin/sh\nhost=$1\nshift\necho "$host" >> "{log}"\nexec env REACHED_AS="$host" sh -c "$*"\n'
 SCRIPT = """
@@ -47,11 +48,10 @@ def test_a_lost_rank_is_replaced_where_it_ran(place: Path) -> None:
     ssh.chmod(0o755)
     hosts = write(place, "nodeA\nnodeB\n", "hosts")
     job = start(
-        [
-            *RUN,
-            *("--hosts", hosts, "--ssh", str(ssh), "--store", "127.0.0.1", "--quiet-others"),
+        warm.hocket(
+            *("run", "--hosts", hosts, "--ssh", str(ssh), "--store", "127.0.0.1", "--quiet-others"),
             *("--elastic", "1:2,respawn=2", write(place, SCRIPT), "0", "SIGKILL"),
-        ],
+        ),
         TMPDIR=str(place),
         OMP_NUM_THREADS="1",
     )

@@ -1,4 +1,4 @@
-"""Runs a script in a process that has imported PyTorch already: importing it anew costs each rank 4 s of a core.
+"""Runs a script in a process that has imported PyTorch and Hocket already: importing them anew costs each rank 4 s of a core.
 
 `command` gives what takes the place of `python SCRIPT ARGUMENT…`: a small client whose environment, directory, output and
 network (a testbed's host) the forked process takes over, and which passes signals on and ends as that process does. A client that
@@ -29,23 +29,24 @@ from pathlib import Path
 from typing import Any
 
 SERVERS = 2
-IMPORTED = ("torch._dynamo", "torch.distributed", "torch.nn.parallel")
-"""Nothing of Hocket. An optimizer loads `torch._dynamo`, which takes longer than all the rest of PyTorch."""
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+IMPORTED = ("torch._dynamo", "torch.distributed", "torch.nn.parallel", "hocket.torch")
+"""An optimizer loads `torch._dynamo`, which takes longer than all the rest of PyTorch. That Hocket loads is the claim of other
+tests, in processes of their own."""
 GIVES_UP_S = 30
 """A client that says nothing for so long is stopped; the others wait meanwhile."""
 CLOSED = -1
 """What a closed socket has for a descriptor."""
 
-NAMESPACES = ("user", "net")
-"""Those in which a testbed's hosts differ, in the order in which a process may enter them."""
+CLIENT = Path(__file__).with_name("client.py")
+DESCRIPTORS_MAX = 16
+"""Of a request."""
 
 
 def command(
     script: Path, *arguments: str, imports: tuple[str, ...] = IMPORTED, servers: int = SERVERS
 ) -> list[str]:
     """Runs `script` as a program of its own, in a process that has imported `imports`."""
-    return [sys.executable, "-I", "-S", __file__, "ask", _servers(imports, servers), str(script), *arguments]
+    return [sys.executable, "-I", "-S", str(CLIENT), _servers(imports, servers), str(script), *arguments]
 
 
 def torchrun(
@@ -87,7 +88,7 @@ def _servers(imports: tuple[str, ...], count: int) -> str:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     servers = [
         subprocess.Popen(
-            [sys.executable, __file__, "serve", f"{folder.name}/{at}", *imports],
+            [sys.executable, __file__, f"{folder.name}/{at}", *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -106,33 +107,6 @@ def _servers(imports: tuple[str, ...], count: int) -> str:
 
     atexit.register(end)
     return folder.name
-
-
-def ask(folder: str, argv: list[str]) -> None:
-    """The client: has the script run, and ends as it does."""
-    server = socket.socket(socket.AF_UNIX)
-    rank = int(os.environ.get("HOCKET_RANK") or os.environ.get("RANK", "0"))
-    server.connect(f"{folder}/{rank % sum(name.isdigit() for name in os.listdir(folder))}")  # noqa: PTH208
-    request = {"argv": argv, "environment": dict(os.environ), "directory": os.getcwd()}  # noqa: PTH109
-    text = json.dumps(request).encode()
-    namespaces = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
-    socket.send_fds(server, [len(text).to_bytes(8, "big")], [1, 2, *namespaces])
-    server.sendall(text)
-    answers = server.makefile()
-    process = int(answers.readline())
-
-    def pass_on(number: int, _frame: object) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(process, number)
-
-    for number in PASSED_ON:
-        signal.signal(number, pass_on)
-    code = int(answers.readline())
-    if code < 0:
-        with suppress(OSError):  # SIGKILL has no handler to take away
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
 
 
 class Server:
@@ -176,7 +150,8 @@ class Server:
         process = os.fork()
         if process == 0:
             client.close()
-            self.request = request | {"outputs": descriptors[:2], "namespaces": descriptors[2:]}
+            namespaces = list(zip(request["namespaces"], descriptors[2:], strict=True))
+            self.request = request | {"outputs": descriptors[:2], "namespaces": namespaces}
             return
         with suppress(OSError):  # the child does it, too; whoever comes first
             os.setpgid(process, process)
@@ -227,7 +202,7 @@ def received(client: socket.socket, descriptors: list[int]) -> dict[str, Any]:
 
     Raises OSError or ValueError when the client is gone before it has said all.
     """
-    length, passed, _, _ = socket.recv_fds(client, 8, 2 + len(NAMESPACES))
+    length, passed, _, _ = socket.recv_fds(client, 8, DESCRIPTORS_MAX)
     descriptors += passed
     text, whole = b"", int.from_bytes(length, "big")
     while len(text) < whole and (part := client.recv(whole - len(text))):
@@ -253,12 +228,16 @@ def become(request: dict[str, Any]) -> None:
     for target, each in enumerate([os.open(os.devnull, os.O_RDONLY), *request["outputs"]]):
         os.dup2(each, target)
         os.close(each)
-    for name, each in zip(NAMESPACES, request["namespaces"], strict=True):
+    for name, each in request["namespaces"]:
         enter(name, each)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    # The destructors of PyTorch's libraries take 0.3 s of a core in each process, as they copy its pages. Python has ended by then,
+    # and functions that Hocket or a script gives to the C library come first, being younger.
+    libc = ctypes.CDLL(None)
+    libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
     module = request["argv"][0] == "-m"
     sys.argv = request["argv"][1:] if module else request["argv"]
     sys.path[:0] = [request["directory"] if module else str(Path(sys.argv[0]).parent), *filter(None, given)]
@@ -267,15 +246,13 @@ def become(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "ask":
-        ask(sys.argv[2], sys.argv[3:])
     # Triton's bindings print a page of what is left at the end, which is what is frozen. Nothing here compiles for a GPU.
     sys.modules["triton"] = None  # type: ignore[assignment]
-    for name in sys.argv[3:]:
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread would not be in forked processes"
     # A collector that goes through PyTorch copies its pages, above all at the end of a process, which took 1.2 s of a core.
     gc.freeze()
-    wanted = Server(sys.argv[2]).serve()
+    wanted = Server(sys.argv[1]).serve()
     if wanted is not None:
         become(wanted)

@@ -20,7 +20,7 @@ SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """One that has imported nothing; its socket is `tmp_path/0`."""
-    arguments = [sys.executable, warm.__file__, "serve", str(tmp_path / "0")]
+    arguments = [sys.executable, warm.__file__, str(tmp_path / "0")]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -31,7 +31,7 @@ def asked(folder: Path, text: str) -> subprocess.Popen[bytes]:
     """A client that has the script `text` run."""
     script = folder / "script.py"
     script.write_text(text)
-    command = [sys.executable, "-I", "-S", warm.__file__, "ask", str(folder), str(script)]
+    command = [sys.executable, "-I", "-S", str(warm.CLIENT), str(folder), str(script)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"HOCKET_RANK": "0"})
 
 

@@ -6,7 +6,7 @@
 mod live;
 
 use crate::Space;
-use crate::ops::{Buffer, BufferKind, Node, Op, RankProgram};
+use crate::ops::{After, Buffer, BufferKind, Node, Op, RankProgram};
 use hocket_ids::{BufferId, DType, OpId, SourceId};
 use live::{Access, Live};
 
@@ -89,7 +89,7 @@ impl RankBuilder {
     /// Like [`Self::push`], and also after `extra`.
     pub fn push_after(&mut self, op: Op, extra: &[OpId], source: Option<SourceId>) -> OpId {
         let id = OpId::from_index(self.program.nodes.len());
-        let mut after = extra.to_vec();
+        let mut after = After::from_slice(extra);
         let (read, written) = (op.reads(), op.writes());
         for slice in &read {
             self.live[slice.buffer.index()].conflicts(slice, false, &mut after);

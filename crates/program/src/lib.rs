@@ -28,7 +28,7 @@ pub use gathered::Rows;
 pub use hocket_algorithms::{Algorithm, Misfit, Owned, Via};
 pub use hocket_ids::{DType, ReduceOp};
 pub use ops::{
-    Buffer, BufferKind, Collective, Kernel, KernelSpec, Node, Op, Program, RankProgram, Record, Slice,
+    After, Buffer, BufferKind, Collective, Kernel, KernelSpec, Node, Op, Program, RankProgram, Record, Slice,
     Slices, Source,
 };
 pub use owned::{Direction, Exchanged};

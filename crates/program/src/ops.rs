@@ -281,13 +281,16 @@ impl Op {
     }
 }
 
+/// Ops that one comes after: few, and there are many ops.
+pub type After = SmallVec<[OpId; 4]>;
+
 /// An op with its dependencies and the line of the user's Python that made it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// The operation.
     pub op: Op,
     /// Ops of the same rank that complete before this one starts; ascending, all smaller than its own id.
-    pub after: Vec<OpId>,
+    pub after: After,
     /// The user's line.
     pub source: Option<SourceId>,
 }

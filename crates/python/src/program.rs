@@ -420,18 +420,40 @@ impl Program {
         compiled.map(Self::from).map_err(|cause| refused(py, &cause))
     }
 
-    /// For `from_bytes` of the same build; with `rank`, only what that rank needs to run.
-    #[pyo3(signature = (rank = None))]
-    fn to_bytes<'py>(&self, py: Python<'py>, rank: Option<u32>) -> Bound<'py, PyBytes> {
-        let bytes =
-            py.detach(|| rank.map_or_else(|| self.0.to_bytes(), |rank| self.0.part_to_bytes(Rank(rank))));
-        PyBytes::new(py, &bytes)
+    /// For `from_bytes` of the same build.
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| self.0.to_bytes()))
     }
 
     /// What `to_bytes` gave, not verified; `ProgramError` for bytes that are no program.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
         ir::Program::from_bytes(data).map(Self::from).map_err(|cause| refuse(py, &cause))
+    }
+
+    /// Only what one rank needs to run.
+    fn part(&self, py: Python<'_>, rank: u32) -> Self {
+        py.detach(|| self.0.part(Rank(rank))).into()
+    }
+
+    /// For each of `ranks`, its parts of the programs, for `parts_from_bytes` of the same build.
+    #[staticmethod]
+    fn parts_to_bytes<'py>(
+        py: Python<'py>,
+        programs: Vec<PyRef<'py, Self>>,
+        ranks: Vec<u32>,
+    ) -> Vec<Bound<'py, PyBytes>> {
+        let programs: Vec<Arc<ir::Program>> = programs.into_iter().map(|each| Arc::clone(&each.0)).collect();
+        let ranks: Vec<Rank> = ranks.into_iter().map(Rank).collect();
+        let written = py.detach(|| ir::Program::parts_to_bytes(programs.iter().map(AsRef::as_ref), &ranks));
+        written.iter().map(|bytes| PyBytes::new(py, bytes)).collect()
+    }
+
+    /// A rank's parts that `parts_to_bytes` gave, not verified; `ProgramError` for bytes that are none.
+    #[staticmethod]
+    fn parts_from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Vec<Self>> {
+        let read = ir::Program::parts_from_bytes(data).map_err(|cause| refuse(py, &cause))?;
+        Ok(read.into_iter().map(Self::from).collect())
     }
 
     /// The same for ranks whose buffer of that number has `elements` elements; None where ops touch parts of it.

@@ -137,10 +137,6 @@ def handed_over(program: Program, rank: int) -> list[int]:
     return [at for at, op in enumerate(program.ops(rank)) if "library" in op]
 
 
-def part_of(program: Program, rank: int) -> Program:
-    return Program.from_bytes(program.to_bytes(rank))
-
-
 def _whole(builder: Builder, key: Key, worker: int) -> int:
     """The buffer of a key's elements; if these lie in several places, the first buffers, they are copied together."""
     if len(key.lengths) < 2:

@@ -4,7 +4,7 @@
 //! then start close before it, and are found without scanning all others: a ring over many ranks has an access per
 //! part.
 
-use crate::ops::Slice;
+use crate::ops::{After, Slice};
 use hocket_ids::OpId;
 
 /// An op's access to a slice.
@@ -29,7 +29,7 @@ pub struct Live {
 
 impl Live {
     /// Adds to `after` the ops that an access to `slice` conflicts with.
-    pub fn conflicts(&self, slice: &Slice, writes: bool, after: &mut Vec<OpId>) {
+    pub fn conflicts(&self, slice: &Slice, writes: bool, after: &mut After) {
         for (bound, accesses) in &self.classes {
             let first = accesses.partition_point(|access| access.slice.start + bound <= slice.start);
             let near = accesses[first..].iter().take_while(|access| access.slice.start < slice.stop);

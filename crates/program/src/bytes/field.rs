@@ -1,5 +1,7 @@
 //! The binary form of single values: numbers in groups of seven bits, the lowest first; sequences after their length.
 
+use crate::After;
+
 /// The bytes are no program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("these bytes are no program: they break off, or are damaged, at {at}")]
@@ -136,15 +138,35 @@ impl<T: Field> Field for Vec<T> {
         let len = usize::read(from)?;
         // Each takes a byte at least: nothing is allocated for values that cannot be there.
         let mut read = Self::with_capacity(len.min(from.bytes.len() - from.at));
-        for _ in 0..len {
-            // Nor may a length alone grow memory.
-            if from.at == from.bytes.len() {
-                return Err(from.damaged());
-            }
-            read.push(T::read(from)?);
-        }
+        values(from, len, |value| read.push(value))?;
         Ok(read)
     }
+}
+
+impl Field for After {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.len().write(out);
+        for each in self {
+            each.write(out);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        let (len, mut read) = (usize::read(from)?, Self::new());
+        values(from, len, |value| read.push(value))?;
+        Ok(read)
+    }
+}
+
+fn values<T: Field>(from: &mut Reader<'_>, len: usize, mut push: impl FnMut(T)) -> Result<(), Damaged> {
+    for _ in 0..len {
+        // A length alone may not grow memory.
+        if from.at == from.bytes.len() {
+            return Err(from.damaged());
+        }
+        push(T::read(from)?);
+    }
+    Ok(())
 }
 
 impl<T: Field> Field for Option<T> {

@@ -5,12 +5,12 @@
 //! program. Code that keeps or sends them adds a digest.
 
 mod field;
+mod parts;
 mod types;
 
-use crate::{Op, Program, RankProgram};
+use crate::Program;
 pub use field::Damaged;
 use field::{Field, Reader};
-use hocket_ids::Rank;
 
 impl Program {
     /// The program as bytes.
@@ -27,40 +27,6 @@ impl Program {
         reader.end()?;
         Ok(program)
     }
-
-    /// As bytes: the part that one rank needs, with its own ops and those of the ranks that it exchanges messages with.
-    pub fn part_to_bytes(&self, rank: Rank) -> Vec<u8> {
-        let (met, none) = (self.met(rank), RankProgram::default());
-        let mut bytes = Vec::new();
-        self.name.write(&mut bytes);
-        self.ranks.len().write(&mut bytes);
-        for (ops, met) in self.ranks.iter().zip(met) {
-            if met { ops } else { &none }.write(&mut bytes);
-        }
-        self.ensures.write(&mut bytes);
-        self.sources.write(&mut bytes);
-        self.kernels.write(&mut bytes);
-        bytes
-    }
-
-    /// By rank: whether it is the given one, or that one exchanges something with it.
-    fn met(&self, rank: Rank) -> Vec<bool> {
-        let mut met = vec![false; self.world()];
-        let mut takes_part = |rank: Rank| {
-            if let Some(met) = met.get_mut(rank.index()) {
-                *met = true;
-            }
-        };
-        takes_part(rank);
-        for node in self.ranks.get(rank.index()).iter().flat_map(|ops| &ops.nodes) {
-            match &node.op {
-                Op::Send { peer, .. } | Op::Recv { peer, .. } => takes_part(*peer),
-                Op::Collective { group, .. } => group.iter().for_each(|member| takes_part(*member)),
-                _ => {}
-            }
-        }
-        met
-    }
 }
 
 #[cfg(test)]
@@ -73,7 +39,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// An op of each kind, over which `n` is spread.
-    fn program(n: usize) -> Program {
+    pub(super) fn program(n: usize) -> Program {
         let mut builder = RankBuilder::new();
         let a = builder.buffer("bucket", DType::F32, 4 * n, BufferKind::Bound);
         let b = builder.buffer("t", DType::F16, 4 * n, BufferKind::Scratch);
@@ -165,18 +131,11 @@ mod tests {
             prop_assert!(Program::from_bytes(&bytes[..at]).is_err());
             bytes[at] = to;
             let _ = Program::from_bytes(&bytes);
+            let mut bytes = Program::parts_to_bytes(&[program(9)], &[Rank(0)]).remove(0);
+            let at = at % bytes.len();
+            prop_assert!(at == 0 || Program::parts_from_bytes(&bytes[..at]).is_err());
+            bytes[at] = to;
+            let _ = Program::parts_from_bytes(&bytes);
         }
-    }
-
-    /// A rank would not find the other end of its messages, or would read the programs of a thousand others.
-    #[test]
-    fn a_part_has_the_ranks_that_are_met() {
-        let mut whole = program(4);
-        whole.ranks[1] = whole.ranks[0].clone();
-        whole.ranks[2] = whole.ranks[0].clone();
-        let part = Program::from_bytes(&whole.part_to_bytes(Rank(0))).unwrap();
-        assert_eq!(part.ranks[..2], whole.ranks[..2]);
-        assert!(part.ranks[2].nodes.is_empty());
-        assert_eq!(part, Program { ranks: part.ranks.clone(), ..whole });
     }
 }

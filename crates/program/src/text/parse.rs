@@ -3,7 +3,7 @@
 
 use super::token::{ParseError, Token, tokens};
 use crate::{
-    Algorithm, Buffer, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Node, Op, Program,
+    After, Algorithm, Buffer, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Node, Op, Program,
     RankProgram, Record, ReduceOp, Share, Slice, Source, Space,
 };
 use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
@@ -253,7 +253,7 @@ impl<'a> Parser<'a> {
 
     fn node(&mut self) -> Parsed<Node> {
         let op = self.op()?;
-        let mut after = Vec::new();
+        let mut after = After::new();
         if self.take("after") {
             after = self.numbers()?.into_iter().map(OpId).collect();
         }

@@ -7,8 +7,7 @@ not next to one another there is packed by its program.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -19,8 +18,7 @@ Run = tuple[int, int]
 """Range of an arena's elements: start, stop."""
 
 
-@dataclass(frozen=True)
-class Arena:
+class Arena(msgspec.Struct, frozen=True):
     """Gradients in the order in which they lie, and the numbers of the buckets that have parts of them."""
 
     gradients: tuple[Gradient, ...]
@@ -73,8 +71,8 @@ def arenas_of(buckets: Sequence[Sequence[Part]], gradients: Mapping[str, Gradien
             members[into] += members[other]
             members[other] = []
         members[into].append(number)
-        names = {part.variable for each in members[into] for part in buckets[each]}
-        arena_of |= dict.fromkeys(names, into)
+        moved = members[into] if shared[1:] else [number]
+        arena_of |= {part.variable: into for each in moved for part in buckets[each]}
     return [_arena(sorted(numbers), buckets, gradients) for numbers in members if numbers]
 
 
@@ -84,7 +82,10 @@ def arranged(plan: Plan, gradients: Mapping[str, Gradient]) -> Plan:
     buckets = list(plan.buckets)
     for arena in arenas_of(ended, gradients):
         for number in arena.numbers:
-            buckets[number] = msgspec.structs.replace(buckets[number], parts=arena.sorted(ended[number]))
+            parts = arena.sorted(ended[number])
+            # Most plans are arranged already.
+            if parts != buckets[number].parts:
+                buckets[number] = msgspec.structs.replace(buckets[number], parts=parts)
     return msgspec.structs.replace(plan, buckets=tuple(buckets))
 
 
@@ -102,15 +103,15 @@ def _arena(
         whole = part.start == 0 and part.stop in (None, gradients[part.variable].elements)
         return (1 if whole else 0 if part.start else 2), part.variable
 
+    def arena_in(parts: Iterable[Part]) -> Arena:
+        names = dict.fromkeys(part.variable for part in parts)
+        return Arena(tuple(gradients[name] for name in names), tuple(numbers))
+
+    if len(numbers) == 1:
+        return arena_in(buckets[numbers[0]])
     tried = []
     for order in (numbers, numbers[::-1], _following(numbers, buckets)):
-        parts = [
-            part
-            for number in order
-            for part in (buckets[number] if len(numbers) == 1 else sorted(buckets[number], key=side))
-        ]
-        names = dict.fromkeys(part.variable for part in parts)
-        arena = Arena(tuple(gradients[name] for name in names), tuple(numbers))
+        arena = arena_in(part for number in order for part in sorted(buckets[number], key=side))
         packed = sum(len(arena.runs(_ended(buckets[number], gradients))) > 1 for number in numbers)
         tried.append((packed, arena))
     return min(tried, key=lambda each: each[0])[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -43,16 +43,15 @@ class Values:
     owned: tuple[tuple[int, int, int], ...]
 
 
-@dataclass(frozen=True)
-class CompiledBucket:
+class CompiledBucket(msgspec.Struct, frozen=True):
     """Gradients in the order in which they lie, and the program that reduces them. Lower `priority` goes first."""
 
     gradients: tuple[Gradient, ...]
     priority: int
     program: _native.Program
-    kernels: Mapping[str, int] = field(default_factory=dict)
+    kernels: Mapping[str, int] = {}
     """Address of each kernel of the user's, by name."""
-    starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    starts: Mapping[str, tuple[int, int]] = {}
     """State that starts as a slice of the bucket, by name: its first element and its end."""
     parts: tuple[Part, ...] = ()
     """Parts of gradients that travel; empty: all gradients as a whole."""
@@ -197,13 +196,13 @@ def of_plan(
                     untraced[at] = runs
                 continue
             if len(runs) > 1 and own.number is None:
-                own = replace(own, program=packed(own.program, runs))
+                own = replaced(own, program=packed(own.program, runs))
             made[at] = own
     programs = _programs(plan, untraced, job)
     for at, program in zip(untraced, programs, strict=True):
         made[at] = CompiledBucket((), plan.buckets[at].priority, program)
     return [
-        replace(
+        replaced(
             made[at],
             gradients=tuple(gradients[part.variable] for part in bucket.parts),
             parts=bucket.parts,
@@ -378,7 +377,7 @@ def _loaded(
         bound = launch.bound(memory) if rows is None else rows.bound
         # Rows are packed and added up on the host.
         own, numbered = staged(bucket.program, bound, device if rows is None else None)
-        launch = replace(launch, compiled=replace(bucket, program=own), rows=rows)
+        launch = replace(launch, compiled=replaced(bucket, program=own), rows=rows)
         program = engine.load(
             own,
             numbered(bound),

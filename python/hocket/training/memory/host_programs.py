@@ -7,12 +7,9 @@ cache decides which rank compiles. A rank without a usable cache, or one that ha
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-import msgspec
-
-from hocket import typed
 from hocket._native import Program
 from hocket.errors import ProgramError
 from hocket.job.known import cache
@@ -29,26 +26,26 @@ def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program
     """
     kept = Cache.of(job.settings)
     host = ranks_of_host(job)
-    names = {rank: cache.key(b"programs", _code(), determined_by, str(rank).encode()) for rank in host}
+    all_of = cache.key(b"programs", _code(), determined_by)
+    names = {rank: f"{all_of}-{rank}" for rank in host}
     found = read(kept.get(names[job.rank]))
     if found is not None:
         return found
-    lock = cache.key(b"programs", _code(), determined_by, b"of", str(host[0]).encode())
-    with kept.locked(lock, job.settings.timeout_s):
+    with kept.locked(f"{all_of}-of-{host[0]}", job.settings.timeout_s):
         found = read(kept.get(names[job.rank]))
         if found is not None:
             return found
         made = list(make())
         if kept.bytes_max:
-            for rank, name in names.items():
-                kept.put(name, written(made, rank))
+            for name, content in zip(names.values(), Program.parts_to_bytes(made, host), strict=True):
+                kept.put(name, content)
         return made
 
 
 @functools.cache
 def _code() -> bytes:
     """Return the source of the Python code that makes programs: in an edited checkout, entries of earlier code must not be used."""
-    return b"".join(inspect.getsource(module).encode() for module in (compiling, routes))
+    return b"".join(Path(module.__file__ or "").read_bytes() for module in (compiling, routes))
 
 
 def ranks_of_host(job: Job) -> list[int]:
@@ -56,16 +53,11 @@ def ranks_of_host(job: Job) -> list[int]:
     return [rank for rank in range(job.world) if job.hosts[rank] == job.hosts[job.rank]]
 
 
-def written(programs: Sequence[Program], rank: int) -> bytes:
-    """Return the bytes of one rank's parts of the programs."""
-    return msgspec.msgpack.encode([program.to_bytes(rank) for program in programs])
-
-
 def read(content: bytes | None) -> list[Program] | None:
     """Return the programs of an entry; None if there is no entry, or none of this kind."""
     if content is None:
         return None
     try:
-        return [Program.from_bytes(each) for each in typed.of_msgpack(content, list[bytes])]
-    except (msgspec.DecodeError, ProgramError):
+        return Program.parts_from_bytes(content)
+    except ProgramError:
         return None

@@ -39,7 +39,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     """Programs of one rank, and for each bucket the index of its program, and its `starts`."""
 
-    programs: list[bytes]
+    programs: bytes
     buckets: list[tuple[int, dict[str, tuple[int, int]]]]
 
 
@@ -157,17 +157,12 @@ class _Work:
 
     def _written(self, host: list[int], traces: list[Trace]) -> dict[int, bytes | None]:
         """Return the entry of each rank of a host, with the parts of these ranks alone."""
-        places: dict[int, int] = {}
-        parts: dict[int, list[bytes]] = {rank: [] for rank in host}
-        rows = []
-        for trace in traces:
-            if id(trace) not in places:
-                places[id(trace)] = len(places)
-                program = self._programs.compiled(trace).program
-                for rank, own in parts.items():
-                    own.append(program.to_bytes(rank))
-            rows.append((places[id(trace)], dict(trace.draft.starts)))
-        return {rank: msgspec.msgpack.encode(Entry(own, rows)) for rank, own in parts.items()}
+        each_once = {id(trace): trace for trace in traces}
+        places = {of: at for at, of in enumerate(each_once)}
+        programs = [self._programs.compiled(trace).program for trace in each_once.values()]
+        rows = [(places[id(trace)], dict(trace.draft.starts)) for trace in traces]
+        parts = zip(host, Program.parts_to_bytes(programs, host), strict=True)
+        return {rank: msgspec.msgpack.encode(Entry(own, rows)) for rank, own in parts}
 
     def taken(self, kept: Cache, offer: Offer) -> list[CompiledBucket] | None:
         """Return the buckets of this rank's entry, if it is the offered one."""
@@ -182,7 +177,7 @@ class _Work:
             return None
         try:
             entry = typed.of_msgpack(content, Entry)
-            programs = [Program.from_bytes(each) for each in entry.programs]
+            programs = Program.parts_from_bytes(entry.programs)
             return [
                 CompiledBucket(bucket.gradients, bucket.priority, programs[at], {}, starts)
                 for bucket, (at, starts) in zip(self._buckets, entry.buckets, strict=True)

@@ -60,7 +60,7 @@ class ServedBuckets:
         description, worker = self.description, self._job.rank
         made = {}
         for at, key in description.keys.items():
-            program = programs.part_of(programs.key_program(description, at, worker), worker)
+            program = programs.key_program(description, at, worker).part(worker)
             number = programs.key_number(description, at, worker)
             made[at] = CompiledBucket((), key.priority, program, number=number)
         return made
@@ -92,7 +92,7 @@ class ServedBuckets:
         """Load the program by which a key's first value comes; return its number."""
         description, worker = self.description, self._job.rank
         return self._engine.load(
-            programs.part_of(programs.first_program(description, key, worker), worker),
+            programs.first_program(description, key, worker).part(worker),
             bound,
             priority=description.keys[key].priority,
             label=f"first value of {description.keys[key].name}, worker {worker}",
