@@ -112,7 +112,9 @@ class Script:
     def _come(self) -> None:
         host = self.worker.host
         self.membership = Membership(self._settings, b"", self.worker.name)
-        order = self.membership.join(host, self._settings.timeout_s)
+        self.membership.joining.knock(host, self._settings.member)
+        self.membership.joining.ready()
+        order = self.membership.joining.meeting(self.worker.name, self._settings.timeout_s)
         while True:
             self.worker.member = self.membership.number
             try:
