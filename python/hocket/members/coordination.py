@@ -161,7 +161,7 @@ class Coordination:
         if isinstance(message, messages.Asks):
             self._answers.append((client, msgspec.json.encode(messages.Hears())))
         if member is None:
-            if isinstance(message, messages.Asks):  # a founder that still loads
+            if isinstance(message, messages.Asks | messages.Ready):  # a founder that still loads; a process that was refused
                 return
             raise FrameError("a member's message before its name")
         if member in self._shut_out:  # the refusal is on its way
@@ -273,9 +273,8 @@ class Coordination:
             raise FrameError(f"{message.who} comes back as member {member}, which is here")
         if message.generation is not None and message.generation > self._gathering.number:
             self.end(f"{message.who} has met others since the journal was written: it is an old copy")
-        if self.ended is not None or (
-            message.generation is not None and member not in self._gathering.members
-        ):
+        gone_on = member in self._shut_out or member not in self._gathering.members
+        if self.ended is not None or (message.generation is not None and gone_on):
             self._refused.add(client)
             self._answer(client, "the others went on without it" if self.ended is None else self.ended.why)
             return
