@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from hocket.errors import UsageError
 from hocket.torch.framework import Torch
@@ -42,7 +41,10 @@ def made(optimizer: str, seed: int, width: int = 6) -> Torch:
     model.frozen = torch.nn.Parameter(torch.randn(PIECE_BYTES // 4 + 5), requires_grad=False)
     groups = [
         {"params": [each for each in model.parameters() if each.dim() > 1 and each.requires_grad]},
-        {"params": [each for each in model.parameters() if each.dim() <= 1 and each.requires_grad], "lr": 0.03},
+        {
+            "params": [each for each in model.parameters() if each.dim() <= 1 and each.requires_grad],
+            "lr": 0.03,
+        },
     ]
     return Torch(model, OPTIMIZERS[optimizer](groups))
 
@@ -135,7 +137,7 @@ def test_parts_of_another_model_are_refused() -> None:
     """Broken: a rank with another model would fill it with whatever comes."""
     source, other = made("SGD", 0), made("SGD", 0, width=7)
     at = list(source.trained).index("2.weight")
-    with pytest.raises(UsageError, match="`2.weight` has 1792 bytes here and 1536 in the job"):
+    with pytest.raises(UsageError, match=r"`2\.weight` has 1792 bytes here and 1536 in the job"):
         give(source, other, at)
     frozen = len(source.trained)
     with pytest.raises(UsageError, match="not trained"):

@@ -168,8 +168,7 @@ class Fetching:
         wanted = self._wanted
         if self._why is not None or wanted is None or not wanted.proved:
             return None
-        sources = set(wanted.source_of.values()) or set(self._met)
-        steps = {self._met.get(each) for each in sources}
+        steps = {self._met.get(each) for each in wanted.followed}
         return steps.pop() if len(steps) == 1 else None
 
     def close(self) -> None:
@@ -181,7 +180,7 @@ class Fetching:
         wanted = self._wanted
         if wanted is None or not wanted.proved or self._arrivals.ahead_bytes:
             return False
-        return all(self._near.get(each, True) for each in set(wanted.source_of.values()))
+        return all(self._near.get(each, True) for each in wanted.followed)
 
     def _tell(self) -> None:
         if self._why is not None:
@@ -189,15 +188,16 @@ class Fetching:
         elif self._wanted is not None and self._is_ready:
             took_s = time.monotonic() - self._began_s
             mib = self._wanted.all_bytes / (1 << 20)
-            log.warning("has the state of the job: %.1f MiB, in %.1f s, while the others trained", mib, took_s)
+            log.warning(
+                "has the state of the job: %.1f MiB, in %.1f s, while the others trained", mib, took_s
+            )
 
     def _wait_for_the_last(self) -> None:
         """Apply what sources have sent before they meet this process."""
         wanted = self._wanted
         deadline_s = time.monotonic() + self._settings.silence_max_s(elastic=True)
         while wanted is not None and self._why is None and wanted.complete and time.monotonic() < deadline_s:
-            sources = set(wanted.source_of.values()) or set(wanted.sources)
-            if all(each in self._met for each in sources):
+            if all(each in self._met for each in wanted.followed):
                 return
             self._hear(WAKE_S)
 

@@ -29,9 +29,9 @@ class Wanted:
         self._proved: set[int] = set()
 
     @property
-    def sources(self) -> list[int]:
-        """Sources that can be asked."""
-        return list(self._open)
+    def followed(self) -> set[int]:
+        """Sources whose gradients step what is here."""
+        return {source for part, source in self.source_of.items() if part < self._trained}
 
     @property
     def here_bytes(self) -> int:
