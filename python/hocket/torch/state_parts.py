@@ -37,8 +37,12 @@ class TorchParts:
 
     def parts(self) -> list[Part]:
         """Return all parts."""
-        trained = [Part(sum(map(len, self.give(at)[1])), True) for at in range(len(self._trained))]
+        trained = [Part(self._size(each), True) for each in self._trained]
         return [*trained, *(Part(stop - start, False) for _, start, stop in self._pieces)]
+
+    def _size(self, parameter: torch.nn.Parameter) -> int:
+        state = self._optimizer.state.get(parameter, {}).values()
+        return parameter.nbytes + sum(each.nbytes for each in state if isinstance(each, torch.Tensor))
 
     def unfit(self) -> str | None:
         """Return why the state cannot be given in parts, or None."""
@@ -59,7 +63,8 @@ class TorchParts:
         """Return a part as it is now."""
         if part >= len(self._trained):
             parameter, start, stop = self._pieces[part - len(self._trained)]
-            return Described(value_bytes=stop - start), [_bytes(parameter)[start:stop]]
+            piece = parameter.detach().reshape(-1).view(torch.uint8)[start:stop]
+            return Described(value_bytes=stop - start), [_bytes(piece)]
         parameter = self._trained[part]
         arrays, tensors, numbers = [_bytes(parameter)], [], {}
         for name, value in self._optimizer.state.get(parameter, {}).items():

@@ -43,7 +43,8 @@ from hocket.training.memory.state_parts import StateParts
 COME_S = 10.0
 """Time within which ranks that train begin to offer their state."""
 SAY_S = 10.0
-WAKE_S = 0.05
+WAKE_S, CALL_S = 0.05, 0.005
+"""Longest time until a call to a meeting is noticed: before this process is ready, and from then on, when others wait for it."""
 NEAR_STEPS = 2
 """Steps' gradients that may still be on their way when this process becomes a member."""
 AHEAD_BYTES_MAX = 4 << 30
@@ -146,7 +147,7 @@ class Fetching:
         while not membership.joining.is_called(self._who) and (
             ready_s is None or time.monotonic() < ready_s + timeout_s
         ):
-            self._hear(WAKE_S)
+            self._hear(WAKE_S if ready_s is None else CALL_S)
             now_s = time.monotonic()
             if self._wanted is None and self._why is None and now_s > self._began_s + COME_S:
                 self._why = f"no rank has offered it within {COME_S:g} s"
@@ -199,7 +200,7 @@ class Fetching:
         while wanted is not None and self._why is None and wanted.complete and time.monotonic() < deadline_s:
             if all(each in self._met for each in wanted.followed):
                 return
-            self._hear(WAKE_S)
+            self._hear(CALL_S)
 
     def _hear(self, timeout_s: float) -> None:
         with contextlib.suppress(queue.Empty):

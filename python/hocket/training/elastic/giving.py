@@ -211,6 +211,7 @@ class Taker:
             log.info("%s, which joins, gets no more of the state from here: %s", self._address, error)
         finally:
             self._closed = True
+            self._unsent.clear()
             channel.close()
 
     def _serve(self, channel: Channel) -> None:
