@@ -67,7 +67,7 @@ class Job:
         self._thread.start()
 
     def _take(self) -> None:
-        self.fetching.until_called(self, PATIENCE_S)  # type: ignore[arg-type]
+        self.fetching.until_called(self, "a process", PATIENCE_S)  # type: ignore[arg-type]
 
     def step(self) -> None:
         self.steps += 1

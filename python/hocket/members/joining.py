@@ -10,6 +10,9 @@ from hocket import __version__
 from hocket.members.meetings import Meetings
 from hocket.members.member_messages import FromMember, Joins, Ready, Regroup
 
+TIMEOUTS = 2
+"""How many time-outs a process waits to be called to a meeting: the members need one to notice that a rank among them hangs."""
+
 
 class Joining:
     """Calls of a process that wants to become a member."""
@@ -44,10 +47,10 @@ class Joining:
             return self._meetings.is_called(who, self._why_none)
 
     def meeting(self, who: str, timeout_s: float) -> Regroup:
-        """Wait until the members wait for this process between two steps. Return their meeting.
+        """Wait until the members wait for this process between two steps, at most TIMEOUTS times `timeout_s`. Return their meeting.
 
         RendezvousError: the coordinator refuses, the job ends, or its members do not come to the end of a step in time.
         """
         when = "they meet newcomers at the end of a step"
         with self._changed:
-            return self._meetings.later(0, timeout_s, who=who, when=when, why_none=self._why_none)
+            return self._meetings.later(0, TIMEOUTS * timeout_s, who=who, when=when, why_none=self._why_none)

@@ -22,6 +22,7 @@ from hocket.job.store import address as addresses
 from hocket.job.store import interfaces
 from hocket.job.store.frames import FrameError
 from hocket.job.store.server import Server
+from hocket.members.joining import TIMEOUTS
 from hocket.members.membership import Membership
 from hocket.settings import Settings
 from hocket.training.checkpoint.replicate import digest
@@ -123,7 +124,6 @@ class Fetching:
     def __init__(self, settings: Settings, secret: bytes, parts: StateParts, host: str) -> None:
         """Listen for sources. `host`: this machine's address for them."""
         self._parts, self._settings = parts, settings
-        self._who = f"process {os.getpid()} on {host}"
         self._arrivals = Arrivals()
         self._server = Server([host], 0, secret, self._arrivals, ports=settings.port_range)
         self.address = addresses.join(host, self._server.port)
@@ -137,15 +137,15 @@ class Fetching:
         """Why the state does not come beside training."""
         self._began_s = self._heard_s = time.monotonic()
 
-    def until_called(self, membership: Membership, timeout_s: float) -> None:
+    def until_called(self, membership: Membership, who: str, timeout_s: float) -> None:
         """Take the state, become a member when it is here, and go on until the others meet this process, which they do within
-        `timeout_s` from then on.
+        TIMEOUTS times `timeout_s` from then on. `who`: this process, for people.
 
         RendezvousError: the job ends, or does not take this process.
         """
         said_s, ready_s = time.monotonic(), None
-        while not membership.joining.is_called(self._who) and (
-            ready_s is None or time.monotonic() < ready_s + timeout_s
+        while not membership.joining.is_called(who) and (
+            ready_s is None or time.monotonic() < ready_s + TIMEOUTS * timeout_s
         ):
             self._hear(WAKE_S if ready_s is None else CALL_S)
             now_s = time.monotonic()
@@ -286,7 +286,7 @@ def come(
     fetching = Fetching(settings, secret, parts, _here(settings))
     try:
         membership.joining.knock(host, settings.member, fetching.address)
-        fetching.until_called(membership, settings.timeout_s)
+        fetching.until_called(membership, f"process {os.getpid()} on {host}", settings.timeout_s)
         return fetching.steps
     finally:
         fetching.close()
