@@ -1,7 +1,7 @@
 """One rank of `python -m benches elastic`: trains until it is ended, and notes the time of each step's end.
 
-`python -m benches.elastic.rank DIRECTORY MODEL`. MODEL: `transformer`, the demo's; or a number of bytes, most of them frozen
-parameters.
+`python -m benches.elastic.rank DIRECTORY MODEL`. MODEL: `transformer`, the demo's; a number of bytes, most of them frozen
+parameters; or `trained-BYTES`, so many of trained parameters and AdamW's state of them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from hocket.tools.demo.task import TASKS
 
 WIDTH, BATCH = 256, 8
 FLOAT_BYTES = 4
+LAYER_WIDTH, COPIES = 2048, 3
+"""Of trained models: width of a layer, and copies of its parameters with AdamW's two moments."""
 
 
 class Frozen(nn.Module):
@@ -37,13 +39,26 @@ class Frozen(nn.Module):
         return adapted
 
 
+def trained(size_bytes: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Layers whose parameters and optimizer state take about so many bytes."""
+    layers = round(size_bytes / (COPIES * FLOAT_BYTES * LAYER_WIDTH**2))
+    parts = [each for _ in range(layers) for each in (nn.Linear(LAYER_WIDTH, LAYER_WIDTH), nn.Tanh())]
+    network = nn.Sequential(nn.Linear(WIDTH, LAYER_WIDTH), *parts)
+    return network, torch.optim.AdamW(network.parameters(), lr=1e-4)
+
+
 def main() -> None:
     directory, kind = Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    network = TASKS["transformer"].model(0) if kind == "transformer" else Frozen(int(kind))
-    trained = [each for each in network.parameters() if each.requires_grad]
-    optimizer: torch.optim.Optimizer = torch.optim.SGD(trained, lr=0.01, momentum=0.9)
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    if kind.startswith("trained-"):
+        network, optimizer = trained(int(kind.removeprefix("trained-")))
+    else:
+        network = TASKS["transformer"].model(0) if kind == "transformer" else Frozen(int(kind))
+        own = [each for each in network.parameters() if each.requires_grad]
+        optimizer = torch.optim.SGD(own, lr=0.01, momentum=0.9)
     model, optimizer = hk.distribute(network, optimizer)
     with (directory / f"{os.getpid()}.steps").open("w", buffering=1) as steps:
         for step, loss in enumerate(losses(model, kind, os.getpid()), 1):

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from statistics import median, quantiles
+from typing import NamedTuple
 
 from benches.elastic.contenders import start_replica, torchelastic_job, torchft_job
 from benches.elastic.jobs import Job, going_on_s, hocket_job, longest_pause_s, step_s
+from benches.elastic.rank import COPIES
 from benches.elastic.reconfigure import reconfigured_s
 from benches.emulated import hosts
 from benches.row import Row
@@ -26,8 +28,8 @@ RAISES_S, GOES_ON_S = 0.1, {True: 0.35, False: 5.15}
 """Targets; the second by whether torchft is tuned, whose lighthouse gives a silent replica up after 0.2 or 5 s."""
 TURNS, STEPS = 4, 40
 STATE_BYTES, SMALL_STATE_BYTES, SLOW_BIT_PER_S = 1 << 30, 1 << 28, 2e8
-LEAVE_MORE_S, JOIN_MORE_S = 0.05, 0.3
-JOIN_OVER = 1.1
+LEAVE_MORE_S = 0.05
+JOIN_OVER = 1.15
 BITS = 8
 LEAST_S = 0.01
 """Least duration of a change in ratios: shorter ones differ by chance."""
@@ -327,46 +329,79 @@ def nothing_fails() -> list[Row]:
     return [_nothing("four hosts", _star(), 1.03), _nothing("four ranks on a host", _one_host(WORLD), 1.10)]
 
 
-def _join_s(rates: Sequence[float], founders: int, size_bytes: int) -> float:
-    """Pause when a rank joins on the last host."""
+class _Joined(NamedTuple):
+    """Seconds when a rank joins: a step before, the median step meanwhile, the longest one, and until it has made its first one."""
+
+    step_s: float
+    meanwhile_s: float
+    longest_s: float
+    until_s: float
+
+
+def _joined(rates: Sequence[float], founders: int, model: str) -> _Joined:
+    """Let a rank join on the last host."""
     cluster = hosts(list(rates))
     slots = _slots(cluster)
     with (
         Testbed(cluster) as bed,
-        hocket_job(bed, slots[:founders], str(size_bytes), members_max=len(slots)) as job,
+        hocket_job(bed, slots[:founders], model, members_max=len(slots)) as job,
     ):
+        usual_s = step_s(list(job.steps().values()))
         began_s = time.monotonic()
         job.join(slots[-1])
         later = job.settled(founders + 1, since_s=began_s)
         own = [steps for steps in later.values() if steps[0].world == founders]
-        return max(b.at_s - a.at_s for steps in own for a, b in pairwise(steps))
+        newcomer = next(steps for steps in later.values() if steps[0].world > founders)
+        alone = [[each for each in steps if each.world == founders] for steps in own]
+        longest_s = max(b.at_s - a.at_s for steps in own for a, b in pairwise(steps))
+        return _Joined(usual_s, step_s(alone), longest_s, newcomer[0].at_s - began_s)
 
 
 def state() -> list[Row]:
-    """Rows of 1 GB of state over a link of 1 Gbit/s."""
-    pause_s = _join_s([GIGABIT] * WORLD, WORLD - 1, STATE_BYTES)
-    bound_s = JOIN_OVER * STATE_BYTES * BITS / GIGABIT + JOIN_MORE_S
-    return [
-        Row(
-            name="state",
-            what="a rank joins with 1 GiB of state: pause",
-            value=pause_s,
-            target=bound_s,
-            unit="s",
-        )
-    ]
+    """Rows of 1 GiB of state over links of 1 Gbit/s: parameters that no step changes, and trained ones with AdamW's state."""
+    rows = []
+    for what, model in (("frozen", str(STATE_BYTES)), ("trained by AdamW", f"trained-{STATE_BYTES}")):
+        joined = _joined([GIGABIT] * WORLD, WORLD - 1, model)
+        gradient_bytes = STATE_BYTES / COPIES if "AdamW" in what else 0.0
+        left_bit_per_s = GIGABIT - gradient_bytes * BITS / joined.meanwhile_s
+        name = f"a rank joins with 1 GiB of state, {what}"
+        rows += [
+            Row(
+                name="state",
+                what=f"{name}: longest time between steps, less a step",
+                value=joined.longest_s - joined.step_s,
+                target=LEAVE_MORE_S,
+                unit="s",
+            ),
+            Row(name="state", what=f"{name}: a step before", value=joined.step_s, unit="s"),
+            Row(name="state", what=f"{name}: a step meanwhile", value=joined.meanwhile_s, unit="s"),
+            Row(
+                name="state",
+                what=f"{name}: until its first step, over the time on the link beside gradients",
+                value=joined.until_s / (STATE_BYTES * BITS / left_bit_per_s),
+                target=JOIN_OVER,
+                unit="times",
+            ),
+        ]
+    return rows
 
 
 def sources() -> list[Row]:
     """Rows of 256 MiB of state from hosts of 200 Mbit/s to one of 1 Gbit/s."""
     one_s, three_s = (
-        _join_s([*[SLOW_BIT_PER_S] * count, GIGABIT], count, SMALL_STATE_BYTES) for count in (1, 3)
+        _joined([*[SLOW_BIT_PER_S] * count, GIGABIT], count, str(SMALL_STATE_BYTES)).until_s
+        for count in (1, 3)
     )
     return [
-        Row(name="sources", what="a rank joins one on a slow link: pause", value=one_s, unit="s"),
         Row(
             name="sources",
-            what="the same over the pause when it joins three",
+            what="a rank joins one on a slow link: until its first step",
+            value=one_s,
+            unit="s",
+        ),
+        Row(
+            name="sources",
+            what="the same over the time when it joins three",
             value=one_s / three_s,
             target=2.5,
             least=True,

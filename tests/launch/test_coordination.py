@@ -27,6 +27,7 @@ from hocket.members.member_messages import (
     MustLeave,
     Notes,
     Over,
+    Ready,
     Regroup,
     Unheard,
     Welcome,
@@ -321,6 +322,7 @@ class Newcomers(Job):
     def join(self, client: int, *, version: str = __version__) -> int:
         """The number that it gets; negative: none."""
         self.say(client, Joins(host="c", process=1, version=version))
+        self.say(client, Ready())
         self.deliver()
         number = next((each.member for each in self.told[client] if isinstance(each, Welcome)), -1)
         if number >= 0:

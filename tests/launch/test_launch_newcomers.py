@@ -65,7 +65,8 @@ def joins(port: int) -> Iterable[Callable[..., Future[str]]]:
         membership = Membership(own, SECRET, "a newcomer")
         try:
             with pytest.raises(RendezvousError) as refused:
-                membership.join("h", PATIENCE_S)
+                membership.joining.knock("h", None)
+                membership.joining.meeting("a newcomer", PATIENCE_S)
         finally:
             membership.close()
         return str(refused.value)

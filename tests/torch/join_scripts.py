@@ -23,6 +23,7 @@ import torch
 import hocket.torch as hk
 from hocket.artefacts.plan import Plan
 from hocket.job.store.store import Store
+from hocket.members.joining import Joining
 from hocket.members.membership import Membership
 from hocket.policy.context import Context
 from hocket.policy.control import Control
@@ -177,7 +178,7 @@ def plan_of(model: torch.nn.Module) -> Plan:
 def break_down(flaw: str, directory: Path, *, founds: bool) -> None:
     match flaw:
         case "never joins" if not founds:
-            dies_before(Membership, "join")
+            dies_before(Joining, "knock")
         case "waits for ever" if not founds:
             (directory / "waiting").touch()
             signal.pause()

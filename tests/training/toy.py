@@ -14,10 +14,11 @@ from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.errors import UsageError
 from hocket.training.memory.buckets import LoadedBucket
-from hocket.training.memory.framework import Hints, Hooks, Remote, StateBytes
+from hocket.training.memory.framework import Hints, Hooks, Remote
 from hocket.training.memory.gradients import Parameter as Described
 from hocket.training.memory.replicas import Piece
 from hocket.training.memory.shards import Range, Shard, State
+from hocket.training.memory.state_parts import StateBytes
 from hocket.training.step.first_gradients import ZERO
 from tests.training.tape import Parameter
 

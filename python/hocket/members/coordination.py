@@ -30,6 +30,7 @@ from hocket.members.operators import Operators
 from hocket.members.roll import Roll
 from hocket.members.shortage import Shortage
 from hocket.members.stores import Stores
+from hocket.members.waiting import Waiting
 
 TICK_NS = 50_000_000
 """Longest delay until the machine notices that a time is up."""
@@ -48,8 +49,7 @@ class Coordination:
         self._machine = limits.machine(founders)
         self._admission = Admission(founders, kept)
         self._gathering = Gathering(range(founders))
-        self._hellos: dict[int, bytes] = {}
-        """Notes to the machine from members that wait to join."""
+        self._waiting = Waiting()
         self._operators = Operators()
         self._refused: set[int] = set()
         """Clients that came back and were refused."""
@@ -156,22 +156,25 @@ class Coordination:
             case message:
                 self._take(client, message, now_ns)
 
-    def _take(self, client: int, message: messages.FromMember, now_ns: int) -> None:
+    def _take(self, client: int, message: messages.FromMember, now_ns: int) -> None:  # noqa: PLR0912  # a case per message
         member = self._roll.member_of(client)
-        if member is None and isinstance(message, messages.Asks):  # a founder that still loads
+        if isinstance(message, messages.Asks):
             self._answers.append((client, msgspec.json.encode(messages.Hears())))
-            return
         if member is None:
+            if isinstance(
+                message, messages.Asks | messages.Ready
+            ):  # a founder that still loads; a process that was refused
+                return
             raise FrameError("a member's message before its name")
         if member in self._shut_out:  # the refusal is on its way
             return
         if self._roll.heard(member):
             self._tell(member, messages.Unheard())
         match message:
-            case messages.Asks():
-                self._tell(member, messages.Hears())
             case messages.Notes():
                 self._note(member, message.note, now_ns)
+            case messages.Ready():
+                self._hear_of(self._waiting.ready(member))
             case messages.AtEdge():
                 self._gathering.wait_at_edge(member, message.epoch)
                 self._regroup_at_the_edge()
@@ -199,7 +202,7 @@ class Coordination:
         member = self._roll.leave(client)
         if member is None:
             return
-        self._hellos.pop(member, None)
+        self._waiting.drop(member)
         self._gathering.drop(member)
         if self.over:
             return
@@ -272,30 +275,31 @@ class Coordination:
             raise FrameError(f"{message.who} comes back as member {member}, which is here")
         if message.generation is not None and message.generation > self._gathering.number:
             self.end(f"{message.who} has met others since the journal was written: it is an old copy")
-        if self.ended is not None or (
-            message.generation is not None and member not in self._gathering.members
-        ):
+        gone_on = member in self._shut_out or member not in self._gathering.members
+        if self.ended is not None or (message.generation is not None and gone_on):
             self._refused.add(client)
             self._answer(client, "the others went on without it" if self.ended is None else self.ended.why)
             return
         self._roll.enter(client, member, message.who)
         self.changes.back(message.who)
         for newcomer, host in self._roll.hosts.items():
-            self._tell(member, messages.Welcome(member=newcomer, host=host))
+            self._tell(member, self._waiting.welcome(newcomer, host))
         if member not in self._gathering.members:
-            self._await(member, message.host)
+            self._await(member, message.host, message.state)
         elif not self._gathering.under_way:
             self._gathering.present.add(member)
         elif not self._roll.missing(self._members):
             self._meet_without_missing()
 
-    def _await(self, member: int, host: str) -> None:
+    def _await(self, member: int, host: str, state: str | None) -> None:
         """Register a process that waits to become that member, and announce it to the others."""
+        if state is not None and len(self._members) < self._limits.members_max:
+            self._waiting.states[member] = state
         self._admission.take(member)
         self._roll.hosts[member] = host
         self._write(lambda journal: journal.change(self.generation()))
         for other in self._roll:
-            self._tell(other, messages.Welcome(member=member, host=host))
+            self._tell(other, self._waiting.welcome(member, host))
 
     def _write(self, write: Callable[[Journal], None]) -> None:
         """Apply `write` to the journal, if there is one."""
@@ -312,23 +316,26 @@ class Coordination:
         known = self._shut_out.union(self._members, self._gathering.members, self._roll.known)
         member = self._admission.number(message, known)
         self._roll.enter(client, member, f"rank {member} on {message.host} (process {message.process})")
-        self._await(member, message.host)
+        self._await(member, message.host, message.state)
         if len(self._members) >= self._limits.members_max:
             self.changes.full(self._roll.name(member), self._limits.members_max)
 
     def _note(self, member: int, note: bytes, now_ns: int) -> None:
-        if member in self._gathering.present:
-            actions = self._machine.note(member, note, now_ns * 1e-9)
-        elif member in self._gathering.members:
-            return  # a note to the previous generation's machine
-        else:
-            self._hellos.setdefault(member, note)
-            if self._gathering.under_way or self._shortage.lasts:
+        if member not in self._gathering.present:
+            if member in self._gathering.members:
+                return  # a note to the previous generation's machine
+            self._waiting.note(member, note)
+            if self._gathering.under_way or self._shortage.lasts or not self._waiting.is_ready(member):
                 return
-            actions = self._machine.note(member, note, now_ns * 1e-9)
+        actions = self._machine.note(member, note, now_ns * 1e-9)
         if actions and member in self._members:
             self.changes.begin("another rank missed it")
         self._act(actions)
+
+    def _hear_of(self, newcomers: Sequence[tuple[int, bytes]]) -> None:
+        """Pass notes of processes that may become members to the machine, unless members meet."""
+        for member, note in () if self._gathering.under_way or self._shortage.lasts else newcomers:
+            self._act(self._machine.note(member, note, time.monotonic()))
 
     def _regroup_at_the_edge(self) -> None:
         members = self._gathering.due(self._roll) if self.ended is None else None
@@ -373,7 +380,7 @@ class Coordination:
         if not any(each in self._members for each in self._gathering.holders):
             self.end("nobody who holds the model's state is left", lost=lost)
             return
-        waiting = [each for each in self._hellos if each in self._roll and each not in self._roll.silent]
+        waiting = [each for each in self._waiting if each in self._roll and each not in self._roll.silent]
         if left + len(waiting) >= least:
             self._shortage.end()
             self._regroup((*self._members, *waiting[: max(0, least - left)]))
@@ -391,7 +398,7 @@ class Coordination:
             generation=self._gathering.number, members=self._members, store=self._stores.another()
         )
         for each in members:
-            self._hellos.pop(each, None)
+            self._waiting.drop(each)
             self._tell(each, order)
 
     def _ask_to_leave(self, client: int, message: messages.MustLeave) -> None:
@@ -426,6 +433,7 @@ class Coordination:
                     waiting.extend(self._machine.written(time.monotonic()))
                 case "wait":
                     self.changes.waits(action.step or 0, self._roll.names(action.members), self._limits)
+                    self._hear_of(self._waiting.needed())
                 case "kill" if action.member is not None:
                     # A member that has left after the end of its script ends by itself.
                     if action.member in self._roll or action.member not in self._finished:
@@ -452,6 +460,7 @@ class Coordination:
 
     def _decided(self, decision: _native.MemberAction) -> None:
         before, lost = self._members, decision.evicted
+        self._waiting.enough()
         self._follow(decision)
         epoch = self._gathering.epochs_before + self._epoch
         self._left.update(set(before) - {*self._members, *lost})
@@ -473,8 +482,7 @@ class Coordination:
         self.changes.joined(epoch, self._roll.names(newcomers), len(self._members))
         for each in self._members:
             self._roll.hosts.pop(each, None)
-        for member, note in self._hellos.items():
-            self._act(self._machine.note(member, note, time.monotonic()))
+        self._hear_of(self._waiting.due())
 
     def _finish(self, member: int, steps: int) -> None:
         self._finished[member] = steps

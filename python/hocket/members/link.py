@@ -22,6 +22,7 @@ from hocket.members.member_messages import (
     Hears,
     Joins,
     Lacks,
+    Ready,
     Unheard,
     read_from_coordinator,
 )
@@ -33,7 +34,7 @@ RETRY_S = 0.1
 """Pause between attempts to reach another coordinator."""
 ATTEMPT_S = 1.0
 
-Lasting = Joins | AtEdge | Gives | Lacks | Finished
+Lasting = Joins | Ready | AtEdge | Gives | Lacks | Finished
 """Messages that are repeated to another coordinator."""
 
 log = logging.getLogger("hocket.membership")

@@ -30,6 +30,12 @@ class Meetings:
         """Return whether a meeting later than that generation's was called."""
         return self.newest is not None and self.newest.generation > generation
 
+    def is_called(self, who: str, why_none: Callable[[], str | None]) -> bool:
+        """Return whether a meeting was called. RendezvousError: there will be none, for the reason that `why_none` returns."""
+        if self.newest is None and (why := why_none()) is not None:
+            raise RendezvousError(f"{who}: {why}")
+        return self.newest is not None
+
     def must_be_newest(self, generation: int, who: str) -> None:
         """Raise RendezvousError if a meeting later than that generation's was called."""
         if self.called_after(generation):

@@ -30,21 +30,28 @@ class Comes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="back"):
     """First message on a new connection of a member that has lost the coordinator: its number, and the last meeting that it was
-    called to; None if it waits for its first."""
+    called to; None if it waits for its first. `state`: as in `Joins`."""
 
     member: Rank
     who: Name
     host: Name
     generation: Rank | None
+    state: Name | None = None
 
 
 class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="joins"):
-    """First message of a process that wants to become a member, with that number if the launcher has started it."""
+    """First message of a process that wants to become a member, with that number if the launcher has started it. `state`: address
+    at which it takes the state beside training; None: it does not."""
 
     host: Name
     process: int
     version: Name
     member: Rank | None = None
+    state: Name | None = None
+
+
+class Ready(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ready"):
+    """Notice of a process that waits to become a member: it has as much of the state as it gets beside training."""
 
 
 class AtEdge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="at_edge"):
@@ -126,10 +133,11 @@ class OtherFinished(
 
 
 class Welcome(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="welcome"):
-    """Notice to all members and to the process itself that it waits to become the member of this number."""
+    """Notice to all members and to the process itself that it waits to become the member of this number. `state`: as in `Joins`."""
 
     member: Rank
     host: Name
+    state: Name | None = None
 
 
 class Regroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="regroup"):
@@ -162,7 +170,19 @@ class Over(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 FromMember = (
-    Comes | Back | Joins | Notes | AtEdge | Gives | Lacks | CannotMeet | Resumed | Finished | Asks | Hears
+    Comes
+    | Back
+    | Joins
+    | Ready
+    | Notes
+    | AtEdge
+    | Gives
+    | Lacks
+    | CannotMeet
+    | Resumed
+    | Finished
+    | Asks
+    | Hears
 )
 FromClient = FromMember | MustLeave
 FromCoordinator = (

@@ -15,9 +15,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from hocket import __version__, _native
+from hocket import _native
 from hocket.errors import EpochError, Error, PeerError
 from hocket.job.rendezvous import Job
 from hocket.members import member_errors
@@ -25,9 +25,11 @@ from hocket.members import member_messages as messages
 from hocket.members.departure import Departure
 from hocket.members.epoch import DECIDES_IN, FENCE_TIMEOUT_S, QUIESCE_TIMEOUT_S, Epoch
 from hocket.members.handover import Handover
+from hocket.members.joining import Joining
 from hocket.members.leavers import Leavers
 from hocket.members.link import Link
 from hocket.members.meetings import WAKE_S, Meetings
+from hocket.members.newcomers import Newcomers
 from hocket.settings import Settings
 
 LOOK_S = 0.02
@@ -52,9 +54,10 @@ class Membership:
         self.number = -1
         """Number of this member; negative before the coordinator has given one."""
         self._host = ""
-        self._hosts: dict[int, str] = {}
-        """Hosts of members that wait to join, or have joined, as far as a coordinator has sent them."""
+        self.secret = secret
+        self._newcomers = Newcomers()
         self._meetings = Meetings(self._changed)
+        self.joining = Joining(self._changed, self._tell, self._meetings, self._over_why)
         self._first = 0
         """Step that the generation's machine calls 0."""
         self._pending: deque[Epoch] = deque()
@@ -109,15 +112,10 @@ class Membership:
             self._pending.popleft()
             self._departure.ask_again()
 
-    def join(self, host: str, timeout_s: float) -> messages.Regroup:
-        """Become a member of a job that trains: wait until its members wait for this one. Return their meeting.
-
-        RendezvousError: the coordinator refuses, the job ends, or its members do not come to the end of a step in time.
-        """
-        with self._changed:
-            number = self._settings.member
-            self._tell(messages.Joins(host=host, process=os.getpid(), version=__version__, member=number))
-        return self.next_meeting(0, timeout_s, "they meet newcomers at the end of a step")
+    @property
+    def wanting(self) -> Mapping[int, str]:
+        """Addresses of processes that wait to join and take the state meanwhile, by their numbers."""
+        return self._newcomers.wanting
 
     def next_meeting(self, after: int, timeout_s: float, when: str) -> messages.Regroup:
         """Wait for a meeting later than generation `after`; return the newest.
@@ -163,7 +161,7 @@ class Membership:
                     return None
                 meanwhile()
                 if time.monotonic() > deadline_s:
-                    hosts = {each: self._hosts.get(each, "an unknown host") for each in self.newcomers}
+                    hosts = self._newcomers.hosts_of(self.newcomers)
                     raise member_errors.not_all_came(self._me, hosts, timeout_s)
                 self.come()
                 epoch = None if self._machine is None else self._machine.in_force
@@ -378,7 +376,15 @@ class Membership:
             generation = newest.generation if newest else 0 if self._ranks else None
             if (number := self.number) >= 0:
                 who = f"rank {number} on {self._host} (process {os.getpid()})"
-                self._tell(messages.Back(member=number, who=who, host=self._host, generation=generation))
+                self._tell(
+                    messages.Back(
+                        member=number,
+                        who=who,
+                        host=self._host,
+                        generation=generation,
+                        state=self.joining.state,
+                    )
+                )
             if self._machine is not None:
                 self._act(self._machine.linked(time.monotonic()))
             self._link.tell_again()
@@ -391,13 +397,15 @@ class Membership:
                     self._act(self._machine.order(order, time.monotonic()))
             case messages.OtherFinished(member=member, steps=steps):
                 self.finished.update(dict.fromkeys(self._in_ranks([member]), steps))
-            case messages.Welcome(member=member, host=host):
-                self._hosts[member] = host
+            case messages.Welcome() as welcome:
                 if self.number < 0:
-                    self._wait_as(member, host)
+                    self._wait_as(welcome.member, welcome.host)
+                elif welcome.member != self.number:
+                    self._newcomers.welcome(welcome)
             case messages.Regroup() as meeting:
                 self._meetings.newest, self._machine = meeting, None
-                self._link.forget(messages.AtEdge, messages.Gives, messages.Lacks)
+                self._newcomers.met(meeting.members)
+                self._link.forget(messages.Ready, messages.AtEdge, messages.Gives, messages.Lacks)
                 self._stopped_s = self._stopped_s or time.monotonic()
             case messages.Gives() as gives:
                 self.handover.hear(gives)

@@ -40,6 +40,7 @@ from hocket.training.assemble.newcomers import Asked
 from hocket.training.assemble.start import prepare, session_of
 from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.saved import plain, read_back
+from hocket.training.elastic.fetching import come
 from hocket.training.loop.loop import Loop
 from hocket.training.memory.gradients import agree, gradients_of
 from hocket.training.process import Process, joined, reporting
@@ -138,7 +139,7 @@ def distribute(
     if buffers not in (None, *get_args(Keep)):
         raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
     parameter_server = parameter_server or ParameterServer.of(settings)
-    process = joined(settings, publish)
+    process = joined(settings, publish, functools.partial(come, framework.parts))
     warn_if_apart(process.everyone.world)
     asked = {"plan": plan, "policy": policy, "promise": promise, "search": search, "buffers": buffers}
     agree_on_call(process, {**asked, "parameter_server": parameter_server, "local": local})

@@ -32,14 +32,16 @@ from hocket.torch.parameters import check_steps_some, check_type, described, tra
 from hocket.torch.remote import Remote
 from hocket.torch.scaled_rates import as_in_step
 from hocket.torch.scales import Scales
+from hocket.torch.state_parts import TorchParts
 from hocket.torch.uncompiled import uncompiled
 from hocket.torch.workload import Workload
 from hocket.torch.wrappers import refuse_wrapped
 from hocket.training.memory.buckets import LoadedBucket, over
-from hocket.training.memory.framework import Hints, Hooks, StateBytes, Values
+from hocket.training.memory.framework import Hints, Hooks, Values
 from hocket.training.memory.gathered import Numbers, RowBytes
 from hocket.training.memory.gradients import Parameter
 from hocket.training.memory.replicas import Options
+from hocket.training.memory.state_parts import StateBytes
 
 
 class Torch:
@@ -83,6 +85,7 @@ class Torch:
         self.local = Local(model, optimizer, self.trained)
         self.looks = Looks(model, self.trained, lambda: {**self.anchor.values(), **self.local.values()})
         self.division = Division(optimizer, self.trained)
+        self.parts = TorchParts(model, optimizer, self.trained)
         self._rates: optimizers.Rates | None = None
 
     def parameters(self) -> list[Parameter]:

@@ -35,6 +35,10 @@ from hocket.training.memory.device import Lanes
 
 log = logging.getLogger("hocket.training")
 
+Come = Callable[[Settings, bytes, Membership, str], int | None]
+"""How a process on a host comes to the meeting with ranks that train, given the job's secret: it returns how many of the job's
+steps are in its state, or None."""
+
 AGAIN_S = 30.0
 """Time that a member that could not meet the others waits to hear that they meet once more."""
 
@@ -42,15 +46,20 @@ AGAIN_S = 30.0
 class Process:
     """Joined job and, once a model needs it, the engine."""
 
-    def __init__(self, settings: Settings, publish: Publish | None) -> None:
-        """Join; every rank must call this, and so must a process that is to join a job that trains."""
+    def __init__(self, settings: Settings, publish: Publish | None, come: Come | None = None) -> None:
+        """Join; every rank must call this, and so must a process that is to join a job that trains. `come`: how the latter does
+        that; default: it gets its state when all meet."""
         self._settings = settings
         self._membership: Membership | None = None
         self.generation = 0
         """Number of times that the ranks of an elastic job have met anew."""
         self.is_member = False
         """True if a model of this process takes part in an elastic job."""
-        self.everyone: Job = self._newcomer() if settings.joins else join(settings, publish=publish)
+        self.steps: int | None = None
+        """Number of steps in the state with which this process has come to a job that trains; None: it has none."""
+        self.everyone: Job = (
+            self._newcomer(come or _without_state) if settings.joins else join(settings, publish=publish)
+        )
         """Whole job, with parameter servers if there are any."""
         self.job = self.everyone
         """Job as ranks that train see it."""
@@ -151,7 +160,7 @@ class Process:
         )
         return dataclasses.replace(join(here, environment={}), members=order.members)
 
-    def _newcomer(self) -> Job:
+    def _newcomer(self, come: Come) -> Job:
         """Join a job that trains. UsageError: no setting says which job. RendezvousError: it does not take this process."""
         settings = self._settings
         if settings.coordinator is None or settings.secret is None:
@@ -159,11 +168,11 @@ class Process:
                 "HOCKET_JOINS=1, without HOCKET_COORDINATOR and HOCKET_SECRET of a job\nhint: `hocket join` sets all three"
             )
         host = Host.here(settings.host).name
-        self._membership = Membership(
-            settings, bytes.fromhex(settings.secret), f"process {os.getpid()} on {host}"
-        )
+        secret, who = bytes.fromhex(settings.secret), f"process {os.getpid()} on {host}"
+        self._membership = Membership(settings, secret, who)
         try:
-            order = self._membership.join(host, settings.timeout_s)
+            self.steps = come(settings, secret, self._membership, host)
+            order = self._membership.joining.meeting(who, settings.timeout_s)
             while True:
                 try:
                     return self._met(order)
@@ -298,6 +307,11 @@ class Process:
                 self.abort(f"{kind.__name__}: {error}" if str(error) else kind.__name__, error)
 
 
+def _without_state(settings: Settings, _secret: bytes, membership: Membership, host: str) -> None:
+    membership.joining.knock(host, settings.member)
+    membership.joining.ready()
+
+
 @contextlib.contextmanager
 def reporting(process: Process) -> Iterator[None]:
     """Tell all ranks of an error in the body: they would wait for this one."""
@@ -311,9 +325,9 @@ def reporting(process: Process) -> Iterator[None]:
 _joined: Process | None = None
 
 
-def joined(settings: Settings, publish: Publish | None = None) -> Process:
+def joined(settings: Settings, publish: Publish | None = None, come: Come | None = None) -> Process:
     """Return the process's place; join on first use, and again in a forked child, or after it gave up a job in which it was alone.
-    `publish`: see `launch.rendezvous.join`.
+    `publish`: see `launch.rendezvous.join`; `come`: as `Process` has it.
 
     UsageError: the process gave up a job with others.
     """
@@ -327,7 +341,7 @@ def joined(settings: Settings, publish: Publish | None = None) -> Process:
         _joined.close()
         _joined = None
     if _joined is None or not _joined.mine:
-        _joined = Process(settings, publish)
+        _joined = Process(settings, publish, come)
     return _joined
 
 

@@ -92,6 +92,8 @@ pub struct Coordinator {
     change: Option<Change>,
     entered: BTreeSet<Member>,
     links: BTreeSet<Member>,
+    /// Members of a journal that have not come back since: they are given time for that, whoever misses them.
+    awaited: BTreeSet<Member>,
     hosts: BTreeMap<Member, u32>,
     joiners: BTreeSet<Member>,
     leavers: BTreeSet<Member>,
@@ -126,6 +128,7 @@ impl Coordinator {
             change: None,
             entered: BTreeSet::new(),
             links: BTreeSet::new(),
+            awaited: BTreeSet::new(),
             hosts: BTreeMap::new(),
             joiners: BTreeSet::new(),
             leavers: BTreeSet::new(),
@@ -140,6 +143,7 @@ impl Coordinator {
         for decision in history {
             this.record(decision.clone());
         }
+        this.awaited = this.concerned();
         this
     }
 
@@ -148,6 +152,7 @@ impl Coordinator {
         let reports = self.change.as_ref().map_or(0, |change| change.reports.len() + change.evicted.len());
         reports
             + self.links.len()
+            + self.awaited.len()
             + self.hosts.len()
             + self.joiners.len()
             + self.leavers.len()
@@ -165,6 +170,7 @@ impl Coordinator {
             Event::Note { from, note } => self.note(from, note),
             Event::Unlinked(member) => {
                 self.links.remove(&member);
+                self.awaited.remove(&member);
                 self.joiners.remove(&member);
                 self.founding.remove(&member);
                 // Nobody complains of a joiner that dies before its epoch begins.
@@ -215,6 +221,7 @@ impl Coordinator {
             return self.end(Ending::OldJournal { member: from, epoch, newest });
         }
         self.links.insert(from);
+        self.awaited.remove(&from);
         self.hosts.insert(from, host);
         let send = |order| Action::Send { to: from, order };
         let mut actions = Vec::new();

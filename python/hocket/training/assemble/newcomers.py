@@ -1,5 +1,5 @@
 """Joining of ranks to a job that trains: between two steps, all of its ranks and the joining ones meet anew, as at the start of a
-job. The newcomers get their state from ranks that were there before.
+job. Newcomers that could not take the state beside training (`elastic.fetching`) get it then, from ranks that were there before.
 
 A script's work between the optimizer's step and its next forward, such as a step of its schedulers, comes after that. So the
 script's own state, and the optimizer's numbers that schedulers change, go to the newcomers at the next forward.
@@ -53,6 +53,13 @@ class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     policy: str | None
     begin: tuple[int, dict[str, bool | int | float | str]]
     search: str | None
+
+
+class Here(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a rank knows at a meeting: the job's state, or, if it joins, how many of the job's steps are in its own, if any."""
+
+    standing: Standing | None
+    steps: int | None
 
 
 class Asked(NamedTuple):
@@ -126,10 +133,12 @@ def met(
     RendezvousError: a newcomer's model or policy is another one, or some do not come.
     """
     job = process.job
-    mine: Any = None if standing is None else msgspec.to_builtins(standing)
+    mine: Any = msgspec.to_builtins(Here(standing, process.steps if standing is None else None))
     given = job.store.gather("standing", job.rank, job.world, mine, job.settings.start_timeout_s)
-    holders = [rank for rank, each in enumerate(given) if each is not None]
-    now = typed.of_builtins(given[holders[0]], Standing)
+    everyone = typed.of_builtins(given, list[Here])
+    known = {rank: each.standing for rank, each in enumerate(everyone) if each.standing is not None}
+    holders, now = list(known), next(iter(known.values()))
+    current = all(each.standing is not None or each.steps == now.steps for each in everyone)
     if asked.policy_name != now.policy:
         raise RendezvousError(
             f"rank {job.rank} on {job.host} comes with {_named(asked.policy_name)}, and the job trains with "
@@ -145,6 +154,7 @@ def met(
         process=process,
         settings=dataclasses.replace(settings, search=now.search),
         holders=holders,
+        held=framework.parts.arrays if current else None,
         begin=now.begin,
     )
     return Met(source, now, holders)

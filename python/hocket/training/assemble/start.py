@@ -14,6 +14,7 @@ from hocket.training.assemble.choice import source_of
 from hocket.training.beside.spans import Spans
 from hocket.training.checkpoint.replicate import replicate
 from hocket.training.elastic.commit import Members, warn_of_unwatched
+from hocket.training.elastic.giving import Giving
 from hocket.training.elastic.source import Begin
 from hocket.training.features import check_members_libraries, of_source
 from hocket.training.loop.loop import Loop
@@ -42,6 +43,7 @@ def prepare(
     search: str | None = None,
     compiled: bool = False,
     holders: Sequence[int] = (0,),
+    held: int | None = None,
     begin: Begin | None = None,
     local: Local | None = None,
 ) -> ProgramSource:
@@ -57,6 +59,7 @@ def prepare(
         search: how long the job tries plans while it trains; default: by the settings.
         compiled: gradients come out of compiled functions, and the job keeps the plan with which it begins.
         holders: ranks that have the state of the job; others get it from them.
+        held: the first so many arrays of that state, and the optimizer's, are on the others already; None: none is.
         begin: epoch that an elastic job is in; default: at its start.
         local: ranks step alone, and exchange how far they came; default: by the plan.
 
@@ -81,7 +84,7 @@ def prepare(
         begin=begin,
         local=local,
     )
-    replicate(framework, process.job, process.engine, holders)
+    replicate(framework, process.job, process.engine, holders, held=held)
     if begin is None and not compiled and source.served is None:
         # Newcomers get theirs at their first forward. Servers apply a push at its worker's own rate, and refuse what cannot differ.
         agree_on_options(framework, process.job)
@@ -133,7 +136,8 @@ def elastic_session_of(
     if spans is not None:
         spans.go_on_from(steps)
     memory = Apart(check_members_libraries)
-    commit = Members(process.membership, loop, memory, companion)
+    giving = Giving(process.membership, framework.parts)
+    commit = Members(process.membership, loop, memory, companion, giving)
     session = ReducingSession(
         framework,
         _place(source, process, spans),

@@ -13,7 +13,8 @@ import numpy as np
 from hocket import _native
 from hocket.job.rendezvous import Job
 from hocket.planning.compile import broadcast_program
-from hocket.training.memory.framework import Model, StateBytes
+from hocket.training.memory.framework import Model
+from hocket.training.memory.state_parts import StateBytes
 
 BLOCK_BYTES = 1 << 20
 WORD_BYTES = 8
@@ -25,16 +26,26 @@ WINDOWS = 2
 log = logging.getLogger("hocket.training")
 
 
-def replicate(framework: Model, job: Job, engine: _native.Engine, holders: Sequence[int] = (0,)) -> None:
+def replicate(
+    framework: Model,
+    job: Job,
+    engine: _native.Engine,
+    holders: Sequence[int] = (0,),
+    *,
+    held: int | None = None,
+) -> None:
     """Copy the state of the first of the ranks `holders` to all ranks that are not holders, bit for bit.
 
-    The other holders keep their state, and share the work as far as their state is the same.
+    The other holders keep their state, and share the work as far as their state is the same. `held`: the first so many arrays
+    of the state, and the optimizer's, are held by all; None: none is.
     """
     targets = [each for each in range(job.world) if each not in holders]
     if not targets:
         return
     sources = near(holders, job.hosts)
-    with framework.filling() if job.rank in targets else nullcontext(framework.state()) as state:
+    takes = job.rank in targets
+    with framework.filling() if takes else nullcontext(framework.state()) as whole:
+        state = whole[held:]
         equal = _equal(state, "model", job, sources)
         if job.rank == equal[0] and equal != sources:
             others = " and ".join(f"rank {each}" for each in sources if each not in equal)
@@ -42,6 +53,8 @@ def replicate(framework: Model, job: Job, engine: _native.Engine, holders: Seque
                 "%s has other parameters or buffers than rank %d, which newcomers get", others, job.rank
             )
         copy(state, "model state", job, engine, sources=equal, targets=targets)
+    if held is not None:
+        return
     saved = framework.optimizer_state() if job.rank in sources else b""
     sizes = job.store.gather("optimizer", job.rank, job.world, len(saved), job.settings.start_timeout_s)
     size_bytes = sizes[sources[0]]

@@ -22,6 +22,7 @@ from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
 from hocket.refusals import AGAIN, ELASTIC, JOIN, refused
 from hocket.training.elastic.absent import gathered_without_the_absent, without_the_absent
+from hocket.training.elastic.giving import Giving
 from hocket.training.elastic.notice import Notice
 from hocket.training.elastic.standing import Standing
 from hocket.training.loop.loop import Loop, workers_of
@@ -50,11 +51,16 @@ class Members(Commit):
     saved_as = "elastic "
 
     def __init__(
-        self, membership: Membership, loop: Loop, memory: Apart, companion: MembersCompanion
+        self,
+        membership: Membership,
+        loop: Loop,
+        memory: Apart,
+        companion: MembersCompanion,
+        giving: Giving,
     ) -> None:
         self.standing = Standing(membership, memory)
         self.companion = companion
-        self._membership, self._loop = membership, loop
+        self._membership, self._loop, self._giving = membership, loop, giving
         loop.gather = partial(gathered_without_the_absent, membership)
         self._parted: tuple[int, ...] | None = None
         """Members that train on when the step that was reduced last is applied, if others leave then."""
@@ -127,6 +133,7 @@ class Members(Commit):
             self.standing.flushing = False
 
     def step_ended(self) -> None:
+        self._giving.backward_ended()
         standing = self.standing
         numbers = tuple(standing.everyone.members[each] for each in standing.counted)
         if numbers != tuple(each.member for each in self._loop.changes.workers):
@@ -139,6 +146,8 @@ class Members(Commit):
         if self._parted is not None:
             self._loop.count_all()
         self._tell_of_parting()
+        alike = is_synchronous(self.step.updates.schedule)
+        self._giving.stepped(None if alike else "gradients are merged or late")
         self._meet_newcomers()
 
     def settle(self) -> list[int]:
@@ -212,6 +221,7 @@ class Members(Commit):
         step = standing.step
         while standing.meets and step.updates.settled and self._membership.newcomers and self.meet:
             order = None
+            self._giving.meets(self._membership.newcomers, step.iteration)
             with contextlib.suppress(EpochError), without_the_absent(self._membership):
                 order = self._membership.at_edge(self.job.settings.timeout_s, standing.check_finished)
             if order is None:

@@ -11,9 +11,9 @@ import numpy as np
 
 from hocket.errors import UsageError
 from hocket.refusals import Capability
-from hocket.training.memory.framework import StateBytes
 from hocket.training.memory.gradients import Parameter
 from hocket.training.memory.replicas import Options
+from hocket.training.memory.state_parts import StateBytes
 
 DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 """Element types of gradients that travel, by the names that frameworks give them."""

@@ -14,9 +14,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from hocket import _native
 from hocket.artefacts.learning import Learning
 from hocket.parameter_server.description import Group
@@ -28,12 +25,10 @@ from hocket.training.memory.gradients import Parameter
 from hocket.training.memory.replicas import Looked, Options
 from hocket.training.memory.scales import Scales
 from hocket.training.memory.shards import Range, Shard, State
+from hocket.training.memory.state_parts import StateBytes, StateParts
 
 Array = Any
 """Array of the framework's own over a bucket's memory, or over a part of it."""
-
-StateBytes = npt.NDArray[np.uint8]
-"""Array of shape (size in bytes,)."""
 
 
 class Gates(Protocol):
@@ -195,6 +190,10 @@ class Framework(Model, HasRows, Protocol):
     @property
     def division(self) -> Division:
         """Optimizer's steps of parts."""
+
+    @property
+    def parts(self) -> StateParts:
+        """State in parts, for ranks that join while the others train."""
 
     @property
     def looks(self) -> Looks:

@@ -19,7 +19,8 @@ impl Coordinator {
         let age = awake.saturating_sub(change.since);
         for &member in concerned.iter().filter(|member| !change.evicted.contains_key(member)) {
             let count = complaints.iter().filter(|(_, of)| *of == member).count();
-            let linked = self.links.contains(&member);
+            let comes_back = self.awaited.contains(&member) && !self.gone.contains(&member);
+            let linked = self.links.contains(&member) || comes_back;
             let report = change.reports.get(&member);
             if count > 0 && report.is_some_and(|report| report.script == Script::Ended) {
                 new.push((member, "its script has ended, and the others go on".to_owned()));

@@ -1,0 +1,56 @@
+"""A process's way into an elastic job: it asks, takes the state if it can, says when it is ready, and is called to a meeting."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from hocket import __version__
+from hocket.members.meetings import Meetings
+from hocket.members.member_messages import FromMember, Joins, Ready, Regroup
+
+TIMEOUTS = 2
+"""How many time-outs a process waits to be called to a meeting: the members need one to notice that a rank among them hangs."""
+
+
+class Joining:
+    """Calls of a process that wants to become a member."""
+
+    def __init__(
+        self,
+        changed: threading.Condition,
+        tell: Callable[[FromMember], None],
+        meetings: Meetings,
+        why_none: Callable[[], str | None],
+    ) -> None:
+        """Ask for nothing yet. `changed`: the member's lock; `tell`: sends a message; `why_none`: why the job takes nobody."""
+        self._changed, self._tell, self._meetings, self._why_none = changed, tell, meetings, why_none
+        self.state: str | None = None
+        """Address at which this process takes the state beside training."""
+
+    def knock(self, host: str, member: int | None, state: str | None = None) -> None:
+        """Ask to become a member, with number `member` if the launcher has started this process. `state`: where this process takes
+        the state until it is ready."""
+        with self._changed:
+            self.state = state
+            self._tell(Joins(host=host, process=os.getpid(), version=__version__, member=member, state=state))
+
+    def ready(self) -> None:
+        """Let the members take this process in: it has as much of the state as it gets beside training."""
+        with self._changed:
+            self._tell(Ready())
+
+    def is_called(self, who: str) -> bool:
+        """Return whether a meeting was called with this process, `who`. RendezvousError: there will be none."""
+        with self._changed:
+            return self._meetings.is_called(who, self._why_none)
+
+    def meeting(self, who: str, timeout_s: float) -> Regroup:
+        """Wait until the members wait for this process between two steps, at most TIMEOUTS times `timeout_s`. Return their meeting.
+
+        RendezvousError: the coordinator refuses, the job ends, or its members do not come to the end of a step in time.
+        """
+        when = "they meet newcomers at the end of a step"
+        with self._changed:
+            return self._meetings.later(0, TIMEOUTS * timeout_s, who=who, when=when, why_none=self._why_none)

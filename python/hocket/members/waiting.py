@@ -1,0 +1,66 @@
+"""Processes that wait to become members of an elastic job, as its coordinator knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hocket.members.member_messages import Welcome
+
+
+class Waiting:
+    """Each one's note to the machine, which hears of a process when it is ready, or at once while members are short: the others
+    would wait for a process without state.
+
+    Attributes:
+        states: addresses at which some take the state beside training.
+    """
+
+    def __init__(self) -> None:
+        self._notes: dict[int, bytes] = {}
+        self._ready: set[int] = set()
+        self.states: dict[int, str] = {}
+        self._short = False
+
+    def __iter__(self) -> Iterator[int]:
+        """Those that have sent their note."""
+        return iter(tuple(self._notes))
+
+    def welcome(self, member: int, host: str) -> Welcome:
+        """Return the notice of a process that waits on `host`."""
+        return Welcome(member=member, host=host, state=self.states.get(member))
+
+    def note(self, member: int, note: bytes) -> None:
+        """Keep a process's first note."""
+        self._notes.setdefault(member, note)
+        if self._short:
+            self._ready.add(member)
+
+    def ready(self, member: int) -> list[tuple[int, bytes]]:
+        """Note that a process has as much of the state as it gets beside training. Return what the machine may now hear."""
+        self._ready.add(member)
+        return [(member, self._notes[member])] if member in self._notes else []
+
+    def is_ready(self, member: int) -> bool:
+        """Return whether the machine may hear of a process."""
+        return member in self._ready
+
+    def needed(self) -> list[tuple[int, bytes]]:
+        """Note that the machine waits for members without which the job cannot go on. Return what it may now hear."""
+        self._short = True
+        due = [(each, note) for each, note in self._notes.items() if each not in self._ready]
+        self._ready.update(self._notes)
+        return due
+
+    def enough(self) -> None:
+        """Note that the machine waits no longer."""
+        self._short = False
+
+    def due(self) -> list[tuple[int, bytes]]:
+        """Return those of which the machine may hear, with their notes."""
+        return [(each, note) for each, note in self._notes.items() if each in self._ready]
+
+    def drop(self, member: int) -> None:
+        """Forget a process that meets the others, or is gone."""
+        self._notes.pop(member, None)
+        self._ready.discard(member)
+        self.states.pop(member, None)

@@ -1,0 +1,240 @@
+"""Giving the state to ranks that join, beside training: what a rank that trains does.
+
+Between two steps, the thread that trains copies the parts that a joining rank asks for, and the last step's gradients of those
+that it has given before. A thread for each joining rank sends them. So the others stand still for a copy within memory, whatever
+the size of the state, and meet the newcomer when that has made up for the steps that were made meanwhile (`fetching`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+from hocket.errors import Error
+from hocket.job.store import frames
+from hocket.job.store.channel import Channel
+from hocket.job.store.store import connect
+from hocket.members.membership import Membership
+from hocket.training.checkpoint.replicate import digest
+from hocket.training.elastic.state_messages import (
+    FromSource,
+    Gives,
+    Meets,
+    Offers,
+    Stops,
+    Sums,
+    frames_of,
+    read_asks,
+)
+from hocket.training.elastic.state_messages import Steps as Stepped
+from hocket.training.elastic.wanted import OPEN_BYTES
+from hocket.training.memory.state_parts import StateBytes, StateParts
+
+CONNECT_S = 10.0
+LOOK_S = 0.02
+"""Longest time until the thread sees a request or something to send."""
+SEND_TIMEOUT_S = 60.0
+BEHIND_STEPS, BEHIND_BYTES = 4, 256 << 20
+"""A joining rank is given up when what is still to be sent exceeds both: so many steps' gradients, and so many bytes."""
+PROVED_BYTES = 32 << 20
+"""Bytes whose digests are made between two steps, at most, but for a larger part alone."""
+
+log = logging.getLogger("hocket.elastic")
+
+
+class Giving:
+    """State of this rank, for those that wait to join."""
+
+    def __init__(self, membership: Membership, parts: StateParts) -> None:
+        self._membership, self._parts = membership, parts
+        self._changed: Sequence[int] = ()
+        self._takers: dict[int, Taker] = {}
+        """By the number that they will have as members."""
+
+    def backward_ended(self) -> None:
+        """Look for parts that the script has changed since the last step."""
+        if self._takers:
+            self._changed = self._parts.changed()
+
+    def stepped(self, why_not: str | None = None) -> None:
+        """Give what is asked for, after a step of the optimizer. `why_not`: why steps are not made alike on all ranks; None: they
+        are."""
+        wanting = self._membership.wanting
+        for member in [each for each in self._takers if each not in wanting]:
+            self._takers.pop(member).end()
+        for member, address in wanting.items():
+            if member not in self._takers:
+                self._takers[member] = Taker(address, self._membership, self._parts)
+        if why_not is not None:
+            for each in self._takers.values():
+                each.stop(why_not)
+        changed, self._changed = self._changed, ()
+        if any(each.goes_on for each in self._takers.values()):
+            for each in self._takers.values():
+                if each.goes_on:
+                    each.stepped(changed)
+            self._parts.stepped()
+
+    def meets(self, newcomers: Collection[int], steps: int) -> None:
+        """Note that all ranks meet these, after so many steps of the job."""
+        for member in newcomers:
+            if member in self._takers:
+                self._takers[member].last(Meets(steps=steps))
+
+
+class Taker:
+    """A rank that joins, as one that gives it the state sees it."""
+
+    def __init__(self, address: str, membership: Membership, parts: StateParts) -> None:
+        """Connect to it, in a thread of its own, and offer the state."""
+        self._parts, self._address = parts, address
+        self._secret = membership.secret
+        self._changed = threading.Condition()
+        self._unsent: deque[tuple[Iterable[bytes], int]] = deque()
+        """Frames of each message, and bytes of its data."""
+        self._unsent_bytes = 0
+        self._asked: deque[int] = deque()
+        self._followed: dict[int, None] = {}
+        self._unproved: deque[int] = deque()
+        self._over = self._closed = False
+        why = parts.unfit()
+        if why is None:
+            sizes = parts.parts()
+            trained = sum(each.trained for each in sizes)
+            self._sizes = tuple(each.bytes for each in sizes)
+            self._trained = trained
+            self._queue(Offers(sizes=self._sizes, trained=trained))
+        else:
+            self.stop(why)
+        self._thread = threading.Thread(target=self._run, name="hocket-giver", daemon=True)
+        self._thread.start()
+
+    @property
+    def goes_on(self) -> bool:
+        """True until the last message is queued or the connection ends."""
+        return not (self._over or self._closed)
+
+    def stepped(self, changed: Sequence[int]) -> None:
+        """Queue a step's gradients, parts that are asked for, and digests. `changed`: parts that something else has changed."""
+        given = [part for part in self._followed if part not in changed]
+        gradients = self._parts.gradients(given)
+        size_bytes = sum(len(each) for _, each in gradients)
+        if self._unsent_bytes > max(BEHIND_BYTES, BEHIND_STEPS * size_bytes):
+            self.stop(
+                f"training makes gradients faster than they reach it: {self._unsent_bytes >> 20} MiB wait to be sent"
+            )
+            return
+        if self._followed:
+            step = Stepped(
+                rates=list(map(dict, self._parts.rates())),
+                parts=tuple(part for part, _ in gradients),
+                sizes=tuple(len(each) for _, each in gradients),
+                behind=self._unsent_bytes,
+                bytes=size_bytes,
+            )
+            self._queue(step, [each for _, each in gradients])
+        self._give([part for part in changed if part in self._followed])
+        self._give_asked()
+        self._prove()
+
+    def last(self, message: Meets | Stops) -> None:
+        """Queue the last message."""
+        if self.goes_on:
+            self._queue(message)
+        self._over = True
+
+    def stop(self, why: str) -> None:
+        """Give no more. The joining rank gets what it lacks when all ranks meet it."""
+        if not self.goes_on:
+            return
+        log.info("the state does not go to %s beside training: %s", self._address, why)
+        self.last(Stops(why=why))
+
+    def end(self) -> None:
+        """Hang up: it waits no longer."""
+        self._closed = True
+
+    def _give_asked(self) -> None:
+        copied_bytes = 0
+        while self._asked and copied_bytes < OPEN_BYTES:
+            part = self._asked.popleft()
+            if part >= len(self._sizes):
+                self.stop(f"it asks for part {part} of {len(self._sizes)}")
+                return
+            self._give([part])
+            copied_bytes += self._sizes[part]
+
+    def _give(self, parts: Sequence[int]) -> None:
+        for part in parts:
+            described, arrays = self._parts.give(part)
+            self._queue(Gives(part=part, described=described, bytes=sum(map(len, arrays))), arrays)
+            if part < self._trained and part not in self._followed:
+                self._followed[part] = None
+                self._unproved.append(part)
+
+    def _prove(self) -> None:
+        """Queue digests of some parts, of all in turn."""
+        read_bytes, digests = 0, {}
+        for _ in range(len(self._unproved)):
+            part = self._unproved[0]
+            if read_bytes and read_bytes + self._sizes[part] > PROVED_BYTES:
+                break
+            self._unproved.rotate(-1)
+            digests[part] = digest(self._parts.give(part)[1])
+            read_bytes += self._sizes[part]
+        if digests:
+            self._queue(Sums(digests=digests))
+
+    def _queue(self, message: FromSource, arrays: Sequence[StateBytes] = ()) -> None:
+        copies = [np.copy(each) for each in arrays]
+        with self._changed:
+            size_bytes = sum(map(len, copies))
+            self._unsent.append((frames_of(message, copies), size_bytes))
+            self._unsent_bytes += size_bytes
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            _, channel = connect(self._address, self._secret, CONNECT_S)
+        except Error as error:
+            log.info("the state cannot be given beside training: %s", error.summary)
+            self._closed = True
+            return
+        try:
+            self._serve(channel)
+        except (OSError, Error) as error:
+            log.info("%s, which joins, gets no more of the state from here: %s", self._address, error)
+        finally:
+            self._closed = True
+            self._unsent.clear()
+            channel.close()
+
+    def _serve(self, channel: Channel) -> None:
+        asks = frames.Frames()
+        while not self._closed:
+            with self._changed:
+                if not self._unsent:
+                    self._changed.wait(LOOK_S)
+                due, size_bytes = self._unsent.popleft() if self._unsent else ((), 0)
+            for payload in due:
+                channel.send(frames.encode(payload), time.monotonic() + SEND_TIMEOUT_S)
+                self._hear(channel, asks)
+            with self._changed:
+                self._unsent_bytes -= size_bytes
+                if self._over and not self._unsent:
+                    break
+            self._hear(channel, asks)
+        # An end with requests unread would take with it what is still on its way.
+        deadline_s = time.monotonic() + SEND_TIMEOUT_S
+        while not self._closed and time.monotonic() < deadline_s:
+            channel.arrived(LOOK_S)
+
+    def _hear(self, channel: Channel, asks: frames.Frames) -> None:
+        asks.feed(channel.arrived(0.0))
+        while (payload := asks.poll()) is not None:
+            self._asked.extend(read_asks(payload).parts)
