@@ -18,8 +18,6 @@ from tests.meetings.network import Network, Worker, hosts_of
 
 LOADS_S = 2.5
 """What a rank has to make before its first step with others, at most: sometimes nothing."""
-TAKES_S, LOOKS_S = 1.0, 0.05
-"""Time for the state to come beside training, at most: often nothing; and until a joining process notices that it is called."""
 COMPUTES_S = 0.02
 """A step, at most."""
 HANGS_S = 0.1
@@ -115,9 +113,6 @@ class Script:
         host = self.worker.host
         self.membership = Membership(self._settings, b"", self.worker.name)
         self.membership.joining.knock(host, self._settings.member)
-        until_s = self._work.now_s + max(0.0, self._work.random.uniform(-TAKES_S, TAKES_S))
-        while self._work.now_s < until_s and not self.membership.joining.is_called(self.worker.name):
-            self._work.pause(LOOKS_S)
         self.membership.joining.ready()
         order = self.membership.joining.meeting(self.worker.name, self._settings.timeout_s)
         while True:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,10 @@ from hocket.job.store import frames
 from hocket.job.store.channel import Channel
 from hocket.job.store.store import connect
 from hocket.settings import Settings
-from hocket.torch.framework import Torch
 from hocket.training.elastic import fetching, giving
 from hocket.training.elastic.fetching import Fetching
 from hocket.training.elastic.giving import Giving
-from tests.torch.test_state_parts import OPTIMIZERS, made, step
+from tests.torch.test_state_parts import OPTIMIZERS, Made, made, step
 
 SECRET = b"0123456789abcdef"
 PATIENCE_S, STEPS_MAX, MEMBER = 30.0, 3000, 7
@@ -39,30 +39,25 @@ class Joining:
         return self.called.is_set()
 
 
-@dataclass
-class Membership:
-    """Of a source: who waits to join."""
-
-    wanting: dict[int, str]
-    secret: bytes = SECRET
+def waits(address: str) -> Any:
+    """What a source knows of who waits to join."""
+    return SimpleNamespace(joining=SimpleNamespace(wanting={MEMBER: address}))
 
 
 @dataclass
 class Job:
     """Sources that step alike, and the process that takes their state in a thread."""
 
-    sources: list[Torch]
-    to: Torch
-    before: Callable[[Torch, int], None] = lambda framework, at: None
+    sources: list[Made]
+    to: Made
+    before: Callable[[Made, int], None] = lambda framework, at: None
     joining: Joining = field(default_factory=Joining)
     steps: int = 0
 
     def __post_init__(self) -> None:
         settings = Settings(timeout_s=PATIENCE_S, heartbeat_timeout_s=5)
         self.fetching = Fetching(settings, SECRET, self.to.parts, "127.0.0.1")
-        self.giving = [
-            Giving(Membership({MEMBER: self.fetching.address}), each.parts) for each in self.sources
-        ]  # type: ignore[arg-type]
+        self.giving = [Giving(waits(self.fetching.address), SECRET, each.parts) for each in self.sources]
         self._thread = threading.Thread(target=self._take)
         self._thread.start()
 
@@ -158,7 +153,7 @@ def test_a_source_is_lost_while_it_gives(jobs: Callable[..., Job], monkeypatch: 
 def test_a_script_changes_parameters_beside_its_optimizer(jobs: Callable[..., Job]) -> None:
     """Broken: a rank would join with parameters that were not clamped."""
 
-    def clamp(framework: Torch, at: int) -> None:
+    def clamp(framework: Made, at: int) -> None:
         if at % 4 == 0:
             with torch.no_grad():
                 framework.trained["2.weight"].clamp_(-0.05, 0.05)

@@ -10,6 +10,7 @@ import torch
 
 from hocket.errors import UsageError
 from hocket.torch.framework import Torch
+from hocket.torch.state_parts import TorchParts
 from hocket.training.memory.state_parts import PIECE_BYTES, Described
 
 STEPS = 7
@@ -28,7 +29,15 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def made(optimizer: str, seed: int, width: int = 6) -> Torch:
+class Made(Torch):
+    """A model in parts."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(model, optimizer)
+        self.parts = TorchParts(self)
+
+
+def made(optimizer: str, seed: int, width: int = 6) -> Made:
     torch.manual_seed(seed)
     model = torch.nn.Sequential(
         torch.nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last),
@@ -46,10 +55,10 @@ def made(optimizer: str, seed: int, width: int = 6) -> Torch:
             "lr": 0.03,
         },
     ]
-    return Torch(model, OPTIMIZERS[optimizer](groups))
+    return Made(model, OPTIMIZERS[optimizer](groups))
 
 
-def step(framework: Torch, at: int) -> None:
+def step(framework: Made, at: int) -> None:
     """A step with gradients of random numbers, of some parameters none; rates decay."""
     draw = torch.Generator().manual_seed(at)
     for name, parameter in framework.trained.items():
@@ -65,7 +74,7 @@ def copied(arrays: Any) -> memoryview:
     return memoryview(bytearray(b"".join(each.tobytes() for each in arrays)))
 
 
-def give(source: Torch, to: Torch, part: int) -> None:
+def give(source: Made, to: Made, part: int) -> None:
     described, arrays = source.parts.give(part)
     to.parts.take(part, described, copied(arrays))
 

@@ -172,9 +172,10 @@ class Coordination:
             self._tell(member, messages.Unheard())
         match message:
             case messages.Notes():
-                self._note(member, message.note, now_ns)
+                self._note(member, message.note)
             case messages.Ready():
-                self._hear_of(self._waiting.ready(member))
+                for newcomer in self._waiting.ready(member):
+                    self._note(*newcomer)
             case messages.AtEdge():
                 self._gathering.wait_at_edge(member, message.epoch)
                 self._regroup_at_the_edge()
@@ -320,22 +321,17 @@ class Coordination:
         if len(self._members) >= self._limits.members_max:
             self.changes.full(self._roll.name(member), self._limits.members_max)
 
-    def _note(self, member: int, note: bytes, now_ns: int) -> None:
+    def _note(self, member: int, note: bytes) -> None:
         if member not in self._gathering.present:
             if member in self._gathering.members:
                 return  # a note to the previous generation's machine
             self._waiting.note(member, note)
             if self._gathering.under_way or self._shortage.lasts or not self._waiting.is_ready(member):
                 return
-        actions = self._machine.note(member, note, now_ns * 1e-9)
+        actions = self._machine.note(member, note, time.monotonic())
         if actions and member in self._members:
             self.changes.begin("another rank missed it")
         self._act(actions)
-
-    def _hear_of(self, newcomers: Sequence[tuple[int, bytes]]) -> None:
-        """Pass notes of processes that may become members to the machine, unless members meet."""
-        for member, note in () if self._gathering.under_way or self._shortage.lasts else newcomers:
-            self._act(self._machine.note(member, note, time.monotonic()))
 
     def _regroup_at_the_edge(self) -> None:
         members = self._gathering.due(self._roll) if self.ended is None else None
@@ -433,7 +429,8 @@ class Coordination:
                     waiting.extend(self._machine.written(time.monotonic()))
                 case "wait":
                     self.changes.waits(action.step or 0, self._roll.names(action.members), self._limits)
-                    self._hear_of(self._waiting.needed())
+                    for newcomer in self._waiting.needed():
+                        self._note(*newcomer)
                 case "kill" if action.member is not None:
                     # A member that has left after the end of its script ends by itself.
                     if action.member in self._roll or action.member not in self._finished:
@@ -482,7 +479,8 @@ class Coordination:
         self.changes.joined(epoch, self._roll.names(newcomers), len(self._members))
         for each in self._members:
             self._roll.hosts.pop(each, None)
-        self._hear_of(self._waiting.due())
+        for newcomer in self._waiting.due():
+            self._note(*newcomer)
 
     def _finish(self, member: int, steps: int) -> None:
         self._finished[member] = steps

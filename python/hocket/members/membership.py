@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from hocket import _native
 from hocket.errors import EpochError, Error, PeerError
@@ -29,7 +29,6 @@ from hocket.members.joining import Joining
 from hocket.members.leavers import Leavers
 from hocket.members.link import Link
 from hocket.members.meetings import WAKE_S, Meetings
-from hocket.members.newcomers import Newcomers
 from hocket.settings import Settings
 
 LOOK_S = 0.02
@@ -54,8 +53,6 @@ class Membership:
         self.number = -1
         """Number of this member; negative before the coordinator has given one."""
         self._host = ""
-        self.secret = secret
-        self._newcomers = Newcomers()
         self._meetings = Meetings(self._changed)
         self.joining = Joining(self._changed, self._tell, self._meetings, self._over_why)
         self._first = 0
@@ -112,11 +109,6 @@ class Membership:
             self._pending.popleft()
             self._departure.ask_again()
 
-    @property
-    def wanting(self) -> Mapping[int, str]:
-        """Addresses of processes that wait to join and take the state meanwhile, by their numbers."""
-        return self._newcomers.wanting
-
     def next_meeting(self, after: int, timeout_s: float, when: str) -> messages.Regroup:
         """Wait for a meeting later than generation `after`; return the newest.
 
@@ -161,7 +153,7 @@ class Membership:
                     return None
                 meanwhile()
                 if time.monotonic() > deadline_s:
-                    hosts = self._newcomers.hosts_of(self.newcomers)
+                    hosts = self.joining.hosts_of(self.newcomers)
                     raise member_errors.not_all_came(self._me, hosts, timeout_s)
                 self.come()
                 epoch = None if self._machine is None else self._machine.in_force
@@ -401,10 +393,10 @@ class Membership:
                 if self.number < 0:
                     self._wait_as(welcome.member, welcome.host)
                 elif welcome.member != self.number:
-                    self._newcomers.welcome(welcome)
+                    self.joining.welcome(welcome)
             case messages.Regroup() as meeting:
                 self._meetings.newest, self._machine = meeting, None
-                self._newcomers.met(meeting.members)
+                self.joining.met(meeting.members)
                 self._link.forget(messages.Ready, messages.AtEdge, messages.Gives, messages.Lacks)
                 self._stopped_s = self._stopped_s or time.monotonic()
             case messages.Gives() as gives:

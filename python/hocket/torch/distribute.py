@@ -32,6 +32,7 @@ from hocket.torch.profiler import Profiler
 from hocket.torch.rendezvous import publish, warn_if_apart
 from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
+from hocket.torch.state_parts import TorchParts
 from hocket.torch.trainable import Abandoned, check_batch_norm
 from hocket.torch.watch import Watch
 from hocket.training.assemble.asked import agree_on_call
@@ -139,7 +140,7 @@ def distribute(
     if buffers not in (None, *get_args(Keep)):
         raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
     parameter_server = parameter_server or ParameterServer.of(settings)
-    process = joined(settings, publish, functools.partial(come, framework.parts))
+    process = joined(settings, publish, functools.partial(come, TorchParts(framework)))
     warn_if_apart(process.everyone.world)
     asked = {"plan": plan, "policy": policy, "promise": promise, "search": search, "buffers": buffers}
     agree_on_call(process, {**asked, "parameter_server": parameter_server, "local": local})

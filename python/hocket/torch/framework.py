@@ -32,7 +32,6 @@ from hocket.torch.parameters import check_steps_some, check_type, described, tra
 from hocket.torch.remote import Remote
 from hocket.torch.scaled_rates import as_in_step
 from hocket.torch.scales import Scales
-from hocket.torch.state_parts import TorchParts
 from hocket.torch.uncompiled import uncompiled
 from hocket.torch.workload import Workload
 from hocket.torch.wrappers import refuse_wrapped
@@ -85,7 +84,6 @@ class Torch:
         self.local = Local(model, optimizer, self.trained)
         self.looks = Looks(model, self.trained, lambda: {**self.anchor.values(), **self.local.values()})
         self.division = Division(optimizer, self.trained)
-        self.parts = TorchParts(model, optimizer, self.trained)
         self._rates: optimizers.Rates | None = None
 
     def parameters(self) -> list[Parameter]:

@@ -13,6 +13,7 @@ from hocket.torch.forward_hooks import after_forward, before_forward
 from hocket.torch.framework import Torch
 from hocket.torch.member_buffers import BuffersBeforeForward, MemberBuffers
 from hocket.torch.module_buffers import Keep
+from hocket.torch.state_parts import TorchParts
 from hocket.training.assemble.newcomers import Asked, Late, Met, meeting, met, share_states
 from hocket.training.assemble.start import elastic_session_of
 from hocket.training.beside.spans import Spans
@@ -37,6 +38,7 @@ class Members:
     ) -> None:
         """Prepare to begin. `keep`: how buffers are kept equal; None: after each step."""
         self._framework, self._process, self._settings = framework, process, settings
+        self._parts = TorchParts(framework)
         self._asked, self._keep = asked, keep
         self._buffers: BuffersBeforeForward | None = None
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
@@ -67,12 +69,14 @@ class Members:
             companion=self._companion(process),
             spans=spans,
             loop=loop,
+            parts=self._parts,
             steps=0 if found is None else found.standing.steps,
         )
         commit.meet = meeting(
             session,
             commit,
             framework,
+            self._parts,
             process=process,
             settings=self._settings,
             asked=self._asked,
@@ -114,6 +118,7 @@ class Members:
                     process.meet(order)
                 found = met(
                     self._framework,
+                    self._parts,
                     process=process,
                     settings=self._settings,
                     asked=self._asked,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import torch
 
 from hocket.errors import UsageError
+from hocket.torch.framework import Torch
 from hocket.torch.lent import bytes_of
 from hocket.training.memory.state_parts import PIECE_BYTES, Described, Number, Part, Rates, StateBytes, Tensor
 
@@ -15,16 +16,12 @@ from hocket.training.memory.state_parts import PIECE_BYTES, Described, Number, P
 class TorchParts:
     """Trained parameters in their order, then pieces of the others."""
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        trained: Mapping[str, torch.nn.Parameter],
-    ) -> None:
-        """Take a model and its optimizer. `trained`: parameters by name."""
-        self._optimizer = optimizer
-        self._trained = list(trained.values())
-        self._names = list(trained)
+    def __init__(self, framework: Torch) -> None:
+        """Take a model and its optimizer."""
+        model = framework.model
+        self._optimizer = framework.optimizer
+        self._trained = list(framework.trained.values())
+        self._names = list(framework.trained)
         own = {id(each) for each in self._trained}
         self._pieces = [
             (each, start, min(start + PIECE_BYTES, each.nbytes))

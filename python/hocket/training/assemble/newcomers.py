@@ -29,6 +29,7 @@ from hocket.training.elastic.commit import Members
 from hocket.training.elastic.plans import following
 from hocket.training.loop.loop import Loop, SavedLoop
 from hocket.training.memory.framework import Framework
+from hocket.training.memory.state_parts import StateParts
 from hocket.training.process import Process
 from hocket.training.programs.source import ProgramSource
 from hocket.training.step.companion import MembersCompanion
@@ -122,13 +123,15 @@ class Late:
 
 def met(
     framework: Framework,
+    parts: StateParts,
     *,
     process: Process,
     settings: Settings,
     asked: Asked,
     standing: Standing | None,
 ) -> Met:
-    """Prepare training among all ranks that have met; all of them call it. `standing`: as ranks that were there before know it.
+    """Prepare training among all ranks that have met; all of them call it. `parts`: the state, which newcomers may have already;
+    `standing`: as ranks that were there before know it.
 
     RendezvousError: a newcomer's model or policy is another one, or some do not come.
     """
@@ -154,7 +157,7 @@ def met(
         process=process,
         settings=dataclasses.replace(settings, search=now.search),
         holders=holders,
-        held=framework.parts.arrays if current else None,
+        held=parts.arrays if current else None,
         begin=now.begin,
     )
     return Met(source, now, holders)
@@ -196,6 +199,7 @@ def meeting(
     session: ReducingSession,
     commit: Members,
     framework: Framework,
+    parts: StateParts,
     *,
     process: Process,
     settings: Settings,
@@ -218,7 +222,7 @@ def meeting(
             search=_searches(session.source),
         )
         source, _, holders = met(
-            framework, process=process, settings=settings, asked=asked, standing=standing
+            framework, parts, process=process, settings=settings, asked=asked, standing=standing
         )
         go_on_in(session, commit, source, process=process, companion=companion(process))
         share_states(session, commit, holders)

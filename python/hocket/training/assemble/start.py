@@ -21,6 +21,7 @@ from hocket.training.loop.loop import Loop
 from hocket.training.memory.framework import Framework, Model
 from hocket.training.memory.gradients import agree, gradients_of
 from hocket.training.memory.replicas import agree_on_options
+from hocket.training.memory.state_parts import StateParts
 from hocket.training.process import Process
 from hocket.training.programs.run_file import RunFile
 from hocket.training.programs.source import ProgramSource
@@ -123,10 +124,11 @@ def elastic_session_of(
     companion: MembersCompanion,
     spans: Spans | None,
     loop: Loop,
+    parts: StateParts | None = None,
     steps: int = 0,
 ) -> tuple[ReducingSession, Members]:
-    """Return a session in a job whose ranks may be lost, which tells the script's `loop`, and its commit. `steps`: made by the job
-    until now.
+    """Return a session in a job whose ranks may be lost, which tells the script's `loop`, and its commit. `parts`: the state, for
+    ranks that join; None: they get it when they meet. `steps`: made by the job until now.
 
     The process begins to take part in the job afterwards. UsageError: the plan has parts that cannot go on with other members.
     """
@@ -136,7 +138,7 @@ def elastic_session_of(
     if spans is not None:
         spans.go_on_from(steps)
     memory = Apart(check_members_libraries)
-    giving = Giving(process.membership, framework.parts)
+    giving = None if parts is None else Giving(process.membership, process.job.secret, parts)
     commit = Members(process.membership, loop, memory, companion, giving)
     session = ReducingSession(
         framework,

@@ -56,7 +56,7 @@ class Members(Commit):
         loop: Loop,
         memory: Apart,
         companion: MembersCompanion,
-        giving: Giving,
+        giving: Giving | None,
     ) -> None:
         self.standing = Standing(membership, memory)
         self.companion = companion
@@ -133,7 +133,8 @@ class Members(Commit):
             self.standing.flushing = False
 
     def step_ended(self) -> None:
-        self._giving.backward_ended()
+        if self._giving is not None:
+            self._giving.backward_ended()
         standing = self.standing
         numbers = tuple(standing.everyone.members[each] for each in standing.counted)
         if numbers != tuple(each.member for each in self._loop.changes.workers):
@@ -146,8 +147,9 @@ class Members(Commit):
         if self._parted is not None:
             self._loop.count_all()
         self._tell_of_parting()
-        alike = is_synchronous(self.step.updates.schedule)
-        self._giving.stepped(None if alike else "gradients are merged or late")
+        if self._giving is not None:
+            alike = is_synchronous(self.step.updates.schedule)
+            self._giving.stepped(None if alike else "gradients are merged or late")
         self._meet_newcomers()
 
     def settle(self) -> list[int]:
@@ -221,7 +223,8 @@ class Members(Commit):
         step = standing.step
         while standing.meets and step.updates.settled and self._membership.newcomers and self.meet:
             order = None
-            self._giving.meets(self._membership.newcomers, step.iteration)
+            if self._giving is not None:
+                self._giving.meets(self._membership.newcomers, step.iteration)
             with contextlib.suppress(EpochError), without_the_absent(self._membership):
                 order = self._membership.at_edge(self.job.settings.timeout_s, standing.check_finished)
             if order is None:

@@ -22,7 +22,6 @@ from hocket.job.store import address as addresses
 from hocket.job.store import interfaces
 from hocket.job.store.frames import FrameError
 from hocket.job.store.server import Server
-from hocket.members.joining import TIMEOUTS
 from hocket.members.membership import Membership
 from hocket.settings import Settings
 from hocket.training.checkpoint.replicate import digest
@@ -139,13 +138,13 @@ class Fetching:
 
     def until_called(self, membership: Membership, who: str, timeout_s: float) -> None:
         """Take the state, become a member when it is here, and go on until the others meet this process, which they do within
-        TIMEOUTS times `timeout_s` from then on. `who`: this process, for people.
+        `timeout_s` from then on. `who`: this process, for people.
 
         RendezvousError: the job ends, or does not take this process.
         """
         said_s, ready_s = time.monotonic(), None
         while not membership.joining.is_called(who) and (
-            ready_s is None or time.monotonic() < ready_s + TIMEOUTS * timeout_s
+            ready_s is None or time.monotonic() < ready_s + timeout_s
         ):
             self._hear(WAKE_S if ready_s is None else CALL_S)
             now_s = time.monotonic()

@@ -50,8 +50,9 @@ log = logging.getLogger("hocket.elastic")
 class Giving:
     """State of this rank, for those that wait to join."""
 
-    def __init__(self, membership: Membership, parts: StateParts) -> None:
-        self._membership, self._parts = membership, parts
+    def __init__(self, membership: Membership, secret: bytes, parts: StateParts) -> None:
+        """Give nothing yet. `secret`: the job's."""
+        self._membership, self._secret, self._parts = membership, secret, parts
         self._changed: Sequence[int] = ()
         self._takers: dict[int, Taker] = {}
         """By the number that they will have as members."""
@@ -64,12 +65,12 @@ class Giving:
     def stepped(self, why_not: str | None = None) -> None:
         """Give what is asked for, after a step of the optimizer. `why_not`: why steps are not made alike on all ranks; None: they
         are."""
-        wanting = self._membership.wanting
+        wanting = self._membership.joining.wanting
         for member in [each for each in self._takers if each not in wanting]:
             self._takers.pop(member).end()
         for member, address in wanting.items():
             if member not in self._takers:
-                self._takers[member] = Taker(address, self._membership, self._parts)
+                self._takers[member] = Taker(address, self._secret, self._parts)
         if why_not is not None:
             for each in self._takers.values():
                 each.stop(why_not)
@@ -90,10 +91,10 @@ class Giving:
 class Taker:
     """A rank that joins, as one that gives it the state sees it."""
 
-    def __init__(self, address: str, membership: Membership, parts: StateParts) -> None:
+    def __init__(self, address: str, secret: bytes, parts: StateParts) -> None:
         """Connect to it, in a thread of its own, and offer the state."""
         self._parts, self._address = parts, address
-        self._secret = membership.secret
+        self._secret = secret
         self._changed = threading.Condition()
         self._unsent: deque[tuple[Iterable[bytes], int]] = deque()
         """Frames of each message, and bytes of its data."""

@@ -25,7 +25,7 @@ from hocket.training.memory.gradients import Parameter
 from hocket.training.memory.replicas import Looked, Options
 from hocket.training.memory.scales import Scales
 from hocket.training.memory.shards import Range, Shard, State
-from hocket.training.memory.state_parts import StateBytes, StateParts
+from hocket.training.memory.state_parts import StateBytes
 
 Array = Any
 """Array of the framework's own over a bucket's memory, or over a part of it."""
@@ -190,10 +190,6 @@ class Framework(Model, HasRows, Protocol):
     @property
     def division(self) -> Division:
         """Optimizer's steps of parts."""
-
-    @property
-    def parts(self) -> StateParts:
-        """State in parts, for ranks that join while the others train."""
 
     @property
     def looks(self) -> Looks:
