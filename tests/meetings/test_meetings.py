@@ -75,7 +75,7 @@ restored: Callable[..., Any] = Coordination.restored.__func__
     ("owner", "name", "planted", "first"),
     [
         (script, "without_the_absent", _gives_up, 0),
-        (Gathering, "due", _due_in_the_newest_alone, 203),
+        (Gathering, "due", _due_in_the_newest_alone, 52),
         (Coordination, "restored", classmethod(_waits_for_the_absent), 358),
         (Coordination, "_regroup_at_the_edge", _hurries, 1412),
     ],
