@@ -77,7 +77,7 @@ restored: Callable[..., Any] = Coordination.restored.__func__
         (script, "without_the_absent", _gives_up, 0),
         (Gathering, "due", _due_in_the_newest_alone, 52),
         (Coordination, "restored", classmethod(_waits_for_the_absent), 358),
-        (Coordination, "_regroup_at_the_edge", _hurries, 1412),
+        (Coordination, "_regroup_at_the_edge", _hurries, 484),
     ],
     ids=[
         "a time-out ends who waits",
