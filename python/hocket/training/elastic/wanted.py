@@ -58,14 +58,12 @@ class Wanted:
         return self.asks()
 
     def given(self, source: int, part: int) -> list[tuple[int, list[int]]]:
-        """Note that a part has come; return what to ask of whom."""
+        """Note that a part has come; return what to ask of whom. One that comes anew, as a script has changed it, stays proved."""
         open_parts = self._open.get(source, [])
         if part in open_parts:
             open_parts.remove(part)
             self._open_bytes[source] -= self._sizes[part]
         self.source_of[part] = source
-        self._stepped.discard(part)
-        self._proved.discard(part)
         return self.asks()
 
     def stepped(self, source: int) -> None:
