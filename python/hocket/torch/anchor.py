@@ -20,10 +20,11 @@ import torch
 
 from hocket.errors import UsageError
 from hocket.torch import optimizers
-from hocket.torch.anchor_values import Groups, Values, copy_state, packed, unpacked
+from hocket.torch.anchor_values import Groups, Values, copy_state
 from hocket.torch.clips import Clip, Clips
 from hocket.torch.forward_hooks import WithArguments
 from hocket.torch.own_gradients import OwnGradients
+from hocket.torch.packing import packed, unpacked
 from hocket.torch.scaled_rates import as_in_step
 from hocket.torch.scales import Scales, finite
 from hocket.training.memory.anchor import Arrival, Pending
@@ -309,13 +310,13 @@ class Anchor:
             "growth": self._clips.growth,
             "lacked": (self._lacked.start, self._lacked.stop),
         }
-        return packed(held)
+        return np.frombuffer(packed(held), np.uint8)
 
     def restore(self, saved: npt.NDArray[np.uint8]) -> None:
         """Go on from what was saved. UsageError: it is of another model."""
         if not saved.size:
             return
-        held = unpacked(saved)
+        held = unpacked(saved.tobytes())
         self._install()
         self._values.copy()
         if held["working"].keys() != self._values.parameters.keys():

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from hocket.torch import optimizers
@@ -122,18 +119,6 @@ class Values:
             yield
         finally:
             self._optimizer.state = before
-
-
-def packed(held: Mapping[str, Any]) -> npt.NDArray[np.uint8]:
-    """Return plain data and tensors as bytes."""
-    buffer = io.BytesIO()
-    torch.save(held, buffer)
-    return np.frombuffer(buffer.getvalue(), np.uint8)
-
-
-def unpacked(saved: npt.NDArray[np.uint8]) -> Any:
-    """Return what was `packed`, on the host."""
-    return torch.load(io.BytesIO(saved.tobytes()), map_location="cpu", weights_only=True)
 
 
 def in_model_state(

@@ -28,6 +28,7 @@ from hocket.torch.hyperparameters import learning_of, options_of
 from hocket.torch.lent import array_of, bytes_of, tensor_over
 from hocket.torch.local import Local
 from hocket.torch.looks import Looks
+from hocket.torch.packing import packed, unpacked
 from hocket.torch.parameters import check_steps_some, check_type, described, trained_of, write_gradient
 from hocket.torch.remote import Remote
 from hocket.torch.scaled_rates import as_in_step
@@ -209,22 +210,15 @@ class Torch:
 
     def optimizer_state(self) -> bytes:
         """Return the optimizer's state in the form of `torch.save`."""
-        if not self.optimizer.state:
-            return b""
-        buffer = io.BytesIO()
-        torch.save(self.optimizer.state_dict(), buffer)
-        return buffer.getvalue()
+        return packed(self.optimizer.state_dict()) if self.optimizer.state else b""
 
     def load_optimizer_state(self, saved: bytes) -> None:
         """Load another rank's optimizer state."""
-        # The other rank's device may have another number.
-        self.optimizer.load_state_dict(torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True))
+        self.optimizer.load_state_dict(unpacked(saved))
 
     def packed(self, values: Any) -> bytes:
         """Return plain data and tensors in the form of `torch.save`."""
-        buffer = io.BytesIO()
-        torch.save(values, buffer)
-        return buffer.getvalue()
+        return packed(values)
 
     def unpacked(self, data: bytes) -> Any:
         """Return values that another rank has `packed`. UsageError: they are more than plain data and tensors."""

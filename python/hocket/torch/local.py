@@ -17,8 +17,9 @@ import torch
 from hocket.artefacts.plan import Outer
 from hocket.errors import UsageError
 from hocket.torch import optimizers
-from hocket.torch.anchor_values import in_model_state, packed, unpacked
+from hocket.torch.anchor_values import in_model_state
 from hocket.torch.forward_hooks import WithArguments
+from hocket.torch.packing import packed, unpacked
 from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.buckets import LoadedBucket
 
@@ -123,11 +124,11 @@ class Local:
             "own": {name: each.detach() for name, each in self._trained.items()} if self._apart else {},
             "moments": self._moments(),
         }
-        return packed(held)
+        return np.frombuffer(packed(held), np.uint8)
 
     def restore(self, saved: npt.NDArray[np.uint8], *, apart: bool) -> None:
         """Go on from what was saved. UsageError: it is of another model."""
-        held = unpacked(saved)
+        held = unpacked(saved.tobytes())
         shapes = {name: each.shape for name, each in self._trained.items()}
         for kept in (held["own"], {name: own["momentum_buffer"] for name, own in held["moments"].items()}):
             if kept and {name: each.shape for name, each in kept.items()} != shapes:
