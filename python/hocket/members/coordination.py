@@ -161,9 +161,8 @@ class Coordination:
         if isinstance(message, messages.Asks):
             self._answers.append((client, msgspec.json.encode(messages.Hears())))
         if member is None:
-            if isinstance(
-                message, messages.Asks | messages.Ready
-            ):  # a founder that still loads; a process that was refused
+            # A founder that still loads, or a process that was refused.
+            if isinstance(message, messages.Asks | messages.Ready):
                 return
             raise FrameError("a member's message before its name")
         if member in self._shut_out:  # the refusal is on its way

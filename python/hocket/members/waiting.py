@@ -22,7 +22,7 @@ class Waiting:
         self._short = False
 
     def __iter__(self) -> Iterator[int]:
-        """Those that have sent their note."""
+        """Yield processes that have sent their note."""
         return iter(tuple(self._notes))
 
     def welcome(self, member: int, host: str) -> Welcome:

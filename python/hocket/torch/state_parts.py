@@ -8,6 +8,7 @@ from typing import Any, get_args
 import torch
 
 from hocket.errors import UsageError
+from hocket.torch import optimizers
 from hocket.torch.framework import Torch
 from hocket.torch.lent import bytes_of
 from hocket.training.memory.state_parts import PIECE_BYTES, Described, Number, Part, Rates, StateBytes, Tensor
@@ -19,6 +20,7 @@ class TorchParts:
     def __init__(self, framework: Torch) -> None:
         """Take a model and its optimizer."""
         model = framework.model
+        self._framework = framework
         self._optimizer = framework.optimizer
         self._trained = list(framework.trained.values())
         self._names = list(framework.trained)
@@ -89,10 +91,7 @@ class TorchParts:
 
     def rates(self) -> list[dict[str, Any]]:
         """Return the numbers of the optimizer's groups."""
-        return [
-            {name: value for name, value in group.items() if name != "params"}
-            for group in self._optimizer.param_groups
-        ]
+        return self._framework.rates_of_groups()
 
     def take(self, part: int, described: Described, data: memoryview) -> None:
         """Set a part. UsageError: it is of another model."""
@@ -130,13 +129,15 @@ class TorchParts:
 
     def step(self, rates: Rates, gradients: Sequence[tuple[int, memoryview]]) -> None:
         """Step these parts alone: optimizers pass over parameters without a gradient."""
-        for group, numbers in zip(self._optimizer.param_groups, rates, strict=True):
-            # JSON has lists where options are tuples.
-            group.update(
+        # JSON has lists where options are tuples.
+        self._framework.set_rates_of_groups(
+            [
                 {name: tuple(value) if isinstance(value, list) else value for name, value in numbers.items()}
-            )
-            for each in group["params"]:
-                each.grad = None
+                for numbers in rates
+            ]
+        )
+        for each in optimizers.all_parameters(self._optimizer):
+            each.grad = None
         for part, data in gradients:
             parameter = self._trained[part]
             gradient = torch.empty_like(parameter)

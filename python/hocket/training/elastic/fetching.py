@@ -14,7 +14,6 @@ import os
 import queue
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from hocket.errors import Error
@@ -53,16 +52,11 @@ AHEAD_BYTES_MAX = 4 << 30
 log = logging.getLogger("hocket.elastic")
 
 
-@dataclass
-class _Ended:
-    """End of a source's connection."""
-
-
 class Arrivals:
-    """What sources send, for the thread that takes the state: a machine behind a server."""
+    """Messages of sources, for the thread that takes the state, and ends of their connections (None): a machine behind a server."""
 
     def __init__(self) -> None:
-        self.events: queue.SimpleQueue[tuple[int, Received | _Ended]] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[tuple[int, Received | None]] = queue.SimpleQueue()
         self._come_bytes = self._applied_bytes = 0  # each has one thread that writes it
         self._sources: dict[int, Inbox] = {}
         self._answers: list[tuple[int, bytes]] = []
@@ -98,7 +92,7 @@ class Arrivals:
     def disconnect(self, client: int) -> None:
         """Note the end of a connection."""
         self._sources.pop(client, None)
-        self.events.put((client, _Ended()))
+        self.events.put((client, None))
 
     def expire(self, now_ns: int) -> None:
         """Nothing is due at any time."""
@@ -208,8 +202,8 @@ class Fetching:
                 self._handle(client, event)
                 client, event = self._arrivals.events.get_nowait()
 
-    def _handle(self, client: int, event: Received | _Ended) -> None:
-        if isinstance(event, _Ended):
+    def _handle(self, client: int, event: Received | None) -> None:
+        if event is None:
             if self._wanted is not None and client not in self._met:
                 self._ask(self._wanted.lost(client))
             return

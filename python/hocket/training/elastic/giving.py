@@ -53,14 +53,14 @@ class Giving:
     def __init__(self, membership: Membership, secret: bytes, parts: StateParts) -> None:
         """Give nothing yet. `secret`: the job's."""
         self._membership, self._secret, self._parts = membership, secret, parts
-        self._changed: Sequence[int] = ()
+        self._changed: Collection[int] = ()
         self._takers: dict[int, Taker] = {}
         """By the number that they will have as members."""
 
     def backward_ended(self) -> None:
         """Look for parts that the script has changed since the last step."""
-        if self._takers:
-            self._changed = self._parts.changed()
+        if any(each.goes_on for each in self._takers.values()):
+            self._changed = set(self._parts.changed())
 
     def stepped(self, why_not: str | None = None) -> None:
         """Give what is asked for, after a step of the optimizer. `why_not`: why steps are not made alike on all ranks; None: they
@@ -120,7 +120,7 @@ class Taker:
         """True until the last message is queued or the connection ends."""
         return not (self._over or self._closed)
 
-    def stepped(self, changed: Sequence[int]) -> None:
+    def stepped(self, changed: Collection[int]) -> None:
         """Queue a step's gradients, parts that are asked for, and digests. `changed`: parts that something else has changed."""
         given = [part for part in self._followed if part not in changed]
         gradients = self._parts.gradients(given)
@@ -139,7 +139,7 @@ class Taker:
                 bytes=size_bytes,
             )
             self._queue(step, [each for _, each in gradients])
-        self._give([part for part in changed if part in self._followed])
+        self._give(sorted(part for part in changed if part in self._followed))
         self._give_asked()
         self._prove()
 

@@ -15,7 +15,7 @@ steps."""
 
 
 class Wanted:
-    """What is here, what is asked for, and what is missing."""
+    """Parts that are here, that are asked for, and that are missing."""
 
     def __init__(self, sizes: Sequence[int], trained: int) -> None:
         """Begin with nothing. `sizes`: bytes of each part; the first `trained` parts change in steps."""
