@@ -21,7 +21,7 @@ from hocket.tools.demo.task import TASKS
 WIDTH, BATCH = 256, 8
 FLOAT_BYTES = 4
 LAYER_WIDTH, COPIES = 2048, 3
-"""Of trained models: width of a layer, and copies of its parameters with AdamW's two moments."""
+"""Width of a trained model's layers, and copies of its parameters with AdamW's two moments."""
 
 
 class Frozen(nn.Module):

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NAMESPACES = ("user", "net")
-"""Those in which a testbed's hosts differ, in the order in which a process may enter them."""
+"""Namespaces in which a testbed's hosts differ, in the order in which a process may enter them."""
 
 
 def ask(folder: str, argv: list[str]) -> None:

@@ -39,7 +39,7 @@ CLOSED = -1
 
 CLIENT = Path(__file__).with_name("client.py")
 DESCRIPTORS_MAX = 16
-"""Of a request."""
+"""Limit of a request."""
 
 
 def command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import os
 import random
@@ -181,6 +182,19 @@ def made(
 
 def flat(model: nn.Module) -> torch.Tensor:
     return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+
+def from_a_file(model: nn.Module, **others: Any) -> Any:
+    """State of a training, and other state, as a script reads it back from its checkpoint."""
+    saved = io.BytesIO()
+    own = {
+        "model": model.state_dict(),
+        "optimizer": hk.optimizer_state(model),
+        "hocket": hk.state_dict(model),
+    }
+    torch.save({**own, **others}, saved)
+    saved.seek(0)
+    return torch.load(saved, weights_only=True)
 
 
 def reference(case: Case, world: int) -> torch.Tensor:

@@ -90,8 +90,8 @@ def replayed(members: list[list[int]], *, norms: bool = False) -> list[torch.Ten
 
 
 def exchanged(members: list[list[int]], sends: list[int], of: int) -> list[torch.Tensor]:
-    """The same where all begin each step's forward with the buffers of the member that `sends` names by step. Buffers are those of
-    `of` after the last step."""
+    """Return values where all begin each step's forward with the buffers of the member that `sends` names by step. Buffers are
+    those of `of` after the last step."""
     model, optimizer = made(norms=True)
 
     def forward(member: int, step: int) -> torch.Tensor:

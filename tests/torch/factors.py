@@ -57,7 +57,7 @@ class Factors:
         }
 
     def fit(self, turns: Sequence[range]) -> bool:
-        """Whether turns that arrive together have not overflowed."""
+        """Return whether turns that arrive together have not overflowed."""
         iterations = {each for turn in turns for each in turn}
         over = any((each, rank) in self.over for each in iterations for rank in range(self.world))
         # Gradients that were made before the factor shrank say nothing of it.

@@ -131,7 +131,7 @@ class Reference:
                 self._arrive(at, *turn, fits=fits)
 
     def _fit(self, turns: Any) -> bool:
-        """Whether no gradient in what arrives has overflowed on any rank."""
+        """Return whether no gradient in what arrives has overflowed on any rank."""
         return self.factors is None or self.factors.fit([range(*each) for each in turns])
 
     def _overflowed(self, rank: int, iterations: range) -> bool:

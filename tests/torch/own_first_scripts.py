@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import random
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from hocket.training.memory.gradients import gradients_of
 from tests.sessions.plans import schedule_of, turns_of
 from tests.torch.delayed_scripts import (
     RATE,
+    from_a_file,
     here,
     loss_of,
     merges,
@@ -100,7 +100,7 @@ def compared(case: Case) -> tuple[float, float, float, list[str]]:
 
 
 def with_a_scaler(count: str) -> list[tuple[str, float, float, float, list[str]]]:
-    """The same of trainings with a GradScaler, whose gradients overflow now and then, in some iterations on one rank alone."""
+    """Compare trainings with a GradScaler, whose gradients overflow now and then, in some iterations on one rank alone."""
     scaled = [each._replace(scaled=True) for each in cases()[::-1]]
     return [(repr(case), *compared(case)) for case in scaled[: int(count)]]
 
@@ -253,18 +253,7 @@ def resumed(kind: str) -> list[bool]:
             model, optimizer, scheduler = begun(case, seed=3)
             for iteration in range(ITERATIONS):
                 if stops and iteration == stopped:
-                    saved = io.BytesIO()
-                    torch.save(
-                        {
-                            "model": model.state_dict(),
-                            "optimizer": hk.optimizer_state(model),
-                            "hocket": hk.state_dict(model),
-                            "scheduler": scheduler.state_dict(),
-                        },
-                        saved,
-                    )
-                    saved.seek(0)
-                    state = torch.load(saved, weights_only=True)
+                    state = from_a_file(model, scheduler=scheduler.state_dict())
                     model, optimizer, scheduler = begun(case, seed=5)
                     model.load_state_dict(state["model"])
                     optimizer.load_state_dict(state["optimizer"])

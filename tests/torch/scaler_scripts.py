@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import msgspec
@@ -23,6 +22,7 @@ from tests.torch.delayed_scripts import (
     cases,
     due,
     flat,
+    from_a_file,
     here,
     loss_of,
     network,
@@ -131,18 +131,7 @@ def resumed(steps: str) -> list[bool]:
             model, optimizer, scaler = begun(lengths, steps)
             for iteration in range(ITERATIONS // 2):
                 if stops and iteration == stopped:
-                    saved = io.BytesIO()
-                    torch.save(
-                        {
-                            "model": model.state_dict(),
-                            "optimizer": hk.optimizer_state(model),
-                            "hocket": hk.state_dict(model),
-                            "scaler": scaler.state_dict(),
-                        },
-                        saved,
-                    )
-                    saved.seek(0)
-                    state = torch.load(saved, weights_only=True)
+                    state = from_a_file(model, scaler=scaler.state_dict())
                     model, optimizer, scaler = begun(lengths, steps)
                     model.load_state_dict(state["model"])
                     optimizer.load_state_dict(state["optimizer"])

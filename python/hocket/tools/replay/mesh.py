@@ -43,7 +43,7 @@ class _Connection:
     sealed: Sealed | None = None
     outgoing: deque[memoryview] = field(default_factory=deque)
     under_way: memoryview = field(default_factory=lambda: memoryview(b""))
-    """What is left of a part that is being written, as it goes over the wire."""
+    """Rest of a part that is being written, as it goes over the wire."""
     head: bytearray = field(default_factory=bytearray)
     number: int = -1
     left: int = 0

@@ -57,7 +57,7 @@ class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Here(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a rank knows at a meeting: the job's state, or, if it joins, how many of the job's steps are in its own, if any."""
+    """Knowledge of a rank at a meeting: the job's state, or, if it joins, how many of the job's steps are in its own, if any."""
 
     standing: Standing | None
     steps: int | None
