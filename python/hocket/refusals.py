@@ -94,7 +94,6 @@ _ELASTIC = {
     SERVERS: SERVERS,
     HELPERS: HELPERS,
     JOIN: JOIN,
-    LOCAL: "local steps, which exchange how far each rank came",
     GATES: "a plan or a policy whose layers wait at gates",
     OWNERS: "owners that update (bucket {index})",
     LIBRARY: "a policy that calls {library}",

@@ -71,6 +71,7 @@ class Part:
         )
         self.under_way: deque[tuple[int, list[torch.Tensor]]] = deque()
         self.ends, self.open = ends, 0
+        self.members: Sequence[int] = range(len(models))
 
     def stepped(self, iteration: int) -> None:
         self.open += 1
@@ -98,7 +99,7 @@ class Part:
         _, moved = self.under_way.popleft()
         before = flat(self.anchor)
         nn.utils.vector_to_parameters(
-            sum(moved[1:], moved[0]) / len(moved),
+            torch.stack([moved[each] for each in self.members]).mean(0),
             gradients := [torch.zeros_like(each) for each in self.anchor],
         )
         for each, gradient in zip(self.anchor, gradients, strict=True):
@@ -127,7 +128,10 @@ class Reference:
         ]
         self.made = 0
 
-    def iterate(self) -> None:
+    def iterate(self, members: Sequence[int] | None = None) -> None:
+        """Make an iteration. `members`: ranks whose progress arrives from now on; None: as before."""
+        for part in self.parts:
+            part.members = members or part.members
         for rank, (model, inner) in enumerate(zip(self.models, self.inner, strict=True)):
             inner.zero_grad()
             loss_of(model, self.case.seed + self.made, rank).backward()

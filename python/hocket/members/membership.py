@@ -70,6 +70,9 @@ class Membership:
         """True while the script waits for others elsewhere than here."""
         self.committed = 0
         """Number of steps that stand."""
+        self._stood = self._prepares = 0
+        """Number of steps that the generation's machine counts, and the step that it takes for the next one: ranks that step alone
+        between exchanges make several for one of the machine."""
         self.finished: dict[int, int] = {}
         """Numbers of steps of members whose scripts have ended, by rank."""
         self._silence_max_s = settings.silence_max_s(elastic=True)
@@ -91,6 +94,7 @@ class Membership:
             self._engine, self._ranks, self.number = engine, job.members, job.members[job.rank]
             self._me, self._host = f"rank {job.rank} on {job.host}", job.host
             self._first = self.committed = steps
+            self._stood = 0
             self._machine = self._participant(job.hosts.index(job.host), founds=True)
             self._pending.clear()
             self._leavers, self._members = Leavers(), ()
@@ -189,13 +193,13 @@ class Membership:
         """Report that all sums of a step, and the smallest vote, are here. Return whether the step goes on to the barrier; if not,
         the members change."""
         with self._changed:
-            machine = self._of_generation
-            return "barrier" in self._act(machine.prepared(step - self._first, vote, time.monotonic()))
+            machine, self._prepares = self._of_generation, step
+            return "barrier" in self._act(machine.prepared(self._stood, vote, time.monotonic()))
 
     def done(self, step: int) -> bool:
         """Report that the step's barrier is complete here. Return whether the step stands; if not, the coordinator decides."""
         with self._changed:
-            self._act(self._of_generation.done(step - self._first, time.monotonic()))
+            self._act(self._of_generation.done(self._stood, time.monotonic()))
             return self.committed > step
 
     def without_leavers(self) -> tuple[int, ...] | None:
@@ -454,7 +458,7 @@ class Membership:
                         self._engine.quiesce("the members of the job change", QUIESCE_TIMEOUT_S)
                     waiting.extend(self._machine.quiesced(time.monotonic()))
                 case "commit":
-                    self.committed = self._first + (action.step or 0) + 1
+                    self._stood, self.committed = (action.step or 0) + 1, self._prepares + 1
                 case "prepare":
                     # The epoch's programs are made when the epoch begins.
                     waiting.extend(self._machine.loaded(action.epoch or 0, time.monotonic()))

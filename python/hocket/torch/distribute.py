@@ -238,7 +238,7 @@ def _trained(
     if process.job.world > 1:
         check_batch_norm(model)
     if process.is_newcomer:
-        members = Members(framework, process, settings, Asked(None, policy, promise), keep)
+        members = Members(framework, process, settings, Asked(None, policy, promise, local), keep)
         return Distributed(framework, *members.come(lambda: _spans(framework, process, settings)))
     source = prepare(
         framework,
@@ -255,7 +255,7 @@ def _trained(
         raise refused(SERVERS, BUFFERS, what=f"buffers={keep!r}", hint=hint)
     keep = keep or ("after_step" if source.in_step else "none")
     if process.elastic:
-        members = Members(framework, process, settings, Asked(plan, policy, promise), keep)
+        members = Members(framework, process, settings, Asked(plan, policy, promise, local), keep)
         return Distributed(framework, *members.begin(source, _spans(framework, process, settings)))
     buffers = Buffers(model, keep, process.job, process.engine)
     spans = _spans(framework, process, settings)

@@ -27,7 +27,7 @@ from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.refusals import ELASTIC, LOCAL, MEANS, PLAN, POLICY, REORDER, SEARCH, TURNS, refused
+from hocket.refusals import MEANS, PLAN, POLICY, REORDER, SEARCH, TURNS, refused
 from hocket.settings import Settings, seconds_of
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
@@ -126,8 +126,6 @@ def source_of(
     job = process.job
     search_s = search_asked(search, settings, plan=plan, policy=policy)
     if local is not None:
-        if process.elastic:
-            raise refused(ELASTIC, LOCAL)
         if search_s is not None:
             raise refused(SEARCH, PLAN, given=f"local={local}")
         check_kept(promise, schedule_needs(local.schedule(local.fragments)), "local")
@@ -145,12 +143,12 @@ def source_of(
     if scopes and settings.reorder:
         raise refused(REORDER, POLICY)
     if process.elastic:
-        drives = plan is None and not scopes
-        return (
-            _driven_among(gradients, process, promise or EXACT, begin, search_s)
-            if drives
-            else _given_among(plan, scopes, gradients, process, begin)
-        )
+        if plan is None and not scopes and local is None:
+            return _driven_among(gradients, process, promise or EXACT, begin, search_s)
+        if plan is None and not scopes:
+            cluster = process.measurements.network if begin is None else process.measurements.cluster
+            plan = planned_of(_alone(gradients, job, cluster, promise or EXACT, local), Epoch(0), gradients)
+        return _given_among(plan, scopes, gradients, process, begin, local)
     if scopes:
         traced, timer = _of_policies(scopes, gradients, process)
         if plan is None:
@@ -162,7 +160,7 @@ def source_of(
     _warn_of_search(search_s, job)
     if plan is not None and settings.reorder and useful(job, asked=True) and matters(plan):
         return _reordered(plan, gradients, process, served, helpers)
-    made = plan or _alone(gradients, process, promise or EXACT, local)
+    made = plan or _alone(gradients, job, process.measurements.network, promise or EXACT, local)
     return of_plan(made, gradients, job=job, served=served, helpers=helpers)
 
 
@@ -259,11 +257,12 @@ def _given_among(
     gradients: Mapping[str, Gradient],
     process: Process,
     begin: Begin | None,
+    local: Local | None,
 ) -> ProgramSource:
     """Return the source of an elastic job with a plan or policies of its user's, of all that have met."""
     job = process.job
     if plan is None or not job.settings.reorder:
-        return members_source(plan, scopes, gradients, process=process, begin=begin)
+        return members_source(plan, scopes, gradients, process=process, begin=begin, local=local)
     if not (useful(job, asked=True) and matters(plan)):
         # An agreed value of the job's may be the key of a plan, which is for others.
         begin = None if begin is None else (begin[0], {})
@@ -366,15 +365,18 @@ def spans_of(process: Process, settings: Settings) -> Spans | None:
 
 
 def _alone(
-    gradients: Mapping[str, Gradient], process: Process, promise: Promise, local: Local | None
+    gradients: Mapping[str, Gradient],
+    job: Job,
+    cluster: Cluster | None,
+    promise: Promise,
+    local: Local | None,
 ) -> Planned:
     """Return the default plan, by which ranks step alone if that is asked for."""
-    job, network = process.job, process.measurements.network
     if local is None:
-        return _default_plan(gradients, job, network, promise)
+        return _default_plan(gradients, job, cluster, promise)
     # Embeddings move as a whole, whatever rows of them a gradient touches.
     dense = {name: msgspec.structs.replace(each, sparse=False) for name, each in gradients.items()}
-    planned = _default_plan(dense, job, network, promise, buckets_min=local.fragments)
+    planned = _default_plan(dense, job, cluster, promise, buckets_min=local.fragments)
     return lambda backward: localized(planned(backward), local)
 
 

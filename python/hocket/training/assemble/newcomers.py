@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
 from hocket import typed
+from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import Error, RendezvousError, UsageError
@@ -24,7 +26,7 @@ from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.training.assemble.start import go_on_in, prepare
 from hocket.training.checkpoint import states
-from hocket.training.checkpoint.replicate import copy, near
+from hocket.training.checkpoint.replicate import copy, copy_saved, near
 from hocket.training.elastic.commit import Members
 from hocket.training.elastic.plans import following
 from hocket.training.loop.loop import Loop, SavedLoop
@@ -45,13 +47,14 @@ MakeCompanion = Callable[[Process], MembersCompanion]
 
 
 class Standing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """State of a job when others join: its number of steps, and place in its data; the plan and the policy that were given to it,
-    the agreed values of its policies, and the time that is left for its search, as in the settings."""
+    """State of a job when others join: its number of steps, and place in its data; the plan, the policy and the exchanges of steps
+    alone that were given to it, the agreed values of its policies, and the time that is left for its search, as in the settings."""
 
     steps: int
     loop: SavedLoop
     plan: Plan | None
     policy: str | None
+    local: Local | None
     begin: tuple[int, dict[str, bool | int | float | str]]
     search: str | None
 
@@ -69,6 +72,7 @@ class Asked(NamedTuple):
     plan: Plan | None
     policy: Policy | None
     promise: Promise | None
+    local: Local | None
 
     @property
     def policy_name(self) -> str | None:
@@ -159,6 +163,7 @@ def met(
         holders=holders,
         held=parts.arrays if current else None,
         begin=now.begin,
+        local=now.local,
     )
     return Met(source, now, holders)
 
@@ -174,24 +179,29 @@ def _named(policy: str | None) -> str:
 
 
 def share_states(session: ReducingSession, commit: Members, holders: Sequence[int]) -> None:
-    """Give newcomers the state that policies keep alike on all ranks; a rank's own begins at zero. All that have met call it.
+    """Give newcomers the state that policies keep alike on all ranks, and that of the outer optimizer of ranks that step alone; a
+    rank's own begins at zero. All that have met call it.
 
     RendezvousError: some do not come.
     """
-    own = states.held(session.buckets, session.engine, session.job.rank).shared_only()
+    job = session.job
+    sources = near(holders, job.hosts)
+    others = [rank for rank in range(job.world) if rank not in holders]
+    alone = session.updates.local
+    if alone is not None and alone.outer.momentum:
+        local = session.framework.local
+        saved = local.saved().tobytes() if job.rank in sources else b""
+        copied = copy_saved(
+            saved, "outer optimizer", job, session.engine, sources=sources, targets=others
+        )
+        if copied:
+            local.restore(np.frombuffer(copied, np.uint8), apart=False)
+    own = states.held(session.buckets, session.engine, job.rank).shared_only()
     rows = [each.rows.reshape(-1) for each in own.parameters] + [
         each.rows.reshape(-1) for each in own.buckets
     ]
     if rows:
-        others = [rank for rank in range(session.job.world) if rank not in holders]
-        copy(
-            rows,
-            "state of policies",
-            session.job,
-            session.engine,
-            sources=near(holders, session.job.hosts),
-            targets=others,
-        )
+        copy(rows, "state of policies", job, session.engine, sources=sources, targets=others)
         commit.standing.keep()
 
 
@@ -218,6 +228,7 @@ def meeting(
             loop=loop.saved()[0],
             plan=asked.plan,
             policy=asked.policy_name,
+            local=asked.local,
             begin=(current.number, dict(current.agreed)),
             search=_searches(session.source),
         )

@@ -53,19 +53,34 @@ def replicate(
                 "%s has other parameters or buffers than rank %d, which newcomers get", others, job.rank
             )
         copy(state, "model state", job, engine, sources=equal, targets=targets)
-    if held is not None:
-        return
-    saved = framework.optimizer_state() if job.rank in sources else b""
-    sizes = job.store.gather("optimizer", job.rank, job.world, len(saved), job.settings.start_timeout_s)
+    if held is None:
+        saved = framework.optimizer_state() if job.rank in sources else b""
+        copied = copy_saved(saved, "optimizer", job, engine, sources=sources, targets=targets)
+        if copied:
+            framework.load_optimizer_state(copied)
+
+
+def copy_saved(
+    saved: bytes,
+    what: str,
+    job: Job,
+    engine: _native.Engine,
+    *,
+    sources: Sequence[int],
+    targets: Sequence[int],
+) -> bytes:
+    """Copy what the first of the sources has saved, to which others may add parts if they have the same. All ranks call it. Return
+    it on targets, and nothing elsewhere."""
+    sizes = job.store.gather(what, job.rank, job.world, len(saved), job.settings.start_timeout_s)
     size_bytes = sizes[sources[0]]
-    if size_bytes:
-        # Equal states may have different bytes: those of another length are no source of parts.
-        alike = tuple(each for each in sources if sizes[each] == size_bytes)
-        own = np.frombuffer(saved, np.uint8) if job.rank in alike else np.empty(size_bytes, np.uint8)
-        equal = _equal([own], "optimizer's", job, alike)
-        copy([own], "optimizer state", job, engine, sources=equal, targets=targets)
-        if job.rank in targets:
-            framework.load_optimizer_state(own.tobytes())
+    if not size_bytes:
+        return b""
+    # Equal states may have different bytes: those of another length are no source of parts.
+    alike = tuple(each for each in sources if sizes[each] == size_bytes)
+    own = np.frombuffer(saved, np.uint8) if job.rank in alike else np.empty(size_bytes, np.uint8)
+    equal = _equal([own], f"{what}'s", job, alike)
+    copy([own], f"{what} state", job, engine, sources=equal, targets=targets)
+    return own.tobytes() if job.rank in targets else b""
 
 
 def near(holders: Sequence[int], hosts: Sequence[str]) -> tuple[int, ...]:

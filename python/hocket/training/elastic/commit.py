@@ -66,6 +66,8 @@ class Members(Commit):
         """Members that train on when the step that was reduced last is applied, if others leave then."""
         self.meet: Callable[[Regroup], None] | None = None
         self.before_forward: Callable[[], None] | None = None
+        self._exchanged = False
+        """True if the step of the optimizer that is under way is one of all ranks."""
         self._notice = Notice(self.leave)
 
     @property
@@ -133,6 +135,7 @@ class Members(Commit):
             self.standing.flushing = False
 
     def step_ended(self) -> None:
+        self._exchanged = True
         if self._giving is not None:
             self._giving.backward_ended()
         standing = self.standing
@@ -144,12 +147,16 @@ class Members(Commit):
     def stepped(self) -> None:
         if self.standing.flushing:
             return
+        alone = self.step.updates.local is not None
+        self._loop.alone, self._exchanged = alone and not self._exchanged, False
         if self._parted is not None:
             self._loop.count_all()
         self._tell_of_parting()
         if self._giving is not None:
             alike = is_synchronous(self.step.updates.schedule)
-            self._giving.stepped(None if alike else "gradients are merged or late")
+            self._giving.stepped(
+                None if alike else "ranks step alone" if alone else "gradients are merged or late"
+            )
         self._meet_newcomers()
 
     def settle(self) -> list[int]:
@@ -233,6 +240,9 @@ class Members(Commit):
                 continue
             self._loop.count_all()
             step.source.stop()
+            if step.updates.local is not None:
+                # Newcomers begin at the anchor, and so do all.
+                step.framework.local.settle()
             self.meet(order)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.local import Local, localized
 from hocket.artefacts.plan import Plan, Traced
 from hocket.job.rendezvous import Job
 from hocket.members.members_store import Among
@@ -37,9 +38,10 @@ def members_source(
     *,
     process: Process,
     begin: Begin | None,
+    local: Local | None = None,
 ) -> ProgramSource:
     """Return the source of all ranks that have just met. `plan`: None where the one policy of `scopes` decides what travels
-    together. `begin`: epoch that the job is in; None: at its start.
+    together. `begin`: epoch that the job is in; None: at its start. `local`: how ranks step alone in the policy's plan.
 
     Raises ArtefactError: the plan is not sound, or for another model. PolicyError: a policy is refused. UsageError: the plan has
     parts that sessions do not run.
@@ -47,7 +49,7 @@ def members_source(
     if plan is not None:
         bucket_memory.check_runs(plan, gradients)
     number, agreed = begin or (0, initial(scopes))
-    return Sources(plan is None, scopes, gradients, process).of(
+    return Sources(plan is None, scopes, gradients, process, local).of(
         plan, process.job, Epoch(number, agreed), members=0, before=None
     )
 
@@ -56,10 +58,16 @@ class Sources:
     """State that stays the same while members come and go."""
 
     def __init__(
-        self, whole: bool, scopes: Sequence[Scope], gradients: Mapping[str, Gradient], process: Process
+        self,
+        whole: bool,
+        scopes: Sequence[Scope],
+        gradients: Mapping[str, Gradient],
+        process: Process,
+        local: Local | None,
     ) -> None:
-        """Keep the state. `whole`: the policy makes the plan, too."""
+        """Keep the state. `whole`: the policy makes the plan, too, by which ranks step alone as `local` says."""
         self._whole, self._scopes, self._gradients, self._process = whole, scopes, gradients, process
+        self._local = local
 
     def of(
         self, plan: Plan | None, job: Job, first: Epoch, *, members: int, before: Timer | None
@@ -92,7 +100,8 @@ class Sources:
             if plan is not None and (epoch is first or not whole):
                 return arranged(plan, gradients)
             assert traced is not None  # noqa: S101  # without a plan there is a policy
-            return traced.plan(scopes[0], epoch)
+            made = traced.plan(scopes[0], epoch)
+            return made if self._local is None else localized(made, self._local)
 
         def make(epoch: Epoch) -> list[CompiledBucket]:
             now = current(epoch)

@@ -40,6 +40,7 @@ class Loop:
     Attributes:
         changes: those of the job's ranks.
         accumulating: gradients of batches until now wait for those of others, and are in no step yet.
+        alone: this rank has stepped since the last exchange, alone, so that its batches would be lost with it.
     """
 
     def __init__(self, job: Job) -> None:
@@ -49,7 +50,7 @@ class Loop:
         """Wrapper of each call that waits for all ranks at the store."""
         self._me = job.members[job.rank]
         self.changes = Changes(workers_of(job))
-        self.accumulating = False
+        self.accumulating = self.alone = False
         self._epoch = 0
         self._in_epoch = False
         self._began: set[str] = set()
@@ -129,7 +130,7 @@ class Loop:
                 put(self._values.pop(name))
 
     def stepped(self) -> None:
-        self.accumulating = False
+        self.accumulating = self.alone
 
     def count_all(self) -> None:
         """Count all data that ranks have got until now: it is in steps that stand."""

@@ -1,0 +1,79 @@
+"""A training whose ranks step alone between exchanges, and are lost; and what a single process makes of the same exchanges."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hocket.torch as hk
+from hocket.torch.distribute import distributed_of
+from hocket.training.elastic.commit import Members
+from tests.torch.delayed_scripts import loss_of
+from tests.torch.elastic_scripts import Fate, die_inside
+from tests.torch.local_scripts import Case, Reference, begun, digest
+from tests.torch.own_first_reference import flat
+
+STEPS = 14
+FLUSHED = STEPS
+"""The step of `Fate` in which all that is left is exchanged."""
+
+CASES = {
+    "average": Case(hk.Local(every=3), "momentum"),
+    "outer": Case(hk.Local(every=4, rate=0.7, momentum=0.9), "adamw"),
+    "late": Case(hk.Local(every=4, late=2, rate=0.5, momentum=0.5, nesterov=False), "sgd"),
+    "fragments": Case(hk.Local(every=4, late=1, fragments=2, rate=0.7, momentum=0.9), "momentum"),
+    "mix": Case(hk.Local(every=4, fragments=2, mix=0.25), "adamw"),
+}
+
+
+def replayed(records: Sequence[dict[str, Any]], name: str, world: int) -> Reference:
+    """Training by one process in which these members exchange; the last record is of a flush."""
+    reference = Reference(CASES[name], world)
+    for each in records[:-1]:
+        reference.iterate(each["members"])
+    for part in reference.parts:
+        part.members = records[-1]["members"]
+    return reference
+
+
+def trained(directory: Path, name: str, victims: list[str]) -> None:
+    """One rank. It notes the members of each exchange, and the anchor."""
+    rank = int(os.environ["HOCKET_RANK"])
+    model, optimizer = begun(CASES[name])
+    commit = distributed_of(model).session.commit
+    assert isinstance(commit, Members)
+    fate = Fate(rank, victims)
+    die_inside(fate.at)
+    next(iter(model.parameters())).register_hook(lambda _: fate.at("backward"))
+    records = []
+
+    def note() -> None:
+        records.append({"members": commit.standing.counted, "digest": digest(model)})
+
+    for step in range(STEPS):
+        fate.step = step
+        optimizer.zero_grad()
+        loss = loss_of(model, step, rank)
+        fate.at("forward")
+        loss.backward()
+        optimizer.step()
+        fate.at("optimizer")
+        note()
+    own = flat(model.parameters()).detach().clone()
+    fate.step = FLUSHED
+    hk.flush(model)
+    note()
+    if directory.exists():
+        torch.save([own, flat(model.parameters()).detach()], directory / f"{rank}.pt")
+        (directory / f"{rank}.json").write_text(json.dumps(records))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    trained(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -1,0 +1,70 @@
+"""Ranks of elastic jobs that step alone between exchanges: some are lost, and the others exchange what they have made."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.torch import elastic_local_scripts as scripts  # noqa: E402  # needs torch
+from tests.torch.elastic_scripts import EDGES  # noqa: E402
+from tests.torch.test_elastic import run  # noqa: E402
+
+SCRIPT = Path(scripts.__file__)
+WORLD = 3
+LOST_IN = (5, 6, 7)
+"""Steps of which one ends with an exchange, in each case."""
+FEW = 2
+CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
+"""Cases of each kind."""
+
+
+def check(directory: Path, name: str, survivors: list[int], world: int = WORLD) -> list[list[int]]:
+    """Return the members of each exchange. All survivors have one anchor, and what one process makes of the same exchanges."""
+    found = [json.loads((directory / f"{rank}.json").read_text()) for rank in survivors]
+    assert all(own == found[0] for own in found)
+    reference = scripts.replayed(found[0], name, world)
+    expected = [scripts.flat(reference.models[rank].parameters()) for rank in survivors]
+    reference.flush()
+    for rank, own in zip(survivors, expected, strict=True):
+        before, after = torch.load(directory / f"{rank}.pt")
+        torch.testing.assert_close(before, own.detach(), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(after, reference.anchor.detach(), rtol=1e-9, atol=1e-9)
+    return [each["members"] for each in found[0]]
+
+
+def cases() -> list[tuple[str, str, str]]:
+    """Kinds of exchanges, hosts, and where rank 1 dies: of each kind some, at the edges of a step and in the flush at the end."""
+    random = Random(3)  # noqa: S311  # a seed gives the same cases again
+    places = [*itertools.product(LOST_IN, EDGES)]
+    places += [(scripts.FLUSHED, edge) for edge in EDGES if edge not in ("forward", "backward")]
+    victims = [f"1:{step}:{edge}" for step, edge in places]
+
+    def moment() -> str:
+        return f"1:{random.randrange(scripts.STEPS)}:{random.uniform(0, 20):.2f} ms after forward"
+
+    found = []
+    for name in scripts.CASES:
+        edges = random.sample(victims, len(victims))
+        of_kind = itertools.islice(itertools.chain(edges, iter(moment, "")), CASES)
+        found += [(name, random.choice(("abc", "aaa", "aab")), each) for each in of_kind]
+    return found
+
+
+@pytest.mark.parametrize(("name", "hosts", "victim"), cases())
+def test_a_lost_rank_costs_the_others_none_of_their_steps(
+    name: str, hosts: str, victim: str, tmp_path: Path
+) -> None:
+    """Broken: a rank that is lost would end the job, or the others would go apart, or lose what they have made since the last
+    exchange."""
+    outcome, output = run(tmp_path, list(hosts), name, victim, script=SCRIPT)
+    assert outcome.code == 0, output
+    members = check(tmp_path, name, [0, 2])
+    without = members.count([0, 2])
+    assert members == [[0, 1, 2]] * (len(members) - without) + [[0, 2]] * without
