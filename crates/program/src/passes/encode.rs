@@ -1,12 +1,12 @@
 //! Sends f32 as a smaller float over chosen links.
 //!
-//! Before: `send %0[0:8] to 1`. After: `send %0[0:8] as f16 to 1`. If the sent value also stays somewhere as a result,
-//! `apply round f16` comes right after the op that made it, before it spreads: all replicas hold the same bits,
-//! whichever links their copies crossed. Gain: half the bytes on slow links, full precision in the sums.
+//! Before: `send %0[0:8] to 1`. After: `send %0[0:8] as f16 to 1`. If the sent value also stays somewhere without having
+//! been encoded, on its rank or on one that has it by other links, `apply round f16` comes right after the op that made
+//! it, before it spreads: all replicas hold the same bits, whichever links their copies crossed. Gain: half the bytes on slow links, full precision in the sums.
 
 use super::{Codec, Pass, PassError};
 use crate::{DType, Kernel, Op, Program, RankBuilder, RankProgram, Slice};
-use hocket_ids::{OpId, Rank, Tag};
+use hocket_ids::{BufferId, OpId, Rank, Tag};
 use std::collections::{HashMap, HashSet};
 
 pub const PASS: Pass = Pass {
@@ -25,15 +25,30 @@ fn encode(program: &Program, codec: &Codec) -> Result<Program, PassError> {
     if !matches!(codec, DType::F16 | DType::BF16) {
         return Err(PassError::Codec(codec.name()));
     }
-    let mut origins = Origins::new(program);
+    let origins = Origins::new(program);
+    let (mut sent, mut held) = (Vec::new(), Vec::new());
     for (at, rank) in program.ranks.iter().enumerate() {
         let own = Rank::from_index(at);
-        for (op, slice) in kept_slices(rank, |op| encoded(op, own, links)) {
-            origins.trace(at, op, slice);
+        for (op, node) in rank.nodes.iter().enumerate() {
+            if let Op::Send { src, .. } = &node.op
+                && encoded(&node.op, own, links)
+            {
+                sent.push((at, op, *src));
+            }
+        }
+        for (buffer, known) in rank.buffers.iter().enumerate() {
+            let whole = Slice::new(BufferId::from_index(buffer), 0, known.len);
+            held.push((at, rank.nodes.len(), whole));
         }
     }
+    let sent = origins.of(sent, |_, _| true);
+    let held = origins.of(held, |rank, op| !encoded(op, Rank::from_index(rank), links));
+    let rounds = |at: usize| {
+        let own = sent.iter().filter(|((rank, _), _)| *rank == at);
+        own.filter_map(|(origin, slices)| Some((origin.1, common(slices, held.get(origin)?)))).collect()
+    };
     let ranks = program.ranks.iter().enumerate().map(|(at, rank)| {
-        rewrite(rank, &origins.rounds[at], *codec, |op| encoded(op, Rank::from_index(at), links))
+        rewrite(rank, &rounds(at), *codec, |op| encoded(op, Rank::from_index(at), links))
     });
     Ok(program.with_ranks(ranks.collect()))
 }
@@ -46,32 +61,16 @@ fn encoded(op: &Op, own: Rank, links: &HashSet<(Rank, Rank)>) -> bool {
     }
 }
 
-/// Encoded sends of slices that are not overwritten: the sender keeps what others receive.
-fn kept_slices(rank: &RankProgram, encoded: impl Fn(&Op) -> bool) -> Vec<(usize, Slice)> {
-    let mut kept = Vec::new();
-    let mut written: Vec<Slice> = Vec::new();
-    for (at, node) in rank.nodes.iter().enumerate().rev() {
-        if let Op::Send { src, .. } = &node.op
-            && encoded(&node.op)
-        {
-            let mut parts = vec![*src];
-            for later in written.iter().filter(|later| later.overlaps(src)) {
-                parts = subtract(&parts, later);
-            }
-            kept.extend(parts.into_iter().map(|part| (at, part)));
-        }
-        written.extend(node.op.writes());
-    }
-    kept
-}
+/// A value's place in its rank: after which op (`None`: before all) it is there. By rank.
+type Origin = (usize, Option<usize>);
 
-/// Traces values to their origin, across ranks, which is where they are rounded.
+/// A slice as an op of a rank reads it.
+type Read = (usize, usize, Slice);
+
+/// Where values come from, across ranks.
 struct Origins<'a> {
     program: &'a Program,
     sends: HashMap<(usize, usize, Tag), usize>,
-    /// By rank: after which op (`None`: before all) which slice is rounded.
-    rounds: Vec<HashMap<Option<usize>, Vec<Slice>>>,
-    seen: HashSet<(usize, usize, Slice)>,
 }
 
 impl<'a> Origins<'a> {
@@ -84,14 +83,16 @@ impl<'a> Origins<'a> {
                 }
             }
         }
-        Self { program, sends, rounds: vec![HashMap::new(); program.world()], seen: HashSet::new() }
+        Self { program, sends }
     }
 
-    /// Follows the value that op `reader` of `rank` reads in `slice` back to the op that made it.
-    fn trace(&mut self, rank: usize, reader: usize, slice: Slice) {
-        let mut open = vec![(rank, reader, slice)];
+    /// The ops that made what is read, and the slices that they made of it. A value is followed through a receive of a rank as far
+    /// as `through` says; others than these are left out.
+    fn of(&self, mut open: Vec<Read>, through: impl Fn(usize, &Op) -> bool) -> HashMap<Origin, Vec<Slice>> {
+        let mut found: HashMap<Origin, Vec<Slice>> = HashMap::new();
+        let mut seen = HashSet::new();
         while let Some((rank, reader, slice)) = open.pop() {
-            if !self.seen.insert((rank, reader, slice)) {
+            if !seen.insert((rank, reader, slice)) {
                 continue;
             }
             let nodes = &self.program.ranks[rank].nodes;
@@ -100,8 +101,9 @@ impl<'a> Origins<'a> {
                 for written in node.op.writes().iter().filter(|written| written.overlaps(&slice)) {
                     for part in parts.iter().filter_map(|part| intersect(part, written)) {
                         match self.forwarded(rank, &node.op, &part) {
-                            Some(earlier) => open.push(earlier),
-                            None => self.round(rank, Some(writer), part),
+                            Some(earlier) if through(rank, &node.op) => open.push(earlier),
+                            Some(_) => {}
+                            None => add(found.entry((rank, Some(writer))).or_default(), part),
                         }
                     }
                     parts = subtract(&parts, written);
@@ -111,28 +113,38 @@ impl<'a> Origins<'a> {
                 }
             }
             for part in parts {
-                self.round(rank, None, part);
+                add(found.entry((rank, None)).or_default(), part);
             }
         }
+        found
     }
 
     /// If `op` only copies a peer's value: the slice that the peer reads.
-    fn forwarded(&self, rank: usize, op: &Op, part: &Slice) -> Option<(usize, usize, Slice)> {
+    fn forwarded(&self, rank: usize, op: &Op, part: &Slice) -> Option<Read> {
         let Op::Recv { dst, reduce: None, peer, tag, count: None, .. } = op else { return None };
         let send = *self.sends.get(&(peer.index(), rank, *tag))?;
         let Op::Send { src, .. } = &self.program.ranks[peer.index()].nodes[send].op else { return None };
         let (start, stop) = (part.start - dst.start + src.start, part.stop - dst.start + src.start);
         Some((peer.index(), send, Slice::new(src.buffer, start, stop)))
     }
+}
 
-    fn round(&mut self, rank: usize, after: Option<usize>, slice: Slice) {
-        let known = self.rounds[rank].entry(after).or_default();
-        let mut parts = vec![slice];
-        for other in known.iter() {
-            parts = subtract(&parts, other);
-        }
-        known.extend(parts);
+/// Adds what `known` lacks of a slice.
+fn add(known: &mut Vec<Slice>, slice: Slice) {
+    let mut parts = vec![slice];
+    for other in known.iter() {
+        parts = subtract(&parts, other);
     }
+    known.extend(parts);
+}
+
+/// What both have, in the order of the first.
+fn common(slices: &[Slice], others: &[Slice]) -> Vec<Slice> {
+    let mut found = Vec::new();
+    for slice in slices {
+        others.iter().filter_map(|other| intersect(slice, other)).for_each(|part| add(&mut found, part));
+    }
+    found
 }
 
 fn rewrite(
