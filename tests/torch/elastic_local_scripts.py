@@ -23,6 +23,8 @@ STEPS = 14
 FLUSHED = STEPS
 """The step of `Fate` in which all that is left is exchanged."""
 
+SAMPLES, BATCH = 66, 2
+
 CASES = {
     "average": Case(hk.Local(every=3), "momentum"),
     "outer": Case(hk.Local(every=4, rate=0.7, momentum=0.9), "adamw"),
@@ -74,6 +76,26 @@ def trained(directory: Path, name: str, victims: list[str]) -> None:
         (directory / f"{rank}.json").write_text(json.dumps(records))
 
 
+def drew(directory: Path, victims: list[str]) -> None:
+    """One rank, which notes by step what it draws of a data set."""
+    rank = int(os.environ["HOCKET_RANK"])
+    model, optimizer = begun(CASES["average"])
+    fate = Fate(rank, victims)
+    with (directory / f"{rank}.drawn").open("w", buffering=1) as drawn:
+        for _ in hk.epochs(model, 1):
+            for batch in hk.batches(model, range(SAMPLES), BATCH):
+                drawn.write(json.dumps([fate.step, batch.tolist()]) + "\n")
+                optimizer.zero_grad()
+                loss = loss_of(model, int(batch[0]), rank)
+                fate.at("forward")
+                loss.backward()
+                optimizer.step()
+                fate.step += 1
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    trained(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    if sys.argv[2] == "draws":
+        drew(Path(sys.argv[1]), sys.argv[3:])
+    else:
+        trained(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

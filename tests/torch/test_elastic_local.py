@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
 
@@ -71,6 +71,22 @@ def test_a_lost_rank_costs_the_others_none_of_their_steps(
     members = check(tmp_path, name, [0, 2])
     without = members.count([0, 2])
     assert members == [[0, 1, 2]] * (len(members) - without) + [[0, 2]] * without
+
+
+def test_samples_of_steps_that_are_lost_are_drawn_again(tmp_path: Path) -> None:
+    """Broken: what a lost rank had drawn since the last exchange would be missing from the epoch."""
+    outcome, output = run(tmp_path, list("abc"), "draws", "1:7:forward", script=SCRIPT)
+    assert outcome.code == 0, output
+    drawn = {
+        rank: [json.loads(line) for line in (tmp_path / f"{rank}.drawn").read_text().splitlines()]
+        for rank in range(WORLD)
+    }
+    assert drawn[1][-1][0] == 7
+    exchanged = [own for rank in (0, 2) for own in drawn[rank]] + [own for own in drawn[1] if own[0] < 6]
+    found = Counter(itertools.chain.from_iterable(batch for _, batch in exchanged))
+    assert set(found) == set(range(scripts.SAMPLES))
+    # All have equally many batches, which may take a sample twice.
+    assert found.total() < scripts.SAMPLES + WORLD * scripts.BATCH
 
 
 @pytest.mark.parametrize("name", join_scripts.LOCALS)

@@ -248,8 +248,9 @@ class Members(Commit):
 
 def warn_of_unwatched(step: Step) -> None:
     """Warn that merged and late gradients are not judged in this job."""
-    job = step.job
-    if job.settings.sentinel and job.rank == 0 and not is_synchronous(step.updates.schedule):
+    job, schedule = step.job, step.updates.schedule
+    judged = schedule.steps != "local" and not is_synchronous(schedule)
+    if job.settings.sentinel and job.rank == 0 and judged:
         log.warning(
             "gradients are merged or late from the first iteration on, and neither guard nor sentinel watches that: "
             "they do not work in elastic jobs yet"
