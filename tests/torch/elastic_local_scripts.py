@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -12,9 +13,10 @@ from typing import Any
 import torch
 
 import hocket.torch as hk
+from hocket.policies import Int8, TopK
 from hocket.torch.distribute import distributed_of
 from hocket.training.elastic.commit import Members
-from tests.torch.delayed_scripts import loss_of
+from tests.torch.delayed_scripts import loss_of, network
 from tests.torch.elastic_scripts import Fate, die_inside
 from tests.torch.local_scripts import Case, Reference, begun, digest
 from tests.torch.own_first_reference import flat
@@ -24,6 +26,13 @@ FLUSHED = STEPS
 """The step of `Fate` in which all that is left is exchanged."""
 
 SAMPLES, BATCH = 66, 2
+
+LEARNS, SAVED_AFTER = 30, 16
+WAYS: dict[str, dict[str, Any]] = {
+    "default": {"promise": "local,local=5", "local": hk.Local(every=5)},
+    "top_k": {"policy": TopK(), "local": hk.Local(every=5)},
+    "int8, late": {"policy": Int8(), "local": hk.Local(every=5, late=2)},
+}
 
 CASES = {
     "average": Case(hk.Local(every=3), "momentum"),
@@ -76,6 +85,30 @@ def trained(directory: Path, name: str, victims: list[str]) -> None:
         (directory / f"{rank}.json").write_text(json.dumps(records))
 
 
+def learned(directory: Path, name: str, victims: list[str]) -> None:
+    """One rank, with the plan or the policy of this name. It notes the anchor, and the loss."""
+    rank = int(os.environ["HOCKET_RANK"])
+    model = network().float()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model, optimizer = hk.distribute(model, optimizer, **WAYS[name])
+    fate = Fate(rank, victims)
+    die_inside(fate.at)
+    records = []
+    for step in range(LEARNS):
+        fate.step = step
+        optimizer.zero_grad()
+        loss = model(torch.randn(8, 5, generator=torch.Generator().manual_seed(step))).square().sum()
+        fate.at("forward")
+        loss.backward()
+        optimizer.step()
+        records.append({"loss": float(loss.detach()), "digest": digest(model)})
+        if step == SAVED_AFTER:
+            torch.save(hk.state_dict(model), io.BytesIO())
+    hk.flush(model)
+    records.append({"loss": 0.0, "digest": digest(model)})
+    (directory / f"{rank}.json").write_text(json.dumps(records))
+
+
 def drew(directory: Path, victims: list[str]) -> None:
     """One rank, which notes by step what it draws of a data set."""
     rank = int(os.environ["HOCKET_RANK"])
@@ -97,5 +130,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[2] == "draws":
         drew(Path(sys.argv[1]), sys.argv[3:])
+    elif sys.argv[2] in WAYS:
+        learned(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
     else:
         trained(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

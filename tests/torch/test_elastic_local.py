@@ -73,6 +73,15 @@ def test_a_lost_rank_costs_the_others_none_of_their_steps(
     assert members == [[0, 1, 2]] * (len(members) - without) + [[0, 2]] * without
 
 
+@pytest.mark.parametrize("name", scripts.WAYS)
+def test_default_plans_and_policies_go_on(name: str, tmp_path: Path) -> None:
+    """Broken: what a policy keeps of progress would be lost with another rank, or would be another one's on each."""
+    outcome, output = run(tmp_path, list("abc"), name, "1:14:launched", "0:23:forward", script=SCRIPT)
+    assert outcome.code == 0, output
+    (found,) = (json.loads(file.read_text()) for file in tmp_path.glob("*.json"))
+    assert found[-2]["loss"] < found[0]["loss"] / 2
+
+
 def test_samples_of_steps_that_are_lost_are_drawn_again(tmp_path: Path) -> None:
     """Broken: what a lost rank had drawn since the last exchange would be missing from the epoch."""
     outcome, output = run(tmp_path, list("abc"), "draws", "1:7:forward", script=SCRIPT)

@@ -285,7 +285,7 @@ class Step:
             self._begin()
             self._end(barrier=True)
         else:
-            self.updates.ended([], holds=False)
+            self.updates.passed()
             self.iteration += 1
             if self.source.autopilot is not None:
                 self.source.autopilot.step_ended()

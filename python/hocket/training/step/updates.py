@@ -228,6 +228,13 @@ class Updates:
             due = [turn for last in self.flush() for turn in last]
         return due
 
+    def passed(self) -> None:
+        """End an iteration of a rank that steps alone, which brings and sends nothing, and in which nobody votes."""
+        self._flushed = False
+        if self.own is not None:
+            self.own.made([], self._open)
+        self.readiness.finish()
+
     def flush(self) -> list[list[LiveTurn]]:
         """End all turns, and launch what was not; return those that were not applied, in the order of application, at most one of
         each arena at a time."""
