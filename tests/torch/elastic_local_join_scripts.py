@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,14 @@ REPLAYED = ("average", "outer")
 
 
 def replayed(
-    steps: Sequence[Sequence[int]], exchanges: dict[int, Sequence[int]], name: str
+    steps: Sequence[Sequence[int]],
+    exchanges: Mapping[int, Sequence[int]],
+    came: Mapping[int, dict[str, Any]],
+    name: str,
 ) -> list[torch.Tensor]:
-    """Parameters after steps of these members, which exchange after some of the steps."""
+    """Parameters after steps of these members, which exchange after some of the steps. `came`: by newcomer, the state with which its
+    optimizer begins.
+    """
     local, (anchor, _) = LOCALS[name], made()
     outer = torch.optim.SGD(
         anchor.parameters(),
@@ -47,11 +51,10 @@ def replayed(
     for step, members in enumerate(steps):
         for member in members:
             if member not in own:
-                before = own[min(own)][1].state_dict() if own else None
                 own[member] = made()
                 own[member][0].load_state_dict(anchor.state_dict())
-                if before is not None:
-                    own[member][1].load_state_dict(copy.deepcopy(before))
+                if member in came:
+                    own[member][1].load_state_dict(came[member])
         for gone in own.keys() - set(members):
             del own[gone]
         for member, (model, optimizer) in own.items():
@@ -59,9 +62,9 @@ def replayed(
             loss_of(model, member, step).backward()
             optimizer.step()
         if step in exchanges:
-            came = [[*own[member][0].parameters()] for member in exchanges[step]]
+            theirs = [[*own[member][0].parameters()] for member in exchanges[step]]
             for at, each in enumerate(anchor.parameters()):
-                each.grad = torch.stack([each.detach() - theirs[at].detach() for theirs in came]).mean(0)
+                each.grad = torch.stack([each.detach() - mine[at].detach() for mine in theirs]).mean(0)
             outer.step()
             for model, _ in own.values():
                 model.load_state_dict(anchor.state_dict())
@@ -82,6 +85,10 @@ def trained(directory: Path, name: str, kind: str) -> None:
     commit = session.commit
     assert isinstance(commit, Members)
     ended = commit.step_ended
+    if plan is None:
+        torch.save(
+            (session.job.members[session.job.rank], optimizer.state_dict()), directory / f"{name}.came"
+        )
     with (directory / f"{name}.steps").open("w", buffering=1) as notes:
 
         def note(**record: Any) -> None:

@@ -112,6 +112,7 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
         training.trains_on(2, further=9)
         outcome = training.end()
         assert (outcome.code, newcomer.returncode) == (0, 0), training.said()
+        assert "has the state of the job" in (tmp_path / "newcomer-0.log").read_text()
     finally:
         training.kill()
     steps: dict[int, list[int]] = defaultdict(list)
@@ -131,6 +132,9 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
         assert torch.equal(own_value, other)
     if name in join_scripts.REPLAYED:
         members = {step: alike[0][0] for step, alike in exchanges.items()}
-        expected = join_scripts.replayed([sorted(steps[step]) for step in range(len(steps))], members, name)
+        came = dict(torch.load(file) for file in tmp_path.glob("*.came"))
+        assert all(state["state"] for state in came.values())
+        trained = [sorted(steps[step]) for step in range(len(steps))]
+        expected = join_scripts.replayed(trained, members, came, name)
         for own_value, wanted in zip(found[0], expected, strict=True):
             torch.testing.assert_close(own_value, wanted, rtol=1e-9, atol=1e-9)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from hocket.artefacts.plan import Outer
 from hocket.errors import UsageError
 from hocket.torch.framework import Torch
 from hocket.torch.state_parts import TorchParts
+from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.state_parts import PIECE_BYTES, Described
 
 STEPS = 7
@@ -151,3 +155,63 @@ def test_parts_of_another_model_are_refused() -> None:
     frozen = len(source.trained)
     with pytest.raises(UsageError, match="not trained"):
         other.parts.take(frozen, Described(value_bytes=1), memoryview(bytearray(1)))
+
+
+def exchange(framework: Made, at: int, names: Sequence[str]) -> None:
+    """Step alone, then exchange the progress of some parameters: it arrives as random numbers."""
+    step(framework, at)
+    draw = torch.Generator().manual_seed(1000 + at)
+    views = [
+        torch.empty_like(each).copy_(torch.randn(each.shape, generator=draw) / 100)
+        for each in (framework.trained[name].detach() for name in names)
+    ]
+    mean: Any = SimpleNamespace(names=tuple(names), views=tuple(views))
+    arrival = Arrival(mean=mean, own=mean, iterations=range(1), unmade=(), factor=1.0)
+    framework.local.arrive([arrival], lacks=range(len(framework.trained) - len(names)))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_parts_follow_an_anchor(momentum: float) -> None:
+    """Broken: a rank that joins others that step alone would begin apart from their anchor, or with another momentum."""
+    outer = Outer(rate=0.7, momentum=momentum, nesterov=momentum > 0)
+    source, to = made("AdamW", 0), made("AdamW", 1)
+    step(source, 0)
+    source.local.begin(outer)
+    assert source.parts.outer == outer
+    to.parts.follow(source.parts.outer)
+    names = list(source.trained)
+    for at, name in enumerate(names):
+        exchange(source, 1 + at, names if at % 2 else names[:-2])
+        given = source.parts.gradients(range(at))
+        to.parts.step(source.parts.rates(), [(part, copied([own])) for part, own in given])
+        give(source, to, at)
+        source.parts.stepped()
+        assert (
+            to.optimizer.state[to.trained[name]].keys() == source.optimizer.state[source.trained[name]].keys()
+        )
+        step(source, 100 + at)
+        assert not source.parts.changed()
+        assert not source.parts.gradients(range(at))
+    anchor = source.local.values()
+    for part, name in enumerate(names):
+        assert torch.equal(to.trained[name], anchor[name]), name
+        ours, theirs = source.parts.alike(part), to.parts.alike(part)
+        assert all(map(np.array_equal, ours, theirs))
+    to.local.begin(outer)
+    to.parts.hand_over()
+    for framework in (source, to):
+        exchange(framework, 50, names)
+    for name in names:
+        assert torch.equal(source.local.values()[name], to.local.values()[name]), name
+
+
+def test_a_script_changes_the_anchor_between_exchanges() -> None:
+    """Broken: a rank that joins would not hear of parameters that the script has loaded."""
+    source = made("SGD", 0)
+    source.local.begin(Outer())
+    exchange(source, 1, list(source.trained))
+    source.parts.stepped()
+    with torch.no_grad():
+        source.trained["scale"].add_(1)
+    step(source, 2)
+    assert source.parts.changed() == [list(source.trained).index("scale")]

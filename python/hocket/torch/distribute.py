@@ -140,7 +140,8 @@ def distribute(
     if buffers not in (None, *get_args(Keep)):
         raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
     parameter_server = parameter_server or ParameterServer.of(settings)
-    process = joined(settings, publish, functools.partial(come, TorchParts(framework)))
+    parts = TorchParts(framework)
+    process = joined(settings, publish, functools.partial(come, parts))
     warn_if_apart(process.everyone.world)
     asked = {"plan": plan, "policy": policy, "promise": promise, "search": search, "buffers": buffers}
     agree_on_call(process, {**asked, "parameter_server": parameter_server, "local": local})
@@ -173,6 +174,7 @@ def distribute(
         else:
             made = _trained(
                 framework,
+                parts,
                 plan=plan,
                 policy=policy,
                 promise=promise,
@@ -223,6 +225,7 @@ def _make_room(framework: Torch, process: Process) -> Loop | None:
 
 def _trained(
     framework: Torch,
+    parts: TorchParts,
     *,
     plan: Plan | None,
     policy: Policy | None,
@@ -238,7 +241,8 @@ def _trained(
     if process.job.world > 1:
         check_batch_norm(model)
     if process.is_newcomer:
-        members = Members(framework, process, settings, Asked(None, policy, promise, local), keep)
+        asked = Asked(None, policy, promise, local)
+        members = Members(framework, parts, process=process, settings=settings, asked=asked, keep=keep)
         return Distributed(framework, *members.come(lambda: _spans(framework, process, settings)))
     source = prepare(
         framework,
@@ -255,7 +259,8 @@ def _trained(
         raise refused(SERVERS, BUFFERS, what=f"buffers={keep!r}", hint=hint)
     keep = keep or ("after_step" if source.in_step else "none")
     if process.elastic:
-        members = Members(framework, process, settings, Asked(plan, policy, promise, local), keep)
+        asked = Asked(plan, policy, promise, local)
+        members = Members(framework, parts, process=process, settings=settings, asked=asked, keep=keep)
         return Distributed(framework, *members.begin(source, _spans(framework, process, settings)))
     buffers = Buffers(model, keep, process.job, process.engine)
     spans = _spans(framework, process, settings)

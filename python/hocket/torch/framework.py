@@ -232,13 +232,11 @@ class Torch:
 
     def rates_of_groups(self) -> list[dict[str, Any]]:
         """Return the numbers of the optimizer's groups, which schedulers change."""
-        groups = self.optimizer.param_groups
-        return [{name: value for name, value in group.items() if name != "params"} for group in groups]
+        return optimizers.rates_of(self.optimizer)
 
     def set_rates_of_groups(self, rates: Sequence[Mapping[str, Any]]) -> None:
         """Set numbers of groups from another rank."""
-        for group, given in zip(self.optimizer.param_groups, rates, strict=True):
-            group.update(given)
+        optimizers.set_rates_of(self.optimizer, rates)
 
     def before_training_forward(self, call: Callable[[], None]) -> None:
         """Call `call` before training forwards of the whole model in which gradients are wanted."""

@@ -7,7 +7,8 @@ compare are of. The state of the script's optimizer is never averaged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,18 @@ from hocket.training.memory.anchor import Arrival
 from hocket.training.memory.buckets import LoadedBucket
 
 
+def sgd(parameters: Iterable[torch.nn.Parameter], outer: Outer) -> torch.optim.SGD:
+    """Make the outer optimizer of these parameters."""
+    return torch.optim.SGD(parameters, lr=outer.rate, momentum=outer.momentum, nesterov=outer.nesterov)
+
+
 class Local:
-    """Anchor of one model and its optimizer; see `hocket.training.memory.anchor.LocalAnchor`."""
+    """Anchor of one model and its optimizer; see `hocket.training.memory.anchor.LocalAnchor`.
+
+    Attributes:
+        came: by parameter, the gradient of the anchor's last step, until the next exchange.
+        moves: by parameter, how often the anchor has changed: once for each step, twice for each change by the script.
+    """
 
     def __init__(
         self,
@@ -41,10 +52,17 @@ class Local:
         self._on = self._apart = False
         """True if ranks step alone, and if this rank has stepped since the anchor was all that it has."""
         self._undo: list[Callable[[], None]] = []
+        self.came: dict[str, torch.Tensor] = {}
+        self.moves: Counter[str] = Counter()
 
     def values(self) -> Mapping[str, torch.Tensor]:
         """Return the anchor's parameters by name; none: the script's own are the anchor."""
         return self._anchor
+
+    @property
+    def outer(self) -> torch.optim.SGD | None:
+        """Optimizer of the anchor; None: ranks step together."""
+        return self._outer
 
     @property
     def held_bytes(self) -> int:
@@ -60,9 +78,7 @@ class Local:
         self._anchor = {
             name: torch.nn.Parameter(each.detach().clone()) for name, each in self._trained.items()
         }
-        self._outer = torch.optim.SGD(
-            self._anchor.values(), lr=outer.rate, momentum=outer.momentum, nesterov=outer.nesterov
-        )
+        self._outer = sgd(self._anchor.values(), outer)
 
     def depart(self, bucket: LoadedBucket, under_way: Sequence[LoadedBucket]) -> None:
         """Write how far the rank came since its last part of an exchange."""
@@ -74,6 +90,7 @@ class Local:
 
     def arrive(self, arrivals: Sequence[Arrival], *, lacks: range) -> None:
         """Step the anchor with these means, and go on from there."""
+        self.came = {}
         with torch.no_grad(), optimizers.outside_forward():
             for each in arrivals:
                 self._arrive(each)
@@ -109,7 +126,7 @@ class Local:
     def end(self) -> None:
         """Let the script's own parameters be the anchor."""
         self._on = self._apart = False
-        self._anchor, self._outer = {}, None
+        self._anchor, self._outer, self.came = {}, None, {}
 
     def release(self) -> None:
         """Leave the model and its optimizer as they were before, with the values that the script has."""
@@ -144,14 +161,21 @@ class Local:
                 self._trained[name].copy_(each)
                 self._apart = True
 
+    def go_on_from(self, outer: torch.optim.Optimizer) -> None:
+        """Take over the state of an optimizer that has stepped the script's parameters as the anchor's."""
+        if self._outer is not None:
+            for name, anchor in self._anchor.items():
+                self._outer.state[anchor] = outer.state.get(self._trained[name], {})
+
     def _step(self, arrival: Arrival) -> None:
         """Step the anchor once with a turn's mean, of which one iteration has its share alone."""
         for name, view in zip(arrival.mean.names, arrival.mean.views, strict=True):
-            self._anchor[name].grad = view.mul_(len(arrival.iterations))
+            self._anchor[name].grad = self.came[name] = view.mul_(len(arrival.iterations))
         if self._outer is not None:
             self._outer.step()
         for name in arrival.mean.names:
             self._anchor[name].grad = None
+        self.moves.update(arrival.mean.names)
 
     def _own(self, names: Sequence[str]) -> list[torch.Tensor]:
         return [self._trained[name].detach() for name in names]
@@ -174,7 +198,9 @@ class Local:
         """Take what the script has now as the anchor's values."""
         with torch.no_grad():
             for name, each in self._anchor.items():
-                each.copy_(self._trained[name])
+                if not torch.equal(each, self._trained[name]):
+                    each.copy_(self._trained[name])
+                    self.moves[name] += 2
 
     def _install(self) -> None:
         def stepping(*_: object) -> None:

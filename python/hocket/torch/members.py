@@ -31,14 +31,16 @@ class Members:
     def __init__(
         self,
         framework: Torch,
+        parts: TorchParts,
+        *,
         process: Process,
         settings: Settings,
         asked: Asked,
         keep: Keep | None,
     ) -> None:
-        """Prepare to begin. `keep`: how buffers are kept equal; None: after each step."""
+        """Prepare to begin. `parts`: the state, for ranks that join; `keep`: how buffers are kept equal; None: after each step."""
         self._framework, self._process, self._settings = framework, process, settings
-        self._parts = TorchParts(framework)
+        self._parts = parts
         self._asked, self._keep = asked, keep
         self._buffers: BuffersBeforeForward | None = None
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
@@ -125,7 +127,7 @@ class Members:
                     standing=None,
                 )
                 session, commit, loop = self._made(found.source, spans(), found)
-                share_states(session, commit, found.holders)
+                share_states(session, commit, found, self._parts)
                 process.begin(steps=found.standing.steps)
                 return session, loop
             except (EpochError, PeerError, RendezvousError) as error:

@@ -29,6 +29,18 @@ PER_PARAMETER = frozenset(
 NO_BUCKET = -1
 
 
+def rates_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Return the numbers of the optimizer's groups, which schedulers change."""
+    groups = optimizer.param_groups
+    return [{name: value for name, value in group.items() if name != "params"} for group in groups]
+
+
+def set_rates_of(optimizer: torch.optim.Optimizer, rates: Sequence[Mapping[str, Any]]) -> None:
+    """Set the numbers of the optimizer's groups from another rank's."""
+    for group, given in zip(optimizer.param_groups, rates, strict=True):
+        group.update(given)
+
+
 def itself(parameter: torch.Tensor) -> Sequence[torch.Tensor]:
     """Return the parameter, which is updated as a whole."""
     return (parameter,)

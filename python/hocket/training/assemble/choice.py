@@ -143,12 +143,17 @@ def source_of(
     if scopes and settings.reorder:
         raise refused(REORDER, POLICY)
     if process.elastic:
-        if plan is None and not scopes and local is None:
-            return _driven_among(gradients, process, promise or EXACT, begin, search_s)
-        if plan is None and not scopes:
-            cluster = process.measurements.network if begin is None else process.measurements.cluster
-            plan = planned_of(_alone(gradients, job, cluster, promise or EXACT, local), Epoch(0), gradients)
-        return _given_among(plan, scopes, gradients, process, begin, local)
+        asked = promise or EXACT
+        return _among(
+            plan,
+            scopes,
+            gradients,
+            process=process,
+            promise=asked,
+            begin=begin,
+            search_s=search_s,
+            local=local,
+        )
     if scopes:
         traced, timer = _of_policies(scopes, gradients, process)
         if plan is None:
@@ -251,15 +256,23 @@ def _driven(
     return driven(autopilot, planned, gradients, job)
 
 
-def _given_among(
+def _among(
     plan: Plan | None,
     scopes: Sequence[Scope],
     gradients: Mapping[str, Gradient],
+    *,
     process: Process,
+    promise: Promise,
     begin: Begin | None,
+    search_s: float | None,
     local: Local | None,
 ) -> ProgramSource:
-    """Return the source of an elastic job with a plan or policies of its user's, of all that have met."""
+    """Return the source of an elastic job, of all that have met."""
+    if plan is None and not scopes:
+        if local is None:
+            return _driven_among(gradients, process, promise, begin, search_s)
+        cluster = process.measurements.network if begin is None else process.measurements.cluster
+        plan = planned_of(_alone(gradients, process.job, cluster, promise, local), Epoch(0), gradients)
     job = process.job
     if plan is None or not job.settings.reorder:
         return members_source(plan, scopes, gradients, process=process, begin=begin, local=local)

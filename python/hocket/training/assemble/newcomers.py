@@ -81,11 +81,13 @@ class Asked(NamedTuple):
 
 
 class Met(NamedTuple):
-    """Result of a meeting: the source of programs, the state of the job, and the ranks that have its state."""
+    """Result of a meeting: the source of programs, the state of the job, and the ranks that had its state before.
+    `current`: the others have it, too."""
 
     source: ProgramSource
     standing: Standing
     holders: Sequence[int]
+    current: bool
 
 
 class Late:
@@ -165,7 +167,7 @@ def met(
         begin=now.begin,
         local=now.local,
     )
-    return Met(source, now, holders)
+    return Met(source, now, holders, current)
 
 
 def _searches(source: ProgramSource) -> str | None:
@@ -178,22 +180,22 @@ def _named(policy: str | None) -> str:
     return "no policy" if policy is None else f"policy {policy}"
 
 
-def share_states(session: ReducingSession, commit: Members, holders: Sequence[int]) -> None:
+def share_states(session: ReducingSession, commit: Members, found: Met, parts: StateParts) -> None:
     """Give newcomers the state that policies keep alike on all ranks, and that of the outer optimizer of ranks that step alone; a
     rank's own begins at zero. All that have met call it.
 
     RendezvousError: some do not come.
     """
-    job = session.job
+    job, holders = session.job, found.holders
     sources = near(holders, job.hosts)
     others = [rank for rank in range(job.world) if rank not in holders]
     alone = session.updates.local
-    if alone is not None and alone.outer.momentum:
+    if found.current:
+        parts.hand_over()
+    elif alone is not None and alone.outer.momentum:
         local = session.framework.local
         saved = local.saved().tobytes() if job.rank in sources else b""
-        copied = copy_saved(
-            saved, "outer optimizer", job, session.engine, sources=sources, targets=others
-        )
+        copied = copy_saved(saved, "outer optimizer", job, session.engine, sources=sources, targets=others)
         if copied:
             local.restore(np.frombuffer(copied, np.uint8), apart=False)
     own = states.held(session.buckets, session.engine, job.rank).shared_only()
@@ -232,14 +234,12 @@ def meeting(
             begin=(current.number, dict(current.agreed)),
             search=_searches(session.source),
         )
-        source, _, holders = met(
-            framework, parts, process=process, settings=settings, asked=asked, standing=standing
-        )
-        go_on_in(session, commit, source, process=process, companion=companion(process))
-        share_states(session, commit, holders)
+        found = met(framework, parts, process=process, settings=settings, asked=asked, standing=standing)
+        go_on_in(session, commit, found.source, process=process, companion=companion(process))
+        share_states(session, commit, found, parts)
         process.begin(steps=session.iteration)
-        commit.met(holders)
-        late.awaited(process, holders)
+        commit.met(found.holders)
+        late.awaited(process, found.holders)
 
     def until_it_works(order: Regroup) -> None:
         while True:

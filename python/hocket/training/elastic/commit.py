@@ -147,16 +147,15 @@ class Members(Commit):
     def stepped(self) -> None:
         if self.standing.flushing:
             return
-        alone = self.step.updates.local is not None
-        self._loop.alone, self._exchanged = alone and not self._exchanged, False
+        local = alone = self.step.updates.local is not None
+        alone = alone and not self._exchanged
+        self._loop.alone, self._exchanged = alone, False
         if self._parted is not None:
             self._loop.count_all()
         self._tell_of_parting()
         if self._giving is not None:
-            alike = is_synchronous(self.step.updates.schedule)
-            self._giving.stepped(
-                None if alike else "ranks step alone" if alone else "gradients are merged or late"
-            )
+            alike = local or is_synchronous(self.step.updates.schedule)
+            self._giving.stepped(None if alike else "gradients are merged or late", alone=alone)
         self._meet_newcomers()
 
     def settle(self) -> list[int]:

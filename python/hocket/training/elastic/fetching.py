@@ -234,7 +234,7 @@ class Fetching:
                 self._wanted.stepped(client)
             case Sums(digests=digests):
                 for part, theirs in digests.items():
-                    if digest(self._parts.give(part)[1]) != theirs:
+                    if digest(self._parts.alike(part)) != theirs:
                         raise FrameError(
                             "steps of this optimizer do not give the same bits here as in the job, or the script changes "
                             "parameters outside of it"
@@ -252,6 +252,7 @@ class Fetching:
             )
         if self._wanted is None:
             self._wanted = Wanted(offers.sizes, offers.trained)
+            self._parts.follow(offers.outer)
         self._ask(self._wanted.come(client))
 
     def _ask(self, asks: Sequence[tuple[int, Sequence[int]]]) -> None:

@@ -62,9 +62,9 @@ class Giving:
         if any(each.goes_on for each in self._takers.values()):
             self._changed = set(self._parts.changed())
 
-    def stepped(self, why_not: str | None = None) -> None:
-        """Give what is asked for, after a step of the optimizer. `why_not`: why steps are not made alike on all ranks; None: they
-        are."""
+    def stepped(self, why_not: str | None = None, *, alone: bool = False) -> None:
+        """Give what is asked for, after a step of the optimizer. `why_not`: why what is given changes in other ways than by steps
+        that all ranks make alike; None: it does not; `alone`: this one was a step of this rank alone, which changes nothing."""
         wanting = self._membership.joining.wanting
         for member in [each for each in self._takers if each not in wanting]:
             self._takers.pop(member).end()
@@ -77,9 +77,12 @@ class Giving:
         changed, self._changed = self._changed, ()
         if any(each.goes_on for each in self._takers.values()):
             for each in self._takers.values():
-                if each.goes_on:
+                if each.goes_on and alone:
+                    each.give_asked()
+                elif each.goes_on:
                     each.stepped(changed)
-            self._parts.stepped()
+            if not alone:
+                self._parts.stepped()
 
     def meets(self, newcomers: Collection[int], steps: int) -> None:
         """Note that all ranks meet these, after so many steps of the job."""
@@ -109,7 +112,7 @@ class Taker:
             trained = sum(each.trained for each in sizes)
             self._sizes = tuple(each.bytes for each in sizes)
             self._trained = trained
-            self._queue(Offers(sizes=self._sizes, trained=trained))
+            self._queue(Offers(sizes=self._sizes, trained=trained, outer=parts.outer))
         else:
             self.stop(why)
         self._thread = threading.Thread(target=self._run, name="hocket-giver", daemon=True)
@@ -140,7 +143,7 @@ class Taker:
             )
             self._queue(step, [each for _, each in gradients])
         self._give(sorted(part for part in changed if part in self._followed))
-        self._give_asked()
+        self.give_asked()
         self._prove()
 
     def last(self, message: Meets | Stops) -> None:
@@ -160,7 +163,8 @@ class Taker:
         """Hang up: it waits no longer."""
         self._closed = True
 
-    def _give_asked(self) -> None:
+    def give_asked(self) -> None:
+        """Queue parts that are asked for."""
         copied_bytes = 0
         while self._asked and copied_bytes < OPEN_BYTES:
             part = self._asked.popleft()
@@ -186,7 +190,7 @@ class Taker:
             if read_bytes and read_bytes + self._sizes[part] > PROVED_BYTES:
                 break
             self._unproved.rotate(-1)
-            digests[part] = digest(self._parts.give(part)[1])
+            digests[part] = digest(self._parts.alike(part))
             read_bytes += self._sizes[part]
         if digests:
             self._queue(Sums(digests=digests))

@@ -63,7 +63,7 @@ class Sources:
         scopes: Sequence[Scope],
         gradients: Mapping[str, Gradient],
         process: Process,
-        local: Local | None,
+        local: Local | None = None,
     ) -> None:
         """Keep the state. `whole`: the policy makes the plan, too, by which ranks step alone as `local` says."""
         self._whole, self._scopes, self._gradients, self._process = whole, scopes, gradients, process

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hocket import typed
+from hocket.artefacts.plan import Outer
 from hocket.job.store.frames import FrameError
 from hocket.training.memory.state_parts import Described, StateBytes
 
@@ -26,10 +27,12 @@ Size = Annotated[int, Meta(ge=0, le=PART_BYTES_MAX)]
 
 
 class Offers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="offers"):
-    """First message of a rank that has the state: sizes of its parts. `trained`: the first so many parts change in steps."""
+    """First message of a rank that has the state: sizes of its parts. `trained`: the first so many parts change in steps; `outer`:
+    the optimizer that makes these, where ranks step alone."""
 
     sizes: tuple[Size, ...]
     trained: Count
+    outer: Outer | None = None
 
 
 class Gives(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="gives"):

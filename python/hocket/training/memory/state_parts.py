@@ -3,6 +3,9 @@
 A part is a trained parameter with its optimizer state, or a piece of a parameter that no step changes. A trained part is given
 once, after some step; then it is *followed*: its receiver steps it with the gradients of each further step, which all ranks have
 alike.
+
+Where ranks step alone between exchanges, what they have alike is the anchor: a part has its value and the outer optimizer's state,
+and the gradients that step it are those of exchanges. The state of the rank's own optimizer goes with it, as it is then.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+
+from hocket.artefacts.plan import Outer
 
 StateBytes = npt.NDArray[np.uint8]
 """Array of shape (size in bytes,)."""
@@ -44,11 +49,14 @@ class Tensor(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Described(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Meaning of a part's bytes: the value, then these tensors of the optimizer's state. `numbers`: the rest of that state."""
+    """Meaning of a part's bytes: the value, then these tensors of the state of the optimizer that steps it. `numbers`: the rest of
+    that state. `own_tensors` come last, and `own_numbers`: of the rank's own optimizer, where another one steps the part."""
 
     value_bytes: int
     tensors: tuple[Tensor, ...] = ()
     numbers: dict[str, Number] = {}
+    own_tensors: tuple[Tensor, ...] = ()
+    own_numbers: dict[str, Number] = {}
 
 
 class StateParts(Protocol):
@@ -58,6 +66,16 @@ class StateParts(Protocol):
     def arrays(self) -> int:
         """Number of arrays in `Model.state` of which the parts are: its first ones. Those after them change without steps."""
 
+    @property
+    def outer(self) -> Outer | None:
+        """Outer optimizer that steps the parts; None: the rank's own does."""
+
+    def follow(self, outer: Outer | None) -> None:
+        """Expect parts that are stepped by this outer optimizer, or by the rank's own."""
+
+    def hand_over(self) -> None:
+        """Let the session go on with the outer optimizer's state that has come, if any has."""
+
     def parts(self) -> Sequence[Part]:
         """Return all parts."""
 
@@ -66,6 +84,9 @@ class StateParts(Protocol):
 
     def give(self, part: int) -> tuple[Described, Sequence[StateBytes]]:
         """Return a part as it is now: arrays, one after the other, which may be views."""
+
+    def alike(self, part: int) -> Sequence[StateBytes]:
+        """Return those bytes of a part that all ranks have alike."""
 
     def gradients(self, parts: Sequence[int]) -> Sequence[tuple[int, StateBytes]]:
         """Return the gradients with which the last step changed these parts; parts without one were passed over."""
