@@ -49,4 +49,4 @@ def test_replicas_are_equal(route: AllReduce | Owned, order: list[int], links: s
         codec_links=tuple(sorted(links)),
         chunk_bytes=ELEMENTS,
     )
-    programs(plan_of([bucket], WORLD, label=""))
+    assert programs(plan_of([bucket], WORLD, label=""))

@@ -37,9 +37,8 @@ def replayed(
     came: Mapping[int, dict[str, Any]],
     name: str,
 ) -> list[torch.Tensor]:
-    """Parameters after steps of these members, which exchange after some of the steps. `came`: by newcomer, the state with which its
-    optimizer begins.
-    """
+    """Parameters after steps of these members, which exchange after some of the steps. `came`: by newcomer, the state with which
+    its optimizer begins."""
     local, (anchor, _) = LOCALS[name], made()
     outer = torch.optim.SGD(
         anchor.parameters(),

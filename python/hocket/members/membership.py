@@ -29,6 +29,7 @@ from hocket.members.joining import Joining
 from hocket.members.leavers import Leavers
 from hocket.members.link import Link
 from hocket.members.meetings import WAKE_S, Meetings
+from hocket.members.step_numbers import StepNumbers
 from hocket.settings import Settings
 
 LOOK_S = 0.02
@@ -55,8 +56,7 @@ class Membership:
         self._host = ""
         self._meetings = Meetings(self._changed)
         self.joining = Joining(self._changed, self._tell, self._meetings, self._over_why)
-        self._first = 0
-        """Step that the generation's machine calls 0."""
+        self._numbers = StepNumbers(0)
         self._pending: deque[Epoch] = deque()
         self._members: tuple[int, ...] = ()
         self._exit: str | None = None
@@ -70,9 +70,6 @@ class Membership:
         """True while the script waits for others elsewhere than here."""
         self.committed = 0
         """Number of steps that stand."""
-        self._stood = self._prepares = 0
-        """Number of steps that the generation's machine counts, and the step that it takes for the next one: ranks that step alone
-        between exchanges make several for one of the machine."""
         self.finished: dict[int, int] = {}
         """Numbers of steps of members whose scripts have ended, by rank."""
         self._silence_max_s = settings.silence_max_s(elastic=True)
@@ -93,8 +90,7 @@ class Membership:
             self._meetings.must_be_newest(generation, self._me)
             self._engine, self._ranks, self.number = engine, job.members, job.members[job.rank]
             self._me, self._host = f"rank {job.rank} on {job.host}", job.host
-            self._first = self.committed = steps
-            self._stood = 0
+            self._numbers, self.committed = StepNumbers(steps), steps
             self._machine = self._participant(job.hosts.index(job.host), founds=True)
             self._pending.clear()
             self._leavers, self._members = Leavers(), ()
@@ -193,13 +189,13 @@ class Membership:
         """Report that all sums of a step, and the smallest vote, are here. Return whether the step goes on to the barrier; if not,
         the members change."""
         with self._changed:
-            machine, self._prepares = self._of_generation, step
-            return "barrier" in self._act(machine.prepared(self._stood, vote, time.monotonic()))
+            number, now_s = self._numbers.prepares(step), time.monotonic()
+            return "barrier" in self._act(self._of_generation.prepared(number, vote, now_s))
 
     def done(self, step: int) -> bool:
         """Report that the step's barrier is complete here. Return whether the step stands; if not, the coordinator decides."""
         with self._changed:
-            self._act(self._of_generation.done(self._stood, time.monotonic()))
+            self._act(self._of_generation.done(self._numbers.next, time.monotonic()))
             return self.committed > step
 
     def without_leavers(self) -> tuple[int, ...] | None:
@@ -259,7 +255,7 @@ class Membership:
         with self._changed:
             took_s = 0.0 if self._stopped_s is None else time.monotonic() - self._stopped_s
             self._stopped_s = None
-            self._tell(messages.Resumed(epoch=epoch, took_s=took_s, again=again, steps_before=self._first))
+            self._tell(messages.Resumed(epoch=epoch, took_s=took_s, again=again, steps_before=self._numbers.first))
 
     def finish(self, timeout_s: float) -> None:
         """Report that the script has ended in order, and wait until all others' have, since they may still need to ask this one.
@@ -458,7 +454,7 @@ class Membership:
                         self._engine.quiesce("the members of the job change", QUIESCE_TIMEOUT_S)
                     waiting.extend(self._machine.quiesced(time.monotonic()))
                 case "commit":
-                    self._stood, self.committed = (action.step or 0) + 1, self._prepares + 1
+                    self.committed = self._numbers.commits(action.step or 0)
                 case "prepare":
                     # The epoch's programs are made when the epoch begins.
                     waiting.extend(self._machine.loaded(action.epoch or 0, time.monotonic()))

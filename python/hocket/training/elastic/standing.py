@@ -263,7 +263,7 @@ class Standing:
         # Other members wait until all gradients that were made are applied.
         planned = self._awaited or self.step.agreement.votes.members != self._in_force
         if planned and not updates.settled:
-            updates.hold()
+            updates.readiness.hold()
 
     def _wait(self, program: int) -> None:
         self.step.engine.wait(program, self.job.settings.timeout_s, self.check_finished)

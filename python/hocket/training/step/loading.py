@@ -86,7 +86,7 @@ class Loading:
         if not step.ends_turns:
             return
         if not step.updates.ready:
-            step.updates.hold()
+            step.updates.readiness.hold()
         elif step.agreement.begins:
             step.agreement.begins = False
             step.commit.epoch_begins(self.load)

@@ -204,10 +204,6 @@ class Updates:
             for name in bucket.names:
                 self._framework.drop(name)
 
-    def hold(self) -> None:
-        """End no more turns: those in flight become due, then open ones end early, in an iteration in which nothing else is due."""
-        self.readiness.hold()
-
     def ended(self, unmade: Sequence[str], *, holds: bool) -> list[LiveTurn]:
         """End a backward, and launch what is left; return the turns that are due now, at most one of each arena.
         `unmade`: parameters without a gradient on this rank; `holds`: no more turns end after this backward."""
@@ -221,7 +217,7 @@ class Updates:
         for rows in self.rows:
             rows.packed = False
         if holds:
-            self.hold()
+            self.readiness.hold()
         drained = not any(map(self.readiness.waits, range(len(self.buckets))))
         if self.readiness.held and not due and drained:
             # One update per step: the open turn waits for a backward with which nothing else is due.

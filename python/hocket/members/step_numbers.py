@@ -1,0 +1,27 @@
+"""Numbers of the steps that stand for all members, as a job and a generation's machine count them."""
+
+from __future__ import annotations
+
+
+class StepNumbers:
+    """Steps of a job. Ranks that step alone make several between two that they make together, which alone the machine counts.
+
+    Attributes:
+        first: number of steps that the job had made when the generation met.
+        next: the machine's number of the step that may stand next.
+    """
+
+    def __init__(self, first: int) -> None:
+        """Begin with the generation's first step."""
+        self.first = first
+        self._prepares, self.next = first, 0
+
+    def prepares(self, step: int) -> int:
+        """Note that this step of the job may stand next; return its number for the machine."""
+        self._prepares = step
+        return self.next
+
+    def commits(self, step: int) -> int:
+        """Note that the machine's step of this number stands; return how many of the job's do."""
+        self.next = step + 1
+        return self._prepares + 1
