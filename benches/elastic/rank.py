@@ -1,7 +1,8 @@
 """One rank of `python -m benches elastic`: trains until it is ended, and notes the time of each step's end.
 
 `python -m benches.elastic.rank DIRECTORY MODEL`. MODEL: `transformer`, the demo's; a number of bytes, most of them frozen
-parameters; or `trained-BYTES`, so many of trained parameters and AdamW's state of them.
+parameters; `trained-BYTES`, so many of trained parameters and AdamW's state of them; or `sites`, layers that wait, of ranks that
+step alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import torch
 from torch import nn
 
 import hocket.torch as hk
+from benches.delays import sites
+from benches.delays.rank import model_of
+from benches.elastic.sites import LOCAL
 from hocket.tools.demo.task import TASKS
 
 WIDTH, BATCH = 256, 8
@@ -53,13 +57,17 @@ def main() -> None:
     torch.manual_seed(0)
     network: nn.Module
     optimizer: torch.optim.Optimizer
-    if kind.startswith("trained-"):
+    local = None
+    if kind == "sites":
+        network, local = model_of(sites.model()), LOCAL
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
+    elif kind.startswith("trained-"):
         network, optimizer = trained(int(kind.removeprefix("trained-")))
     else:
         network = TASKS["transformer"].model(0) if kind == "transformer" else Frozen(int(kind))
         own = [each for each in network.parameters() if each.requires_grad]
         optimizer = torch.optim.SGD(own, lr=0.01, momentum=0.9)
-    model, optimizer = hk.distribute(network, optimizer)
+    model, optimizer = hk.distribute(network, optimizer, local=local)
     with (directory / f"{os.getpid()}.steps").open("w", buffering=1) as steps:
         for step, loss in enumerate(losses(model, kind, os.getpid()), 1):
             optimizer.zero_grad()
@@ -69,6 +77,10 @@ def main() -> None:
 
 
 def losses(model: nn.Module, kind: str, seed: int) -> Iterator[torch.Tensor]:
+    if kind == "sites":
+        x = torch.zeros(1, requires_grad=True)
+        while True:
+            yield model(x).sum()
     if kind != "transformer":
         while True:
             yield model(torch.randn(BATCH, WIDTH)).square().mean()

@@ -16,6 +16,7 @@ from benches.elastic.contenders import start_replica, torchelastic_job, torchft_
 from benches.elastic.jobs import Job, going_on_s, hocket_job, longest_pause_s, step_s
 from benches.elastic.rank import COPIES
 from benches.elastic.reconfigure import reconfigured_s
+from benches.elastic.sites import lost_site
 from benches.emulated import hosts
 from benches.row import Row
 from hocket.artefacts.cluster import Cluster, Host
@@ -422,4 +423,5 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "nothing-fails": nothing_fails,
     "state": state,
     "sources": sources,
+    "sites": lost_site,
 }
