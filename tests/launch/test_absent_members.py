@@ -6,7 +6,7 @@ import pytest
 
 from hocket import _native
 from hocket.members.member_messages import Finished, Hears
-from tests.launch.test_coordination import SILENCE_S, Job
+from tests.launch.coordinated import SILENCE_S, Job
 
 
 def test_whose_script_ends_early_leaves_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:

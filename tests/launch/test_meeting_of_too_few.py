@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hocket import _native
 from hocket.members.member_messages import Comes, Notes
-from tests.launch.test_coordination import NEWCOMERS, Newcomers
+from tests.launch.coordinated import NEWCOMERS, Newcomers
 
 
 def test_a_meeting_of_too_few_is_not_held_once_the_last_comes() -> None:

@@ -12,7 +12,7 @@ from hocket import _native
 from hocket.members.coordination import Coordination
 from hocket.members.journal import Generation, Journal, Served
 from hocket.members.member_messages import AtEdge, Back, Welcome
-from tests.launch.test_coordination import NEWCOMERS, Job, Newcomers
+from tests.launch.coordinated import NEWCOMERS, Job, Newcomers
 
 
 def test_a_newcomer_may_come_back_to_another_launcher_after_all_who_wait_for_it(

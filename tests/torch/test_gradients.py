@@ -65,7 +65,7 @@ def told(tmp_path_factory):
     module = "tests.torch.touched_scripts"
     calls = {(kind, name): (f"{module}:told", kind, name) for kind in KINDS[1:] for name in SCRIPTS}
     calls |= {how: (f"{module}:told_afterwards", how) for how in AFTERWARDS}
-    calls |= {"two": (f"{module}:told_of_two",), "merged": ("tests.torch.gradient_scripts:merged",)}
+    calls |= {"two": (f"{module}:told_of_two",), "merged": ("tests.torch.zeroed_scripts:merged",)}
     return ranks.by_name(calls, 2, tmp_path_factory.mktemp("told"))
 
 

@@ -30,7 +30,7 @@ impl<'a> Arrival<'a> {
     /// A neighbour has copied the bytes of `op`, or has done its part of a collective in place.
     fn taken(&self, program: u32, instance: u32, op: u32) -> Result<(), String> {
         let (loaded, at) = self.core.addressed(program, op)?;
-        let whole = loaded.is_running(instance) && !loaded.is_done(op, instance);
+        let whole = loaded.is_running(instance) && !loaded.op(op).is_done(instance);
         if let Action::InPlace(own) = &loaded.instructions()[at].action
             && let (Some(member), true) = (own.position(self.peer.who.rank), whole)
         {
@@ -91,12 +91,12 @@ fn announce(core: &Core, announcement: Announcement) -> Result<(), String> {
                     offer.len_bytes
                 ));
             }
-            loaded.offer(op, instance, offer.offset_bytes);
+            loaded.op(op).offer(instance, offer.offset_bytes);
         }
         (Action::Send(send), None) if send.peer == from => {}
         _ => return Err(format!("announced op {op} of program {program}, which is no message of it")),
     }
-    let both = loaded.announce(op, instance);
+    let both = loaded.op(op).announce(instance);
     if both.map_err(|_| format!("announced op {op} of program {program} twice"))? {
         match offer {
             Some(_) => core.enqueue(&loaded, op),
@@ -122,13 +122,13 @@ impl Arrivals for Arrival<'_> {
         }
         // A program with a payload in flight is not complete, so it stays loaded.
         let Ok((loaded, at)) = self.core.addressed(data.program, data.op) else { return };
-        let received = loaded.land(data.op, u64::from(data.payload_bytes));
+        let received = loaded.op(data.op).land(u64::from(data.payload_bytes));
         let Action::Receive(receive) = &loaded.instructions()[at].action else {
             unreachable!("payloads land at receives");
         };
         if received == receive.wire_bytes() as u64 {
             // A message ends once, even if the peer sends another empty frame of it.
-            loaded.close(data.op);
+            loaded.op(data.op).close();
             self.core.complete(&loaded, data.op);
         }
     }

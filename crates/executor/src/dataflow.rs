@@ -71,7 +71,7 @@ impl Core {
         }
         let instance = loaded.instance();
         if loaded.is_traced() {
-            loaded.note_ready(op, now_ns);
+            loaded.op(op).note_ready(now_ns);
         }
         let instruction = &loaded.instructions()[op as usize];
         if let Err(what) = instruction.refusal() {
@@ -103,18 +103,18 @@ impl Core {
                             len_bytes: send.src.len() as u64,
                         },
                     );
-                } else if loaded.release(op, instance) {
+                } else if loaded.op(op).release(instance) {
                     self.send(loaded, op, instance);
                 }
             }
             Action::Receive(receive) => {
                 let peer = self.peer(receive.peer);
                 if peer.link.memory().is_some() {
-                    if loaded.release(op, instance) {
+                    if loaded.op(op).release(instance) {
                         self.enqueue(loaded, op);
                     }
                 } else {
-                    loaded.post(op, instance);
+                    loaded.op(op).post(instance);
                     let (program, peer_op) = (loaded.number, receive.peer_op);
                     let bytes = receive.wire_bytes() as u64;
                     self.invite(peer, Receive { program, instance, op, peer_op, bytes });
@@ -129,7 +129,7 @@ impl Core {
             unreachable!("only sends pass this gate");
         };
         if loaded.is_traced() {
-            loaded.note_start(op, now_ns());
+            loaded.op(op).note_start(now_ns());
         }
         let message = Message {
             priority: loaded.urgency(),
@@ -173,7 +173,7 @@ impl Core {
             return if done { self.start_roots(loaded) } else { self.enqueue(loaded, SCALING) };
         }
         if loaded.is_traced() {
-            loaded.note_start(op, now_ns());
+            loaded.op(op).note_start(now_ns());
         }
         match &loaded.instructions()[op as usize].action {
             Action::Compute(compute) => {
@@ -186,7 +186,7 @@ impl Core {
                 let peer = self.peer(receive.peer);
                 let memory = peer.link.memory().expect("receives of what is pushed are not queued as work");
                 let bytes = receive.elements() * receive.peer_dtype.bytes();
-                let Some(source) = Region::new(memory, loaded.offered(op, instance), bytes as u64) else {
+                let Some(source) = Region::new(memory, loaded.op(op).offered(instance), bytes as u64) else {
                     return self.fail(peer.failed(Why::Violation, Some(loaded.location(Some(op))), OUTSIDE));
                 };
                 take(&receive.landing(), receive.peer_dtype, &source, loaded.bytes as usize);
@@ -308,7 +308,7 @@ impl Core {
 }
 
 fn record(loaded: &Loaded, instance: u32, op: u32, instruction: &Instruction, end_ns: u64) -> Record {
-    let (ready_ns, start_ns) = loaded.times(op);
+    let (ready_ns, start_ns) = loaded.op(op).times();
     Record {
         ready_ns,
         start_ns,

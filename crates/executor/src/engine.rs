@@ -15,8 +15,6 @@ use crate::peer::Peers;
 use crate::peer_table::LOCAL_WORLD_MAX;
 use crate::sets::{apart, bound, bound_of, scaled_of};
 use crate::threads::Threads;
-use crate::waiting::Waiting;
-use crate::waits::NotedWait;
 use hocket_ids::{BufferId, Rank};
 use hocket_kernels::Function;
 use hocket_program::{Program, Space};
@@ -37,7 +35,7 @@ use hocket_wire::transports::ALL;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The number of the first epoch of members.
 const FIRST_EPOCH: u64 = 1;
@@ -329,72 +327,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Offers `region` to `to`; the region must not be written until the message is complete. Returns the message's
-    /// number. [`Self::wait_message`] waits for it, or with `notice` [`Self::next_message`].
-    pub fn send(&self, to: Rank, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
-        let core = self.core();
-        check_peer(&core, to, &region)?;
-        Ok(core.send_message(to, tag, region, notice))
-    }
-
-    /// Receives a message with that tag from `from`, or from anyone, into `region`, which has the same size. Returns
-    /// its number.
-    pub fn receive(&self, from: Option<Rank>, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
-        let core = self.core();
-        if let Some(from) = from {
-            check_peer(&core, from, &region)?;
-        } else {
-            check_mesh(&core)?.all().flatten().try_for_each(|peer| peer.register(&region))?;
-        }
-        Ok(core.receive_message(from, tag, region, notice))
-    }
-
-    /// Waits for a message; returns its peer. `interrupted` is as in [`Self::wait`] and ends with `Ok(None)`. A receive
-    /// that runs out of time is withdrawn.
-    pub fn wait_message(
-        &self,
-        number: u32,
-        timeout: Duration,
-        mut interrupted: impl FnMut() -> bool,
-    ) -> Result<Option<Rank>, Error> {
-        let core = self.core();
-        let deadline = Instant::now() + timeout;
-        let mut noted = None;
-        loop {
-            if let Some(peer) = lock(&core.messages).remove_done(number) {
-                return Ok(Some(peer));
-            }
-            if let Some(failure) = core.failure() {
-                return Err(failure);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let error = self.give_up_message(number, timeout);
-                return lock(&core.messages).remove_done(number).map(Some).ok_or(error);
-            }
-            core.wait_for_change(left.min(WAKE), || !lock(&core.messages).is_done(number));
-            noted.get_or_insert_with(|| NotedWait::new(&core, Waiting::Message(number)));
-            if interrupted() {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Waits for the next complete message among those with a notice; returns it with its peer, or `None` when the time
-    /// is up.
-    pub fn next_message(&self, timeout: Duration) -> Result<Option<(u32, Rank)>, Error> {
-        let core = self.core();
-        let next_notice = || lock(&core.messages).next_notice();
-        if let Some(message) = next_notice() {
-            return Ok(Some(message));
-        }
-        core.wait_for_change(timeout, || !lock(&core.messages).has_notice());
-        match next_notice() {
-            Some(message) => Ok(Some(message)),
-            None => core.failure().map_or(Ok(None), Err),
-        }
-    }
-
     /// Non-finite findings since the last call.
     pub fn non_finite(&self) -> Vec<NonFinite> {
         std::mem::take(&mut lock(&self.core().non_finite))
@@ -450,21 +382,4 @@ impl Engine {
     pub(crate) fn loaded(&self, program: u32) -> Result<Arc<Loaded>, Error> {
         self.core().loaded(program)
     }
-}
-
-fn check_mesh(core: &Core) -> Result<&Peers, Error> {
-    match core.peers.get() {
-        Some(peers) => core.failure().map_or(Ok(peers), Err),
-        None => Err(Error::Usage("messages are sent after `connect`".into())),
-    }
-}
-
-fn check_peer(core: &Core, rank: Rank, region: &Region) -> Result<(), Error> {
-    let own = core.own.rank;
-    let peer = check_mesh(core)?.get(rank);
-    let peer = peer.ok_or_else(|| Error::Usage(format!("a message between rank {own} and rank {rank}")))?;
-    if peer.link.has_left() {
-        return Err(core.refused(peer.left(None, "")));
-    }
-    peer.register(region)
 }

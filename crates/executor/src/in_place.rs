@@ -41,7 +41,7 @@ impl Core {
         let claims = place.unwrap_or_default();
         let post = |op| Post::Brought { program, instance, op, offset_bytes, len_bytes, claims };
         self.post_all(own, post);
-        let all = loaded.meeting(op).come(instance, own.own, Place { bytes: offset_bytes, claims });
+        let all = loaded.op(op).meeting().come(instance, own.own, Place { bytes: offset_bytes, claims });
         if all.expect("an instruction's dependencies are met once per instance") {
             self.enqueue(loaded, op);
         }
@@ -63,7 +63,7 @@ impl Core {
                 own.region.len()
             ));
         }
-        let all = loaded.meeting(op).come(instance, member, place);
+        let all = loaded.op(op).meeting().come(instance, member, place);
         if all.map_err(|_| format!("announced op {op} of program {program} twice"))? {
             self.enqueue(loaded, op);
         }
@@ -73,7 +73,7 @@ impl Core {
     /// All bytes are ready: reduces our claims, and tells the others. Returns whether all parts are done.
     pub fn reduce_part(&self, loaded: &Arc<Loaded>, op: u32, own: &InPlace) -> bool {
         let instance = loaded.instance();
-        let meeting = loaded.meeting(op);
+        let meeting = loaded.op(op).meeting();
         let here = loaded.location(Some(op));
         let outside = |who: Rank| {
             self.fail(self.peer(who).failed(Why::Violation, Some(here), OUTSIDE));
@@ -117,7 +117,7 @@ impl Core {
         instance: u32,
         member: usize,
     ) -> Result<bool, String> {
-        let all = loaded.meeting(op).done(instance, member);
+        let all = loaded.op(op).meeting().done(instance, member);
         let wrong = |_| format!("did a part of op {op} of program {} twice or too early", loaded.number);
         let all = all.map_err(wrong)?;
         if all {

@@ -27,7 +27,7 @@ impl Core {
                 receive.peer
             ));
         }
-        if !loaded.is_posted(op, instance) {
+        if !loaded.op(op).is_posted(instance) {
             return Err(format!(
                 "data for op {op} of program {program} launch {instance}, which is not posted"
             ));
@@ -40,7 +40,7 @@ impl Core {
         if end > receive.wire_bytes() as u64 || !offset_bytes.is_multiple_of(wire as u64) {
             return Err(refused(&"which do not fit it"));
         }
-        loaded.claim(op, offset_bytes, end).map_err(|why| refused(&why))?;
+        loaded.op(op).claim(offset_bytes, end).map_err(|why| refused(&why))?;
         let (at, len) = (offset_bytes as usize / wire * own, payload_bytes as usize / wire * own);
         let landing = match receive.landing.land {
             // A converting receive between equal types is a plain store and costs nothing extra.
@@ -49,7 +49,7 @@ impl Core {
         };
         let landing = Landing { region: receive.landing.region.sub(at, len), land: landing };
         if loaded.is_traced() {
-            loaded.note_start(op, now_ns());
+            loaded.op(op).note_start(now_ns());
         }
         Ok(landing)
     }

@@ -44,6 +44,7 @@ mod messages;
 #[cfg(test)]
 #[path = "../tests/mesh/mod.rs"]
 mod mesh;
+mod op_state;
 mod options;
 mod peer;
 mod peer_table;

@@ -1,57 +1,21 @@
 //! A program loaded into this rank's executor: its instructions and the state of its current instance.
 //!
-//! One instance of a program runs at a time; `flow` counts its dependencies, and `gate` joins the two sides of its
-//! messages. A program may have several *sets* of bound memory, of which each instance uses one: while one set is under
+//! One instance of a program runs at a time; `flow` counts its dependencies. A program may have several *sets* of bound memory, of which each instance uses one: while one set is under
 //! way, another fills, and its launch waits until the instance before is complete. Scratch and state are the program's.
 
 use crate::failure::Location;
 use crate::instruction::{Action, Instruction, Stage, Way, peers_of};
 use crate::launch::{Begun, Launch};
 use crate::lock::lock;
+use crate::op_state::OpState;
 use hocket_ids::{DType, Rank};
 use hocket_kernels as kernels;
-use hocket_protocol::extents::{ExtentError, Extents};
-use hocket_sync::OutOfTurn;
 use hocket_sync::flow::Flow;
-use hocket_sync::gate::{ANNOUNCED, Gate, RELEASED};
-use hocket_sync::meeting::Meeting;
 use hocket_wire::link::Cards;
 use hocket_wire::memory::{Allocation, Region};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-/// State of one instruction.
-#[derive(Debug, Default)]
-pub struct State {
-    gate: Gate,
-    /// The meeting of a collective in place.
-    meeting: Option<Meeting>,
-    /// Offset of the announced bytes in a neighbour's arena, by parity of the instance.
-    offered: [AtomicU64; 2],
-    /// Launch count + 1 of the instance whose receive is posted.
-    posted: AtomicU32,
-    /// Bytes received of it.
-    received: AtomicU64,
-    /// Ranges received or being received.
-    claimed: Mutex<Extents>,
-    /// When its dependencies were met.
-    ready_ns: AtomicU64,
-    /// When it started.
-    start_ns: AtomicU64,
-    /// Launch count + 1 of the last completed instance.
-    done: AtomicU32,
-}
-
-impl State {
-    fn of(instruction: &Instruction) -> Self {
-        let meeting = match &instruction.action {
-            Action::InPlace(own) => Some(Meeting::new(own.members.len())),
-            _ => None,
-        };
-        Self { meeting, ..Self::default() }
-    }
-}
 
 /// A non-finite element that a `record` found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +73,7 @@ pub struct Loaded {
     own: Vec<(String, Allocation)>,
     /// Per instruction: its depth, the length of the longest chain before it.
     depths: Vec<u32>,
-    states: Vec<State>,
+    states: Vec<OpState>,
     flow: Flow,
     /// The set of the running instance.
     set: AtomicU32,
@@ -140,7 +104,7 @@ impl Loaded {
         let instructions = sets.first().map_or(&[][..], |set| &set.instructions);
         let depths = depths(instructions);
         let peers = peers_of(instructions);
-        let states = instructions.iter().map(State::of).collect();
+        let states = instructions.iter().map(OpState::of).collect();
         let flow = Flow::new(instructions.len());
         Self {
             number,
@@ -304,33 +268,9 @@ impl Loaded {
         self.flow.meet(op)
     }
 
-    /// The dependencies of message `op` are met; whether the peer is there too.
-    pub fn release(&self, op: u32, instance: u32) -> bool {
-        let both = self.states[op as usize].gate.note(instance, RELEASED);
-        both.expect("an instruction's dependencies are met once per instance")
-    }
-
-    /// The peer announced its side of message `op`; whether ours is ready too. `Err`: it had announced it before.
-    pub fn announce(&self, op: u32, instance: u32) -> Result<bool, OutOfTurn> {
-        self.states[op as usize].gate.note(instance, ANNOUNCED)
-    }
-
-    /// Where the members of collective `op` meet.
-    ///
-    /// # Panics
-    /// When `op` is not an all-reduce in place.
-    pub fn meeting(&self, op: u32) -> &Meeting {
-        self.states[op as usize].meeting.as_ref().expect("a collective in place has a meeting")
-    }
-
-    /// Notes where a neighbour's bytes for `op` lie; call before [`Self::announce`].
-    pub fn offer(&self, op: u32, instance: u32, offset_bytes: u64) {
-        self.states[op as usize].offered[(instance & 1) as usize].store(offset_bytes, Ordering::Release);
-    }
-
-    /// Where they lie.
-    pub fn offered(&self, op: u32, instance: u32) -> u64 {
-        self.states[op as usize].offered[(instance & 1) as usize].load(Ordering::Acquire)
+    /// The state of `op`.
+    pub fn op(&self, op: u32) -> &OpState {
+        &self.states[op as usize]
     }
 
     /// Whether a peer may announce something for `instance` now: it must be the running one or the next.
@@ -344,64 +284,9 @@ impl Loaded {
         instance.checked_add(1) == Some(self.launched())
     }
 
-    /// Receive `op` is posted: payloads may land from now on.
-    pub fn post(&self, op: u32, instance: u32) {
-        let state = &self.states[op as usize];
-        state.received.store(0, Ordering::Relaxed);
-        lock(&state.claimed).clear();
-        state.posted.store(instance + 1, Ordering::Release);
-    }
-
-    /// Whether `op` is posted for `instance`.
-    pub fn is_posted(&self, op: u32, instance: u32) -> bool {
-        instance.checked_add(1) == Some(self.states[op as usize].posted.load(Ordering::Acquire))
-    }
-
-    /// Bytes `start..end` of the posted receive `op` are about to arrive: none of them may arrive again.
-    pub fn claim(&self, op: u32, start: u64, end: u64) -> Result<(), ExtentError> {
-        lock(&self.states[op as usize].claimed).claim(start, end)
-    }
-
-    /// All of receive `op` has arrived: nothing more may land.
-    pub fn close(&self, op: u32) {
-        self.states[op as usize].posted.store(0, Ordering::Release);
-    }
-
-    /// Whether `op` of `instance` is complete.
-    pub fn is_done(&self, op: u32, instance: u32) -> bool {
-        instance.checked_add(1) == Some(self.states[op as usize].done.load(Ordering::Acquire))
-    }
-
-    /// `bytes` more landed for `op`; returns the sum.
-    pub fn land(&self, op: u32, bytes: u64) -> u64 {
-        self.states[op as usize].received.fetch_add(bytes, Ordering::Relaxed) + bytes
-    }
-
-    /// Notes when `op` became ready.
-    pub fn note_ready(&self, op: u32, now_ns: u64) {
-        let state = &self.states[op as usize];
-        state.ready_ns.store(now_ns, Ordering::Relaxed);
-        state.start_ns.store(0, Ordering::Relaxed);
-    }
-
-    /// Notes when `op` started, the first time.
-    pub fn note_start(&self, op: u32, now_ns: u64) {
-        let start = &self.states[op as usize].start_ns;
-        if start.load(Ordering::Relaxed) == 0 {
-            start.store(now_ns, Ordering::Relaxed);
-        }
-    }
-
-    /// When `op` was ready and when it started.
-    pub fn times(&self, op: u32) -> (u64, u64) {
-        let state = &self.states[op as usize];
-        let ready = state.ready_ns.load(Ordering::Relaxed);
-        (ready, state.start_ns.load(Ordering::Relaxed).max(ready))
-    }
-
     /// `op` is complete; whether it was the last of the instance.
     pub fn finish(&self, op: u32, instance: u32) -> bool {
-        self.states[op as usize].done.store(instance + 1, Ordering::Release);
+        self.op(op).note_done(instance);
         self.flow.finish()
     }
 
@@ -447,15 +332,14 @@ impl Loaded {
     fn waits(&self) -> impl Iterator<Item = (u32, Rank, bool)> + '_ {
         let running = self.launched();
         let both = self.instructions().iter().zip(&self.states).zip(0..);
-        let unfinished = both.filter(move |((_, state), op)| {
-            self.flow.is_free(*op) && state.done.load(Ordering::Acquire) != running
-        });
+        let unfinished =
+            both.filter(move |((_, state), op)| self.flow.is_free(*op) && state.done() != running);
         unfinished.flat_map(|((instruction, state), op)| {
-            let (message, meeting) = match (&instruction.action, &state.meeting) {
-                (Action::Send(send), _) => (Some((op, send.peer, false)), None),
-                (Action::Receive(receive), _) => (Some((op, receive.peer, true)), None),
-                (Action::InPlace(own), Some(meeting)) => {
-                    let missing = meeting.missing(self.instance()).filter(|at| *at != own.own);
+            let (message, meeting) = match &instruction.action {
+                Action::Send(send) => (Some((op, send.peer, false)), None),
+                Action::Receive(receive) => (Some((op, receive.peer, true)), None),
+                Action::InPlace(own) => {
+                    let missing = state.meeting().missing(self.instance()).filter(|at| *at != own.own);
                     (None, Some(missing.map(move |at| (op, own.members[at].0, true))))
                 }
                 _ => (None, None),
@@ -468,7 +352,7 @@ impl Loaded {
     pub fn waits_for_other(&self) -> Option<&'static str> {
         let running = self.launched();
         let both = self.instructions().iter().zip(&self.states);
-        let mut left = both.filter(|(_, state)| state.done.load(Ordering::Acquire) != running);
+        let mut left = both.filter(|(_, state)| state.done() != running);
         left.find_map(|(instruction, _)| match instruction.action {
             Action::Library(..) => Some("a collective by a library"),
             Action::Stage(Stage { way: Way::Down, .. }) => {

@@ -1,11 +1,16 @@
-//! Moves messages of no program; `hocket_protocol::messages` matches sends with receives.
+//! Messages of no program: what their owner calls, and how they move; `hocket_protocol::messages` matches sends with receives.
 //!
 //! Between neighbours, the receiver copies out of the sender's registered memory; over a connection, the sender's bytes
 //! go straight into the receiver's. An error names the rank that a wait is for.
 
 use crate::core::{Core, OUTSIDE};
+use crate::engine::{Engine, WAKE};
+use crate::error::Error;
 use crate::failure::Who;
 use crate::lock::lock;
+use crate::peer::Peers;
+use crate::waiting::Waiting;
+use crate::waits::NotedWait;
 use hocket_ids::Rank;
 use hocket_kernels::DType;
 use hocket_protocol::frame::NO_PROGRAM;
@@ -13,10 +18,79 @@ use hocket_protocol::messages::Offer;
 use hocket_protocol::why::Why;
 use hocket_wire::link::{Cards, Land, Landing, Message, Post, Receive};
 use hocket_wire::memory::Region;
+use std::time::{Duration, Instant};
 
 /// Priority of all messages: after every bucket that a user gave a priority would be too late for a pipeline's
 /// activations.
 const PRIORITY: u64 = 0;
+
+impl Engine {
+    /// Offers `region` to `to`; the region must not be written until the message is complete. Returns the message's
+    /// number. [`Self::wait_message`] waits for it, or with `notice` [`Self::next_message`].
+    pub fn send(&self, to: Rank, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
+        let core = self.core();
+        check_peer(&core, to, &region)?;
+        Ok(core.send_message(to, tag, region, notice))
+    }
+
+    /// Receives a message with that tag from `from`, or from anyone, into `region`, which has the same size. Returns
+    /// its number.
+    pub fn receive(&self, from: Option<Rank>, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
+        let core = self.core();
+        if let Some(from) = from {
+            check_peer(&core, from, &region)?;
+        } else {
+            check_mesh(&core)?.all().flatten().try_for_each(|peer| peer.register(&region))?;
+        }
+        Ok(core.receive_message(from, tag, region, notice))
+    }
+
+    /// Waits for a message; returns its peer. `interrupted` is as in [`Engine::wait`] and ends with `Ok(None)`. A receive
+    /// that runs out of time is withdrawn.
+    pub fn wait_message(
+        &self,
+        number: u32,
+        timeout: Duration,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> Result<Option<Rank>, Error> {
+        let core = self.core();
+        let deadline = Instant::now() + timeout;
+        let mut noted = None;
+        loop {
+            if let Some(peer) = lock(&core.messages).remove_done(number) {
+                return Ok(Some(peer));
+            }
+            if let Some(failure) = core.failure() {
+                return Err(failure);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let error = self.give_up_message(number, timeout);
+                return lock(&core.messages).remove_done(number).map(Some).ok_or(error);
+            }
+            core.wait_for_change(left.min(WAKE), || !lock(&core.messages).is_done(number));
+            noted.get_or_insert_with(|| NotedWait::new(&core, Waiting::Message(number)));
+            if interrupted() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits for the next complete message among those with a notice; returns it with its peer, or `None` when the time
+    /// is up.
+    pub fn next_message(&self, timeout: Duration) -> Result<Option<(u32, Rank)>, Error> {
+        let core = self.core();
+        let next_notice = || lock(&core.messages).next_notice();
+        if let Some(message) = next_notice() {
+            return Ok(Some(message));
+        }
+        core.wait_for_change(timeout, || !lock(&core.messages).has_notice());
+        match next_notice() {
+            Some(message) => Ok(Some(message)),
+            None => core.failure().map_or(Ok(None), Err),
+        }
+    }
+}
 
 impl Core {
     /// Offers `region` to `to`; its number.
@@ -125,4 +199,21 @@ impl Core {
         self.post(peer, Post::Given { send: offer.send });
         self.finish_message(receive);
     }
+}
+
+fn check_mesh(core: &Core) -> Result<&Peers, Error> {
+    match core.peers.get() {
+        Some(peers) => core.failure().map_or(Ok(peers), Err),
+        None => Err(Error::Usage("messages are sent after `connect`".into())),
+    }
+}
+
+fn check_peer(core: &Core, rank: Rank, region: &Region) -> Result<(), Error> {
+    let own = core.own.rank;
+    let peer = check_mesh(core)?.get(rank);
+    let peer = peer.ok_or_else(|| Error::Usage(format!("a message between rank {own} and rank {rank}")))?;
+    if peer.link.has_left() {
+        return Err(core.refused(peer.left(None, "")));
+    }
+    peer.register(region)
 }

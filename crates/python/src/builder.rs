@@ -1,6 +1,8 @@
 //! `Builder`: builds a program op by op while a policy is traced.
 
-use crate::program::{Program, Range, algorithm, dtype, reduce_op, refuse};
+use crate::findings::refuse;
+use crate::ops::Range;
+use crate::program::{Program, algorithm, dtype, reduce_op};
 use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
 use hocket_program as ir;
 use hocket_program::{BufferKind, Collective, Contract, KernelSpec, Op, RankBuilder, Slice, Space};

@@ -3,17 +3,18 @@
 use crate::at_exit::close_at_exit;
 use crate::departed::Departed;
 use crate::exceptions::{error, raise};
-use crate::memory::{Memory, Window};
+use crate::kernels::functions;
+use crate::memory::{Buffers, Memory, Window, regions};
 use crate::notifier::Notifier;
 use crate::program::Program;
+use crate::trace::span;
 use crate::waits::{duration, interruptible};
 use hocket_executor::{
-    Address, Cards, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Lifetime, Options, Region,
-    Sending, Way, WireOptions,
+    Address, Cards, EmulatedLinks, Engine as Executor, Error, Lifetime, Options, Sending, Way, WireOptions,
 };
-use hocket_ids::{BufferId, Member, Rank};
+use hocket_ids::{Member, Rank};
 use hocket_protocol::why::Why;
-use hocket_trace::{Bounds, Kind, Wanted};
+use hocket_trace::{Bounds, Wanted};
 use hocket_wire::connection::Info;
 use pyo3::prelude::*;
 use std::collections::HashMap;
@@ -33,47 +34,10 @@ type Waiting = (u32, u32, Window, Option<Window>);
 /// in its attributes which rank failed, on which host and why.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Engine {
-    executor: Arc<Executor>,
+    pub executor: Arc<Executor>,
     notifier: Notifier,
-    departed: Arc<Departed>,
-}
-
-impl Engine {
-    pub fn executor(&self) -> &Arc<Executor> {
-        &self.executor
-    }
-
     /// Areas of groups that this rank has left.
-    pub fn departed(&self) -> &Arc<Departed> {
-        &self.departed
-    }
-}
-
-/// The first bytes of registered memory.
-fn part(py: Python<'_>, memory: &Memory, size_bytes: usize) -> PyResult<Region> {
-    let region = memory.region();
-    if size_bytes > region.len() {
-        let what = format!("{size_bytes} bytes of memory of {}", region.len());
-        return Err(error(py, "UsageError", &what));
-    }
-    Ok(region.sub(0, size_bytes))
-}
-
-/// By the number of a bound buffer: memory, and where in it the buffer begins.
-type Buffers = HashMap<u32, (Py<Memory>, usize)>;
-
-fn regions(py: Python<'_>, buffers: Buffers) -> PyResult<HashMap<BufferId, Region>> {
-    let mut found = HashMap::new();
-    for (buffer, (memory, offset_bytes)) in buffers {
-        let region = memory.get().region();
-        let len = region.len();
-        if offset_bytes > len {
-            let what = format!("buffer {buffer}: offset {offset_bytes} in memory of {len} bytes");
-            return Err(error(py, "UsageError", &what));
-        }
-        found.insert(BufferId(buffer), region.sub(offset_bytes, len - offset_bytes));
-    }
-    Ok(found)
+    pub departed: Arc<Departed>,
 }
 
 #[pymethods]
@@ -271,15 +235,7 @@ impl Engine {
             })?,
         };
         let sending = Sending { priority, cards };
-        let mut functions = HashMap::new();
-        for (name, address) in kernels {
-            // SAFETY: by the caller's contract: the function has this signature and lives as long as
-            // the engine.
-            let function = unsafe { Foreign::new(address) };
-            let function = function
-                .ok_or_else(|| error(py, "UsageError", &format!("kernel `{name}` has no address")))?;
-            functions.insert(name, Function::Foreign(function));
-        }
+        let functions = functions(py, kernels)?;
         let sets = std::iter::once(buffers).chain(others).map(|set| regions(py, set));
         let sets = sets.collect::<PyResult<Vec<_>>>()?;
         let program = program.inner();
@@ -376,7 +332,7 @@ impl Engine {
         size_bytes: usize,
         notice: bool,
     ) -> PyResult<u32> {
-        let region = part(py, memory, size_bytes)?;
+        let region = memory.first(py, size_bytes)?;
         self.executor.send(Rank(to), tag, region, notice).map_err(|cause| raise(py, &cause))
     }
 
@@ -391,7 +347,7 @@ impl Engine {
         size_bytes: usize,
         notice: bool,
     ) -> PyResult<u32> {
-        let region = part(py, memory, size_bytes)?;
+        let region = memory.first(py, size_bytes)?;
         self.executor.receive(source.map(Rank), tag, region, notice).map_err(|cause| raise(py, &cause))
     }
 
@@ -445,15 +401,7 @@ impl Engine {
 
     /// Add a span of this rank's step to the trace: `forward`, `backward`, `wait`, `optimizer`, `update`, `step`.
     fn mark(&self, py: Python<'_>, kind: &str, iteration: u32, start_ns: u64, end_ns: u64) -> PyResult<()> {
-        let kind = match kind {
-            "step" => Kind::Step,
-            "forward" => Kind::Forward,
-            "backward" => Kind::Backward,
-            "wait" => Kind::Wait,
-            "optimizer" => Kind::Optimizer,
-            "update" => Kind::Update,
-            _ => return Err(error(py, "UsageError", &format!("there is no span of kind `{kind}`"))),
-        };
+        let kind = span(py, kind)?;
         self.executor.mark(kind, iteration, start_ns, end_ns);
         Ok(())
     }

@@ -34,7 +34,7 @@ impl Group {
     #[new]
     fn new(py: Python<'_>, engine: &Engine, leaves: Vec<(String, usize)>, timeout_s: f64) -> PyResult<Self> {
         let sizes = leaves.iter().map(|leaf| leaf.1).collect();
-        let made = Adapter::new(Arc::clone(engine.executor()), leaves, duration(py, timeout_s)?);
+        let made = Adapter::new(Arc::clone(&engine.executor), leaves, duration(py, timeout_s)?);
         let made = made.map_err(|cause| error(py, "Error", &format!("cannot start a thread: {cause}")))?;
         let inner = Arc::new(made);
         Ok(Self { number: number(Arc::clone(&inner)), inner, sizes })

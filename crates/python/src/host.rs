@@ -161,8 +161,8 @@ impl HostGroup {
         timeout_s: f64,
         flat_bytes: (usize, usize),
     ) -> PyResult<Self> {
-        engine.departed().sweep();
-        let executor = engine.executor();
+        engine.departed.sweep();
+        let executor = &engine.executor;
         let mut known = Vec::with_capacity(members.len());
         let mut own = None;
         for (at, (rank, offset)) in members.into_iter().enumerate() {
@@ -184,7 +184,7 @@ impl HostGroup {
             group: Mutex::new(Some(group)),
             executor: Arc::clone(executor),
             area: Mutex::new(Some(area)),
-            departed: Arc::clone(engine.departed()),
+            departed: Arc::clone(&engine.departed),
         })
     }
 

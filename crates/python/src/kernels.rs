@@ -5,6 +5,7 @@ use hocket_executor::{Foreign, Function};
 use hocket_kernels::{self as kernels, DType, ReduceOp, Source};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
+use std::collections::HashMap;
 
 /// Run one kernel of whole slices on contiguous arrays; `address` of a user's, None for a built-in.
 #[pyfunction]
@@ -49,6 +50,17 @@ pub fn repeat_kernel(
         (0..times).try_for_each(|_| kernel.call(read, written, &constants))
     })?
     .map_err(|what| error(py, "ProgramError", &format!("kernel `{name}`: {what}")))
+}
+
+/// The user's kernels at addresses, by name.
+pub fn functions(py: Python<'_>, addresses: HashMap<String, usize>) -> PyResult<HashMap<String, Function>> {
+    let function = |(name, address): (String, usize)| {
+        // SAFETY: by the contract of `Engine.load`: the function has this signature and lives as long as the engine.
+        let function = unsafe { Foreign::new(address) }.map(Function::Foreign);
+        let absent = || error(py, "UsageError", &format!("kernel `{name}` has no address"));
+        function.ok_or_else(absent).map(|function| (name, function))
+    };
+    addresses.into_iter().map(function).collect()
 }
 
 fn unknown(py: Python<'_>, name: &str) -> PyErr {

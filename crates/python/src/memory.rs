@@ -1,10 +1,13 @@
 //! Registered memory for Python: `Memory`, which is allocated, and `Window`, a slice that a library works on.
 
+use crate::exceptions::error;
 use hocket_executor::Engine as Executor;
+use hocket_ids::BufferId;
 use hocket_wire::memory::{Allocation, Region};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Registered memory: zero-filled, page-aligned, mapped by the ranks of the same host. Writable buffer of bytes.
@@ -27,6 +30,16 @@ impl Memory {
     /// It lasts as long as the arena.
     pub fn keep(&self) {
         self.allocation.keep();
+    }
+
+    /// Its first bytes.
+    pub fn first(&self, py: Python<'_>, size_bytes: usize) -> PyResult<Region> {
+        let region = self.region();
+        if size_bytes > region.len() {
+            let what = format!("{size_bytes} bytes of memory of {}", region.len());
+            return Err(error(py, "UsageError", &what));
+        }
+        Ok(region.sub(0, size_bytes))
     }
 }
 
@@ -52,6 +65,24 @@ impl Memory {
         // SAFETY: by the contract of the caller, which is Python.
         unsafe { fill(slf.as_any(), slf.get().allocation.region(), view, flags) }
     }
+}
+
+/// By the number of a bound buffer: memory, and where in it the buffer begins.
+pub type Buffers = HashMap<u32, (Py<Memory>, usize)>;
+
+/// The memory of each.
+pub fn regions(py: Python<'_>, buffers: Buffers) -> PyResult<HashMap<BufferId, Region>> {
+    let mut found = HashMap::new();
+    for (buffer, (memory, offset_bytes)) in buffers {
+        let region = memory.get().region();
+        let len = region.len();
+        if offset_bytes > len {
+            let what = format!("buffer {buffer}: offset {offset_bytes} in memory of {len} bytes");
+            return Err(error(py, "UsageError", &what));
+        }
+        found.insert(BufferId(buffer), region.sub(offset_bytes, len - offset_bytes));
+    }
+    Ok(found)
 }
 
 /// A slice of registered memory that a library works on. Writable buffer of bytes.

@@ -1,7 +1,8 @@
 //! Owners of a bucket's parts: their traffic, and programs over them.
 
 use crate::exceptions::error;
-use crate::program::{Program, dtype, proven, reduce_op, refuse};
+use crate::findings::{proven, refuse};
+use crate::program::{Program, dtype, reduce_op};
 use hocket_algorithms::{Counts, Owned, Via};
 use hocket_program as ir;
 use pyo3::prelude::*;

@@ -1,10 +1,9 @@
 //! `Program`: the IR as Python sees it, immutable; passes give new programs.
 
-use crate::exceptions::{error, error_with};
+use crate::findings::{finding, proven, refuse, refused};
+use crate::ops::fields;
 use hocket_ids::{BufferId, Rank};
 use hocket_program as ir;
-use hocket_program::passes::PassError;
-use hocket_program::verify::Diagnostic;
 use hocket_program::{
     Algorithm, BufferKind, Collective, Contract, DType, Op, RankBuilder, ReduceOp, Slice, passes,
 };
@@ -21,94 +20,6 @@ pub struct Program(pub Arc<ir::Program>);
 impl From<ir::Program> for Program {
     fn from(program: ir::Program) -> Self {
         Self(Arc::new(program))
-    }
-}
-
-pub type Range = (u32, usize, usize);
-
-fn range(slice: &Slice) -> Range {
-    (slice.buffer.0, slice.start, slice.stop)
-}
-
-fn fields<'py>(py: Python<'py>, program: &ir::Program, node: &ir::Node) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let source = node.source.and_then(|source| program.sources.get(source.index()));
-    dict.set_item("source", source.map(|source| (&source.file, source.line)))?;
-    dict.set_item("after", node.after.iter().map(|op| op.0).collect::<Vec<_>>())?;
-    dict.set_item("op", word(&node.op))?;
-    match &node.op {
-        Op::Copy { src, dst } | Op::Cast { src, dst } => {
-            dict.set_item("src", range(src))?;
-            dict.set_item("dst", range(dst))?;
-        }
-        Op::Reduce { op, src, dst } => {
-            dict.set_item("reduce", op.name())?;
-            dict.set_item("src", range(src))?;
-            dict.set_item("dst", range(dst))?;
-        }
-        Op::Apply { kernel, dst } => {
-            match kernel {
-                ir::Kernel::Scale(factor) => dict.set_item("scale", factor)?,
-                ir::Kernel::Round(to) => dict.set_item("round", to.name())?,
-            }
-            dict.set_item("dst", range(dst))?;
-        }
-        Op::Send { src, wire, peer, tag, count } => {
-            dict.set_item("count", count.as_ref().map(range))?;
-            dict.set_item("src", range(src))?;
-            dict.set_item("wire", wire.name())?;
-            dict.set_item("peer", peer.0)?;
-            dict.set_item("tag", tag.0)?;
-        }
-        Op::Recv { dst, wire, reduce, peer, tag, count } => {
-            dict.set_item("count", count.as_ref().map(range))?;
-            dict.set_item("dst", range(dst))?;
-            dict.set_item("wire", wire.name())?;
-            dict.set_item("reduce", reduce.map(ReduceOp::name))?;
-            dict.set_item("peer", peer.0)?;
-            dict.set_item("tag", tag.0)?;
-        }
-        Op::Record { src, .. } => dict.set_item("src", range(src))?,
-        Op::Call { kernel, inputs, outputs } => {
-            let spec = &program.kernels[kernel.index()];
-            dict.set_item("kernel", &spec.name)?;
-            dict.set_item("constants", &spec.parameters)?;
-            dict.set_item("inputs", inputs.iter().map(range).collect::<Vec<_>>())?;
-            dict.set_item("outputs", outputs.iter().map(range).collect::<Vec<_>>())?;
-        }
-        Op::Collective { what, slice, group, op, scale, algorithm } => {
-            dict.set_item("slice", range(slice))?;
-            dict.set_item("group", group.iter().map(|rank| rank.0).collect::<Vec<_>>())?;
-            dict.set_item("reduce", op.name())?;
-            dict.set_item("scale", scale)?;
-            dict.set_item("root", what.root().map(|root| root.0))?;
-            if let Collective::AllToAll { dst } = what {
-                dict.set_item("dst", range(dst))?;
-            }
-            match algorithm {
-                Some(Algorithm::Library { name }) => {
-                    dict.set_item("together", "library")?;
-                    dict.set_item("library", name)?;
-                }
-                Some(Algorithm::InPlace) => dict.set_item("together", "in_place")?,
-                _ => {}
-            }
-        }
-    }
-    Ok(dict)
-}
-
-fn word(op: &Op) -> &'static str {
-    match op {
-        Op::Copy { .. } => "copy",
-        Op::Cast { .. } => "cast",
-        Op::Reduce { .. } => "reduce",
-        Op::Apply { .. } => "apply",
-        Op::Send { .. } => "send",
-        Op::Recv { .. } => "recv",
-        Op::Record { .. } => "record",
-        Op::Call { .. } => "call",
-        Op::Collective { what, .. } => what.name(),
     }
 }
 
@@ -147,45 +58,6 @@ pub fn algorithm(py: Python<'_>, name: &str, numbers: Vec<u32>) -> PyResult<Algo
         Some(name) => Ok(Algorithm::Library { name: name.into() }),
         None => Algorithm::new(name, numbers).map_err(|cause| refuse(py, &cause)),
     }
-}
-
-/// Raises `ProgramError`.
-pub fn refuse(py: Python<'_>, cause: &dyn std::fmt::Display) -> PyErr {
-    error(py, "ProgramError", &cause.to_string())
-}
-
-/// Raises `ProgramError`, with the ops that a pass should not have left.
-fn refused(py: Python<'_>, cause: &PassError) -> PyErr {
-    let PassError::Spec { findings, .. } = cause else { return refuse(py, cause) };
-    error_with(py, "ProgramError", &cause.to_string(), |attributes| {
-        let findings: Vec<_> = findings.iter().map(|found| finding(py, found)).collect::<PyResult<_>>()?;
-        attributes.set_item("findings", findings)
-    })
-}
-
-/// What the verifier found, as `hocket.errors.Finding`.
-fn finding<'py>(py: Python<'py>, diagnostic: &Diagnostic) -> PyResult<Bound<'py, PyAny>> {
-    let Diagnostic { op, what, source, .. } = diagnostic;
-    let fields = PyDict::new(py);
-    fields.set_item("rank", op.map(|(rank, _)| rank))?;
-    fields.set_item("op", op.map(|(_, op)| op))?;
-    fields.set_item("after_pass", diagnostic.after_pass)?;
-    fields.set_item("what", what)?;
-    fields.set_item("file", source.as_ref().map(|source| &source.file))?;
-    fields.set_item("line", source.as_ref().map(|source| source.line))?;
-    fields.set_item("text", diagnostic.to_string())?;
-    py.import("hocket.errors")?.getattr("Finding")?.call((), Some(&fields))
-}
-
-/// Raises `ProgramError` with all findings, if there are any.
-pub fn proven(py: Python<'_>, name: &str, found: &[Diagnostic]) -> PyResult<()> {
-    if found.is_empty() {
-        return Ok(());
-    }
-    let findings = found.iter().map(|each| finding(py, each)).collect::<PyResult<Vec<_>>>()?;
-    let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
-    let message = format!("program `{name}` is refused:\n{}", text.join("\n"));
-    Err(error_with(py, "ProgramError", &message, |attributes| attributes.set_item("findings", findings)))
 }
 
 /// Verifies programs one after the other. Those that differ from an earlier one in lengths alone share its proof.

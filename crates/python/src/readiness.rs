@@ -125,7 +125,7 @@ impl Readiness {
                 (turns.restored(saved).map_err(|fault| usage(fault.to_string()))?, reduced)
             }
         };
-        let counters = Counters::over(Arc::clone(engine.executor()), &buckets, turns, &reduced);
+        let counters = Counters::over(Arc::clone(&engine.executor), &buckets, turns, &reduced);
         let counters = counters.map_err(|cause| raise(py, &cause))?;
         Ok(Self(Arc::new(Shared { counters, on_first, adopt, twice, refused, made })))
     }

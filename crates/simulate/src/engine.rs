@@ -4,6 +4,7 @@
 //! touches a counter or two and its route.
 
 use crate::channel::{Flows, Message};
+use crate::check::check;
 use crate::clock::Clock;
 use crate::conditions::{Chance, Conditions};
 use crate::error::Error;
@@ -17,10 +18,7 @@ use crate::step::{Step, Work};
 use crate::stuck;
 use crate::time::{Picos, from_s, to_s};
 use hocket_network::Network;
-use hocket_trace::{Kind, Record};
 use std::cmp::Reverse;
-
-const PS_PER_NS: u64 = 1000;
 
 /// Runs the job to its end. `recorded`: keep a record of every op, possible for programs, not for patterns.
 pub fn simulate(
@@ -359,7 +357,9 @@ impl<'a> Engine<'a> {
     fn complete(&mut self, instance: u32, op: u32, step: &Step) {
         let graph = self.graphs[self.instances[instance as usize].graph];
         if self.recorded {
-            self.record(instance, op, step);
+            let state = &self.instances[instance as usize];
+            let record = state.record(self.network, graph, op, step, self.clock.now());
+            self.outcome.records[step.rank as usize].push(record);
         }
         let Self { instances, ready, .. } = self;
         let state = &mut instances[instance as usize];
@@ -420,74 +420,9 @@ impl<'a> Engine<'a> {
             self.instances[instance as usize].times[op as usize].1 = self.clock.now();
         }
     }
-
-    fn record(&mut self, instance: u32, op: u32, step: &Step) {
-        let state = &self.instances[instance as usize];
-        let (ready, start) = state.times[op as usize];
-        let route = match step.work {
-            Work::Compute { .. } | Work::Wait { .. } => None,
-            Work::Send { route, .. } | Work::Receive { route, .. } => Some(self.network.ends(route)),
-        };
-        let peer = route.map(|(from, to)| if step.kind == Kind::Send { to } else { from });
-        self.outcome.records[step.rank as usize].push(Record {
-            ready_ns: ready / PS_PER_NS,
-            start_ns: start.max(ready) / PS_PER_NS,
-            end_ns: self.clock.now() / PS_PER_NS,
-            bytes: step.bytes,
-            program: state.launch,
-            instance: 0,
-            op: self.graphs[state.graph].place(op),
-            peer: peer.unwrap_or(hocket_trace::NO_PEER),
-            kind: step.kind,
-        });
-    }
 }
 
 /// What happens when the engine has finished an op, or the rest of a message.
 fn done(instance: u32, op: u32, begun: Option<Picos>) -> Event {
     if begun.is_some() { Event::Written { instance, op } } else { Event::Done { instance, op } }
-}
-
-fn check(
-    network: &Network,
-    graphs: &[&Graph],
-    job: &Job,
-    conditions: &Conditions,
-    recorded: bool,
-) -> Result<(), Error> {
-    let wrong = |what: String| Err(Error::Job { what });
-    for (index, graph) in graphs.iter().enumerate() {
-        // A program may be of a job's first ranks alone: the others have no part in it.
-        let fits = match graph {
-            Graph::Listed(_) => graph.world() <= job.world,
-            Graph::Ring(_) | Graph::AllToAll(_) => graph.world() == job.world,
-        };
-        if !fits {
-            return wrong(format!("graph {index} is of {} ranks, the job of {}", graph.world(), job.world));
-        }
-        if recorded && !matches!(graph, Graph::Listed(_)) {
-            return wrong(format!("graph {index} is a pattern: only programs are recorded"));
-        }
-    }
-    if let Some(what) = job.fault(graphs.len()) {
-        return wrong(what);
-    }
-    if !(0.0..=100.0).contains(&conditions.jitter) {
-        return wrong(format!("a jitter of {}: it is a share, 0 to 100", conditions.jitter));
-    }
-    for &(rank, factor) in &conditions.slow {
-        if rank as usize >= job.world || !(factor > 0.0 && factor.is_finite()) {
-            return wrong(format!("rank {rank} is {factor} times as slow: there are {} ranks", job.world));
-        }
-    }
-    for change in &conditions.changes {
-        let sound = change.at_s >= 0.0 && change.bit_per_s >= 0.0 && change.bit_per_s.is_finite();
-        if !sound || change.link as usize >= network.links().len() {
-            return wrong(format!(
-                "link {} cannot change to {} bit/s at {} s",
-                change.link, change.bit_per_s, change.at_s
-            ));
-        }
-    }
-    Ok(())
 }

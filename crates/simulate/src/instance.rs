@@ -1,8 +1,12 @@
-//! One launch of a graph: the open dependencies of its ops.
+//! One launch of a graph: the open dependencies of its ops, and their records.
 
 use crate::graph::Graph;
-use crate::step::Work;
+use crate::step::{Step, Work};
 use crate::time::Picos;
+use hocket_network::Network;
+use hocket_trace::{Kind, NO_PEER, Record};
+
+const PS_PER_NS: u64 = 1000;
 
 /// Marks an op that has ended.
 pub const ENDED: u32 = u32::MAX;
@@ -66,5 +70,26 @@ impl Instance {
     /// Frees memory.
     pub fn close(&mut self) {
         (self.waits, self.times) = (Vec::new(), Vec::new());
+    }
+
+    /// The record of an op that ends now, if ops are recorded.
+    pub fn record(&self, network: &Network, graph: &Graph, op: u32, step: &Step, now: Picos) -> Record {
+        let (ready, start) = self.times[op as usize];
+        let route = match step.work {
+            Work::Compute { .. } | Work::Wait { .. } => None,
+            Work::Send { route, .. } | Work::Receive { route, .. } => Some(network.ends(route)),
+        };
+        let peer = route.map(|(from, to)| if step.kind == Kind::Send { to } else { from });
+        Record {
+            ready_ns: ready / PS_PER_NS,
+            start_ns: start.max(ready) / PS_PER_NS,
+            end_ns: now / PS_PER_NS,
+            bytes: step.bytes,
+            program: self.launch,
+            instance: 0,
+            op: graph.place(op),
+            peer: peer.unwrap_or(NO_PEER),
+            kind: step.kind,
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 mod bucket;
 mod channel;
+mod check;
 mod clock;
 mod compile;
 mod conditions;

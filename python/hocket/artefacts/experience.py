@@ -55,15 +55,6 @@ class Experience(Struct, frozen=True, kw_only=True):
 _decoder = typed.json_decoder(Job | Trial)
 
 
-def append(path: Path, line: Job | Trial) -> None:
-    """Add a line; ArtefactError with the reason of a failure."""
-    try:
-        with path.open("ab") as file:
-            file.write(msgspec.json.encode(line) + b"\n")
-    except OSError as error:
-        raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
-
-
 def lines(experience: Experience) -> bytes:
     """Return the job and its trials as bytes of a file."""
     return b"".join(msgspec.json.encode(each) + b"\n" for each in (experience.job, *experience.trials))

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +24,7 @@ from hocket.artefacts.clock import Alignment, Reading
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.decoding import MALFORMED, bytes_of, why
 from hocket.artefacts.extent import ENDS, Extent
+from hocket.artefacts.lines import append, read_lines
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Records = npt.NDArray[np.void]
-
-Row = TypeVar("Row")
 
 RUN_FILE = "run.json"
 RUN_VERSION = 1
@@ -171,23 +169,21 @@ class Trace:
 
         A last line that was cut off is left out. Raises ArtefactError when another line is no JSON object.
         """
-        return _read_lines(metrics_file(self.directory, rank), _metrics_row, "a JSON object")
+        return read_lines(metrics_file(self.directory, rank), _metrics_row, "a JSON object")
 
     def changes(self) -> tuple[Change, ...]:
         """Return the job's changes of its plan, in order; a last line that was cut off is left out.
 
         Raises ArtefactError when another line is no change.
         """
-        return _read_lines(changes_file(self.directory), _change_decoder.decode, "a change of a plan")
+        return read_lines(changes_file(self.directory), _change_decoder.decode, "a change of a plan")
 
     def members_changes(self) -> tuple[MembersChange, ...]:
         """Return changes of members (ranks lost, left or joined), in order; a last line that was cut off is left out.
 
         Raises ArtefactError when another line is no change of members.
         """
-        return _read_lines(
-            members_file(self.directory), _members_change_decoder.decode, "a change of members"
-        )
+        return read_lines(members_file(self.directory), _members_change_decoder.decode, "a change of members")
 
 
 @dataclass(frozen=True)
@@ -272,22 +268,22 @@ def write(directory: Path, recording: Recording) -> None:
 
 def append_metrics(directory: Path, rank: int, values: dict[str, Any]) -> None:
     """Add values that a rank logged in a step. Raises ArtefactError when the file cannot be written."""
-    _append(metrics_file(directory, rank), values)
+    append(metrics_file(directory, rank), values)
 
 
 def append_clock(directory: Path, rank: int, reading: Reading) -> None:
     """Add a reading of a rank's clock. Raises ArtefactError when the file cannot be written."""
-    _append(clock_file(directory, rank), reading)
+    append(clock_file(directory, rank), reading)
 
 
 def append_change(directory: Path, change: Change) -> None:
     """Add a change of the job's plan. Raises ArtefactError when the file cannot be written."""
-    _append(changes_file(directory), change)
+    append(changes_file(directory), change)
 
 
 def append_members_change(directory: Path, change: MembersChange) -> None:
     """Add a change of the job's members. Raises ArtefactError when the file cannot be written."""
-    _append(members_file(directory), change)
+    append(members_file(directory), change)
 
 
 def read_clock(directory: Path, rank: int) -> tuple[Reading, ...]:
@@ -295,7 +291,7 @@ def read_clock(directory: Path, rank: int) -> tuple[Reading, ...]:
 
     Raises ArtefactError when another line is no reading.
     """
-    return _read_lines(clock_file(directory, rank), _clock_decoder.decode, "a reading of a clock")
+    return read_lines(clock_file(directory, rank), _clock_decoder.decode, "a reading of a clock")
 
 
 def records_file(directory: Path, rank: int) -> Path:
@@ -415,34 +411,6 @@ def _check_version(path: Path, version: object, newest: int) -> None:
             f"{path} has version {version}: this Hocket reads up to {newest}\n"
             "hint: use the Hocket that wrote it, or a newer one"
         )
-
-
-def _append(path: Path, line: dict[str, Any] | Reading | Change | MembersChange) -> None:
-    try:
-        with path.open("ab") as file:
-            file.write(msgspec.json.encode(line) + b"\n")
-    except OSError as error:
-        raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def _read_lines(path: Path, parsed: Callable[[bytes], Row], what: str) -> tuple[Row, ...]:
-    """Return the lines of a growing file; none without a file. `parsed` raises ValueError; the last line may be cut off."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            rows.append(parsed(line))
-        except MALFORMED:
-            if number < len(lines):
-                raise ArtefactError(
-                    f"{path}: line {number} is not {what}\nhint: remove the line to read the others"
-                ) from None
-    return tuple(rows)
 
 
 def _metrics_row(line: bytes) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from hocket.artefacts.local import Local  # noqa: E402  # what comes next loads 
 from hocket.artefacts.promise import Promise  # noqa: E402
 from hocket.parameter_server.choice import ParameterServer  # noqa: E402
 from hocket.torch.backend import reconfigurable_group  # noqa: E402
+from hocket.torch.checkpoint import load_state_dict, optimizer_state, state_dict  # noqa: E402
 from hocket.torch.ddp_hook import ddp_hook  # noqa: E402
 from hocket.torch.distribute import (  # noqa: E402
     agreed,
@@ -21,13 +22,10 @@ from hocket.torch.distribute import (  # noqa: E402
     distribute,
     flush,
     join,
-    load_state_dict,
     log,
     no_sync,
-    optimizer_state,
     rank,
     record,
-    state_dict,
     world,
 )
 from hocket.torch.loop import batches, epochs, extra_state, leave, on_change, scale_lr  # noqa: E402

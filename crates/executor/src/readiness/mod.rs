@@ -14,6 +14,8 @@
 mod properties;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod training;
 
 use crate::engine::Engine;
 use crate::error::Error;

@@ -2,7 +2,8 @@
 
 use super::Findings;
 use super::expression::{Contributions, Value};
-use super::values::{State, Stretch, joined};
+use super::runs::{Stretch, joined, moved};
+use super::values::State;
 use crate::{BufferKind, Contract, Program, ReduceOp, Share, Slice};
 use hocket_ids::{BufferId, Rank};
 use std::borrow::Cow;
@@ -167,7 +168,7 @@ fn gathered(
             let theirs = state.expressions.input(owner.index(), buffer.0);
             for (from, to, held) in state.read(rank.index(), &Slice::new(buffer, start, stop)) {
                 // Positions of a run are counted from the start of the share.
-                let held = held.map(|value| Value { shift: value.shift - start as i64, ..value });
+                let held = moved(held, -(start as i64));
                 if held == Some(theirs) {
                     continue;
                 }

@@ -13,6 +13,7 @@ mod halves;
 mod judge;
 mod messages;
 mod race;
+mod runs;
 mod structure;
 mod values;
 

@@ -5,13 +5,10 @@ use super::collectives::Collectives;
 use super::deadlock::Event;
 use super::expression::{Expressions, Run, Value};
 use super::messages::Message;
+use super::runs::{Runs, Stretch, all_of, at_position, joined, missing, moved, unknown, within};
 use crate::{BufferKind, Collective, DType, Kernel, Op, Program, ReduceOp, Slice};
 use hocket_ids::{BufferId, KernelId};
-use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeSet;
-
-/// The contents of elements: unknown before the first write of a scratch buffer.
-pub(super) type Held = Option<Value>;
 
 /// The contents of all buffers in the end.
 pub fn check<'a>(
@@ -102,12 +99,6 @@ fn part(slice: &Slice, at: usize, n: usize) -> Slice {
 fn unwritten(slice: &Slice) -> String {
     format!("reads %{}[{}:{}], which nothing has written", slice.buffer, slice.start, slice.stop)
 }
-
-/// Elements from a position up to another that hold one expression.
-pub(super) type Stretch = (usize, usize, Held);
-
-/// Runs of elements that hold the same expression, in order, without gaps. Most slices hold one.
-pub(super) type Runs = SmallVec<[Stretch; 1]>;
 
 /// Contents in flight, from position 0, and their count.
 struct Flight {
@@ -413,53 +404,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// The contents at a position.
-fn at_position(runs: &Runs, position: usize) -> Held {
-    runs.iter().find(|run| run.0 <= position && position < run.1).and_then(|run| run.2)
-}
-
-/// The runs between two positions, counted from the first.
-fn within(runs: &Runs, start: usize, stop: usize) -> Runs {
-    let clip = |run: &(usize, usize, Held)| {
-        let (from, to) = (run.0.max(start), run.1.min(stop));
-        (from < to).then(|| (from - start, to - start, moved(run.2, start as i64)))
-    };
-    runs.iter().filter_map(clip).collect()
-}
-
-/// Marks every element as unknown.
-fn unknown(slice: &Slice) -> Runs {
-    all_of(slice, None)
-}
-
-/// Sets all elements of a slice to the same value.
-fn all_of(slice: &Slice, held: Held) -> Runs {
-    if slice.is_empty() { Runs::new() } else { smallvec![(0, slice.len(), held)] }
-}
-
-/// The unwritten parts of a slice with these runs.
-fn missing(runs: &Runs, slice: &Slice) -> Vec<Slice> {
-    let missing = runs.iter().filter(|run| run.2.is_none());
-    missing.map(|run| Slice::new(slice.buffer, slice.start + run.0, slice.start + run.1)).collect()
-}
-
-fn moved(held: Held, by: i64) -> Held {
-    held.map(|value| Value { shift: value.shift + by, ..value })
-}
-
 /// Whether a value of type `from` may change when stored as `to`.
 fn narrows(from: DType, to: DType) -> bool {
     from != to && !(to == DType::F64 || (to == DType::F32 && matches!(from, DType::F16 | DType::BF16)))
-}
-
-/// Merges neighbouring runs of the same expression, so that two ranks compare equal however they were cut.
-pub(super) fn joined(runs: &[Stretch]) -> Vec<Stretch> {
-    let mut joined: Vec<Stretch> = Vec::with_capacity(runs.len());
-    for &run in runs {
-        match joined.last_mut() {
-            Some(last) if last.2 == run.2 => last.1 = run.1,
-            _ => joined.push(run),
-        }
-    }
-    joined
 }

@@ -1,6 +1,7 @@
 //! The transport: which fabric a rank opens, and what ranks tell each other of theirs.
 
-use super::link::{FabricLink, FabricPort};
+use super::link::FabricLink;
+use super::port::FabricPort;
 use super::shared::Shared;
 use crate::connection::Stream;
 use crate::endpoint::{Endpoint, Exchange, Join, Need, Opened, Options, Own, Transport, refused};

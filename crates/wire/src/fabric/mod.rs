@@ -10,12 +10,13 @@
 //! - `endpoint`: the transport.
 //! - `incoming`: pieces posted and landed, of one link.
 //! - `outgoing`: messages queued and pieces sent, of one link.
-//! - `link`: both halves of the link.
+//! - `link`, `port`: the halves of the link, for all threads and for the I/O thread.
 
 mod endpoint;
 mod incoming;
 mod link;
 mod outgoing;
+mod port;
 mod shared;
 
 #[cfg(test)]

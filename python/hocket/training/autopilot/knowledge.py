@@ -12,8 +12,9 @@ import msgspec
 
 from hocket.artefacts.belief import Belief
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.experience import Experience, Job, Trial, append
+from hocket.artefacts.experience import Experience, Job, Trial
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.lines import append
 from hocket.artefacts.network import network, restricted
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.artefacts.profile import Profile
