@@ -255,7 +255,9 @@ class Membership:
         with self._changed:
             took_s = 0.0 if self._stopped_s is None else time.monotonic() - self._stopped_s
             self._stopped_s = None
-            self._tell(messages.Resumed(epoch=epoch, took_s=took_s, again=again, steps_before=self._numbers.first))
+            self._tell(
+                messages.Resumed(epoch=epoch, took_s=took_s, again=again, steps_before=self._numbers.first)
+            )
 
     def finish(self, timeout_s: float) -> None:
         """Report that the script has ended in order, and wait until all others' have, since they may still need to ask this one.
