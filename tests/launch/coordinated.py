@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ from hocket.members.member_messages import (
 )
 from hocket.members.stores import Stores
 
-SILENCE_S = 0.2
+SILENCE_S, PATIENCE_S = 0.2, 30.0
 OPERATOR = 100
 """A client that is no member."""
 NEWCOMERS = (10, 11)
@@ -126,6 +127,17 @@ class Job:
             self.coordination.expire(_native.now_ns())
             self.deliver()
             time.sleep(0.01)
+
+    def unheard(self, member: int) -> bool:
+        """Whether the coordinator counts it as silent."""
+        return member in self.coordination._roll.silent
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """As much time as that takes: what this process sleeps through is no silence of others."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline_s
+            self.goes_by(SILENCE_S / 10)
 
     def hear(self, client: int, message: FromCoordinator) -> bool:
         del client, message

@@ -51,8 +51,7 @@ def test_the_job_does_not_go_on_with_whom_nobody_hears() -> None:
     job.lose(0)
     job.silent = {1}
     assert job.coordination.goes_on
-    job.goes_by(2 * SILENCE_S)
-    assert not job.coordination.goes_on
+    job.until(lambda: not job.coordination.goes_on)
     job.silent = set()
     job.say(1, Hears())
     assert job.coordination.goes_on

@@ -147,7 +147,7 @@ def test_who_cannot_be_heard_is_left_behind_once_another_misses_it() -> None:
     the coordinator cannot hear for a while."""
     job = Job(3, heartbeat_s=SILENCE_S)
     job.silent = {2}
-    job.goes_by(2 * SILENCE_S)
+    job.until(lambda: job.unheard(2))
     job.silent = set()
     job.say(2, Hears())
     assert [read_from_coordinator(payload) for _, payload in job.coordination.answers()] == [Unheard()]
@@ -156,7 +156,7 @@ def test_who_cannot_be_heard_is_left_behind_once_another_misses_it() -> None:
     job.deliver()
     assert [member.in_force for member in job.members] == [1, 1, 1]
     job.silent = {2}
-    job.goes_by(2 * SILENCE_S)
+    job.until(lambda: job.unheard(2))
     for rank in range(2):
         job.act(rank, job.members[rank].lost(2, _native.now_ns() * 1e-9))
     job.deliver()
@@ -215,7 +215,7 @@ def test_who_is_silent_when_all_meet_is_left_out(silent: int, jobs: Callable[...
     job.step(0)
     assert [each.members for each in job.meetings(0)] == [(0, 1, 2, 3)]
     job.silent = {silent}
-    job.goes_by(2 * SILENCE_S)
+    job.until(lambda: len(job.meetings(0)) > 1)
     others = tuple(each for each in range(4) if each != (3 if silent == NEWCOMERS[0] else silent))
     assert [each.members for each in job.meetings(0)[1:]] == [others]
     ((_, told),) = ((client, each) for client, each in job.held if isinstance(each, Answer))
@@ -233,7 +233,7 @@ def test_who_is_silent_at_the_end_of_a_step_is_left_out(jobs: Callable[..., Newc
         job.say(at, AtEdge(epoch=member.in_force or 0))
     job.deliver()
     assert job.meetings(0) == []
-    job.goes_by(2 * SILENCE_S)
+    job.until(lambda: job.meetings(0) != [])
     assert [each.members for each in job.meetings(0)] == [(0, 1, 3)]
 
 
