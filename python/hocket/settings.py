@@ -3,84 +3,19 @@
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from hocket.errors import UsageError
+from hocket.setting_values import count, flag, one_of, patience, ports, seconds, whole
 from hocket.spellings import steps, trace_bytes
 
 
 def _variable(name: str, default: Any, parse: Callable[[str], Any], doc: str) -> Any:
     return field(default=default, metadata={"name": name, "parse": parse, "doc": doc})
-
-
-def flag(text: str) -> bool:
-    """`0` or `1`."""
-    if text not in ("0", "1"):
-        raise ValueError
-    return text == "1"
-
-
-def count(text: str) -> int:
-    """A whole number from 1."""
-    if int(text) < 1:
-        raise ValueError
-    return int(text)
-
-
-def whole(text: str) -> int:
-    """A whole number from 0."""
-    if int(text) < 0:
-        raise ValueError
-    return int(text)
-
-
-SECONDS_MIN, SECONDS_MAX = 1e-3, 1e9
-"""Limits of a wait. The longest is 31 years; sums of several fit in whatever unit the system counts time."""
-
-
-def patience(text: str) -> float:
-    """A number of seconds from 0 to 1e9."""
-    if not 0 <= float(text) <= SECONDS_MAX:  # nor is it `nan`
-        raise ValueError
-    return float(text)
-
-
-def seconds(text: str) -> float:
-    """A number of seconds from 0.001 to 1e9."""
-    if patience(text) < SECONDS_MIN:
-        raise ValueError
-    return float(text)
-
-
-def seconds_of(search: str) -> float:
-    """Return the seconds of a search's time, a number with its unit. UsageError: the text is no time.
-
-    >>> seconds_of("20m"), seconds_of("90s"), seconds_of("1.5h")
-    (1200.0, 90.0, 5400.0)
-    """
-    try:
-        time_s = float(search[:-1]) * {"s": 1, "m": 60, "h": 3600}.get(search[-1:], math.nan)
-    except ValueError:
-        time_s = math.nan
-    if not 0 < time_s < math.inf:
-        raise UsageError(f"a search of `{search}`\nhint: a time, such as 20m, 90s or 1h")
-    return time_s
-
-
-PORT_MAX = 65535
-
-
-def ports(text: str) -> str:
-    """Two ports from 1 to 65535, FIRST-LAST."""
-    first, last = map(int, text.split("-"))
-    if not 1 <= first <= last <= PORT_MAX:
-        raise ValueError
-    return text
 
 
 SILENCE_MAX_S, SILENCE_MAX_OF_MEMBERS_S = 30.0, 5.0
@@ -95,18 +30,6 @@ OnRefusal = Literal["means", "end"]
 
 OnDrift = Literal["stop", "warn", "off"]
 """Action of a job whose ranks no longer hold the same model: it stops, or it warns once; with `off` it does not check."""
-
-
-def one_of(kind: Any) -> Callable[[str], str]:
-    """Return the parser of a type of literal texts."""
-
-    def parsed(text: str) -> str:
-        """One of these."""
-        if text not in get_args(kind):
-            raise ValueError
-        return text
-
-    return parsed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ from hocket.job.store.ledger import Ledger
 from hocket.job.store.messages import TIMEOUT_MAX_S
 from hocket.job.store.server import Server
 from hocket.job.store.store import Store, connect
-from hocket.settings import SECONDS_MAX, Settings
+from hocket.setting_values import SECONDS_MAX
+from hocket.settings import Settings
 from hocket.start import run as runs
 from hocket.start.processes import ProcessSpec
 from hocket.start.run import launch

@@ -35,7 +35,8 @@ from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.policies import load
 from hocket.refusals import HELPERS, SERVERS, refused
-from hocket.settings import Settings, seconds_of
+from hocket.setting_values import seconds_of
+from hocket.settings import Settings
 from hocket.start import hosts as hosts_file
 from hocket.start.processes import SIGNALLED, ProcessSpec
 from hocket.start.remote import processes_over, store_for

@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 from hocket.cli.shared.values import One, members, word
 from hocket.errors import UsageError
-from hocket.settings import OnRefusal, Settings, one_of, patience, seconds
+from hocket.setting_values import one_of, patience, seconds
+from hocket.settings import OnRefusal, Settings
 from hocket.training.features import check_elastic_settings
 
 RESPAWN_MAX = 10_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hocket.settings import patience, seconds
+from hocket.setting_values import patience, seconds
 from hocket.spellings import NUMBER, size, steps, trace_bytes
 
 BIT_PER_S = {

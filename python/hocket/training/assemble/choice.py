@@ -28,7 +28,8 @@ from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.refusals import MEANS, PLAN, POLICY, REORDER, SEARCH, TURNS, refused
-from hocket.settings import Settings, seconds_of
+from hocket.setting_values import seconds_of
+from hocket.settings import Settings
 from hocket.training.autopilot.autopilot import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.beside.beside import Beside
