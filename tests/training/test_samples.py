@@ -46,6 +46,12 @@ class Rank:
     def change(self, members: list[int]) -> None:
         self.samples.change(members)
 
+    def stands(self) -> int:
+        """Number of samples in the step that has just been made."""
+        before = self.samples.trained
+        self.samples.stepped()
+        return self.samples.trained - before
+
 
 ORDER = ("lose", "join", "restart")
 """What happens in one step happens in this order."""
@@ -113,6 +119,10 @@ def test_each_sample_counts_once_whoever_is_lost(
                 job[me] = rank(place, me)
             for each in job.values():
                 each.change(members)
+        counts = {each.stands() for me, each in job.items() if me in got}
+        assert len(counts) == 1, "ranks disagree on how many samples stand"
+        if not any(at == step and kind == "lose" for at, kind, _ in changes):
+            assert counts == {len(set(itertools.chain.from_iterable(got.values())))}
         counted.update(itertools.chain.from_iterable(got.values()))
         if any(at == step and kind == "restart" for at, kind, _ in changes):
             places = [each.samples.place() for each in job.values()]

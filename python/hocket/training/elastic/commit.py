@@ -142,6 +142,9 @@ class Members(Commit):
         numbers = tuple(standing.everyone.members[each] for each in standing.counted)
         if numbers != tuple(each.member for each in self._loop.changes.workers):
             self._tell(standing.counted, self.step.iteration - 1)
+        self._membership.progress.stepped(
+            self.step.iteration, ranks=len(numbers), samples=self._loop.step_stands()
+        )
         self._part()
 
     def stepped(self) -> None:

@@ -132,6 +132,13 @@ class Loop:
     def stepped(self) -> None:
         self.accumulating = self.alone
 
+    def step_stands(self) -> int:
+        """Note that a step with the batches that ranks have got stands. Return the number of samples of all ranks in such steps
+        since this rank began."""
+        for each in self._data.values():
+            each.stepped()
+        return sum(each.trained for each in self._data.values())
+
     def count_all(self) -> None:
         """Count all data that ranks have got until now: it is in steps that stand."""
         for each in self._data.values():

@@ -47,6 +47,7 @@ class Samples:
         me: this rank's member.
         data_epoch: the pass of the loop that is under way, or was last.
         stale: ranks have changed since upcoming samples were asked for.
+        trained: samples of all ranks in steps that stand, since this rank began.
     """
 
     def __init__(self, place: Place, *, members: Sequence[int], me: int) -> None:
@@ -62,10 +63,14 @@ class Samples:
         self._resumes, self._open = place.open, False
         self._batch, self._drop_last = 1, False
         self._pending: list[_native.Draw] = []
-        self._planned: deque[_native.Draw] = deque()
+        self._planned: deque[tuple[_native.Draw, dict[int, int]]] = deque()
+        """Upcoming draws, each with its number of samples by member."""
+        self._in_no_step: list[dict[int, int]] = []
+        """Numbers of samples of draws that the loop got since the last step."""
         self.seed, self.count = place.seed, place.samples
         self.data_epoch = place.data_epoch
         self.stale = False
+        self.trained = 0
 
     @property
     def open(self) -> bool:
@@ -88,6 +93,7 @@ class Samples:
     def end(self) -> None:
         """End the loop, at the end of the pass or before."""
         self.count_all()
+        self._in_no_step.clear()
         self._open = False
 
     def upcoming(self) -> Iterator[list[int]]:
@@ -98,10 +104,11 @@ class Samples:
         ahead = self._ahead()
         while self._left(ahead) >= (self._batch * len(self._members) if self._drop_last else 1):
             draw = ahead.draw(self._members, self._batch, whole=self._drop_last)
-            positions = self._mine(draw)
+            slices = dict(draw.slices)
+            positions = self._mine(slices)
             samples = positions if self.seed is None else ahead.samples(positions)
             ahead.commit(draw, self._members)
-            self._planned.append(draw)
+            self._planned.append((draw, {member: len(own) for member, own in slices.items()}))
             yield samples
 
     def hand_out(self, *, held: bool = False) -> None:
@@ -109,7 +116,15 @@ class Samples:
         yet."""
         if not held:
             self.count_all()
-        self._pending.append(self._planned.popleft())
+            self._in_no_step.clear()
+        draw, counts = self._planned.popleft()
+        self._pending.append(draw)
+        self._in_no_step.append(counts)
+
+    def stepped(self) -> None:
+        """Note that a step with the loop's batches stands, as the mean of the present members."""
+        self.trained += sum(counts.get(each, 0) for counts in self._in_no_step for each in self._members)
+        self._in_no_step.clear()
 
     def count_all(self) -> None:
         """Count the draws of all present members: they are in steps that stand."""
@@ -151,8 +166,7 @@ class Samples:
     def _left(self, sampler: _native.Sampler) -> int:
         return sampler.left if sampler.data_epoch == self.data_epoch else 0
 
-    def _mine(self, draw: _native.Draw) -> list[int]:
-        slices = dict(draw.slices)
+    def _mine(self, slices: dict[int, list[int]]) -> list[int]:
         if slices[self.me]:
             return slices[self.me]
         others = [each for each in slices.values() if each]
