@@ -18,7 +18,7 @@ from tests.meetings.script import Script, Step
 
 CLOCKED = (
     *("change_log", "coordination", "handover", "link", "meetings", "member_limits", "membership"),
-    *("shortage", "sight"),
+    *("progress", "shortage", "sight"),
 )
 """Modules of `hocket.members` that read a clock."""
 SILENCE_S = 2.0
@@ -41,7 +41,9 @@ log = logging.getLogger(__name__)
 
 
 class Course:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, reports: bool = False) -> None:
+        """`reports`: ranks report what stands, so the course is another one."""
+        self._reports = reports
         self.work = Clockwork(seed)
         self.random = self.work.random
         founders = self.random.randint(2, 4)
@@ -64,6 +66,7 @@ class Course:
             self.network = Network(
                 self.work, self.limits, founders, handles=self._handles, writes=self._note_write
             )
+            self._first_launcher = self.network.launcher
             self._hosts = "abc"[: self.random.randint(1, 3)]
             workers = [
                 Worker(f"founder {rank}", self.random.choice(self._hosts), self.network.launcher)
@@ -86,6 +89,7 @@ class Course:
             rejoin_timeout_s=self.limits.rejoin_patience_s or None,
         )
         script = Script(self.network, worker, settings, STEPS)
+        script.reports = self._reports
         self.network.workers.append(worker)
         self.scripts.append(script)
         worker.ended.append(lambda: self._say(f"{worker.name} ends with {worker.code}"))
@@ -292,6 +296,19 @@ class Course:
         if not any(script.worker.code == 0 and len(script.made) == STEPS for script in self.scripts):
             wrong.append("nobody came to the end")
         return wrong
+
+    def wrong_account(self) -> list[str]:
+        """The launcher's account of the work, if it has seen all of it. Whoever is lost may have been the only one to know of its
+        last step."""
+        found = self.network.launcher.coordination.changes.account.goodput()
+        if found is None or self.network.launcher is not self._first_launcher:
+            return []
+        made = max((each.made for each in self.scripts), key=len)
+        if (found.steps, found.committed) != (len(made), sum(map(len, made))):
+            return [
+                f"the account has {found.committed} of {sum(map(len, made))} steps of ranks, {found.steps} of {len(made)}"
+            ]
+        return []
 
     def _came_too_late(self, script: Script) -> bool:
         """The job had ended, or was about to, before it could become a member."""

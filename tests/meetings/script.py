@@ -35,6 +35,7 @@ class Script:
         trains: it has begun to.
         left: it has left in order.
         ends_early: its loop ends before those of others.
+        reports: it reports what stands.
         why: what it has ended of, if not in order.
     """
 
@@ -42,7 +43,7 @@ class Script:
         self._network, self._work, self.worker = network, network.work, worker
         self._settings, self._steps = settings, steps
         self.made: list[Step] = []
-        self.trains = self.left = self.ends_early = False
+        self.trains = self.left = self.ends_early = self.reports = False
         self.why: Error | None = None
         self.membership: Membership | None = None
         self._generation = 0
@@ -194,6 +195,8 @@ class Script:
             self._cast()
         self._reduce()
         self.made.append(tuple(self._numbers[each] for each in self._counted))
+        if self.reports:
+            self._member.progress.stepped(len(self.made), ranks=len(self._counted), samples=0)
         self._part()
         # The optimizer's step.
         self._end_if_it_leaves()

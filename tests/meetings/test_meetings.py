@@ -34,6 +34,15 @@ def test_all_that_live_meet_and_come_to_the_end(part: int) -> None:
         assert Course(seed).run() == [], f"python -m tests.meetings {seed}"
 
 
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_account_has_every_step(part: int) -> None:
+    """Broken: goodput would be of more or less work than stands, when the rank that reports it leaves or dies."""
+    for seed in range(part, CASES // 4, PARTS):
+        course = Course(seed, reports=True)
+        course.run()
+        assert course.wrong_account() == [], seed
+
+
 def test_a_course_follows_from_its_seed() -> None:
     """Broken: what was found once could not be looked at."""
     first, again = Course(7), Course(7)

@@ -6,9 +6,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from hocket.artefacts.goodput import Goodput
+
 
 class MembersChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Ranks were `lost`, or have `left` in order, or have `joined`.
+    """Ranks were `lost`, or have `left` in order, or have `joined`; or the job has `ended` with them.
 
     Attributes:
         who: those ranks, for people.
@@ -19,9 +21,10 @@ class MembersChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         decided_s: seconds from then to the decision which ranks go on.
         stopped_s: seconds for which the first rank of the epoch stood still; None: another change followed before it trained again.
         again: True if the communication of a step was done again.
+        goodput: that of the job until it trained again, or until it ended; None: it is not known.
     """
 
-    what: Literal["lost", "left", "joined"]
+    what: Literal["lost", "left", "joined", "ended"]
     who: str
     epoch: int
     ranks: int
@@ -30,3 +33,4 @@ class MembersChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     decided_s: float | None = None
     stopped_s: float | None = None
     again: bool = False
+    goodput: Goodput | None = None

@@ -24,6 +24,7 @@ from hocket.artefacts.clock import Alignment, Reading
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.decoding import MALFORMED, bytes_of, why
 from hocket.artefacts.extent import ENDS, Extent
+from hocket.artefacts.goodput import Goodput, whole
 from hocket.artefacts.lines import append, read_lines
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.plan import Plan
@@ -183,6 +184,14 @@ class Trace:
 
         Raises ArtefactError when another line is no change of members.
         """
+        return tuple(each for each in self._members_lines() if each.what != "ended")
+
+    def goodput(self) -> Goodput | None:
+        """Return the goodput of an elastic job until its last change, or its end; None: it is not known. Raises as
+        `members_changes`."""
+        return whole(each.goodput for each in self._members_lines() if each.goodput is not None)
+
+    def _members_lines(self) -> tuple[MembersChange, ...]:
         return read_lines(members_file(self.directory), _members_change_decoder.decode, "a change of members")
 
 

@@ -1,4 +1,4 @@
-"""Log lines and trace records of changes of an elastic job's members."""
+"""Log lines and trace records of changes of an elastic job's members, and of its goodput."""
 
 from __future__ import annotations
 
@@ -9,14 +9,26 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from hocket import _native
+from hocket.artefacts.goodput import Goodput
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.trace import append_members_change, members_file
 from hocket.job.trace_writes import TraceWrites
+from hocket.members.account import Account, Point
 from hocket.members.member_limits import Limits
+from hocket.members.member_messages import Committed, Resumed
 from hocket.members.roll import Roll
+
+LOST_BY = {
+    "standing_still": "standing still after losses",
+    "done_again": "work done again",
+    "joining": "joining",
+    "leaving": "leaving",
+    "too_few_ranks": "waiting for enough ranks",
+}
+"""Causes of `Lost` in words."""
 
 log = logging.getLogger("hocket.coordinator")
 
@@ -30,17 +42,24 @@ class Ended:
 
 
 class ChangeLog:
-    """Log with a line for each change, which says how long the decision took, and a record in the trace, if there is one."""
+    """Log with a line for each change, which says how long the decision took, and a record in the trace, if there is one.
+
+    Attributes:
+        steps_before: steps that the job had made when its ranks last met: within a generation, the machine counts from there.
+        account: work of the job, and what changes cost; its goodput so far is there for a live view.
+    """
 
     def __init__(self) -> None:
         self.steps_before = 0
-        """Steps that the job had made when its ranks last met: within a generation, the machine counts from there."""
+        self.account = Account()
         self._trace: Path | None = None
         self._writes = TraceWrites("changes of members")
         self._since_ns: int | None = None
         self._noticed: str | None = None
         self._change: MembersChange | None = None
-        """Last change, not yet written because training has not resumed after it."""
+        """Last change, not yet written because no step stands since."""
+        self._epoch = self._ranks = 0
+        self._ended = False
 
     def take_down_in(self, trace: str | None, *, begins: bool) -> None:
         """Write changes to the trace in that directory, if given. A job that `begins` removes the records that another one left
@@ -55,7 +74,8 @@ class ChangeLog:
             self._since_ns, self._noticed = time.monotonic_ns(), noticed
 
     def forget(self) -> None:
-        """Forget the signs of a change, since members meet again."""
+        """Forget the signs of a change, since it is decided, or members meet again."""
+        self.account.enough(time.monotonic())
         self._since_ns = self._noticed = None
 
     def decided(
@@ -69,12 +89,16 @@ class ChangeLog:
         """Report an epoch with other members than those that trained `before`, which are all in `generation`."""
         here = [each for each in decision.members if each in generation]
         newcomers = [each for each in decision.members if each not in generation]
+        self._epoch, self._ranks = epoch, len(here)
         if newcomers:
             self.expected([roll.name(each) for each in newcomers])
         elif decision.step is None:
             leavers = [each for each in before if each not in decision.members]
+            if any(each in generation for each in leavers):
+                self.account.leave(len(here), time.monotonic())
             self.left(epoch, roll.names(leavers), len(here), len(generation))
         if decision.step is not None:
+            self.account.lost(len(here), time.monotonic())
             silent = not roll.silent.isdisjoint(decision.evicted)
             names = roll.names(decision.evicted)
             self.lost(epoch, names, len(here), len(generation), decision.step, silent=silent)
@@ -111,11 +135,11 @@ class ChangeLog:
         """Report a member that still runs, but without which the others go on."""
         log.warning("%s is left behind: %s", name, why)
 
-    def ended_early(self, name: str, steps: int) -> None:
+    def ended_early(self, member: int, steps: int, roll: Roll) -> None:
         """Report a member whose script has ended after `steps` steps, while others make more."""
         log.warning(
             "the script of %s has ended after %d steps, and those of others go on: they do so without it",
-            name,
+            roll.name(member),
             steps,
         )
 
@@ -129,8 +153,15 @@ class ChangeLog:
         which = "it" if len(names) == 1 else "them"
         log.warning("%s: the others meet %s at the end of a step", ", ".join(names), which)
 
+    def founded(self, ranks: int) -> None:
+        """Note that the first ranks have met."""
+        self._epoch, self._ranks = 1, ranks
+        self.account.begin(ranks, time.monotonic())
+
     def joined(self, epoch: int, names: str, here: int) -> None:
         """Report that all members of the epoch have met."""
+        self._epoch, self._ranks = epoch, here
+        self.account.joined(here, time.monotonic())
         log.warning("epoch %d with %s: %d ranks go on", epoch, names or "the others", here)
         self._take_down(MembersChange(what="joined", who=names or "nobody", epoch=epoch, ranks=here))
 
@@ -144,6 +175,7 @@ class ChangeLog:
 
     def waits(self, left: int, lost: str, limits: Limits) -> None:
         """Report that too few members are `left` without the `lost` ones, and wait for others."""
+        self.account.waits(left, time.monotonic())
         log.warning(
             "%d of at least %d ranks are left, without %s: they wait %g s for others to join\n"
             "hint: `hocket join`, as many as are missing",
@@ -157,29 +189,70 @@ class ChangeLog:
         """Report a member that has found this coordinator."""
         log.warning("%s is back", name)
 
-    def resumed(self, epoch: int, rank: int, took_s: float, *, again: bool) -> None:
-        """Report that this rank trains again, and write the last change with that."""
+    def resumed(self, epochs_before: int, rank: int, message: Resumed) -> None:
+        """Report that this rank trains again; the last change is written when a step stands. `epochs_before`: in earlier
+        generations."""
+        self.steps_before, took_s, again = message.steps_before, message.took_s, message.again
         work = "one step's communication was done again" if again else "nothing was done again"
         log.warning(
-            "epoch %d: training goes on, %.0f ms after rank %d stopped; %s", epoch, took_s * 1e3, rank, work
+            "epoch %d: training goes on, %.0f ms after rank %d stopped; %s",
+            epochs_before + message.epoch,
+            took_s * 1e3,
+            rank,
+            work,
         )
+        self.account.resumed(time.monotonic(), again=again)
         if self._change is not None:
-            self._write(replace(self._change, stopped_s=took_s, again=again))
+            self._change = replace(self._change, stopped_s=took_s, again=again)
+
+    def stands(self, message: Committed, *, joining: bool) -> None:
+        """Note what stands in the job, as its first rank says. `joining`: newcomers take the state, or are awaited."""
+        point = Point(
+            at_s=time.monotonic() - message.age_s,
+            generation=message.generation,
+            steps=message.steps,
+            shares=message.shares,
+            samples=message.samples,
+        )
+        if self.account.stands(point, joining=joining):
+            self._write_change()
 
     def end(self) -> None:
-        """Write the last change, if it is still pending."""
-        if self._change is not None:
-            self._write(self._change)
+        """Write the last change, if it is still pending, and report the job's goodput; idempotent."""
+        self._write_change()
+        found = self.account.goodput()
+        if self._ended or found is None:
+            return
+        self._ended = True
+        log.warning("%s", goodput_line(found))
+        self._write(
+            MembersChange(what="ended", who="all ranks", epoch=self._epoch, ranks=self._ranks, goodput=found)
+        )
 
     def _take_down(self, change: MembersChange) -> None:
-        self.end()
+        self._write_change()
         self._change = change
 
+    def _write_change(self) -> None:
+        """Write the last change, if it is still pending, with the job's goodput until now."""
+        change, self._change = self._change, None
+        if change is not None:
+            self._write(replace(change, goodput=self.account.goodput()))
+
     def _write(self, change: MembersChange) -> None:
-        self._change = None
         if self._trace is None:
             return
         self._writes(functools.partial(_append, self._trace, change))
+
+
+def goodput_line(found: Goodput) -> str:
+    """Return a line about a job's goodput."""
+    lost = {LOST_BY[cause]: work / found.undisturbed for cause, work in asdict(found.lost).items()}
+    shares = [f"{cause} {share:.1%}" for cause, share in lost.items() if round(share, 3) > 0]
+    return (
+        f"goodput {found.share:.1%}: {found.committed} {found.unit} in {found.time_s:.1f} s, of {found.undisturbed:.0f} by the "
+        f"same ranks undisturbed, and {found.all_along:.0f} by as many as at the start; lost: {', '.join(shares) or 'nothing'}"
+    )
 
 
 def _append(trace: Path, change: MembersChange) -> None:

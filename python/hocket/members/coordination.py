@@ -90,6 +90,7 @@ class Coordination:
         for decision in decisions:
             made._follow(decision)
         made.founded = True
+        made.changes.account.begin(len(made._members), time.monotonic(), counts_first=False)
         made._back_until_ns = time.monotonic_ns() + round(limits.heartbeat_s * 1e9)
         return made
 
@@ -186,9 +187,10 @@ class Coordination:
             case messages.Finished():
                 self._finish(member, message.steps)
             case messages.Resumed() if self._members and member == self._members[0]:
-                epoch = self._gathering.epochs_before + message.epoch
-                self.changes.steps_before = message.steps_before
-                self.changes.resumed(epoch, member, message.took_s, again=message.again)
+                self.changes.resumed(self._gathering.epochs_before, member, message)
+            case messages.Committed() if member in self._members or member in self._left:
+                joining = self._gathering.awaits(self._members, self._waiting.states)
+                self.changes.stands(message, joining=joining)
 
     def answers(self) -> list[tuple[int, bytes]]:
         """Return the messages for clients since the last call."""
@@ -435,8 +437,7 @@ class Coordination:
                     if action.member in self._roll or action.member not in self._finished:
                         self.condemned.add(action.member, action.why)
                 case "let_go" if action.member is not None:
-                    steps = self._finished.pop(action.member, 0)
-                    self.changes.ended_early(self._roll.name(action.member), steps)
+                    self.changes.ended_early(action.member, self._finished.pop(action.member, 0), self._roll)
                     if action.member in self._roll:
                         self._tell(action.member, messages.Over())
                 case "end":
@@ -473,6 +474,7 @@ class Coordination:
         self._gathering.under_way, self.founded = False, True
         self._gathering.holders = self._members
         if self._gathering.number == 0:
+            self.changes.founded(len(self._members))
             return
         newcomers = [each for each in self._members if each in self._roll.hosts]
         self.changes.joined(epoch, self._roll.names(newcomers), len(self._members))

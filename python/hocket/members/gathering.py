@@ -67,6 +67,10 @@ class Gathering:
         """Members that have not met the others yet."""
         return [each for each in self.members if each not in self.present]
 
+    def awaits(self, members: Collection[int], taking: Collection[int]) -> bool:
+        """Return whether newcomers are awaited: some of an epoch's `members`, or processes that are `taking` the state."""
+        return bool(taking) or any(each not in self.members for each in members)
+
     def begin(self, members: Sequence[int], epochs: int) -> None:
         """Begin the next generation, which is about to meet. `epochs`: number of epochs in this one."""
         self.number += 1

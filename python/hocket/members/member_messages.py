@@ -96,6 +96,22 @@ class Resumed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     steps_before: int
 
 
+class Committed(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="committed"
+):
+    """Report, for people, of an epoch's first member: what stands since its last step, `age_s` seconds ago.
+
+    `steps` is the number of the job's steps. Since the members of `generation` met, `shares` is the sum over steps of the ranks in
+    each, and `samples` the number of samples, 0 where nobody knows them.
+    """
+
+    generation: Steps
+    steps: Steps
+    shares: Steps
+    samples: Steps
+    age_s: Annotated[float, Meta(ge=0)]
+
+
 class Finished(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="finished"):
     """Notice that a member's script has ended in order, after so many steps; the member waits until all others' have."""
 
@@ -180,6 +196,7 @@ FromMember = (
     | Lacks
     | CannotMeet
     | Resumed
+    | Committed
     | Finished
     | Asks
     | Hears

@@ -29,6 +29,7 @@ from hocket.members.joining import Joining
 from hocket.members.leavers import Leavers
 from hocket.members.link import Link
 from hocket.members.meetings import WAKE_S, Meetings
+from hocket.members.progress import Progress
 from hocket.members.step_numbers import StepNumbers
 from hocket.settings import Settings
 
@@ -61,7 +62,7 @@ class Membership:
         self._members: tuple[int, ...] = ()
         self._exit: str | None = None
         self._over = self._released = self._closing = self._shut_out = False
-        self._stopped_s: float | None = None
+        self.progress = Progress(self._changed, self._tell, lambda: self._members[:1] == (self.number,))
         self._leavers = Leavers()
         self._gone: set[int] = set()
         """Lost members whose processes have ended, as this member has told the coordinator."""
@@ -91,6 +92,7 @@ class Membership:
             self._engine, self._ranks, self.number = engine, job.members, job.members[job.rank]
             self._me, self._host = f"rank {job.rank} on {job.host}", job.host
             self._numbers, self.committed = StepNumbers(steps), steps
+            self.progress.begin(generation)
             self._machine = self._participant(job.hosts.index(job.host), founds=True)
             self._pending.clear()
             self._leavers, self._members = Leavers(), ()
@@ -204,7 +206,7 @@ class Membership:
             members = self._leavers.take()
             if members is None:
                 return None
-            self._stopped_s = self._stopped_s or time.monotonic()
+            self.progress.stop()
             return self._in_ranks(members)
 
     def wait_for_release(self, timeout_s: float) -> None:
@@ -253,11 +255,7 @@ class Membership:
     def resumed(self, epoch: int, *, again: bool) -> None:
         """Report that training goes on in an epoch. `again`: a step was reduced anew."""
         with self._changed:
-            took_s = 0.0 if self._stopped_s is None else time.monotonic() - self._stopped_s
-            self._stopped_s = None
-            self._tell(
-                messages.Resumed(epoch=epoch, took_s=took_s, again=again, steps_before=self._numbers.first)
-            )
+            self.progress.resumed(epoch, again=again, steps_before=self._numbers.first)
 
     def finish(self, timeout_s: float) -> None:
         """Report that the script has ended in order, and wait until all others' have, since they may still need to ask this one.
@@ -268,6 +266,7 @@ class Membership:
         with self._changed:
             if self._closing or self._released or (self._machine is None and self._engine is None):
                 return
+            self.progress.report(ends=True)
             self._tell(messages.Finished(steps=self.committed))
             if self._machine is not None:
                 self._act(self._machine.ended(time.monotonic()))
@@ -395,12 +394,13 @@ class Membership:
                 if self.number < 0:
                     self._wait_as(welcome.member, welcome.host)
                 elif welcome.member != self.number:
+                    self.progress.report()
                     self.joining.welcome(welcome)
             case messages.Regroup() as meeting:
                 self._meetings.newest, self._machine = meeting, None
                 self.joining.met(meeting.members)
                 self._link.forget(messages.Ready, messages.AtEdge, messages.Gives, messages.Lacks)
-                self._stopped_s = self._stopped_s or time.monotonic()
+                self.progress.stop()
             case messages.Gives() as gives:
                 self.handover.hear(gives)
             case messages.Answer(text=text):
@@ -450,7 +450,7 @@ class Membership:
                 case "send" if action.bytes is not None:
                     self._tell(messages.Notes(note=action.bytes))
                 case "quiesce":
-                    self._stopped_s = self._stopped_s or time.monotonic()
+                    self.progress.stop()
                     # A process that waits to join has no engine yet, although it may already have replaced a lost member.
                     if self._engine is not None:
                         self._engine.quiesce("the members of the job change", QUIESCE_TIMEOUT_S)
@@ -458,6 +458,7 @@ class Membership:
                 case "commit":
                     self.committed = self._numbers.commits(action.step or 0)
                 case "prepare":
+                    self.progress.report()
                     # The epoch's programs are made when the epoch begins.
                     waiting.extend(self._machine.loaded(action.epoch or 0, time.monotonic()))
                 case "enter":

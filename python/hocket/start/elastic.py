@@ -69,6 +69,7 @@ def serve(
     limits = Limits.of(settings, members_min, members_max)
     coordination = Coordination(len(processes), limits, stores, kept)
     coordination.changes.take_down_in(settings.trace, begins=True)
+    stack.callback(coordination.changes.end)
     coordinator = stack.enter_context(
         Server(listeners, 0, bytes.fromhex(secret), coordination, ports=settings.port_range)
     )

@@ -59,6 +59,7 @@ def resume(path: Path) -> Outcome:
         limits = Limits.of(settings, served.members_min, served.members_max)
         coordination = Coordination.restored(journal, limits, stores)
         coordination.changes.take_down_in(settings.trace, begins=False)
+        stack.callback(coordination.changes.end)
         port = addresses.split(served.coordinator)[1]
         server = stack.enter_context(Server(listeners, port, secret, coordination))
         stack.enter_context(announced(served.coordinator, served.secret, served.command, settings))
