@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from hocket.artefacts.change import Change
+from hocket.artefacts.goodput import Goodput, Lost
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.trace import append_change, append_members_change
 from hocket.tools.report import build, numbers, timeline
@@ -143,6 +145,36 @@ def test_page_shows_who_was_lost_and_who_came(tmp_path: Path) -> None:
         ("lost", 17, 0.009),
         ("joined", None, None),
     ]
+
+
+def test_page_shows_how_much_of_the_work_counted(tmp_path: Path) -> None:
+    """Somebody would not see whether to mend the network, the start of processes or the length of a step."""
+    directory = write_trace(tmp_path, SMALL)
+    lost = Lost(standing_still=40.0, done_again=10.0, joining=50.0)
+    until_now = Goodput(
+        unit="samples",
+        committed=800,
+        undisturbed=850.0,
+        all_along=850.0,
+        steps=100,
+        time_s=50.0,
+        ranks_s=200.0,
+        lost=Lost(standing_still=50.0),
+    )
+    at_the_end = structs.replace(
+        until_now, committed=1900, undisturbed=2000.0, all_along=3800.0, time_s=90.0, lost=lost
+    )
+    change = MembersChange(what="lost", who="rank 1", epoch=2, ranks=3, goodput=until_now)
+    for each in (change, structs.replace(change, what="ended", goodput=at_the_end)):
+        append_members_change(directory, each)
+    page = page_of(directory)
+    assert f"Goodput was 95.0{NARROW_SPACE}%: 1900 samples stand, of 2000" in page.text
+    assert f"the job made 50.0{NARROW_SPACE}% of that" in page.text
+    assert "Standing still after losses" in page.text
+    assert "Waiting for enough ranks" not in page.text
+    found = numbers(directory)
+    assert [row["what"] for row in found["members"]] == ["lost"]
+    assert (found["goodput"]["share"], found["goodput"]["lost"]["joining"]) == (0.95, 50.0)
 
 
 def test_page_shows_what_a_search_tried(tmp_path: Path) -> None:

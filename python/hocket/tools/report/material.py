@@ -18,6 +18,7 @@ from hocket import typed
 from hocket.artefacts import trace
 from hocket.artefacts.change import Change
 from hocket.artefacts.decoding import MALFORMED, why
+from hocket.artefacts.goodput import Goodput
 from hocket.artefacts.members_change import MembersChange
 from hocket.artefacts.plan import Candidate
 from hocket.artefacts.trace import RUN_FILE, RankRecords, RunInfo, metrics_file, records_file
@@ -90,6 +91,7 @@ class Material:
     comparison: Comparison | None
     changes: tuple[Change, ...]
     members_changes: tuple[MembersChange, ...]
+    goodput: Goodput | None
     notes: tuple[str, ...]
 
     def of_kind(self, rank: int, kind: int) -> Records:
@@ -166,6 +168,7 @@ def load(directory: Path) -> Material:
         _comparison(directory / "comparison.json"),
         read.changes(),
         read.members_changes(),
+        read.goodput(),
         tuple(notes),
     )
 
