@@ -82,6 +82,11 @@ class Job:
         """Journal of the launcher, if there is one."""
         return self.directory / "journal"
 
+    @property
+    def trace(self) -> Path:
+        """Trace of the job, if there is one."""
+        return self.directory / "trace"
+
     def replace_launcher(self, host: str) -> None:
         """Kill the launcher, and let another one on `host` continue from its journal."""
         self.began[0].kill()
@@ -165,9 +170,10 @@ def hocket_job(
     elastic: bool = True,
     members_max: int = 0,
     journal: bool = False,
+    traces: bool = False,
 ) -> Iterator[Job]:
     """Start a job of Hocket with a rank on each slot. `elastic`: the job survives the loss of ranks, and accepts new ones.
-    `journal`: also that of its launcher."""
+    `journal`: also that of its launcher. `traces`: it writes a trace."""
     with made(bed, "benches.elastic.rank", model) as job:
         emulation = NamespaceEmulation(bed)
         wanted = Wanted(
@@ -181,7 +187,8 @@ def hocket_job(
         )
         file = job.directory / "job.json"
         file.write_bytes(msgspec.json.encode(wanted))
-        settings = Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
+        trace = str(job.trace) if traces else None
+        settings = Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S, trace=trace)
         launcher = [sys.executable, "-m", "benches.elastic.launcher", str(file)]
         job.start(slots[0], launcher, environment(settings))
         job.settled(len(slots))

@@ -13,6 +13,7 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from benches.elastic.contenders import start_replica, torchelastic_job, torchft_job
+from benches.elastic.goodput import goodput, goodput_of_torchft
 from benches.elastic.jobs import Job, going_on_s, hocket_job, longest_pause_s, step_s
 from benches.elastic.rank import COPIES
 from benches.elastic.reconfigure import reconfigured_s
@@ -424,4 +425,6 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "state": state,
     "sources": sources,
     "sites": lost_site,
+    "goodput": goodput,
+    "goodput-torchft": goodput_of_torchft,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benches.elastic.goodput import counted
 from benches.elastic.jobs import Job, Step, going_on_s, longest_pause_s
 
 
@@ -48,3 +49,16 @@ def test_a_change_lasts_until_the_last_survivor_has_stepped():
 def test_a_pause_is_what_is_beyond_a_usual_step():
     """Broken: long steps would look like pauses."""
     assert longest_pause_s(STEPS, lives, 2) == pytest.approx((0.7, 1.0))
+
+
+def test_goodput_is_steps_over_those_of_the_time_that_ranks_lived():
+    """Broken: the job's own goodput would be checked against a number that knows nothing of time lost, or of ranks that die."""
+    own, of_all = counted(STEPS, {3: 1.5})
+    # A step takes a second among three ranks, and among two.
+    lived_s = 4.6 + 4.7 + 1.5
+    assert own == pytest.approx(9 / lived_s)
+    assert of_all == pytest.approx(9 / (3 * 4.7))
+    assert counted({process: each[:2] for process, each in STEPS.items()}, {}) == (
+        pytest.approx(1),
+        pytest.approx(1),
+    )
