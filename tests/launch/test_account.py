@@ -206,6 +206,18 @@ def test_nothing_is_said_before_a_pace_is_known() -> None:
     assert job.account.goodput() is None
 
 
+def test_another_launcher_counts_from_what_it_finds() -> None:
+    """Broken: what stood before would count as made in no time."""
+    job = Told(2)
+    job.step(20)
+    account = Account()
+    account.begin(2, job.now_s, counts_first=False)
+    job.account = account
+    job.step(11)
+    found = job.found()
+    assert (found.committed, found.steps, found.share) == (10 * 2 * BATCH, 10, pytest.approx(1))
+
+
 def test_launchers_of_one_job_are_added() -> None:
     """Broken: the report of a job whose launcher was replaced would forget what was before."""
     first, second = Told(2), Told(3)
