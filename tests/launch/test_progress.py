@@ -62,14 +62,22 @@ def test_the_next_first_member_tells_of_the_last_step_before_a_loss(member: Memb
 
 def test_work_is_counted_anew_when_ranks_have_met(member: Member) -> None:
     """Broken: a newcomer, which has counted less, would take back what the others had reported."""
-    member.progress.begin(0)
+    member.progress.begin(0, 0)
     member.progress.stepped(1, ranks=2, samples=8)
     member.progress.stepped(2, ranks=2, samples=16)
-    member.progress.begin(1)
+    member.progress.begin(1, 2)
     member.progress.resumed(3, again=False, steps_before=2)
     assert member.committed()[-1] == (0, 2, 4, 16)
     member.progress.stepped(3, ranks=3, samples=28)
     assert member.committed()[-1] == (1, 3, 3, 12)
+
+
+def test_steps_alone_count_with_the_exchange_after_them(member: Member) -> None:
+    """Broken: a job whose ranks step alone would seem to do a part of its work."""
+    member.progress.stepped(30, ranks=4, samples=960)
+    member.now_s += REPORT_S
+    member.progress.stepped(60, ranks=3, samples=1680)
+    assert member.committed() == [(0, 30, 120, 960), (0, 60, 210, 1680)]
 
 
 def test_each_member_tells_of_its_last_step(member: Member) -> None:

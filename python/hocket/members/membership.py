@@ -92,7 +92,7 @@ class Membership:
             self._engine, self._ranks, self.number = engine, job.members, job.members[job.rank]
             self._me, self._host = f"rank {job.rank} on {job.host}", job.host
             self._numbers, self.committed = StepNumbers(steps), steps
-            self.progress.begin(generation)
+            self.progress.begin(generation, steps)
             self._machine = self._participant(job.hosts.index(job.host), founds=True)
             self._pending.clear()
             self._leavers, self._members = Leavers(), ()

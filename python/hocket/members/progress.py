@@ -28,7 +28,7 @@ class Progress:
     ) -> None:
         """Begin outside of any generation. `first`: whether this member is the first one of its epoch."""
         self._lock, self._tell, self._first = lock, tell, first
-        self._generation = self._shares = 0
+        self._generation = self._shares = self._steps = 0
         self._samples = self._samples_before = 0
         """Samples that this process has counted, also before this generation met."""
         self._last: Point | None = None
@@ -36,19 +36,21 @@ class Progress:
         """Time of the next report while nothing changes; 0: the next step is reported."""
         self._stopped_s: float | None = None
 
-    def begin(self, generation: int) -> None:
-        """Begin in a generation. The last step of the one before is still to be reported."""
-        self._generation, self._shares, self._samples_before = generation, 0, self._samples
+    def begin(self, generation: int, steps: int) -> None:
+        """Begin in a generation, after so many steps of the job. The last step of the one before is still to be reported."""
+        self._generation, self._shares, self._steps = generation, 0, steps
+        self._samples_before = self._samples
 
     def stop(self) -> None:
         """Note that training stands still, if it does not already."""
         self._stopped_s = self._stopped_s or time.monotonic()
 
     def stepped(self, steps: int, *, ranks: int, samples: int) -> None:
-        """Note that so many steps of the job stand, the last one as the mean of so many ranks. `samples`: all that this process has
-        counted in steps since it began."""
+        """Note that so many steps of the job stand, those since the last call as means of so many ranks: several where ranks step
+        alone in between. `samples`: all that this process has counted in steps since it began."""
         now_s = time.monotonic()
-        self._shares += ranks
+        self._shares += ranks * (steps - self._steps)
+        self._steps = steps
         self._samples = samples
         self._last = Point(
             at_s=now_s,
