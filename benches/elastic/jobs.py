@@ -141,7 +141,9 @@ class Job:
 
     def stood_still_s(self) -> float:
         """Pause of rank 0 at the last change, in the launcher's words."""
-        found = re.findall(r"training goes on, (\d+) ms after", (self.directory / "0.log").read_text())
+        found = re.findall(
+            r"training goes on from step \d+, (\d+) ms after", (self.directory / "0.log").read_text()
+        )
         return int(found[-1]) * 1e-3
 
     def said(self) -> str:

@@ -52,10 +52,10 @@ def test_the_next_first_member_tells_of_the_last_step_before_a_loss(member: Memb
     member.progress.stop()
     member.first = True
     member.now_s += 0.25
-    member.progress.resumed(2, again=True, steps_before=0)
+    member.progress.resumed(2, again=True, steps=0)
     last, resumed = member.told
     assert last == Committed(generation=0, steps=2, shares=6, samples=24, age_s=0.75)
-    assert resumed == Resumed(epoch=2, took_s=0.25, again=True, steps_before=0)
+    assert resumed == Resumed(epoch=2, took_s=0.25, again=True, steps=0)
     member.progress.stepped(3, ranks=2, samples=32)
     assert member.committed()[-1] == (0, 3, 8, 32)  # at once: the time of the loss ends with it
 
@@ -66,7 +66,7 @@ def test_work_is_counted_anew_when_ranks_have_met(member: Member) -> None:
     member.progress.stepped(1, ranks=2, samples=8)
     member.progress.stepped(2, ranks=2, samples=16)
     member.progress.begin(1, 2)
-    member.progress.resumed(3, again=False, steps_before=2)
+    member.progress.resumed(3, again=False, steps=2)
     assert member.committed()[-1] == (0, 2, 4, 16)
     member.progress.stepped(3, ranks=3, samples=28)
     assert member.committed()[-1] == (1, 3, 3, 12)

@@ -16,7 +16,8 @@ class MembersChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         who: those ranks, for people.
         epoch: epoch of members that begins.
         ranks: number of ranks in that epoch.
-        step: number of steps that a loss did not undo; None if no rank was lost.
+        step: number of steps that a loss did not undo; None if no rank was lost, or another change followed before ranks
+            trained again.
         noticed: first sign of a loss that the coordinator noticed; None if no rank was lost.
         decided_s: seconds from then to the decision which ranks go on.
         stopped_s: seconds for which the first rank of the epoch stood still; None: another change followed before it trained again.

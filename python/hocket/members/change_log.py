@@ -45,12 +45,10 @@ class ChangeLog:
     """Log with a line for each change, which says how long the decision took, and a record in the trace, if there is one.
 
     Attributes:
-        steps_before: steps that the job had made when its ranks last met: within a generation, the machine counts from there.
         account: work of the job, and what changes cost; its goodput so far is there for a live view.
     """
 
     def __init__(self) -> None:
-        self.steps_before = 0
         self.account = Account()
         self._trace: Path | None = None
         self._writes = TraceWrites("changes of members")
@@ -101,22 +99,20 @@ class ChangeLog:
             self.account.lost(len(here), time.monotonic())
             silent = not roll.silent.isdisjoint(decision.evicted)
             names = roll.names(decision.evicted)
-            self.lost(epoch, names, len(here), len(generation), decision.step, silent=silent)
+            self.lost(epoch, names, len(here), len(generation), silent=silent)
 
-    def lost(self, epoch: int, names: str, here: int, of: int, step: int, *, silent: bool) -> None:
+    def lost(self, epoch: int, names: str, here: int, of: int, *, silent: bool) -> None:
         """Report that `here` of `of` members go on without the named ones. `silent`: one of those could not be heard."""
         if not names:
             log.warning("epoch %d: nobody is missing any more, and %d of %d ranks go on", epoch, here, of)
             return
         after_s = 0.0 if self._since_ns is None else (time.monotonic_ns() - self._since_ns) * 1e-9
-        step += self.steps_before
         log.warning(
-            "epoch %d without %s: %d of %d ranks go on, from step %d; decided %.0f ms after the loss was noticed",
+            "epoch %d without %s: %d of %d ranks go on; decided %.0f ms after the loss was noticed",
             epoch,
             names,
             here,
             of,
-            step,
             after_s * 1e3,
         )
         self._take_down(
@@ -125,7 +121,6 @@ class ChangeLog:
                 who=names,
                 epoch=epoch,
                 ranks=here,
-                step=step,
                 noticed="a rank was silent" if silent else self._noticed,
                 decided_s=after_s,
             )
@@ -192,18 +187,20 @@ class ChangeLog:
     def resumed(self, epochs_before: int, rank: int, message: Resumed) -> None:
         """Report that this rank trains again; the last change is written when a step stands. `epochs_before`: in earlier
         generations."""
-        self.steps_before, took_s, again = message.steps_before, message.took_s, message.again
+        took_s, again = message.took_s, message.again
         work = "one step's communication was done again" if again else "nothing was done again"
         log.warning(
-            "epoch %d: training goes on, %.0f ms after rank %d stopped; %s",
+            "epoch %d: training goes on from step %d, %.0f ms after rank %d stopped; %s",
             epochs_before + message.epoch,
+            message.steps,
             took_s * 1e3,
             rank,
             work,
         )
         self.account.resumed(time.monotonic(), again=again)
         if self._change is not None:
-            self._change = replace(self._change, stopped_s=took_s, again=again)
+            step = message.steps if self._change.what == "lost" else None
+            self._change = replace(self._change, step=step, stopped_s=took_s, again=again)
 
     def stands(self, message: Committed, *, joining: bool) -> None:
         """Note what stands in the job, as its first rank says. `joining`: newcomers take the state, or are awaited."""

@@ -88,12 +88,12 @@ class Notes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 
 class Resumed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="resumed"):
-    """Report, for people, that a member trains in an epoch. `steps_before`: steps that the job had made when its ranks last met."""
+    """Report, for people, that a member trains in an epoch, after so many steps of the job."""
 
     epoch: int
     took_s: float
     again: bool
-    steps_before: int
+    steps: Steps
 
 
 class Committed(

@@ -57,7 +57,7 @@ class Membership:
         self._host = ""
         self._meetings = Meetings(self._changed)
         self.joining = Joining(self._changed, self._tell, self._meetings, self._over_why)
-        self._numbers = StepNumbers(0)
+        self._numbers = StepNumbers()
         self._pending: deque[Epoch] = deque()
         self._members: tuple[int, ...] = ()
         self._exit: str | None = None
@@ -91,7 +91,7 @@ class Membership:
             self._meetings.must_be_newest(generation, self._me)
             self._engine, self._ranks, self.number = engine, job.members, job.members[job.rank]
             self._me, self._host = f"rank {job.rank} on {job.host}", job.host
-            self._numbers, self.committed = StepNumbers(steps), steps
+            self._numbers, self.committed = StepNumbers(), steps
             self.progress.begin(generation, steps)
             self._machine = self._participant(job.hosts.index(job.host), founds=True)
             self._pending.clear()
@@ -255,7 +255,7 @@ class Membership:
     def resumed(self, epoch: int, *, again: bool) -> None:
         """Report that training goes on in an epoch. `again`: a step was reduced anew."""
         with self._changed:
-            self.progress.resumed(epoch, again=again, steps_before=self._numbers.first)
+            self.progress.resumed(epoch, again=again, steps=self.committed)
 
     def finish(self, timeout_s: float) -> None:
         """Report that the script has ended in order, and wait until all others' have, since they may still need to ask this one.

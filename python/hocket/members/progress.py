@@ -79,10 +79,11 @@ class Progress:
             )
         )
 
-    def resumed(self, epoch: int, *, again: bool, steps_before: int) -> None:
-        """Report that training goes on in an epoch. `again`: a step is reduced anew. The caller holds the lock."""
+    def resumed(self, epoch: int, *, again: bool, steps: int) -> None:
+        """Report that training goes on in an epoch, after so many steps of the job. `again`: a step is reduced anew. The caller
+        holds the lock."""
         took_s = 0.0 if self._stopped_s is None else time.monotonic() - self._stopped_s
         self._stopped_s = None
         self.report()
-        self._tell(Resumed(epoch=epoch, took_s=took_s, again=again, steps_before=steps_before))
+        self._tell(Resumed(epoch=epoch, took_s=took_s, again=again, steps=steps))
         self._unsaid_from_s = 0.0

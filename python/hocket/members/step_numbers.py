@@ -7,14 +7,12 @@ class StepNumbers:
     """Steps of a job. Ranks that step alone make several between two that they make together, which alone the machine counts.
 
     Attributes:
-        first: number of steps that the job had made when the generation met.
         next: the machine's number of the step that may stand next.
     """
 
-    def __init__(self, first: int) -> None:
+    def __init__(self) -> None:
         """Begin with the generation's first step."""
-        self.first = first
-        self._prepares, self.next = first, 0
+        self._prepares = self.next = 0
 
     def prepares(self, step: int) -> int:
         """Note that this step of the job may stand next; return its number for the machine."""
