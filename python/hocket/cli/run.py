@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -30,6 +28,7 @@ from hocket.cli.shared.options import (
     tuning_option,
     world_option,
 )
+from hocket.cli.shared.outcome import end
 from hocket.cli.shared.values import SECONDS
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
@@ -38,10 +37,10 @@ from hocket.refusals import HELPERS, SERVERS, refused
 from hocket.setting_values import seconds_of
 from hocket.settings import Settings
 from hocket.start import hosts as hosts_file
-from hocket.start.processes import SIGNALLED, ProcessSpec
+from hocket.start.processes import ProcessSpec
 from hocket.start.remote import processes_over, store_for
 from hocket.start.resume import resume
-from hocket.start.run import Outcome, launch
+from hocket.start.run import launch
 from hocket.start.script import argv_of
 
 HELP = ("-m", "hocket.training.servers.helper_rank")
@@ -164,7 +163,7 @@ def command(
     if resumed is not None:
         if script is not None or elastic is not None:
             raise UsageError("--resume goes on with a job as it is\nhint: give the journal alone")
-        _end(lambda: resume(resumed))
+        end(lambda: resume(resumed))
     if script is None:
         raise click.UsageError("Missing argument 'SCRIPT'.")
     argv = argv_of(
@@ -194,6 +193,7 @@ def command(
     if settings.servers and settings.helpers:
         raise refused(HELPERS, SERVERS, where="--servers and --helpers")
     if elastic is not None:
+        elastic.refuse_alone("give journal=FILE as well", journal=elastic.journal)
         world = elastic.world(world, settings)
     serving = ParameterServer.of(settings)
     if serving:
@@ -212,7 +212,7 @@ def command(
         ]
         store = store_for(names, store, ssh)
     _say_threads(processes)
-    _end(
+    end(
         lambda: launch(
             processes,
             settings=settings,
@@ -224,21 +224,6 @@ def command(
             journal=elastic.journal if elastic else None,
         )
     )
-
-
-def _end(job: Callable[[], Outcome]) -> NoReturn:
-    try:
-        outcome = job()
-    except KeyboardInterrupt:
-        sys.exit(SIGNALLED + signal.SIGINT)
-    except BrokenPipeError:  # the reader of our output is gone; do not try to write the buffered rest again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(SIGNALLED + signal.SIGPIPE)
-    if outcome.ended is not None:
-        click.echo(f"hocket: the job ends: {outcome.ended.why}", err=True)
-    for failure in outcome.failures[:1]:
-        click.echo(f"hocket: {failure}", err=True)
-    sys.exit(outcome.code)
 
 
 def _check(settings: Settings, options: Mapping[str, str | Path | None], *, here: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Container
 from hocket import __version__
 from hocket.job.store.frames import FrameError
 from hocket.members.member_messages import Joins
+from hocket.members.place_messages import Arrives
 
 
 class Admission:
@@ -31,7 +32,7 @@ class Admission:
         self.next_member = max(self.next_member, member + 1)
 
     @staticmethod
-    def refusal(message: Joins) -> str | None:
+    def refusal(message: Joins | Arrives) -> str | None:
         """Return why the process may not join, or None."""
         if message.version == __version__:
             return None

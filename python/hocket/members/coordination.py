@@ -119,6 +119,10 @@ class Coordination:
         """Number of processes for which the job has room."""
         return self._limits.members_max - len(self._members) + len(self._roll.missing(self._members))
 
+    def trains(self, client: int) -> bool:
+        """Return whether the process on this connection is a member."""
+        return self._roll.member_of(client) in self._members
+
     def misses(self, member: int) -> bool:
         """Return whether the job goes on and the member has not left in order, so that another process may take its place."""
         return self.goes_on and not self._finished and member not in self._left
@@ -206,11 +210,10 @@ class Coordination:
             return
         self._waiting.drop(member)
         self._gathering.drop(member)
-        if self.over:
-            return
-        if self.has(member):
-            self.changes.begin("a connection ended")
-        self._unlinked(member)
+        if not self.over:
+            if self.has(member):
+                self.changes.begin("a connection ended")
+            self._unlinked(member)
 
     def _unlinked(self, member: int) -> None:
         """Handle a member that this end of its connection can no longer reach."""
@@ -311,8 +314,7 @@ class Coordination:
     def _join(self, client: int, message: messages.Joins) -> None:
         if self._roll.member_of(client) is not None:
             raise FrameError("a member wants to become one")
-        why = self._closed or self._admission.refusal(message)
-        if why is not None:
+        if (why := self._closed or self._admission.refusal(message)) is not None:
             self._answer(client, why)
             return
         known = self._shut_out.union(self._members, self._gathering.members, self._roll.known)

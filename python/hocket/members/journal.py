@@ -121,6 +121,11 @@ class Journal:
         return cls(path, file, head.served, head.generation)
 
     @property
+    def begun(self) -> bool:
+        """True if the job has begun: its founders have met."""
+        return self.generation.number > 0 or bool(self.records)
+
+    @property
     def records(self) -> bytes:
         self._file.seek(0)
         self._file.readline()

@@ -11,7 +11,9 @@ import msgspec
 
 from hocket.errors import RendezvousError
 from hocket.job.store import frames
+from hocket.job.store.sought import COORDINATOR
 from hocket.job.store.store import connect
+from hocket.members.arrival import Arrival
 from hocket.members.member_messages import (
     Asks,
     AtEdge,
@@ -43,17 +45,27 @@ log = logging.getLogger("hocket.membership")
 class Link:
     """Connection to the coordinator of the job with these settings, or to a successor that resumes from its journal."""
 
-    def __init__(self, settings: Settings, secret: bytes) -> None:
-        """Connect. RendezvousError: the coordinator cannot be reached, and no successor comes in time."""
+    def __init__(self, settings: Settings, secret: bytes, arrival: Arrival | None = None) -> None:
+        """Connect, or go on with the connection of an `arrival`.
+
+        RendezvousError: the coordinator cannot be reached, and no successor comes in time.
+        """
         assert settings.coordinator is not None  # noqa: S101  # the job is elastic
         self._address, self._secret = settings.coordinator, secret
         self._silence_max_s = settings.silence_max_s(elastic=True)
         self._lasting: dict[type, Lasting] = {}
-        self._connect(settings.start_timeout_s, settings.coordinator_timeout_s)
+        if arrival is None:
+            self._connect(settings.start_timeout_s, settings.coordinator_timeout_s)
+        else:
+            self._channel = arrival.channel
+            self._begin(arrival.received)
 
     def _connect(self, timeout_s: float, patience_s: float | None) -> None:
-        _, self._channel = connect(self._address, self._secret, timeout_s, patience_s)
-        self._frames = frames.Frames()
+        _, self._channel = connect(self._address, self._secret, timeout_s, patience_s, sought=COORDINATOR)
+        self._begin(frames.Frames())
+
+    def _begin(self, received: frames.Frames) -> None:
+        self._frames = received
         self._sight = Sight(self._silence_max_s)
         self._back = False
 
@@ -66,7 +78,7 @@ class Link:
         """
         log.warning(
             "%s: the launcher is gone (%s); training goes on while no rank is lost, for %g s at most\n"
-            "hint: `hocket run --resume` with the job's journal, where the launcher ran",
+            "hint: `hocket run --resume`, or `hocket coordinator` again, with the job's journal, where it ran",
             who,
             why,
             timeout_s,

@@ -22,6 +22,7 @@ from hocket.errors import EpochError, Error, PeerError
 from hocket.job.rendezvous import Job
 from hocket.members import member_errors
 from hocket.members import member_messages as messages
+from hocket.members.arrival import Arrival
 from hocket.members.departure import Departure
 from hocket.members.epoch import DECIDES_IN, FENCE_TIMEOUT_S, QUIESCE_TIMEOUT_S, Epoch
 from hocket.members.handover import Handover
@@ -44,8 +45,11 @@ log = logging.getLogger("hocket.membership")
 class Membership:
     """Member of an elastic job, from when it comes to the coordinator to `close`."""
 
-    def __init__(self, settings: Settings, secret: bytes, me: str) -> None:
-        """Connect to the coordinator. `me`: this process, for people. RendezvousError: the coordinator cannot be reached."""
+    def __init__(self, settings: Settings, secret: bytes, me: str, arrival: Arrival | None = None) -> None:
+        """Connect to the coordinator, unless this process has an `arrival`. `me`: this process, for people.
+
+        RendezvousError: the coordinator cannot be reached.
+        """
         self._settings, self._me = settings, me
         self._changed = threading.Condition(threading.RLock())
         self._machine: _native.Participant | None = None
@@ -75,7 +79,7 @@ class Membership:
         """Numbers of steps of members whose scripts have ended, by rank."""
         self._silence_max_s = settings.silence_max_s(elastic=True)
         self.handover = Handover(self._changed, self._tell, lambda: self._members, self._over_why)
-        self._link = Link(settings, secret)
+        self._link = Link(settings, secret, arrival)
         self._thread = threading.Thread(target=self._listen, name="hocket-member", daemon=True)
         self._thread.start()
 

@@ -1,4 +1,4 @@
-"""Services of an elastic job's launcher beside the store: the coordinator, and the entry by which others find the job."""
+"""Services of an elastic job beside its founders' store: the coordinator, and the entry by which others find the job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 
 from hocket.job.store import address as addresses
 from hocket.job.store.server import Server
+from hocket.members import arrival
 from hocket.members.coordination import Coordination
+from hocket.members.entrance import Entrance
 from hocket.members.journal import Journal, Served
 from hocket.members.member_limits import Limits
 from hocket.members.stores import Stores
@@ -36,6 +38,43 @@ class Elastic:
     settings: Settings
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Address of a coordinator: `host` is this machine's name as ranks reach it, at `listeners`; `port` 0: a free one."""
+
+    host: str
+    listeners: Sequence[str]
+    secret: str
+    port: int = 0
+
+    def stores(self, stack: contextlib.ExitStack, settings: Settings) -> Stores:
+        """Return stores at which members meet, open until the stack ends."""
+        stores = Stores(self.host, self.listeners, bytes.fromhex(self.secret), settings.port_range)
+        stack.callback(stores.close)
+        return stores
+
+    def server(self, stack: contextlib.ExitStack, entrance: Entrance, settings: Settings) -> Server:
+        """Serve until the stack ends. RendezvousError: the port is taken, or none is free."""
+        server = Server(
+            self.listeners, self.port, bytes.fromhex(self.secret), entrance, ports=settings.port_range
+        )
+        return stack.enter_context(server)
+
+
+def timed(settings: Settings, *, respawn: int, journal: Path | None) -> Settings:
+    """Return settings with the times that an elastic job has by default."""
+    rejoin_s = settings.rejoin_timeout_s
+    if rejoin_s is None and respawn:
+        rejoin_s = REJOIN_TIMEOUT_S
+    return dataclasses.replace(
+        settings,
+        rejoin_timeout_s=rejoin_s,
+        coordinator_timeout_s=None
+        if journal is None
+        else settings.coordinator_timeout_s or COORDINATOR_TIMEOUT_S,
+    )
+
+
 def serve(
     stack: contextlib.ExitStack,
     processes: Sequence[ProcessSpec],
@@ -53,26 +92,18 @@ def serve(
 
     RendezvousError: no port is free. UsageError: there is a journal already, or it cannot be written.
     """
-    rejoin_s = settings.rejoin_timeout_s
-    if rejoin_s is None and respawn:
-        rejoin_s = REJOIN_TIMEOUT_S
-    settings = dataclasses.replace(
-        settings,
-        rejoin_timeout_s=rejoin_s,
-        coordinator_timeout_s=None
-        if journal is None
-        else settings.coordinator_timeout_s or COORDINATOR_TIMEOUT_S,
-    )
-    stores = Stores(host, listeners, bytes.fromhex(secret), settings.port_range)
-    stack.callback(stores.close)
+    settings = timed(settings, respawn=respawn, journal=journal)
+    place = Place(host=host, listeners=listeners, secret=secret)
+    stores = place.stores(stack, settings)
     kept = numbers(len(processes), respawn)
     limits = Limits.of(settings, members_min, members_max)
     coordination = Coordination(len(processes), limits, stores, kept)
     coordination.changes.take_down_in(settings.trace, begins=True)
     stack.callback(coordination.changes.end)
-    coordinator = stack.enter_context(
-        Server(listeners, 0, bytes.fromhex(secret), coordination, ports=settings.port_range)
+    entrance = Entrance(
+        lambda: coordination, stores, arrival.shared(settings), founders=len(processes), begun=True
     )
+    coordinator = place.server(stack, entrance, settings)
     where = addresses.join(host, coordinator.port)
     settings = dataclasses.replace(settings, coordinator=where)
     job = stack.enter_context(announced(where, secret, processes[0].argv, settings))

@@ -8,6 +8,7 @@ import msgspec
 
 from hocket.errors import RendezvousError
 from hocket.job.store import frames
+from hocket.job.store.sought import COORDINATOR
 from hocket.job.store.store import connect
 from hocket.members.member_messages import Answer, MustLeave, read_from_coordinator
 from hocket.start.running import RunningJob
@@ -19,7 +20,7 @@ def leave(job: RunningJob, member: int, timeout_s: float) -> str:
     RendezvousError: the coordinator cannot be reached or says why the member stays, or the member has not left within `timeout_s`.
     """
     deadline_s = time.monotonic() + timeout_s
-    _, channel = connect(job.coordinator, bytes.fromhex(job.secret), timeout_s)
+    _, channel = connect(job.coordinator, bytes.fromhex(job.secret), timeout_s, sought=COORDINATOR)
     try:
         channel.send(frames.encode(msgspec.json.encode(MustLeave(member=member))), deadline_s)
         received = frames.Frames()

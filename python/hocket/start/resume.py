@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
-import signal
-import time
 from pathlib import Path
 
 from hocket.errors import RendezvousError, UsageError
 from hocket.job.store import address as addresses
 from hocket.job.store import listening
-from hocket.job.store.server import Server
+from hocket.members import arrival
 from hocket.members.change_log import Ended
 from hocket.members.coordination import Coordination
+from hocket.members.entrance import Entrance
 from hocket.members.journal import Journal
 from hocket.members.member_limits import Limits
-from hocket.members.stores import Stores
 from hocket.settings import Settings
-from hocket.start.processes import SIGNALLED
+from hocket.start.elastic import Place
 from hocket.start.run import Outcome
 from hocket.start.running import announced
 from hocket.start.signals import collected_signals
+from hocket.start.until_over import end_by, say_goodbye, until_over
 
-TICK_S = 0.02
 COME_BACK_S = 15.0
 """Time for ranks to come back; they look for another launcher several times a second."""
-LINGER_S = 2.0
-"""Time in which ranks that have not come yet may hear why the job ends."""
-END_S = 10.0
-"""Time to wait for ranks that were told to end."""
 
 log = logging.getLogger("hocket.run")
 
@@ -47,21 +40,23 @@ def resume(path: Path) -> Outcome:
     with contextlib.ExitStack() as stack:
         done = False
         stack.callback(lambda: journal.close(done=done))
-        served, secret = journal.served, bytes.fromhex(journal.served.secret)
-        if journal.generation.number == 0 and not journal.records:
+        served = journal.served
+        if not journal.begun:
             raise UsageError(
                 f"the job of {path} had not begun when its launcher died, and has ended\nhint: start it again"
             )
         settings = Settings.from_environment(served.settings)
         listeners = listening.under(served.host, interface=settings.interface, one_host=False)
-        stores = Stores(served.host, listeners, secret, settings.port_range)
-        stack.callback(stores.close)
+        port = addresses.split(served.coordinator)[1]
+        place = Place(host=served.host, listeners=listeners, secret=served.secret, port=port)
+        stores = place.stores(stack, settings)
         limits = Limits.of(settings, served.members_min, served.members_max)
         coordination = Coordination.restored(journal, limits, stores)
         coordination.changes.take_down_in(settings.trace, begins=False)
         stack.callback(coordination.changes.end)
-        port = addresses.split(served.coordinator)[1]
-        server = stack.enter_context(Server(listeners, port, secret, coordination))
+        shared = arrival.shared(settings)
+        entrance = Entrance(lambda: coordination, stores, shared, founders=0, begun=True)
+        server = place.server(stack, entrance, settings)
         stack.enter_context(announced(served.coordinator, served.secret, served.command, settings))
         signals = stack.enter_context(collected_signals())
         if range(*served.replacements):
@@ -69,8 +64,7 @@ def resume(path: Path) -> Outcome:
                 "lost ranks are not replaced any more, as `respawn` is its first launcher's: others may join"
             )
         log.warning("the ranks of %s have %g s to come back", path, COME_BACK_S)
-        lost = _wait(coordination, server, signals)
-        if lost:
+        if until_over(lambda: coordination, server, signals, COME_BACK_S):
             raise RendezvousError(
                 f"no rank of {path} came to {served.coordinator} within {COME_BACK_S:g} s: they have ended, or cannot reach "
                 "this machine\nhint: see whether its ranks still run; remove the journal if they do not"
@@ -78,26 +72,6 @@ def resume(path: Path) -> Outcome:
         if server.failure is not None:
             return Outcome(failures=(), ended=Ended(why=server.failure, lost=()))
         done = True
-        if signals:
-            server.call(functools.partial(coordination.end, "its launcher was told to end"))
-        now_s = time.monotonic()
-        least_s, most_s = now_s + (LINGER_S if coordination.ended or signals else 0.0), now_s + END_S
-        while time.monotonic() < (most_s if coordination.linked else least_s):
-            time.sleep(TICK_S)
-    if signals:
-        if signals[0] == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(SIGNALLED + signals[0])
+        say_goodbye(coordination, server, "its launcher was told to end" if signals else None)
+    end_by(signals)
     return Outcome(failures=(), ended=coordination.ended)
-
-
-def _wait(coordination: Coordination, server: Server, signals: list[int]) -> bool:
-    """Wait until the job ends, is told to end, or its ranks are missing; return True in the last case."""
-    deadline_s = time.monotonic() + COME_BACK_S
-    while not (signals or coordination.over or coordination.ended is not None or server.failure is not None):
-        if coordination.goes_on:
-            deadline_s = time.monotonic() + COME_BACK_S
-        elif time.monotonic() > deadline_s:
-            return True
-        time.sleep(TICK_S)
-    return False

@@ -33,6 +33,7 @@ from hocket.start.processes import SIGNALLED, Flow, Process, ProcessSpec, end_al
 from hocket.start.replacements import Replacements
 from hocket.start.signals import collected_signals
 from hocket.start.starting import TICK_S, Starter
+from hocket.start.until_over import end_by
 from hocket.start.variables import variables
 
 REPORT_S = 4.0
@@ -209,10 +210,7 @@ def launch(
             start = functools.partial(starter.replace, services.elastic.job)
             replacements = Replacements(coordination, len(processes), respawn, start)
             failures = _ElasticWatch(begun, signals, services, services.elastic, replacements).until_the_end()
-    if signals:
-        if signals[0] == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(SIGNALLED + signals[0])
+    end_by(signals)
     ended = None if coordination is None else coordination.ended
     if services.failure is not None:
         ended = Ended(why=services.failure, lost=())

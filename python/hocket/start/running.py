@@ -112,6 +112,13 @@ def running() -> tuple[RunningJob, ...]:
     return tuple(sorted(found, key=lambda job: job.process))
 
 
+def secret_of(coordinator: str) -> str | None:
+    """Return the secret of the job of this user whose coordinator is at that address of this machine; None: there is none."""
+    with contextlib.suppress(OSError, UsageError):
+        return next((each.secret for each in running() if each.coordinator == coordinator), None)
+    return None
+
+
 def read(path: Path) -> RunningJob:
     """Return the job in a file, which may be another machine's. UsageError: the file is none."""
     try:

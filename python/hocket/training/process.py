@@ -26,10 +26,12 @@ from hocket.job.host import Host
 from hocket.job.meeting import Publish
 from hocket.job.rendezvous import LINGER_S, Job, join
 from hocket.libraries.service import Service
+from hocket.members.arrival import Arrival, arrive, comes
 from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
 from hocket.parameter_server.choice import among_workers
 from hocket.settings import Settings
+from hocket.start.running import secret_of
 from hocket.training.measurements import Measurements
 from hocket.training.memory.device import Lanes
 
@@ -51,6 +53,10 @@ class Process:
         that; default: it gets its state when all meet."""
         self._settings = settings
         self._membership: Membership | None = None
+        self._arrival: Arrival | None = None
+        if comes(settings):
+            self._arrival = arrive(settings, settings.secret or secret_of(settings.coordinator or ""))
+            self._settings = settings = self._arrival.placed(settings)
         self.generation = 0
         """Number of times that the ranks of an elastic job have met anew."""
         self.is_member = False
@@ -58,7 +64,7 @@ class Process:
         self.steps: int | None = None
         """Number of steps in the state with which this process has come to a job that trains; None: it has none."""
         self.everyone: Job = (
-            self._newcomer(come or _without_state) if settings.joins else join(settings, publish=publish)
+            self._newcomer(come or _without_state) if settings.joins else self._founder(publish)
         )
         """Whole job, with parameter servers if there are any."""
         self.job = self.everyone
@@ -84,6 +90,16 @@ class Process:
         self._excepthook = sys.excepthook
         sys.excepthook = self._on_exception
         atexit.register(self._end)
+
+    def placed(self, settings: Settings) -> Settings:
+        """Return the settings with which this process has joined, given those that it has come with."""
+        return settings if self._arrival is None else self._arrival.placed(settings)
+
+    def _founder(self, publish: Publish | None) -> Job:
+        if self._arrival is None:
+            return join(self._settings, publish=publish)
+        # Variables by which another launcher numbers this process mean nothing to the coordinator.
+        return join(self._settings, environment={})
 
     @property
     def engine(self) -> _native.Engine:
@@ -113,7 +129,8 @@ class Process:
         """Part of this process in an elastic job, which `begin` begins. RendezvousError: the coordinator cannot be reached."""
         if self._membership is None:
             job = self.everyone
-            self._membership = Membership(job.settings, job.secret, f"rank {job.rank} on {job.host}")
+            who = f"rank {job.rank} on {job.host}"
+            self._membership = Membership(job.settings, job.secret, who, self._arrival)
         return self._membership
 
     def begin(self, *, steps: int = 0) -> None:
@@ -169,7 +186,7 @@ class Process:
             )
         host = Host.here(settings.host).name
         secret, who = bytes.fromhex(settings.secret), f"process {os.getpid()} on {host}"
-        self._membership = Membership(settings, secret, who)
+        self._membership = Membership(settings, secret, who, self._arrival)
         try:
             self.steps = come(settings, secret, self._membership, host)
             order = self._membership.joining.meeting(who, settings.timeout_s)

@@ -36,8 +36,13 @@ class Elastic:
             "coordinator_timeout_s": self.alone,
         }
 
+    def refuse_alone(self, hint: str, *, journal: Path | None) -> None:
+        """Raise UsageError, with this hint, if ranks are to train on alone without a `journal`."""
+        if self.alone is not None and journal is None:
+            raise UsageError(f"--elastic: without a journal, ranks end with their launcher\nhint: {hint}")
+
     def world(self, world: int | None, settings: Settings) -> int:
-        """Return the number of ranks to start; `world`: what `-n` asks for."""
+        """Return the number of ranks that begin; `world`: what `-n` asks for."""
         least, most = self.members
         if world is not None and not least <= world <= most:
             raise UsageError(
@@ -63,10 +68,6 @@ def elastic_of(text: str) -> Elastic:
             found[name.replace("-", "_")] = parse(value)
         except ValueError:
             raise UsageError(f"--elastic: `{each}`: {name} is {what}") from None
-    if "alone" in found and "journal" not in found:
-        raise UsageError(
-            "--elastic: without a journal, ranks end with their launcher\nhint: give journal=FILE as well"
-        )
     return Elastic(**found)
 
 

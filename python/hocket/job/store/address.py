@@ -72,7 +72,7 @@ def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
         reason = error.strerror if isinstance(error, OSError) else "not a host name"
         raise UnknownNameError(
             f"the name `{host}` is not known on {socket.gethostname()}: {reason}\n"
-            "hint: give an address instead, in HOCKET_STORE or MASTER_ADDR"
+            "hint: give an address instead, in HOCKET_STORE, HOCKET_COORDINATOR or MASTER_ADDR"
         ) from None
     return [(family, where) for family, _, _, _, where in found]  # type: ignore[misc]
 

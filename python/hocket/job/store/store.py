@@ -34,6 +34,7 @@ from hocket.job.store.messages import (
     Set,
     read_answer,
 )
+from hocket.job.store.sought import STORE, Sought
 
 log = logging.getLogger("hocket.rendezvous")
 
@@ -224,10 +225,16 @@ class _UnansweredError(ConnectionAbortedError):
 
 
 def connect(
-    address: str, secret: bytes, timeout_s: float, patience_s: float | None = None, rank: int | None = None
+    address: str,
+    secret: bytes,
+    timeout_s: float,
+    patience_s: float | None = None,
+    rank: int | None = None,
+    *,
+    sought: Sought = STORE,
 ) -> tuple[socket.socket, Channel]:
     """Connect to a server of the job, and prove the secret; retry for `patience_s` if a listener comes later, otherwise for
-    PATIENCE_S. `rank`: told to a server with another secret."""
+    PATIENCE_S. `rank`: told to a server with another secret. `sought`: what the server is."""
     host, port = addresses.split(address)
     began_s = time.monotonic()
     pause_s = RETRY_S
@@ -235,15 +242,16 @@ def connect(
     while True:
         left_s = timeout_s - (time.monotonic() - began_s)
         try:
-            return _attempt(host, port, secret, max(left_s, RETRY_S), rank)
+            return _attempt((host, port), secret, max(left_s, RETRY_S), rank, sought)
         except (OSError, addresses.UnknownNameError) as error:
             waited_s = time.monotonic() - began_s
             refused = isinstance(error, ConnectionRefusedError)
             others_s = UNANSWERED_S if isinstance(error, _UnansweredError) else PATIENCE_S
-            waits_s = min(timeout_s, (patience_s if refused else None) or others_s)
+            may_come = refused or sought.comes_late
+            waits_s = min(timeout_s, (patience_s if may_come else None) or others_s)
             if waited_s + pause_s > waits_s:
-                raise _unreachable(address, error, waited_s) from None
-            if refused and not told and waited_s > SILENT_S and waits_s > PATIENCE_S:
+                raise _unreachable(address, error, waited_s, sought) from None
+            if may_come and not told and waited_s > SILENT_S and waits_s > PATIENCE_S:
                 log.warning("nobody listens at %s yet; waiting for %.0f s more", address, waits_s - waited_s)
                 told = True
         time.sleep(pause_s)
@@ -251,8 +259,9 @@ def connect(
 
 
 def _attempt(
-    host: str, port: int, secret: bytes, timeout_s: float, rank: int | None
+    address: tuple[str, int], secret: bytes, timeout_s: float, rank: int | None, sought: Sought
 ) -> tuple[socket.socket, Channel]:
+    host, port = address
     last: OSError | None = None
     for family, where in addresses.resolve(host, port):
         connection = socket.socket(family, socket.SOCK_STREAM)
@@ -263,7 +272,7 @@ def _attempt(
                 raise ConnectionRefusedError("Connection refused")
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             channel = Channel(connection)
-            _prove(channel, secret, addresses.join(host, port), rank)
+            _prove(channel, secret, addresses.join(host, port), rank, sought)
         except OSError as error:
             connection.close()
             last = error
@@ -276,32 +285,29 @@ def _attempt(
     raise last
 
 
-def _prove(channel: Channel, secret: bytes, address: str, rank: int | None) -> None:
+def _prove(channel: Channel, secret: bytes, address: str, rank: int | None, sought: Sought) -> None:
     try:
         channel.prove(secret, time.monotonic() + HANDSHAKE_TIMEOUT_S, rank)
     except TimeoutError:
-        raise _UnansweredError("it did not answer, and may not be this job's store") from None
+        raise _UnansweredError(f"it did not answer, and may not be {sought.whole_name}") from None
     except ConnectionError:  # a store besieged by strangers drops connections, too
         raise _UnansweredError("it closes connections without an answer") from None
     except handshake.HandshakeError as error:
         raise RendezvousError(
-            f"what listens at {address} is not this job's store: {error}\n"
-            "hint: set HOCKET_STORE to a free ADDRESS:PORT of rank 0's machine, on all ranks"
+            f"what listens at {address} is not {sought.whole_name}: {error}\nhint: {sought.another}"
         ) from None
 
 
-def _unreachable(address: str, error: Exception, waited_s: float) -> RendezvousError:
+def _unreachable(address: str, error: Exception, waited_s: float, sought: Sought) -> RendezvousError:
     if isinstance(error, addresses.UnknownNameError):
         return error
     if isinstance(error, ConnectionRefusedError):
         what = f"nobody listens at {address} (tried for {waited_s:.0f} s)"
-        hint = "see whether rank 0, or the launcher, was started and what it printed"
+        hint = sought.absent
     else:
         reason = (
             "no answer" if isinstance(error, TimeoutError) else str(getattr(error, "strerror", None) or error)
         )
-        what = f"the store at {address} cannot be reached from {socket.gethostname()}: {reason}"
-        hint = (
-            "check address, routes and firewalls; HOCKET_STORE sets another ADDRESS:PORT of rank 0's machine"
-        )
+        what = f"the {sought.name} at {address} cannot be reached from {socket.gethostname()}: {reason}"
+        hint = sought.unreachable
     return RendezvousError(f"{what}\nhint: {hint}")
