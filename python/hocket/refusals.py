@@ -116,7 +116,7 @@ REFUSED: dict[tuple[str, str], str] = {
         "hint: sparse=False for its embedding, or a plan without rows; docs/elastic.md says what an elastic job can do"
     ),
     (ELASTIC, RAY): (
-        "HOCKET_JOINS=1, but a Trainer's workers are a job of their own\nhint: unset it, and HOCKET_COORDINATOR"
+        "HOCKET_COORDINATOR, but a Trainer's workers are a job of their own\nhint: unset it, and HOCKET_JOINS"
     ),
     (
         MEANS,

@@ -59,7 +59,7 @@ class Settings:
         "HOCKET_COORDINATOR",
         None,
         str,
-        "ADDRESS:PORT of an elastic job's coordinator; set by `hocket run --elastic`.",
+        "ADDRESS:PORT of an elastic job's coordinator, from which this process gets its place; set by `hocket run --elastic`, too.",
     )
     coordinator_timeout_s: float | None = _variable(
         "HOCKET_COORDINATOR_TIMEOUT_S",

@@ -32,5 +32,6 @@ def test_every_table_has_json_beside_it():
         name for name, each in leaves().items() if not any("--json" in option.opts for option in each.params)
     }
     assert without == {
-        "hocket join", "hocket leave", "hocket run", "hocket testbed down", "hocket testbed run", "hocket trace convert",
+        "hocket coordinator", "hocket join", "hocket leave", "hocket run", "hocket testbed down", "hocket testbed run",
+        "hocket trace convert",
     }  # fmt: skip

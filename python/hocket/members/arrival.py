@@ -6,12 +6,15 @@ import dataclasses
 import logging
 import os
 import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from hocket import __version__
-from hocket.errors import RendezvousError, UsageError
+from hocket.errors import Error, RendezvousError, UsageError
 from hocket.job.host import Host
+from hocket.job.store import address as addresses
 from hocket.job.store import frames
 from hocket.job.store.channel import Channel
 from hocket.job.store.sought import COORDINATOR
@@ -36,22 +39,43 @@ SAY_S = 10.0
 log = logging.getLogger("hocket.membership")
 
 
-class Arrival:
-    """Place of this process, and the connection by which it has come and goes on as a member."""
+class Connection(NamedTuple):
+    """Connection by which this process has come, and what it has received of a further message. `secret`: the job's."""
 
-    def __init__(self, place: Place, secret: str, channel: Channel, received: frames.Frames) -> None:
-        self.channel, self.received = channel, received
-        self._place, self._secret = place, secret
+    channel: Channel
+    received: frames.Frames
+    secret: str
+
+
+class Arrival:
+    """Source of this process's place: a coordinator, by a connection on which it goes on as a member, or its launcher."""
+
+    def __init__(self, place: Place | None = None, connection: Connection | None = None) -> None:
+        """Give both, or, if the launcher has given this process its place, neither."""
+        self.connection = connection
+        self._place = place
+
+    @property
+    def environment(self) -> Mapping[str, str] | None:
+        """Variables by which a launcher numbers this process, None: all. They mean nothing to a coordinator."""
+        return None if self._place is None else {}
+
+    def close(self) -> None:
+        """End the connection; idempotent."""
+        if self.connection is not None:
+            self.connection.channel.close()
 
     def placed(self, settings: Settings) -> Settings:
         """Return settings as a launcher would have given them to this process, which has come with these."""
         place = self._place
+        if place is None or self.connection is None:
+            return settings
         given = Settings.from_environment(place.settings)
         here = dataclasses.replace(
             settings,
             **{name: getattr(given, name) for name in OF_THE_JOB},
             tls=settings.tls or given.tls,
-            secret=self._secret,
+            secret=self.connection.secret,
             rank=place.rank,
             world=place.world,
             local_rank=None,
@@ -76,25 +100,42 @@ def comes(settings: Settings) -> bool:
     return settings.coordinator is not None and settings.rank is None and not settings.joins
 
 
-def arrive(settings: Settings, secret: str | None) -> Arrival:
-    """Come to the job's coordinator, and wait for a place.
+def arrive(settings: Settings, own_secret: Callable[[str], str | None]) -> Arrival:
+    """Come to the job's coordinator, and wait for a place, unless a launcher has given one. `own_secret`: returns the secret of the
+    coordinator at an address, if it is this user's and on this machine.
 
     UsageError: there is no secret, or a setting needs ranks that a launcher starts. RendezvousError: the coordinator cannot be
     reached, knows another secret, refuses, or has no place in time.
     """
     address = settings.coordinator
-    assert address is not None  # noqa: S101  # `comes`
-    if secret is None:
-        raise UsageError(
-            f"HOCKET_COORDINATOR={address}, without the HOCKET_SECRET of that job\n"
-            "hint: give all ranks the secret of `hocket coordinator`; docs/secrets.md has the way for each launcher"
-        )
+    if address is None or not comes(settings):
+        return Arrival()
+    host, _ = addresses.split(address, variable="HOCKET_COORDINATOR")
     if settings.profile_out is not None:
         raise UsageError(
             "HOCKET_PROFILE_OUT: a job whose ranks come to a coordinator is not profiled\n"
             "hint: profile the script by `hocket profile`, or under `hocket run`"
         )
+    here_alone = host == "localhost" or addresses.is_loopback(host)
+    secret = settings.secret
+    deadline_s = time.monotonic() + (settings.start_timeout_s if here_alone else 0.0)
+    while secret is None and (secret := own_secret(address)) is None:
+        if time.monotonic() > deadline_s:
+            raise _without_secret(address, settings.start_timeout_s if here_alone else None)
+        time.sleep(AGAIN_S)
     return _Guest(settings, address, secret).placed()
+
+
+def _without_secret(address: str, waited_s: float | None) -> Error:
+    if waited_s is not None:
+        return RendezvousError(
+            f"no coordinator of yours is at {address} on this machine (looked for {waited_s:.0f} s)\nhint: {COORDINATOR.absent}; "
+            "HOCKET_SECRET leads to one of another user or container"
+        )
+    return UsageError(
+        f"HOCKET_COORDINATOR={address}, without the HOCKET_SECRET of that job\n"
+        "hint: give all ranks the secret of `hocket coordinator`; docs/secrets.md has the way for each launcher"
+    )
 
 
 class _Guest:
@@ -115,7 +156,8 @@ class _Guest:
             received = frames.Frames()
             try:
                 channel.send(frames.encode(msgspec.json.encode(me)), time.monotonic() + SEND_TIMEOUT_S)
-                return Arrival(self._hear(channel, received), self._secret, channel, received)
+                place = self._hear(channel, received)
+                return Arrival(place, Connection(channel, received, self._secret))
             except ConnectionError as error:
                 channel.close()
                 if time.monotonic() + AGAIN_S > self._deadline_s:

@@ -53,7 +53,8 @@ class Coordination:
         self._operators = Operators()
         self._refused: set[int] = set()
         """Clients that came back and were refused."""
-        self._roll = Roll(limits.heartbeat_s)
+        self.roll = Roll(limits.heartbeat_s)
+        """Who is connected."""
         self._shut_out: set[int] = set()
         """Lost members; some may come back without knowing that they are lost."""
         self._left: set[int] = set()
@@ -71,7 +72,7 @@ class Coordination:
         """True once all members have finished in order."""
         self.changes = ChangeLog()
         self._shortage = Shortage(limits, self.changes)
-        self.condemned = Condemned(self._roll, self.changes)
+        self.condemned = Condemned(self.roll, self.changes)
         self.ended: Ended | None = None
         """End of the job before its scripts end, or None."""
 
@@ -104,24 +105,20 @@ class Coordination:
             return
         self.ended = Ended(why=why, lost=lost)
         self.changes.end()
-        for each in self._roll:
+        for each in self.roll:
             self._tell(each, messages.Answer(done=False, text=f"the job ends: {why}"))
         self._answer_operators()
 
     @property
     def goes_on(self) -> bool:
         """True if members train, wherever they run."""
-        here = len(self._roll.missing(self._members)) < len(self._members)
+        here = len(self.roll.missing(self._members)) < len(self._members)
         return self.founded and not self.over and self.ended is None and here
 
     @property
     def room(self) -> int:
         """Number of processes for which the job has room."""
-        return self._limits.members_max - len(self._members) + len(self._roll.missing(self._members))
-
-    def trains(self, client: int) -> bool:
-        """Return whether the process on this connection is a member."""
-        return self._roll.member_of(client) in self._members
+        return self._limits.members_max - len(self._members) + len(self.roll.missing(self._members))
 
     def misses(self, member: int) -> bool:
         """Return whether the job goes on and the member has not left in order, so that another process may take its place."""
@@ -133,11 +130,6 @@ class Coordination:
         if self.over or self.ended is not None:
             return "the job has ended"
         return None if self.founded else "the job has not begun yet: some of its ranks are still to come"
-
-    @property
-    def linked(self) -> bool:
-        """True if any member is connected."""
-        return len(self._roll) > 0
 
     def has(self, member: int) -> bool:
         """Return whether the member goes on, or went on to the end."""
@@ -162,7 +154,7 @@ class Coordination:
                 self._take(client, message, now_ns)
 
     def _take(self, client: int, message: messages.FromMember, now_ns: int) -> None:  # noqa: PLR0912  # a case per message
-        member = self._roll.member_of(client)
+        member = self.roll.member_of(client)
         if isinstance(message, messages.Asks):
             self._answers.append((client, msgspec.json.encode(messages.Hears())))
         if member is None:
@@ -172,7 +164,7 @@ class Coordination:
             raise FrameError("a member's message before its name")
         if member in self._shut_out:  # the refusal is on its way
             return
-        if self._roll.heard(member):
+        if self.roll.heard(member):
             self._tell(member, messages.Unheard())
         match message:
             case messages.Notes():
@@ -205,7 +197,7 @@ class Coordination:
         """Handle the end of a member's or an operator's connection."""
         self._operators.drop(client)
         self._refused.discard(client)
-        member = self._roll.leave(client)
+        member = self.roll.leave(client)
         if member is None:
             return
         self._waiting.drop(member)
@@ -226,12 +218,12 @@ class Coordination:
 
     def gone(self, member: int) -> None:
         """Handle the launcher's report that a member's process has ended."""
-        self._roll.ended.add(member)
+        self.roll.ended.add(member)
         self._act(self._machine.gone(member, time.monotonic()))
 
     def end_all(self) -> None:
         """Tell all members that the launcher ends them, whatever the machine decides meanwhile."""
-        for member in self._roll:
+        for member in self.roll:
             self._tell(member, messages.Ends())
 
     def expire(self, now_ns: int) -> None:
@@ -239,12 +231,12 @@ class Coordination:
             self._ticked_ns = now_ns
             if self._back_until_ns is not None and now_ns > self._back_until_ns and self.ended is None:
                 self._back_until_ns = None
-                for member in self._roll.missing(self._members):
+                for member in self.roll.missing(self._members):
                     self._unlinked(member)
             if self._shortage.lasts and self.ended is None:
                 self._meet_without_missing()
             self._meet_without_blamed(now_ns)
-            for member, found in self._roll.look():
+            for member, found in self.roll.look():
                 if found == "ask":
                     self._tell(member, messages.Asks())
                 else:
@@ -258,7 +250,7 @@ class Coordination:
 
     def is_over(self, world: int) -> bool:
         """Return whether no member is connected any more, and `world` members were."""
-        return not self.linked and len(self._roll.known) >= world
+        return len(self.roll) == 0 and len(self.roll.known) >= world
 
     def _come(self, client: int, message: messages.Comes) -> None:
         member = message.member
@@ -266,17 +258,17 @@ class Coordination:
             return  # the others have begun to meet once more since, or will when there are enough
         expected = member in self._gathering.members and member not in self._gathering.present
         if self._gathering.number == 0:
-            expected = expected and self._roll.member_of(client) is None and member not in self._roll.known
+            expected = expected and self.roll.member_of(client) is None and member not in self.roll.known
         else:
-            expected = expected and self._roll.member_of(client) == member
+            expected = expected and self.roll.member_of(client) == member
         if not expected:
             raise FrameError(f"{message.who} comes as member {member}, which it is not")
         self._gathering.present.add(member)
-        self._roll.enter(client, member, message.who)
+        self.roll.enter(client, member, message.who)
 
     def _come_back(self, client: int, message: messages.Back) -> None:
         member = message.member
-        if self._roll.member_of(client) is not None or member in self._roll:
+        if self.roll.member_of(client) is not None or member in self.roll:
             raise FrameError(f"{message.who} comes back as member {member}, which is here")
         if message.generation is not None and message.generation > self._gathering.number:
             self.end(f"{message.who} has met others since the journal was written: it is an old copy")
@@ -285,15 +277,15 @@ class Coordination:
             self._refused.add(client)
             self._answer(client, "the others went on without it" if self.ended is None else self.ended.why)
             return
-        self._roll.enter(client, member, message.who)
+        self.roll.enter(client, member, message.who)
         self.changes.back(message.who)
-        for newcomer, host in self._roll.hosts.items():
+        for newcomer, host in self.roll.hosts.items():
             self._tell(member, self._waiting.welcome(newcomer, host))
         if member not in self._gathering.members:
             self._await(member, message.host, message.state)
         elif not self._gathering.under_way:
             self._gathering.present.add(member)
-        elif not self._roll.missing(self._members):
+        elif not self.roll.missing(self._members):
             self._meet_without_missing()
 
     def _await(self, member: int, host: str, state: str | None) -> None:
@@ -301,9 +293,9 @@ class Coordination:
         if state is not None and len(self._members) < self._limits.members_max:
             self._waiting.states[member] = state
         self._admission.take(member)
-        self._roll.hosts[member] = host
+        self.roll.hosts[member] = host
         self._write(lambda journal: journal.change(self.generation()))
-        for other in self._roll:
+        for other in self.roll:
             self._tell(other, self._waiting.welcome(member, host))
 
     def _write(self, write: Callable[[Journal], None]) -> None:
@@ -312,17 +304,17 @@ class Coordination:
             write(self.journal)
 
     def _join(self, client: int, message: messages.Joins) -> None:
-        if self._roll.member_of(client) is not None:
+        if self.roll.member_of(client) is not None:
             raise FrameError("a member wants to become one")
         if (why := self._closed or self._admission.refusal(message)) is not None:
             self._answer(client, why)
             return
-        known = self._shut_out.union(self._members, self._gathering.members, self._roll.known)
+        known = self._shut_out.union(self._members, self._gathering.members, self.roll.known)
         member = self._admission.number(message, known)
-        self._roll.enter(client, member, f"rank {member} on {message.host} (process {message.process})")
+        self.roll.enter(client, member, f"rank {member} on {message.host} (process {message.process})")
         self._await(member, message.host, message.state)
         if len(self._members) >= self._limits.members_max:
-            self.changes.full(self._roll.name(member), self._limits.members_max)
+            self.changes.full(self.roll.name(member), self._limits.members_max)
 
     def _note(self, member: int, note: bytes) -> None:
         if member not in self._gathering.present:
@@ -337,8 +329,8 @@ class Coordination:
         self._act(actions)
 
     def _regroup_at_the_edge(self) -> None:
-        members = self._gathering.due(self._roll) if self.ended is None else None
-        if members is not None and not (self._back_until_ns is not None and self._roll.missing(members)):
+        members = self._gathering.due(self.roll) if self.ended is None else None
+        if members is not None and not (self._back_until_ns is not None and self.roll.missing(members)):
             self._members = members
             self._left.difference_update(members)
             self._meet_without_missing()
@@ -346,7 +338,7 @@ class Coordination:
     def _meet_without_missing(self) -> None:
         """Call the members to a meeting, without those that were lost on the way or have not come back."""
         self._back_until_ns = None
-        missing = self._roll.missing(self._members)
+        missing = self.roll.missing(self._members)
         self._meet_without(dict.fromkeys(missing, "it could not be heard when the job's ranks met"))
 
     def _meet_without_blamed(self, now_ns: int) -> None:
@@ -361,13 +353,13 @@ class Coordination:
     def _meet_without(self, lost: Mapping[int, str]) -> None:
         """Call the members to a meeting without those in `lost`, each with the reason."""
         for each, why in lost.items():
-            name = self._roll.name(each)
+            name = self.roll.name(each)
             self.changes.dropped(name, why)
             self._shut_out.add(each)
             self.condemned.add(each)
-            if each in self._roll:
+            if each in self.roll:
                 number = self._gathering.epochs_before + self._epoch + 1
-                self._answer(self._roll.client_of(each), f"evicted in epoch {number}: {why}")
+                self._answer(self.roll.client_of(each), f"evicted in epoch {number}: {why}")
             if self._gathering.under_way:
                 self._stores.refuse(self._gathering.members.index(each), f"{name} is lost")
         self._members = tuple(each for each in self._members if each not in lost)
@@ -379,11 +371,11 @@ class Coordination:
         if not any(each in self._members for each in self._gathering.holders):
             self.end("nobody who holds the model's state is left", lost=lost)
             return
-        waiting = [each for each in self._waiting if each in self._roll and each not in self._roll.silent]
+        waiting = [each for each in self._waiting if each in self.roll and each not in self.roll.silent]
         if left + len(waiting) >= least:
             self._shortage.end()
             self._regroup((*self._members, *waiting[: max(0, least - left)]))
-        elif (why := self._shortage.go_on(left, self._roll.names(lost))) is not None:
+        elif (why := self._shortage.go_on(left, self.roll.names(lost))) is not None:
             self.end(why, lost=lost)
 
     def _regroup(self, members: Sequence[int]) -> None:
@@ -405,7 +397,7 @@ class Coordination:
         if why is None and self._gathering.under_way:
             why = "the job's ranks are just meeting those that have joined; ask again"
         elif why is None:
-            here = [each for each in self._members if each in self._roll]
+            here = [each for each in self._members if each in self.roll]
             why = self._operators.ask(client, message.member, here, self._limits.members_min)
         if why is None:
             self._tell(message.member, message)
@@ -415,7 +407,7 @@ class Coordination:
     def _answer_operators(self, evicted: Sequence[int] = ()) -> None:
         """Answer operators whose members are no longer there."""
         ended, of = self.over or self.ended is not None, len(self._gathering.members)
-        answers = self._operators.answers(self._members, evicted, ended=ended, of=of, name=self._roll.name)
+        answers = self._operators.answers(self._members, evicted, ended=ended, of=of, name=self.roll.name)
         self._answers += [(client, msgspec.json.encode(answer)) for client, answer in answers]
 
     def _act(self, actions: Sequence[_native.MemberAction]) -> None:
@@ -424,30 +416,30 @@ class Coordination:
             action = waiting.popleft()
             match action.kind:
                 case "send" if action.member is not None and action.bytes is not None:
-                    if action.member in self._roll:
+                    if action.member in self.roll:
                         self._tell(action.member, messages.Orders(order=action.bytes))
                 case "write":
                     self._write(operator.methodcaller("append", action.bytes or b""))
                     self._decided(action)
                     waiting.extend(self._machine.written(time.monotonic()))
                 case "wait":
-                    self.changes.waits(action.step or 0, self._roll.names(action.members), self._limits)
+                    self.changes.waits(action.step or 0, self.roll.names(action.members), self._limits)
                     for newcomer in self._waiting.needed():
                         self._note(*newcomer)
                 case "kill" if action.member is not None:
                     # A member that has left after the end of its script ends by itself.
-                    if action.member in self._roll or action.member not in self._finished:
+                    if action.member in self.roll or action.member not in self._finished:
                         self.condemned.add(action.member, action.why)
                 case "let_go" if action.member is not None:
-                    self.changes.ended_early(action.member, self._finished.pop(action.member, 0), self._roll)
-                    if action.member in self._roll:
+                    self.changes.ended_early(action.member, self._finished.pop(action.member, 0), self.roll)
+                    if action.member in self.roll:
                         self._tell(action.member, messages.Over())
                 case "end":
                     self.ended = Ended(why=action.why or "", lost=tuple(action.members))
                     self._answer_operators()
 
     def _tell(self, member: int, message: messages.FromCoordinator) -> None:
-        self._answers.append((self._roll.client_of(member), msgspec.json.encode(message)))
+        self._answers.append((self.roll.client_of(member), msgspec.json.encode(message)))
 
     def _answer(self, client: int, why: str) -> None:
         self._answers.append((client, msgspec.json.encode(messages.Answer(done=False, text=why))))
@@ -466,7 +458,7 @@ class Coordination:
         if self._gathering.under_way:
             self._founded(epoch)
         else:
-            self.changes.decided(epoch, decision, before, self._gathering.members, self._roll)
+            self.changes.decided(epoch, decision, before, self._gathering.members, self.roll)
         self.changes.forget()
         self._answer_operators(lost)
         self._end_if_finished()
@@ -478,16 +470,16 @@ class Coordination:
         if self._gathering.number == 0:
             self.changes.founded(len(self._members))
             return
-        newcomers = [each for each in self._members if each in self._roll.hosts]
-        self.changes.joined(epoch, self._roll.names(newcomers), len(self._members))
+        newcomers = [each for each in self._members if each in self.roll.hosts]
+        self.changes.joined(epoch, self.roll.names(newcomers), len(self._members))
         for each in self._members:
-            self._roll.hosts.pop(each, None)
+            self.roll.hosts.pop(each, None)
         for newcomer in self._waiting.due():
             self._note(*newcomer)
 
     def _finish(self, member: int, steps: int) -> None:
         self._finished[member] = steps
-        for other in self._roll:
+        for other in self.roll:
             if other != member:
                 self._tell(other, messages.OtherFinished(member=member, steps=steps))
         self._end_if_finished()
@@ -497,6 +489,6 @@ class Coordination:
         if here and not self._gathering.under_way and all(member in self._finished for member in here):
             self.over = True
             self.changes.end()
-            for member in self._roll:
+            for member in self.roll:
                 self._tell(member, messages.Over())
             self._answer_operators()

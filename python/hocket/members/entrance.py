@@ -138,7 +138,8 @@ class Entrance:
         elif not self._begun and len(self._guests) >= self._count:
             self._found(list(self._guests)[: self._count])
         elif job.founded:
-            room = job.room - sum(not job.trains(each) for each in self._newcomers)
+            members = {client: job.roll.member_of(client) for client in self._newcomers}
+            room = job.room - sum(each is None or not job.has(each) for each in members.values())
             for client in list(self._guests)[: max(0, room)]:
                 self._place(client, Place(settings=self._settings))
                 self._newcomers.add(client)

@@ -54,11 +54,11 @@ class Link:
         self._address, self._secret = settings.coordinator, secret
         self._silence_max_s = settings.silence_max_s(elastic=True)
         self._lasting: dict[type, Lasting] = {}
-        if arrival is None:
+        if arrival is None or arrival.connection is None:
             self._connect(settings.start_timeout_s, settings.coordinator_timeout_s)
         else:
-            self._channel = arrival.channel
-            self._begin(arrival.received)
+            self._channel = arrival.connection.channel
+            self._begin(arrival.connection.received)
 
     def _connect(self, timeout_s: float, patience_s: float | None) -> None:
         _, self._channel = connect(self._address, self._secret, timeout_s, patience_s, sought=COORDINATOR)

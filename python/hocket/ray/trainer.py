@@ -54,7 +54,7 @@ class Trainer:
         self._run = run_config or RunConfig()
         self._resume = resume_from_checkpoint
         self._settings = settings or Settings.from_environment()
-        if self._settings.joins:
+        if self._settings.coordinator is not None:
             raise refused(ELASTIC, RAY)
         if self._settings.besides >= self._scaling.num_workers:
             raise UsageError(

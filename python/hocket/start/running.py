@@ -22,6 +22,7 @@ from hocket import typed
 from hocket.artefacts.decoding import MALFORMED, bytes_of, why
 from hocket.errors import UsageError
 from hocket.job.private import directory
+from hocket.job.store import address as addresses
 from hocket.settings import Settings
 from hocket.start.variables import OF_A_RANK
 
@@ -115,8 +116,14 @@ def running() -> tuple[RunningJob, ...]:
 def secret_of(coordinator: str) -> str | None:
     """Return the secret of the job of this user whose coordinator is at that address of this machine; None: there is none."""
     with contextlib.suppress(OSError, UsageError):
-        return next((each.secret for each in running() if each.coordinator == coordinator), None)
+        wanted = _where(coordinator)
+        return next((each.secret for each in running() if _where(each.coordinator) == wanted), None)
     return None
+
+
+def _where(coordinator: str) -> tuple[str, int]:
+    host, port = addresses.split(coordinator)
+    return "localhost" if addresses.is_loopback(host) else host, port
 
 
 def read(path: Path) -> RunningJob:

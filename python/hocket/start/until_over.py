@@ -42,7 +42,7 @@ def say_goodbye(coordination: Coordination, server: Server, why: str | None) -> 
     now_s = time.monotonic()
     ends = why is not None or coordination.ended is not None
     least_s, most_s = now_s + (LINGER_S if ends else 0.0), now_s + END_S
-    while time.monotonic() < (most_s if coordination.linked else least_s):
+    while time.monotonic() < (most_s if len(coordination.roll) else least_s):
         time.sleep(TICK_S)
 
 

@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 from hocket.errors import UsageError
+from hocket.members.arrival import comes
 from hocket.policy import bucketing
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
@@ -48,6 +49,11 @@ def ddp_hook(policy: Policy) -> Hook:
             DDP are not those of the job.
     """
     settings = Settings.from_environment()
+    if comes(settings):
+        raise UsageError(
+            "HOCKET_COORDINATOR, but DDP's ranks have their numbers from torch.distributed, and cannot come and go\n"
+            "hint: `hk.distribute` in place of DDP, or unset it"
+        )
     promise = promise_asked(None, settings)
     asked = {
         EPOCHS: any(getattr(type(policy), each) is not getattr(Policy, each) for each in HANDLERS),

@@ -140,7 +140,7 @@ def distribute(
     parameter_server = parameter_server or ParameterServer.of(settings)
     parts = TorchParts(framework)
     process = joined(settings, publish, functools.partial(come, parts))
-    settings = process.placed(settings)
+    settings = process.arrival.placed(settings)
     warn_if_apart(process.everyone.world)
     asked = {"plan": plan, "policy": policy, "promise": promise, "search": search, "buffers": buffers}
     agree_on_call(process, {**asked, "parameter_server": parameter_server, "local": local})

@@ -26,7 +26,7 @@ from hocket.job.host import Host
 from hocket.job.meeting import Publish
 from hocket.job.rendezvous import LINGER_S, Job, join
 from hocket.libraries.service import Service
-from hocket.members.arrival import Arrival, arrive, comes
+from hocket.members.arrival import arrive
 from hocket.members.member_messages import Regroup
 from hocket.members.membership import Membership
 from hocket.parameter_server.choice import among_workers
@@ -51,22 +51,25 @@ class Process:
     def __init__(self, settings: Settings, publish: Publish | None, come: Come | None = None) -> None:
         """Join; every rank must call this, and so must a process that is to join a job that trains. `come`: how the latter does
         that; default: it gets its state when all meet."""
-        self._settings = settings
         self._membership: Membership | None = None
-        self._arrival: Arrival | None = None
-        if comes(settings):
-            self._arrival = arrive(settings, settings.secret or secret_of(settings.coordinator or ""))
-            self._settings = settings = self._arrival.placed(settings)
+        self.arrival = arrive(settings, secret_of)
+        """Source of this process's place in the job."""
+        self._settings = settings = self.arrival.placed(settings)
         self.generation = 0
         """Number of times that the ranks of an elastic job have met anew."""
         self.is_member = False
         """True if a model of this process takes part in an elastic job."""
         self.steps: int | None = None
         """Number of steps in the state with which this process has come to a job that trains; None: it has none."""
-        self.everyone: Job = (
-            self._newcomer(come or _without_state) if settings.joins else self._founder(publish)
-        )
-        """Whole job, with parameter servers if there are any."""
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.arrival.close)
+            self.everyone: Job = (
+                self._newcomer(come or _without_state)
+                if settings.joins
+                else join(settings, publish=publish, environment=self.arrival.environment)
+            )
+            """Whole job, with parameter servers if there are any."""
+            undo.pop_all()
         self.job = self.everyone
         """Job as ranks that train see it."""
         self._engine: _native.Engine | None = None
@@ -90,16 +93,6 @@ class Process:
         self._excepthook = sys.excepthook
         sys.excepthook = self._on_exception
         atexit.register(self._end)
-
-    def placed(self, settings: Settings) -> Settings:
-        """Return the settings with which this process has joined, given those that it has come with."""
-        return settings if self._arrival is None else self._arrival.placed(settings)
-
-    def _founder(self, publish: Publish | None) -> Job:
-        if self._arrival is None:
-            return join(self._settings, publish=publish)
-        # Variables by which another launcher numbers this process mean nothing to the coordinator.
-        return join(self._settings, environment={})
 
     @property
     def engine(self) -> _native.Engine:
@@ -130,7 +123,7 @@ class Process:
         if self._membership is None:
             job = self.everyone
             who = f"rank {job.rank} on {job.host}"
-            self._membership = Membership(job.settings, job.secret, who, self._arrival)
+            self._membership = Membership(job.settings, job.secret, who, self.arrival)
         return self._membership
 
     def begin(self, *, steps: int = 0) -> None:
@@ -186,7 +179,7 @@ class Process:
             )
         host = Host.here(settings.host).name
         secret, who = bytes.fromhex(settings.secret), f"process {os.getpid()} on {host}"
-        self._membership = Membership(settings, secret, who, self._arrival)
+        self._membership = Membership(settings, secret, who, self.arrival)
         try:
             self.steps = come(settings, secret, self._membership, host)
             order = self._membership.joining.meeting(who, settings.timeout_s)
@@ -246,6 +239,7 @@ class Process:
         cause = None if error is None else cause_of(error, self.everyone.rank)
         if self._membership is not None:
             self._membership.close()
+        self.arrival.close()
         if self._engine is not None:
             self._engine.abort(reason, cause)
         self.everyone.close(reason, cause)
@@ -285,6 +279,7 @@ class Process:
                 each.close()
         if self._membership is not None:
             self._membership.close()
+        self.arrival.close()
         blamed = None if self._engine is None else self._engine.blamed
         try:
             if self._engine is not None:
