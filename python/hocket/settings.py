@@ -85,6 +85,12 @@ class Settings:
         int,
         "Number that this process gets as it joins; set by a launcher that replaces a lost rank, else the next one.",
     )
+    notice_code: int | None = _variable(
+        "HOCKET_NOTICE_CODE",
+        None,
+        whole,
+        "Exit code of a rank that a SIGTERM has made leave an elastic job in order; else 0, and 143 if it came to a coordinator.",
+    )
     secret: str | None = _variable(
         "HOCKET_SECRET",
         None,

@@ -184,6 +184,21 @@ def test_a_coordinator_that_ends_and_is_started_again_goes_on_from_its_journal(
     assert not (tmp_path / "journal").exists()
 
 
+def test_a_rank_that_a_notice_makes_leave_has_the_exit_code_of_a_signal(
+    coordinated: Callable[..., Coordinated],
+) -> None:
+    """Broken: a pod that is preempted would count as one that has done its work, and no other one would come in its place."""
+    training = coordinated("--elastic", f"1:{FOUNDERS}")
+    training.leaves("newcomer-1")
+    assert training.newcomers[1].wait(PATIENCE_S) == 128 + signal.SIGTERM
+    training.trains_on(FOUNDERS - 1)
+    training.come("")
+    training.trains_on(FOUNDERS)
+    assert training.end() == 0, training.said()
+    assert training.check() == [FOUNDERS, FOUNDERS - 1, FOUNDERS]
+    assert sorted(each.returncode for each in training.newcomers) == [0] * FOUNDERS + [143]
+
+
 def test_a_coordinator_without_a_journal_ends_the_job_with_itself(
     coordinated: Callable[..., Coordinated],
 ) -> None:

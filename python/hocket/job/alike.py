@@ -23,6 +23,7 @@ OWN = frozenset(
         "host",
         "joins",
         "member",
+        "notice_code",
         "secret",
         "interface",
         "threads",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -30,6 +31,8 @@ OF_THE_JOB = (
     "on_refusal",
 )
 """Settings in which ranks follow their coordinator."""
+NOTICE_CODE = 128 + signal.SIGTERM
+"""Exit code of a process that ends because of a SIGTERM: whatever has started it may have to start it again."""
 SEND_TIMEOUT_S = 10.0
 AGAIN_S = 0.5
 """Pause before a process comes again to a coordinator that has ended, or to its successor."""
@@ -83,6 +86,7 @@ class Arrival:
             store=place.store,
             store_served=place.rank is not None,
             member=None,
+            notice_code=NOTICE_CODE if settings.notice_code is None else settings.notice_code,
         )
         if place.rank is not None:
             return here

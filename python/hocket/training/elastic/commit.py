@@ -217,7 +217,7 @@ class Members(Commit):
 
     def _tell_of_parting(self) -> None:
         if self.left:
-            raise SystemExit(0)
+            raise SystemExit((self.job.settings.notice_code or 0) if self._notice.heard else 0)
         if self._parted is not None:
             parted, self._parted = self._parted, None
             self._tell(parted, self.step.iteration, left=True)

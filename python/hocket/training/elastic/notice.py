@@ -18,6 +18,8 @@ class Notice:
     def __init__(self, leave: Callable[[], None]) -> None:
         """Install the handler."""
         self._leave = leave
+        self.heard = False
+        """True if this process has had a SIGTERM."""
         self._process = os.getpid()
         self._heeds = (
             threading.current_thread() is threading.main_thread()
@@ -37,6 +39,7 @@ class Notice:
     def _heard(self, number: int, _frame: FrameType | None) -> None:
         self.end()
         if os.getpid() == self._process:
+            self.heard = True
             self._leave()
         else:
             # A fork, such as a data loader's worker: it inherits this handler, and has no part in the job.
