@@ -37,11 +37,18 @@ OTHER_LAUNCHERS = {
 class Coordinated(Training):
     """A job behind a coordinator; whoever starts its ranks gives them its address."""
 
-    def __init__(self, directory: Path, *words: str, founders: int = FOUNDERS, **environment: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *words: str,
+        founders: int = FOUNDERS,
+        address: str = "127.0.0.1:0",
+        **environment: str,
+    ) -> None:
         super().__init__(directory, 0, FOUNDERS + 1)
         self._log = directory / "coordinators"
         self._words, self._environment = words, environment
-        self.start("127.0.0.1:0")
+        self.start(address)
         self.address = self.job.coordinator
         for _ in range(founders):
             self.come("")
@@ -57,7 +64,7 @@ class Coordinated(Training):
         )
         with self._log.open("ab") as log:
             self.launcher = subprocess.Popen(
-                plain("coordinator", "--listen", address, *self._words),
+                self.on("", plain("coordinator", "--listen", address, *self._words)),
                 env=environment,
                 stdout=log,
                 stderr=log,
