@@ -59,7 +59,9 @@ def test_a_job_is_chosen_among_several(place: Path) -> None:
             code, _, errors = told(place, "leave", "0")
             assert (code, "'one two.py'" in errors, "three.py" in errors) == (2, True, True), errors
         code, _, errors = told(place, "leave", "0", "--job", "1")
-        assert (code, "1 is no `hocket run --elastic` of yours" in errors) == (2, True), errors
+        assert (code, "1 is no launcher or coordinator of an elastic job of yours" in errors) == (2, True), (
+            errors
+        )
         code, _, errors = told(place, "leave", "0", "--timeout", "2")
         assert (code, "127.0.0.1:1" in errors) == (1, True), errors
     assert running() == ()

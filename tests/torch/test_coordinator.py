@@ -20,7 +20,7 @@ from tests.support import warm
 
 pytest.importorskip("torch")
 
-from tests.torch.trainings import PATIENCE_S, SCRIPT, Training  # needs torch
+from tests.torch.trainings import PATIENCE_S, SCRIPT, Local, Training  # needs torch
 
 FOUNDERS = 3
 SECRET = "5e" * 16
@@ -189,6 +189,35 @@ def test_a_coordinator_that_ends_and_is_started_again_goes_on_from_its_journal(
     assert training.end() == 0, training.said()
     assert training.check() == [FOUNDERS, FOUNDERS - 1, FOUNDERS]
     assert not (tmp_path / "journal").exists()
+
+
+def test_ctrl_c_ends_the_job_for_good(coordinated: Callable[..., Coordinated], tmp_path: Path) -> None:
+    """Broken: a job with a journal could not be ended at all, or ranks would wait for a coordinator that nobody starts."""
+    training = coordinated("--elastic", f"1:{FOUNDERS}", "--journal", str(tmp_path / "journal"))
+    training.launcher.send_signal(signal.SIGINT)
+    assert training.launcher.wait(PATIENCE_S) == 128 + signal.SIGINT
+    assert [each.wait(PATIENCE_S) for each in training.newcomers] == [1] * FOUNDERS
+    assert not (tmp_path / "journal").exists()
+
+
+def test_one_variable_leads_to_a_job_of_hocket_run_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: a pod could not help a job that somebody has started by hand."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    training = Local(tmp_path, "ab", ("is slow",) * 2, members_min=1, members_max=3)
+    try:
+        where = {"HOCKET_COORDINATOR": training.job.coordinator, "HOCKET_SECRET": training.job.secret}
+        with (tmp_path / "newcomer-0.log").open("wb") as log:
+            command = warm.command(SCRIPT, str(tmp_path), "newcomer-0", "is slow")
+            environment = clean_environment(HOCKET_HOST="c", **where)
+            newcomer = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        training.newcomers.append(newcomer)
+        training.trains_on(3)
+        assert training.end().code == 0, training.said()
+        assert training.check() == [2, 3]
+    finally:
+        training.kill()
 
 
 def test_a_rank_that_a_notice_makes_leave_has_the_exit_code_of_a_signal(

@@ -20,7 +20,7 @@ from hocket.start.script import argv_of
     "process",
     type=int,
     metavar="PID",
-    help="Of `hocket run`, on this machine.  [default: the only one of yours here]",
+    help="Of `hocket run` or `hocket coordinator`, on this machine.  [default: the only one of yours here]",
 )
 @click.option(
     "--job-file",
@@ -41,7 +41,7 @@ def command(
     script: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run SCRIPT as one more rank of a job that `hocket run --elastic` started; its options come after it.
+    """Run SCRIPT as one more rank of an elastic job of `hocket run` or `hocket coordinator`; its options come after it.
 
     The job's ranks go on training until SCRIPT has built its model. They meet it at the end of a step, and it goes on from
     their state and with their place in the data. SCRIPT is the job's own.

@@ -15,7 +15,7 @@ from hocket.start import operator, running
     "process",
     type=int,
     metavar="PID",
-    help="Of `hocket run`.  [default: the only one of yours here]",
+    help="Of `hocket run` or `hocket coordinator`.  [default: the only one of yours here]",
 )
 @click.option(
     "--timeout",
@@ -27,7 +27,7 @@ from hocket.start import operator, running
     help="Longest wait until it has left.",
 )
 def command(*, rank: int, process: int | None, timeout_s: float) -> None:
-    """Rank RANK of a job that `hocket run --elastic` started on this machine leaves in order: no step and no sample is lost.
+    """Rank RANK of an elastic job of this machine leaves in order: no step and no sample is lost.
 
     RANK is the rank at the start of the job, or the number with which it joined. The script of that rank ends with exit code 0
     after its next steps.

@@ -35,7 +35,8 @@ class Entrance:
 
     Attributes:
         coordination: the job's; another one when the job begins anew.
-        present: processes that have come before the job began, and have not gone.
+        begun: True if founders have their places.
+        present: processes that wait for theirs.
     """
 
     def __init__(
@@ -52,8 +53,7 @@ class Entrance:
         self._make, self._stores, self._settings, self._count = coordination, stores, dict(settings), founders
         self.coordination = coordination()
         self.present: tuple[str, ...] = ()
-        self._begun = begun
-        """True if founders have their places."""
+        self.begun = begun
         self._guests: dict[int, Arrives] = {}
         """Processes without a place, by client, in the order in which they came."""
         self._told: dict[int, Waits] = {}
@@ -135,7 +135,7 @@ class Entrance:
             for client in self._guests:
                 self._say(client, Refuses(why=why))
             self._guests.clear()
-        elif not self._begun and len(self._guests) >= self._count:
+        elif not self.begun and len(self._guests) >= self._count:
             self._found(list(self._guests)[: self._count])
         elif job.founded:
             members = {client: job.roll.member_of(client) for client in self._newcomers}
@@ -143,15 +143,14 @@ class Entrance:
             for client in list(self._guests)[: max(0, room)]:
                 self._place(client, Place(settings=self._settings))
                 self._newcomers.add(client)
-        if not self._begun:
-            self.present = tuple(map(str, self._guests.values()))
+        self.present = tuple(map(str, self._guests.values()))
         self._explain()
 
     def _found(self, clients: Sequence[int]) -> None:
         """Begin the job. Ranks of one host get numbers in a row."""
         hosts = list(dict.fromkeys(self._guests[each].host for each in clients))
         by_rank = sorted(clients, key=lambda each: hosts.index(self._guests[each].host))
-        self._begun, store = True, self._stores.another()
+        self.begun, store = True, self._stores.another()
         for rank, client in enumerate(by_rank):
             name = f"rank {rank} on {self._guests[client].host} (process {self._guests[client].process})"
             self._founders[client] = _Founder(rank, name)
@@ -171,13 +170,13 @@ class Entrance:
             self._answers.append((client, msgspec.json.encode(answer)))
         self._founders.clear()
         self._earlier.append(self.coordination)
-        self.coordination, self._begun = self._make(), False
+        self.coordination, self.begun = self._make(), False
         self._give_places()
 
     def _explain(self) -> None:
         """Tell those that wait why, whenever that changes."""
         job = self.coordination
-        if not self._begun:
+        if not self.begun:
             why = f"{len(self._guests)} of {self._count} ranks have come: {', '.join(self.present)}"
             waits = Waits(why=why, what="the job begins with all of them", founds=True)
         elif not job.founded:

@@ -59,7 +59,7 @@ class Meetings:
             if now_s > deadline_s:
                 raise RendezvousError(
                     f"{who}: the job's ranks have not met this one within {timeout_s:g} s: {when}\n"
-                    "hint: see what `hocket run` and the ranks print"
+                    "hint: see what the launcher, or the coordinator, and the ranks print"
                 )
             if now_s > said_s + SAY_S:
                 said_s = now_s

@@ -204,6 +204,8 @@ def _until_the_end(
     while not (again or entrance.coordination.founded or signals or server.failure is not None):
         if time.monotonic() > deadline_s:
             come = entrance.present
+            if entrance.begun:
+                return f"training has not begun within {wanted.wait_s:g} s, though {wanted.founders} ranks have come"
             return (
                 f"{len(come)} of {wanted.founders} ranks have come within {wanted.wait_s:g} s"
                 f"{': ' if come else ''}{', '.join(come)}"

@@ -135,7 +135,7 @@ def read(path: Path) -> RunningJob:
     except MALFORMED as error:
         raise UsageError(
             f"{path} is no file of an elastic job: {why(error)}\n"
-            "hint: `hocket run --elastic` keeps one while it runs, and says where"
+            "hint: `hocket run --elastic` and `hocket coordinator` keep one while they run, and say where"
         ) from None
 
 
@@ -149,10 +149,10 @@ def chosen(process: int | None) -> RunningJob:
     if not jobs:
         raise UsageError(
             "no elastic job of yours was started on this machine, or it has ended\n"
-            "hint: run this where `hocket run --elastic` runs, as the same user"
+            "hint: run this where `hocket run --elastic` or `hocket coordinator` runs, as the same user"
         )
     if not wanted:
         raise UsageError(
-            f"{process} is no `hocket run --elastic` of yours on this machine; these are:{listed}"
+            f"{process} is no launcher or coordinator of an elastic job of yours on this machine; these are:{listed}"
         )
     raise UsageError(f"there are {len(wanted)} elastic jobs:{listed}\nhint: choose one by --job")
