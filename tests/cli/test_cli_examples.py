@@ -26,6 +26,7 @@ RUN = (
 PARSED = (
     "hocket bench",
     "hocket check",
+    "hocket coordinator",
     "hocket demo",
     "hocket doctor",
     "hocket join",

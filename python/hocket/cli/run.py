@@ -166,6 +166,8 @@ def command(
         end(lambda: resume(resumed))
     if script is None:
         raise click.UsageError("Missing argument 'SCRIPT'.")
+    if elastic is not None:
+        elastic.refuse_alone("give journal=FILE as well", journal=elastic.journal)
     argv = argv_of(
         script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
     )
@@ -193,7 +195,6 @@ def command(
     if settings.servers and settings.helpers:
         raise refused(HELPERS, SERVERS, where="--servers and --helpers")
     if elastic is not None:
-        elastic.refuse_alone("give journal=FILE as well", journal=elastic.journal)
         world = elastic.world(world, settings)
     serving = ParameterServer.of(settings)
     if serving:
