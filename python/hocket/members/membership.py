@@ -46,10 +46,7 @@ class Membership:
     """Member of an elastic job, from when it comes to the coordinator to `close`."""
 
     def __init__(self, settings: Settings, secret: bytes, me: str, arrival: Arrival | None = None) -> None:
-        """Connect to the coordinator, unless this process has an `arrival`. `me`: this process, for people.
-
-        RendezvousError: the coordinator cannot be reached.
-        """
+        """Connect to the coordinator, or go on with an `arrival`. `me`: this process, for people. RendezvousError: nobody is there."""
         self._settings, self._me = settings, me
         self._changed = threading.Condition(threading.RLock())
         self._machine: _native.Participant | None = None
