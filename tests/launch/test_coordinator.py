@@ -20,6 +20,7 @@ from hocket.members.arrival import arrive, comes
 from hocket.members.coordination import Coordination
 from hocket.members.entrance import Entrance
 from hocket.members.member_limits import Limits
+from hocket.members.member_messages import Back
 from hocket.members.place_messages import Arrives, Place, Refuses, Waits, read_answer
 from hocket.members.stores import Stores
 from hocket.settings import Settings
@@ -285,3 +286,23 @@ def test_another_version_and_who_speaks_too_early_are_turned_away(guests: Guests
         guests.come(2, "a")
     with pytest.raises(FrameError, match="a frame that no coordinator sends"):
         read_answer(frames.encode(b"{}"))
+
+
+def test_a_member_of_another_job_with_the_same_secret_is_turned_away(guests: Guests) -> None:
+    """Broken: a rank that outlived its coordinator would end the next job, or be taken for one of its members."""
+    back = Back(member=0, who="rank 0", host="a", generation=0, job="another")
+    guests.entrance.receive(7, msgspec.json.encode(back), 0)
+    assert guests.entrance.coordination.ended is None
+    ((client, answer),) = guests.entrance.answers()
+    assert (client, b"is another job's" in answer) == (7, True)
+
+
+def test_a_job_that_ends_before_it_begins_does_not_begin_anew(guests: Guests) -> None:
+    """Broken: its founders, which end then, would have the coordinator wait for others, and end with exit code 0."""
+    for client in range(3):
+        guests.come(client, "a")
+    guests.entrance.coordination.end("nobody needs it")
+    guests.entrance.disconnect(1)
+    ended = guests.entrance.coordination.ended
+    assert ended is not None
+    assert ended.why == "nobody needs it"

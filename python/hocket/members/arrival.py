@@ -63,6 +63,11 @@ class Arrival:
         """Variables by which a launcher numbers this process, None: all. They mean nothing to a coordinator."""
         return None if self._place is None else {}
 
+    @property
+    def job(self) -> str | None:
+        """Job in which a coordinator has given this process its place."""
+        return None if self._place is None else self._place.job
+
     def close(self) -> None:
         """End the connection; idempotent."""
         if self.connection is not None:

@@ -18,7 +18,7 @@ import msgspec
 from hocket.job.store.frames import FrameError
 from hocket.members.admission import Admission
 from hocket.members.coordination import Coordination
-from hocket.members.member_messages import Answer
+from hocket.members.member_messages import Answer, Back, read_from_client
 from hocket.members.place_messages import Arrives, Place, Refuses, Waits, arrives
 from hocket.members.stores import Stores
 
@@ -47,9 +47,12 @@ class Entrance:
         *,
         founders: int,
         begun: bool = False,
+        job: str = "",
     ) -> None:
         """Open. `coordination`: makes the coordinator of a job that has not begun, or, if it has `begun`, the one that goes on with
-        it; `stores`: where its members meet; `settings`: variables of its ranks; `founders`: how many begin it."""
+        it; `stores`: where its members meet; `settings`: variables of its ranks; `founders`: how many begin it; `job`: a name that
+        other jobs with its secret do not have."""
+        self._job = job
         self._make, self._stores, self._settings, self._count = coordination, stores, dict(settings), founders
         self.coordination = coordination()
         self.present: tuple[str, ...] = ()
@@ -74,6 +77,10 @@ class Entrance:
             if (guest := arrives(payload)) is not None:
                 self._take_in(client, guest)
                 return
+            if self._is_of_another_job(payload):
+                why = "the coordinator that has come is another job's: this one has no coordinator any more"
+                self._answers.append((client, msgspec.json.encode(Answer(done=False, text=why))))
+                return
             self._of[client] = self.coordination
         self._of[client].receive(client, payload, now_ns)
 
@@ -96,7 +103,7 @@ class Entrance:
             coordination.disconnect(client)
             self._earlier = [each for each in self._earlier if each in self._of.values()]
         founder = self._founders.pop(client, None)
-        if founder is not None and not self.coordination.founded:
+        if founder is not None and not self.coordination.founded and self.coordination.ended is None:
             self._begin_anew(founder)
 
     def expire(self, now_ns: int) -> None:
@@ -118,6 +125,13 @@ class Entrance:
         yield self.coordination
         yield from self._earlier
 
+    def _is_of_another_job(self, payload: bytes) -> bool:
+        """Return whether a member comes back whose coordinator was another job's: a secret may serve for several jobs."""
+        message = read_from_client(payload)
+        if not isinstance(message, Back) or message.job is None:
+            return False
+        return message.job != self._job or not self.coordination.founded
+
     def _take_in(self, client: int, guest: Arrives) -> None:
         if (why := Admission.refusal(guest)) is not None:
             self._say(client, Refuses(why=why))
@@ -130,6 +144,9 @@ class Entrance:
         job = self.coordination
         if job.founded:
             self._founders.clear()
+        if not self._guests:
+            self.present = ()
+            return
         if job.over or job.ended is not None:
             why = "the job has ended" if job.ended is None else f"the job ends: {job.ended.why}"
             for client in self._guests:
@@ -141,7 +158,7 @@ class Entrance:
             members = {client: job.roll.member_of(client) for client in self._newcomers}
             room = job.room - sum(each is None or not job.has(each) for each in members.values())
             for client in list(self._guests)[: max(0, room)]:
-                self._place(client, Place(settings=self._settings))
+                self._place(client, Place(job=self._job, settings=self._settings))
                 self._newcomers.add(client)
         self.present = tuple(map(str, self._guests.values()))
         self._explain()
@@ -154,7 +171,7 @@ class Entrance:
         for rank, client in enumerate(by_rank):
             name = f"rank {rank} on {self._guests[client].host} (process {self._guests[client].process})"
             self._founders[client] = _Founder(rank, name)
-            place = Place(settings=self._settings, rank=rank, world=len(by_rank), store=store)
+            place = Place(job=self._job, settings=self._settings, rank=rank, world=len(by_rank), store=store)
             self._place(client, place)
         names = ", ".join(each.name for each in self._founders.values())
         log.warning("%d ranks have come, and begin: %s", len(by_rank), names)

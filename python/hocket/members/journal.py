@@ -37,6 +37,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         settings: environment variables of ranks.
         members_min, members_max: number of members that the job may have.
         replacements: first number of the launcher's replacements for lost members, and the first number beyond them.
+        job: as in `Entrance`.
     """
 
     host: str
@@ -47,6 +48,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     members_min: int
     members_max: int
     replacements: tuple[int, int] = (0, 0)
+    job: str = ""
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):

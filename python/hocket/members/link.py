@@ -54,6 +54,8 @@ class Link:
         self._address, self._secret = settings.coordinator, secret
         self._silence_max_s = settings.silence_max_s(elastic=True)
         self._lasting: dict[type, Lasting] = {}
+        self.job = None if arrival is None else arrival.job
+        """Job in which a coordinator has given this process its place."""
         if arrival is None or arrival.connection is None:
             self._connect(settings.start_timeout_s, settings.coordinator_timeout_s)
         else:

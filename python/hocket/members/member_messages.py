@@ -30,13 +30,14 @@ class Comes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
 
 class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="back"):
     """First message on a new connection of a member that has lost the coordinator: its number, and the last meeting that it was
-    called to; None if it waits for its first. `state`: as in `Joins`."""
+    called to; None if it waits for its first. `state`: as in `Joins`; `job`: as in `Place`, None if a launcher has placed it."""
 
     member: Rank
     who: Name
     host: Name
     generation: Rank | None
     state: Name | None = None
+    job: Name | None = None
 
 
 class Joins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="joins"):

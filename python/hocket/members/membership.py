@@ -46,7 +46,7 @@ class Membership:
     """Member of an elastic job, from when it comes to the coordinator to `close`."""
 
     def __init__(self, settings: Settings, secret: bytes, me: str, arrival: Arrival | None = None) -> None:
-        """Connect to the coordinator, or go on with an `arrival`. `me`: this process, for people. RendezvousError: nobody is there."""
+        """Connect to the coordinator, or go on from an `arrival`. `me`: process, for people. RendezvousError: there is none."""
         self._settings, self._me = settings, me
         self._changed = threading.Condition(threading.RLock())
         self._machine: _native.Participant | None = None
@@ -377,6 +377,7 @@ class Membership:
                         host=self._host,
                         generation=generation,
                         state=self.joining.state,
+                        job=self._link.job,
                     )
                 )
             if self._machine is not None:

@@ -43,8 +43,9 @@ class Refuses(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
 class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="place"):
     """Place of a process: a founder's `rank` of `world`, and the `store` at which all founders meet; or, all None, that of one that
-    joins. `settings`: variables of the job's ranks."""
+    joins. `settings`: variables of the job's ranks; `job`: a name that no other job with this secret has."""
 
+    job: Name
     settings: dict[str, str]
     rank: Rank | None = None
     world: Rank | None = None

@@ -77,7 +77,12 @@ def coordinate(wanted: Wanted, settings: Settings) -> Outcome:
         job = _Job(wanted, settings, stores, before)
         shared = arrival.shared(settings)
         entrance = Entrance(
-            job.coordination, stores, shared, founders=wanted.founders, begun=before is not None
+            job.coordination,
+            stores,
+            shared,
+            founders=wanted.founders,
+            begun=before is not None,
+            job=job.name,
         )
         server = place.server(stack, entrance, settings)
         where = addresses.join(place.host, server.port)
@@ -109,6 +114,7 @@ class _Job:
         self._wanted, self._settings, self._stores = wanted, settings, stores
         self._journal = before
         self._before = before
+        self.name = secrets.token_hex(8) if before is None else before.served.job
         self.done = False
 
     def coordination(self) -> Coordination:
@@ -134,6 +140,7 @@ class _Job:
             settings=dataclasses.replace(self._settings, coordinator=where).to_environment(),
             members_min=self._wanted.members_min,
             members_max=self._wanted.members_max,
+            job=self.name,
         )
         journal = self._journal
         if journal is None:

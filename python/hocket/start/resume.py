@@ -55,7 +55,7 @@ def resume(path: Path) -> Outcome:
         coordination.changes.take_down_in(settings.trace, begins=False)
         stack.callback(coordination.changes.end)
         shared = arrival.shared(settings)
-        entrance = Entrance(lambda: coordination, stores, shared, founders=0, begun=True)
+        entrance = Entrance(lambda: coordination, stores, shared, founders=0, begun=True, job=served.job)
         server = place.server(stack, entrance, settings)
         stack.enter_context(announced(served.coordinator, served.secret, served.command, settings))
         signals = stack.enter_context(collected_signals())
