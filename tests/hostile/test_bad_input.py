@@ -89,6 +89,8 @@ hocket report D
 hocket join --job-file F train.py
 hocket bench all_reduce -n 2 --cluster F
 hocket bench all_reduce -n 2 --tuning F
+hocket coordinator --elastic 1:2 --listen 127.0.0.1:0 --journal F
+hocket coordinator --elastic 1:2 --listen 127.0.0.1:0 --secret-file F
 hocket demo --cluster F
 hocket testbed run F -- true
 hocket testbed up F

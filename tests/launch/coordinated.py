@@ -130,7 +130,7 @@ class Job:
 
     def unheard(self, member: int) -> bool:
         """Whether the coordinator counts it as silent."""
-        return member in self.coordination._roll.silent
+        return member in self.coordination.roll.silent
 
     def until(self, holds: Callable[[], bool]) -> None:
         """As much time as that takes: what this process sleeps through is no silence of others."""

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 from hocket.errors import RendezvousError
+from hocket.job.store.sought import COORDINATOR, Sought
 from hocket.members.member_limits import Limits
 from hocket.settings import Settings
 from tests.meetings.clockwork import Clockwork, Threading, Time
@@ -112,8 +113,15 @@ class Course:
             yield
 
     def _connect(
-        self, address: str, secret: bytes, timeout_s: float, patience_s: float | None = None
+        self,
+        address: str,
+        secret: bytes,
+        timeout_s: float,
+        patience_s: float | None = None,
+        *,
+        sought: Sought,
     ) -> tuple[str, Connection]:
+        assert sought is COORDINATOR
         until_s = self.work.now_s + max(timeout_s, patience_s or 0)
         worker = self.work.current.process
         assert isinstance(worker, Worker)

@@ -149,7 +149,10 @@ def test_no_room_ends_with_what_is_missing(nodes, tmp_path, scaling, missing):
         (lambda: hr.Trainer("train"), "is not a training function"),
         (lambda: hr.Trainer(functions.torch_backend, {"lr": 1}), "takes no argument"),
         (lambda: hr.Trainer(functions.where, settings=Settings(servers=1)), "none would train"),
-        (lambda: hr.Trainer(functions.where, settings=Settings(joins=True)), "HOCKET_JOINS=1"),
+        (
+            lambda: hr.Trainer(functions.where, settings=Settings(coordinator="a:1")),
+            "HOCKET_COORDINATOR, but",
+        ),
         (lambda: hr.Checkpoint.from_directory("/nowhere"), "/nowhere is not a directory"),
         (lambda: hr.report(3), "metrics are values by name"),
         (lambda: hr.report({}, checkpoint="/tmp"), "Checkpoint.from_directory"),
