@@ -87,6 +87,7 @@ def coordinate(wanted: Wanted, settings: Settings) -> Outcome:
         server = place.server(stack, entrance, settings)
         where = addresses.join(place.host, server.port)
         job.keep(where, place, entrance, stack)
+        stack.callback(lambda: entrance.coordination.changes.end())  # noqa: PLW0108  # of the job that began
         stack.enter_context(announced(where, place.secret, ("hocket", *sys.argv[1:]), settings))
         signals = stack.enter_context(collected_signals())
         log.warning("ranks come with HOCKET_COORDINATOR=%s%s", where, _about_secret(wanted))
