@@ -187,11 +187,12 @@ class Taker:
         read_bytes, digests = 0, {}
         for _ in range(len(self._unproved)):
             part = self._unproved[0]
-            if read_bytes and read_bytes + self._sizes[part] > PROVED_BYTES:
+            alike = self._parts.alike(part)
+            read_bytes += sum(map(len, alike))
+            if digests and read_bytes > PROVED_BYTES:
                 break
             self._unproved.rotate(-1)
-            digests[part] = digest(self._parts.alike(part))
-            read_bytes += self._sizes[part]
+            digests[part] = digest(alike)
         if digests:
             self._queue(Sums(digests=digests))
 
