@@ -38,7 +38,7 @@ def test_a_user_is_told_what_is_missing(machine):
     done, calls = machine(id="echo 1000", apt_get="echo $@ >> calls")
     assert (done.returncode, calls) == (0, [])
     assert "please install: iproute2 util-linux gcc libc6-dev" in done.stderr
-    said = "not installed: fping libfabric-bin libfabric-dev python3-simgrid (tests that need them"
+    said = "not installed: fping libfabric-bin libfabric-dev slurmctld slurmd slurm-client munge python3-simgrid (tests that need them"
     assert said in done.stderr
 
 
@@ -54,7 +54,10 @@ def test_without_a_network_set_up_goes_on(machine, fails):
     """A machine without a network could not be set up at all."""
     done, _ = machine(id="echo 0", apt_cache="exit 0", apt_get=f'[ "$1" != {fails} ]')
     assert done.returncode == 0
-    assert "not installed: fping libfabric-bin libfabric-dev python3-simgrid" in done.stderr
+    assert (
+        "not installed: fping libfabric-bin libfabric-dev slurmctld slurmd slurm-client munge python3-simgrid"
+        in done.stderr
+    )
 
 
 def test_what_a_distribution_lacks_does_not_keep_the_rest_out(machine):
@@ -69,8 +72,7 @@ def test_what_a_distribution_lacks_does_not_keep_the_rest_out(machine):
 
 def test_nothing_is_asked_for_where_all_is_there(machine):
     """Each set-up would bring the lists of packages up to date."""
-    there = dict.fromkeys(
-        ("ip", "tc", "unshare", "nsenter", "setpriv", "cc", "fping", "fi_info", "python3"), "exit 0"
-    )
+    names = "ip tc unshare nsenter setpriv cc fping fi_info slurmctld slurmd munged python3"
+    there = dict.fromkeys(names.split(), "exit 0")
     done, calls = machine(id="echo 0", apt_get="echo $@ >> calls", **there)
     assert (done.returncode, calls, done.stderr) == (0, [], "")

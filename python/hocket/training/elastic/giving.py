@@ -184,7 +184,7 @@ class Taker:
 
     def _prove(self) -> None:
         """Queue digests of some parts, of all in turn."""
-        read_bytes, digests = 0, {}
+        read_bytes, digests = 0, dict[int, str]()
         for _ in range(len(self._unproved)):
             part = self._unproved[0]
             alike = self._parts.alike(part)
