@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "system-packages"
+CHECKS = "fping libfabric-bin libfabric-dev slurmctld slurmd slurm-client munge python3-simgrid"
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_a_user_is_told_what_is_missing(machine):
     done, calls = machine(id="echo 1000", apt_get="echo $@ >> calls")
     assert (done.returncode, calls) == (0, [])
     assert "please install: iproute2 util-linux gcc libc6-dev" in done.stderr
-    said = "not installed: fping libfabric-bin libfabric-dev slurmctld slurmd slurm-client munge python3-simgrid (tests that need them"
+    said = f"not installed: {CHECKS} (tests that need them"
     assert said in done.stderr
 
 
