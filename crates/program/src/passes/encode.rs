@@ -47,9 +47,10 @@ fn encode(program: &Program, codec: &Codec) -> Result<Program, PassError> {
         let own = sent.iter().filter(|((rank, _), _)| *rank == at);
         own.filter_map(|(origin, slices)| Some((origin.1, common(slices, held.get(origin)?)))).collect()
     };
-    let ranks = program.ranks.iter().enumerate().map(|(at, rank)| {
-        rewrite(rank, &rounds(at), *codec, |op| encoded(op, Rank::from_index(at), links))
-    });
+    let ranks =
+        program.ranks.iter().enumerate().map(|(at, rank)| {
+            rewrite(rank, &rounds(at), *codec, |op| encoded(op, Rank::from_index(at), links))
+        });
     Ok(program.with_ranks(ranks.collect()))
 }
 
