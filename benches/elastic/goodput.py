@@ -19,15 +19,12 @@ from statistics import median
 from msgspec import structs
 
 from benches.elastic.contenders import start_replica, torchft_job
-from benches.elastic.jobs import Job, Steps, hocket_job
-from benches.emulated import hosts
+from benches.elastic.jobs import Job, Steps, four_hosts, hocket_job
 from benches.row import Row
-from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.trace import read
 from hocket.errors import PeerError
 from hocket.tools.testbed import Testbed
 
-WORLD, GIGABIT = 4, 1e9
 LASTS_S, PERIOD_S = 600.0, 15.0
 """Duration of a job, and time between two failures."""
 TARGET = 0.98
@@ -44,7 +41,7 @@ def goodput() -> list[Row]:
 
 def goodput_of_torchft() -> list[Row]:
     """Rows of a job of torchft, tuned."""
-    with Testbed(_star()) as bed, torchft_job(bed, tuned=True) as job:
+    with Testbed(four_hosts()) as bed, torchft_job(bed, tuned=True) as job:
         killed = churned(job, _host_of_replica, start_replica)
         own, of_all = counted(job.steps(), killed)
     name = "goodput-torchft"
@@ -54,12 +51,8 @@ def goodput_of_torchft() -> list[Row]:
     ]
 
 
-def _star() -> Cluster:
-    return hosts([GIGABIT] * WORLD)
-
-
 def _of_hocket(*, spares: int) -> list[Row]:
-    cluster = _star()
+    cluster = four_hosts()
     slots = [host.name for host in cluster.hosts]
     how = "with a rank in reserve" if spares else "without a rank in reserve"
     with Testbed(cluster) as bed, hocket_job(bed, slots, traces=True) as job:

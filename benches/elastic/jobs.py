@@ -19,6 +19,8 @@ from statistics import median
 import msgspec
 
 from benches.elastic.launcher import Wanted
+from benches.emulated import hosts
+from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError
 from hocket.job.store import address as addresses
 from hocket.settings import Settings
@@ -28,6 +30,8 @@ from hocket.tools.demo.emulation import NamespaceEmulation
 from hocket.tools.testbed import Testbed
 
 TIMEOUT_S = 180.0
+WORLD, GIGABIT = 4, 1e9
+"""Hosts of most rows, and the rate of their links."""
 POLL_S = 0.05
 ENDS_S = 20.0
 SETTLED = 8
@@ -161,6 +165,11 @@ class Job:
             with suppress(ProcessLookupError):
                 os.killpg(each.pid, signal.SIGKILL)
             each.wait()
+
+
+def four_hosts() -> Cluster:
+    """Make the network of most rows: links of 1 Gbit/s around a switch."""
+    return hosts([GIGABIT] * WORLD)
 
 
 @contextmanager

@@ -14,7 +14,16 @@ from typing import NamedTuple
 
 from benches.elastic.contenders import start_replica, torchelastic_job, torchft_job
 from benches.elastic.goodput import goodput, goodput_of_torchft
-from benches.elastic.jobs import Job, going_on_s, hocket_job, longest_pause_s, step_s
+from benches.elastic.jobs import (
+    GIGABIT,
+    WORLD,
+    Job,
+    four_hosts,
+    going_on_s,
+    hocket_job,
+    longest_pause_s,
+    step_s,
+)
 from benches.elastic.rank import COPIES
 from benches.elastic.reconfigure import reconfigured_s
 from benches.elastic.sites import lost_site
@@ -24,7 +33,7 @@ from hocket.artefacts.cluster import Cluster, Host
 from hocket.settings import Settings
 from hocket.tools.testbed import Testbed
 
-WORLD, RANKS_OF_A_HOST, GIGABIT = 4, 8, 1e9
+RANKS_OF_A_HOST = 8
 KILLS, LEAVES, CUTS, RESTARTS = 30, 5, 5, 3
 RAISES_S, GOES_ON_S = 0.1, {True: 0.35, False: 5.15}
 """Targets; the second by whether torchft is tuned, whose lighthouse gives a silent replica up after 0.2 or 5 s."""
@@ -35,10 +44,6 @@ JOIN_OVER = 1.15
 BITS = 8
 LEAST_S = 0.01
 """Least duration of a change in ratios: shorter ones differ by chance."""
-
-
-def _star() -> Cluster:
-    return hosts([GIGABIT] * WORLD)
 
 
 def _one_host(ranks: int) -> Cluster:
@@ -121,7 +126,7 @@ def _changes(name: str, cluster: Cluster, target_s: float) -> list[Row]:
 
 def star() -> list[Row]:
     """Rows of a rank on each of four hosts at 1 Gbit/s."""
-    return _changes("star", _star(), 0.3)
+    return _changes("star", four_hosts(), 0.3)
 
 
 def one_host() -> list[Row]:
@@ -131,9 +136,9 @@ def one_host() -> list[Row]:
 
 def coordinator() -> list[Row]:
     """Rows of a killed launcher whose successor is started at once; then a rank is killed, and another one joins."""
-    slots = _slots(_star())
+    slots = _slots(four_hosts())
     paused_s, killed_s, began_s, draw = [], [], 0.0, random.Random(0)  # noqa: S311  # no secret
-    with Testbed(_star()) as bed, hocket_job(bed, slots, journal=True) as job:
+    with Testbed(four_hosts()) as bed, hocket_job(bed, slots, journal=True) as job:
         for _ in range(CUTS):
             everybody = job.settled(WORLD, since_s=began_s)
             at_s = time.monotonic()
@@ -172,10 +177,10 @@ def _against(
     theirs_s: dict[str, list[float]] = {"tuned": [], "with its defaults": []}
     draw = random.Random(0)  # noqa: S311  # no secret
     for _ in range(RESTARTS):
-        with Testbed(_star()) as bed, hocket_job(bed, _slots(_star())) as job:
+        with Testbed(four_hosts()) as bed, hocket_job(bed, _slots(four_hosts())) as job:
             ours_s.append(_until_all_go_on_s(job, draw, restarts=False))
         for how, own_s in theirs_s.items():
-            with Testbed(_star()) as bed, job_of(bed, tuned=how == "tuned") as job:
+            with Testbed(four_hosts()) as bed, job_of(bed, tuned=how == "tuned") as job:
                 own_s.append(_until_all_go_on_s(job, draw, restarts=restarts))
     what = "a rank is killed: until all others have stepped, less a step"
     rows = [Row.over(ours_s, name=row, what=f"{what}: Hocket", unit="s")]
@@ -222,7 +227,7 @@ def torchft_backend() -> list[Row]:
     draw = random.Random(0)  # noqa: S311  # no secret
     for _ in range(RESTARTS):
         for (backend, tuned), (raised_s, going_s) in found.items():
-            with Testbed(_star()) as bed, torchft_job(bed, tuned=tuned, backend=backend) as job:
+            with Testbed(four_hosts()) as bed, torchft_job(bed, tuned=tuned, backend=backend) as job:
                 began_s = 0.0
                 for _ in range(KILLS // RESTARTS):
                     at_s, others = _ended(job, signal.SIGKILL, draw, began_s)
@@ -273,7 +278,7 @@ def reconfigured() -> list[Row]:
 
 def host_killed() -> list[Row]:
     """Rows of a host whose cable is cut, without any notice."""
-    cluster = _star()
+    cluster = four_hosts()
     slots = _slots(cluster)
     all_s, stopped_s, began_s, draw = [], [], 0.0, random.Random(0)  # noqa: S311  # no secret
     with Testbed(cluster) as bed, hocket_job(bed, slots) as job:
@@ -328,7 +333,10 @@ def _nothing(name: str, cluster: Cluster, target: float) -> Row:
 
 
 def nothing_fails() -> list[Row]:
-    return [_nothing("four hosts", _star(), 1.03), _nothing("four ranks on a host", _one_host(WORLD), 1.10)]
+    return [
+        _nothing("four hosts", four_hosts(), 1.03),
+        _nothing("four ranks on a host", _one_host(WORLD), 1.10),
+    ]
 
 
 class _Joined(NamedTuple):

@@ -129,11 +129,11 @@ class Job:
             time.sleep(0.01)
 
     def unheard(self, member: int) -> bool:
-        """Whether the coordinator counts it as silent."""
+        """Return whether the coordinator counts it as silent."""
         return member in self.coordination.roll.silent
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """As much time as that takes: what this process sleeps through is no silence of others."""
+        """Let as much time go by as that takes: what this process sleeps through is no silence of others."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not holds():
             assert time.monotonic() < deadline_s

@@ -28,7 +28,7 @@ LOCALS = {
     "mix": hk.Local(every=3, mix=0.25),
 }
 REPLAYED = ("average", "outer")
-"""Those whose turns all end together, so that nobody ends one early for newcomers."""
+"""Kinds whose turns all end together, so that nobody ends one early for newcomers."""
 
 
 def replayed(

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from hocket.artefacts.trace import members_file
-from hocket.start.running import RunningJob, chosen, running
+from hocket.start.running import running
 from tests.launch.processes import clean_environment, plain, told
 from tests.support import warm
 
 pytest.importorskip("torch")
 
-from tests.torch.trainings import PATIENCE_S, SCRIPT, Local, Training  # needs torch
+from tests.torch.trainings import PATIENCE_S, SCRIPT, Launched, Local, Training  # needs torch
 
 FOUNDERS = 3
 SECRET = "5e" * 16
@@ -34,7 +34,7 @@ OTHER_LAUNCHERS = {
 """Variables by which launchers number a process, which need not be right."""
 
 
-class Coordinated(Training):
+class Coordinated(Launched):
     """A job behind a coordinator; whoever starts its ranks gives them its address."""
 
     def __init__(
@@ -74,14 +74,6 @@ class Coordinated(Training):
     @property
     def runs(self) -> bool:
         return True
-
-    @property
-    def job(self) -> RunningJob:
-        return chosen(self.launcher.pid)
-
-    @property
-    def output(self) -> str:
-        return self._log.read_text(errors="replace")
 
     def on(self, host: str, argv: Sequence[str]) -> Sequence[str]:
         del host

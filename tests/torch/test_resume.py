@@ -17,19 +17,19 @@ import pytest
 from hocket.errors import RendezvousError, UsageError
 from hocket.start import resume as resuming
 from hocket.start.resume import resume
-from hocket.start.running import RunningJob, chosen, running
+from hocket.start.running import running
 from tests.launch.processes import clean_environment
 from tests.support import warm
 
 pytest.importorskip("torch")
 
-from tests.torch.trainings import PATIENCE_S, SCRIPT, Training  # needs torch
+from tests.torch.trainings import PATIENCE_S, SCRIPT, Launched  # needs torch
 
 FOUNDERS = 3
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "2"))
 
 
-class Abandoned(Training):
+class Abandoned(Launched):
     """A job behind a launcher of its own, which can be killed."""
 
     def __init__(self, directory: Path, *, coordinator_timeout_s: float = 60.0, respawn: int = 0) -> None:
@@ -69,10 +69,6 @@ class Abandoned(Training):
     @property
     def runs(self) -> bool:
         return True
-
-    @property
-    def job(self) -> RunningJob:
-        return chosen(self.launcher.pid)
 
     @property
     def output(self) -> str:

@@ -268,7 +268,22 @@ class Local(Training):
         self._thread.join(PATIENCE_S)
 
 
-class Spread(Training):
+class Launched(Training):
+    """A job behind a process of its own, which writes its output to a log."""
+
+    launcher: subprocess.Popen[bytes]
+    _log: Path
+
+    @property
+    def job(self) -> RunningJob:
+        return chosen(self.launcher.pid)
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(errors="replace")
+
+
+class Spread(Launched):
     """On hosts of a testbed, whose first one has the launcher."""
 
     def __init__(
@@ -309,14 +324,6 @@ class Spread(Training):
     @property
     def runs(self) -> bool:
         return self.launcher.poll() is None
-
-    @property
-    def job(self) -> RunningJob:
-        return chosen(self.launcher.pid)
-
-    @property
-    def output(self) -> str:
-        return self._log.read_text(errors="replace")
 
     def on(self, host: str, argv: Sequence[str]) -> Sequence[str]:
         return self._bed.command(host, argv)

@@ -125,7 +125,7 @@ def arrive(settings: Settings, own_secret: Callable[[str], str | None]) -> Arriv
             "HOCKET_PROFILE_OUT: a job whose ranks come to a coordinator is not profiled\n"
             "hint: profile the script by `hocket profile`, or under `hocket run`"
         )
-    here_alone = host == "localhost" or addresses.is_loopback(host)
+    here_alone = addresses.leads_here_alone(host)
     secret = settings.secret
     deadline_s = time.monotonic() + (settings.start_timeout_s if here_alone else 0.0)
     while secret is None and (secret := own_secret(address)) is None:

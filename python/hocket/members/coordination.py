@@ -54,7 +54,7 @@ class Coordination:
         self._refused: set[int] = set()
         """Clients that came back and were refused."""
         self.roll = Roll(limits.heartbeat_s)
-        """Who is connected."""
+        """Connected members."""
         self._shut_out: set[int] = set()
         """Lost members; some may come back without knowing that they are lost."""
         self._left: set[int] = set()

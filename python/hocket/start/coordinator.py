@@ -184,7 +184,7 @@ def _place(wanted: Wanted, settings: Settings, before: Journal | None) -> Place:
             "hint: give the name or the address by which they reach this machine"
         )
     listeners = listening.under(host, interface=settings.interface, one_host=False)
-    here_alone = host == "localhost" or addresses.is_loopback(host)
+    here_alone = addresses.leads_here_alone(host)
     if here_alone:
         listeners = tuple(each for each in listeners if addresses.is_loopback(each))
     secret = wanted.secret or (before.served.secret if before else None)

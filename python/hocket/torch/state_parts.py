@@ -61,7 +61,7 @@ class TorchParts:
 
     @property
     def _values(self) -> Sequence[torch.Tensor]:
-        """What all ranks have alike of the trained parameters: the anchor, where ranks step alone."""
+        """Values of the trained parameters that all ranks have alike: the anchor's, where ranks step alone."""
         anchor = self._framework.local.values()
         return [anchor[name] for name in self._names] if anchor else self._trained
 

@@ -60,6 +60,11 @@ def is_loopback(host: str) -> bool:
     return is_literal(host) and ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
+def leads_here_alone(host: str) -> bool:
+    """Return whether `host`, a name or an IP address, leads no other machine to this one."""
+    return host == "localhost" or is_loopback(host)
+
+
 def family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 

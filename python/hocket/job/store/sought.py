@@ -1,4 +1,4 @@
-"""What a client looks for at an address, in the words of its errors: a job's store, or an elastic job's coordinator."""
+"""Server that a client looks for at an address, in the words of its errors: a job's store, or an elastic job's coordinator."""
 
 from __future__ import annotations
 
