@@ -31,6 +31,7 @@ POLICY = "a policy"
 PROFILE = "a profile of the script"
 RAY = "a Trainer of Ray"
 REORDER = "HOCKET_REORDER"
+REPLICAS = "means among the replicas of a shard"
 SEARCH = "a search for a plan"
 SECOND = "a second model"
 SERVERS = "parameter servers"
@@ -141,6 +142,10 @@ REFUSED: dict[tuple[str, str], str] = {
     ),
     (REORDER, POLICY): (
         "HOCKET_REORDER is for plans whose buckets have an order: a policy decides for itself\nhint: leave it unset"
+    ),
+    (REPLICAS, LIBRARY): (
+        "a policy that calls {library}, whose communicator is of all ranks, and the replicas of a shard are only some\n"
+        "hint: a policy of messages and of Hocket's own collectives"
     ),
     (SEARCH, PLAN): _SEARCH_GIVEN,
     (SEARCH, POLICY): _SEARCH_GIVEN,

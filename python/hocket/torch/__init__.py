@@ -28,6 +28,7 @@ from hocket.torch.distribute import (  # noqa: E402
     record,
     world,
 )
+from hocket.torch.hsdp_hook import hsdp_hook  # noqa: E402
 from hocket.torch.loop import batches, epochs, extra_state, leave, on_change, scale_lr  # noqa: E402
 from hocket.training.loop.changes import Change  # noqa: E402
 
@@ -45,6 +46,7 @@ __all__ = [
     "epochs",
     "extra_state",
     "flush",
+    "hsdp_hook",
     "join",
     "leave",
     "load_state_dict",

@@ -90,17 +90,18 @@ def runs_elastic(plan: Plan) -> bool:
 
 def check_members_libraries(buckets: Sequence[CompiledBucket]) -> None:
     """Raise UsageError if a policy of an elastic job calls a library, whose communicators a lost rank would break."""
-    for library in _libraries(buckets):
+    for library in libraries_of(buckets):
         raise refused(ELASTIC, LIBRARY, library=library)
 
 
 def check_late_libraries(buckets: Sequence[CompiledBucket]) -> None:
     """Raise UsageError if a policy calls a library, which sums in place, and own gradients go first."""
-    for library in _libraries(buckets):
+    for library in libraries_of(buckets):
         raise refused(TURNS, LIBRARY, library=library)
 
 
-def _libraries(buckets: Sequence[CompiledBucket]) -> Iterator[str]:
+def libraries_of(buckets: Sequence[CompiledBucket]) -> Iterator[str]:
+    """Yield the libraries that the buckets' programs call."""
     for bucket in buckets:
         program = bucket.program
         for op in itertools.chain.from_iterable(map(program.ops, range(program.world))):

@@ -14,8 +14,8 @@ from hocket.policy.policy import Policy
 from hocket.training.process import Process
 
 
-def agree_on_call(process: Process, asked: Mapping[str, object]) -> None:
-    """Compare the arguments of `distribute`; called by all ranks of the job that know its model. Newcomers compare theirs later.
+def agree_on_call(process: Process, asked: Mapping[str, object], *, call: str = "distribute") -> None:
+    """Compare the arguments of a `call`; called by all ranks of the job that know its model. Newcomers compare theirs later.
 
     RendezvousError: the arguments differ; on all ranks it names arguments, values and ranks.
     """
@@ -25,8 +25,8 @@ def agree_on_call(process: Process, asked: Mapping[str, object]) -> None:
     trains = min(process.job.world, job.world - job.settings.besides)
     if process.is_newcomer or job.rank >= trains:
         return
-    given = job.store.gather(f"distribute of {trains}", job.rank, trains, mine, job.settings.start_timeout_s)
-    compare(given, job.hosts, defaults={}, hint="give `distribute` the same arguments on all ranks")
+    given = job.store.gather(f"{call} of {trains}", job.rank, trains, mine, job.settings.start_timeout_s)
+    compare(given, job.hosts, defaults={}, hint=f"give `{call}` the same arguments on all ranks")
 
 
 def _named(value: object) -> str:

@@ -316,11 +316,12 @@ def load(
     slots: Sequence[int] = (),
     before: Sequence[LoadedBucket] = (),
     device: Device | None = None,
+    label: str | None = None,
 ) -> list[LoadedBucket]:
     """Allocate memory for the gradients and load programs, in the same order on all ranks. Buckets on servers stay as `before`.
 
     `slots`: copies of its memory by bucket; default: one. Buckets that share memory have the same number. `device`: where `array`
-    makes arrays.
+    makes arrays. `label`: name of a single bucket in errors and traces; default: by number and epoch.
     """
     parts = [parts_of(bucket) for bucket in buckets]
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
@@ -336,6 +337,7 @@ def load(
             rank=rank,
             slots=slots[arena.numbers[0]] if slots else 1,
             device=device,
+            label=label,
         )
         for arena in arenas_of(parts, gradients)
     ]
@@ -361,6 +363,7 @@ def _loaded(
     rank: int,
     slots: int,
     device: Device | None,
+    label: str | None,
 ) -> LoadedBucket:
     size = sum(each.bytes for each in arena.gradients)
     memory, *more = [engine.allocate(size) for _ in range(slots)]
@@ -370,7 +373,7 @@ def _loaded(
     launches = []
     for number in arena.numbers:
         bucket = buckets[number]
-        label = f"bucket {number}" if epoch == 0 else f"bucket {number} of epoch {epoch}"
+        named = label or (f"bucket {number}" if epoch == 0 else f"bucket {number} of epoch {epoch}")
         launch = Launch(bucket, 0, number, arena.runs(parts_of(bucket)) or ((0, 0),))
         rows = None if bucket.rows is None else Rows(bucket.rows, engine, rank, memory, device)
         chosen = helpers.number(number, epoch) if bucket.helped else bucket.number
@@ -382,14 +385,14 @@ def _loaded(
             own,
             numbered(bound),
             priority=bucket.priority,
-            label=label,
+            label=named,
             kernels=bucket.kernels,
             number=chosen,
             others=[numbered(launch.bound(each)) for each in more],
             cards=bucket.cards,
         )
         if rows is not None:
-            rows.load(priority=bucket.priority, label=label, cards=bucket.cards)
+            rows.load(priority=bucket.priority, label=named, cards=bucket.cards)
         back = None
         if bucket.values is not None and values is not None:
             program_back, numbered = staged(bucket.values.program, bound, device)
@@ -397,7 +400,7 @@ def _loaded(
                 program_back,
                 numbered(launch.bound(values.memory)),
                 priority=bucket.priority,
-                label=f"values of {label}",
+                label=f"values of {named}",
                 cards=bucket.cards,
             )
         launches.append(replace(launch, program=program, values=back))
