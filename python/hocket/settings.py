@@ -266,6 +266,25 @@ class Settings:
         "What carries gradients between hosts: tcp: connections of our own; fabric:efa, fabric:tcp, fabric:udp, fabric:shm: "
         "libfabric; fabric:auto: EFA where there is one.",
     )
+    live_interval_s: float = _variable(
+        "HOCKET_LIVE_INTERVAL_S",
+        1.0,
+        patience,
+        "Seconds between a rank's reports of how it gets on, which `hocket top` shows; 0: it reports nothing.",
+    )
+    metrics: str | None = _variable(
+        "HOCKET_METRICS",
+        None,
+        str,
+        "[ADDRESS:]PORT at which the launcher or rank 0 serves the job's metrics to Prometheus, on loopback unless told; else it "
+        "does not (docs/monitoring.md).",
+    )
+    metrics_token: str | None = _variable(
+        "HOCKET_METRICS_TOKEN",
+        None,
+        str,
+        "Bearer token that a scrape of the metrics must carry: yours to give, and needed where other machines reach them.",
+    )
     threads: int = _variable("HOCKET_THREADS", 1, count, "Native threads of each rank.")
     timeout_s: float = _variable(
         "HOCKET_TIMEOUT_S", 300.0, seconds, "Longest wait for other ranks in a step, seconds."

@@ -29,6 +29,10 @@ from hocket.job import at_exit as ending
 from hocket.job.cause import cause_of
 from hocket.job.environment import NO_LAUNCHER, Identity, identify
 from hocket.job.host import Host, job_names
+from hocket.job.live.files import LiveJob
+from hocket.job.live.progress import Progress
+from hocket.job.live.publisher import Publisher
+from hocket.job.live.status import Reporter
 from hocket.job.meeting import Publish, meet
 from hocket.job.store import address as addresses
 from hocket.job.store import interfaces
@@ -81,6 +85,7 @@ class Job:
         addresses: addresses of this host for the wire: one per interface that it uses.
         clocks: by rank, the lowest rank that shares its monotonic clock.
         members: by rank, numbers that processes of an elastic job keep while ranks change: a founder's is its rank at the start.
+        progress: what this rank does, for observers.
     """
 
     rank: int
@@ -97,6 +102,8 @@ class Job:
     settings: Settings = field(repr=False)
     server: Server | None = field(default=None, repr=False)
     members: tuple[int, ...] = ()
+    progress: Progress = field(default_factory=Progress, repr=False)
+    publisher: Publisher | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Number members by rank, unless given."""
@@ -156,7 +163,40 @@ class Job:
         except BaseException:
             engine.close()
             raise
+        self.progress.bytes_sent = engine.bytes_sent
         return engine
+
+    def publish(self, generation: int = 0) -> None:
+        """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`."""
+        interval_s = self.settings.live_interval_s
+        # Nobody but this process knows the store of a process that is a job by itself.
+        if not interval_s or (self.world == 1 and self.server is not None):
+            return
+        reporter = Reporter(
+            self.progress,
+            rank=self.rank,
+            world=self.world,
+            member=self.members[self.rank],
+            host=self.host,
+            interval_s=interval_s,
+        )
+        entry = LiveJob(
+            process=os.getpid(),
+            launches=False,
+            store=self.store.address,
+            secret=self.secret.hex(),
+            command=tuple(sys.argv),
+            generation=generation,
+        )
+        # The first rank of a host may be lost where others go on.
+        announces = self.local_rank == 0 or self.elastic
+        self.publisher = Publisher(reporter, entry, rank=self.rank, interval_s=interval_s, announces=announces)
+
+    def publish_no_more(self) -> None:
+        """End the reports, and forget the engine; idempotent."""
+        if self.publisher is not None:
+            self.publisher.close()
+        self.progress.bytes_sent = None
 
     @property
     def elastic(self) -> bool:
@@ -215,6 +255,7 @@ class Job:
 
         `linger_s`: how long a store that this rank serves stays for others.
         """
+        self.publish_no_more()
         self.store.leave(reason, cause)
         if self.server is not None:
             # The rank at fault may never leave.

@@ -32,6 +32,7 @@ class ReducingSession(Step):
         return self.accumulation.no_sync()
 
     def forward_begins(self, *, syncs: bool) -> None:
+        self.progress.forward_began()
         self.accumulation.forward_begins(syncs=syncs)
 
     def communicates(self) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from hocket import _native
 from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
+from hocket.job.live.progress import Progress
 from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.guard.gauge import Gauge
 from hocket.training.memory.buckets import Launch, LoadedBucket
@@ -106,6 +107,11 @@ class Step:
         return self.source.plan(self.source.epochs.current)
 
     @property
+    def progress(self) -> Progress:
+        """What observers of the job see of this rank."""
+        return self.job.progress
+
+    @property
     def watch(self) -> Stopwatch | None:
         """Stopwatch of the autopilot, if there is one."""
         return None if self.source.autopilot is None else self.source.autopilot.watch
@@ -131,6 +137,7 @@ class Step:
         self.framework.when_backward_ends(self._on_end)
 
     def _begin(self) -> None:
+        self.progress.backward_began()
         self.commit.backward_began()
         if self.delays is not None:
             self.delays.backward_began()
@@ -153,6 +160,7 @@ class Step:
 
     def _end(self, *, barrier: bool) -> None:
         began_ns = _native.now_ns()
+        self.progress.wait_began()
         updates, delays = self.updates, self.delays
         if self.watch is not None:
             touched = {rows.gradient.name: rows.touched for rows in updates.rows}
@@ -192,6 +200,8 @@ class Step:
             self.spans.waited(self.iteration, began_ns, _native.now_ns())
         self.companion.step_ended()
         self.iteration += 1
+        self.progress.wait_ended()
+        self.progress.step_ended()
         if self.source.autopilot is not None:
             self.source.autopilot.step_ended()
         self.commit.step_ended()
@@ -221,9 +231,11 @@ class Step:
         turn = self.updates.pending.get(bucket)
         if turn is None:
             return
+        self.progress.wait_began()
         if turn.due == turn.last:
             self.agreement.count()
         self._give_one(turn)
+        self.progress.wait_ended()
         del self.updates.pending[bucket]
         if not self.updates.pending:
             self._all_given()
@@ -272,6 +284,7 @@ class Step:
             if self.delays is not None and self.delays.stepped() and self.spans is not None:
                 self.spans.updated()
         self.commit.stepped()
+        self.progress.stepped()
         if self.watch is not None:
             self.watch.stepped()
 
@@ -287,6 +300,7 @@ class Step:
         else:
             self.updates.passed()
             self.iteration += 1
+            self.progress.step_ended()
             if self.source.autopilot is not None:
                 self.source.autopilot.step_ended()
 
