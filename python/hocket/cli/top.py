@@ -27,7 +27,9 @@ COLUMNS = 160
 @click.command("top")
 @click.argument("job", required=False)
 @click.option("--once", is_flag=True, help="Look once, and print that. Also without a terminal.")
-@click.option("--stack", "stack_of", type=click.IntRange(0), metavar="RANK", help="Print the Python stack of that rank.")
+@click.option(
+    "--stack", "stack_of", type=click.IntRange(0), metavar="RANK", help="Print the Python stack of that rank."
+)
 @click.option(
     "--interval",
     "interval_s",
@@ -38,9 +40,7 @@ COLUMNS = 160
     help="Time between looks.",
 )
 @json_option
-def command(
-    *, job: str | None, once: bool, stack_of: int | None, interval_s: float, as_json: bool
-) -> None:
+def command(*, job: str | None, once: bool, stack_of: int | None, interval_s: float, as_json: bool) -> None:
     """Look at a running job: what each rank does, its step, waits, data loading, traffic and memory, and who is late.
 
     JOB is the process of a job of yours on this machine, as the list of several jobs shows it, or the ADDRESS:PORT of its store
@@ -52,9 +52,11 @@ def command(
     Example: hocket top 4711 --stack 2
     """
     if stack_of is not None and as_json:
-        raise UsageError("--stack prints text\nhint: leave --json out; the object of a rank has its `stack` once it was asked for")
-    found = newest(job_of(job))
-    with contextlib.closing(Observer(found)) as observer:
+        raise UsageError(
+            "--stack prints text\nhint: leave --json out; the object of a rank has its `stack` once it was asked for"
+        )
+    found = job_of(job)
+    with contextlib.closing(Observer(lambda: newest(found))) as observer:
         if stack_of is not None:
             click.echo(asked(observer, stack_of), nl=False)
         elif as_json:

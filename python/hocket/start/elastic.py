@@ -17,6 +17,7 @@ from hocket.members.journal import Journal, Served
 from hocket.members.member_limits import Limits
 from hocket.members.stores import Stores
 from hocket.settings import Settings
+from hocket.start.live import LiveGoodput
 from hocket.start.processes import ProcessSpec
 from hocket.start.replacements import numbers
 from hocket.start.running import RunningJob, announced
@@ -104,6 +105,7 @@ def serve(
         lambda: coordination, stores, arrival.shared(settings), founders=len(processes), begun=True
     )
     coordinator = place.server(stack, entrance, settings)
+    stores.goodput = LiveGoodput(coordination, coordinator)
     where = addresses.join(host, coordinator.port)
     settings = dataclasses.replace(settings, coordinator=where)
     job = stack.enter_context(announced(where, secret, processes[0].argv, settings))

@@ -1,8 +1,8 @@
 """Rank for which the others wait, by what all ranks have reported. Pure.
 
-In synchronous training all ranks take steps of the same length: what tells them apart is who waits. In order: a rank that is lost;
-one that reports nothing any more; one that has not come to a step for which others have waited long; one that, step for step, lets
-others wait. What a rank does while others wait for it is the reason.
+In synchronous training all ranks take steps of the same length: what tells them apart is who waits. In order: a rank that is lost,
+which ends a job unless it is elastic; one that reports nothing any more; one that has not come to a step for which others have
+waited long; one that, step for step, lets others wait. What a rank does while others wait for it is the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class Blame(Struct, frozen=True, kw_only=True):
 def blame(reports: Mapping[int, tuple[float, Status]], gone: Mapping[int, Gone]) -> Blame | None:
     """Return the rank at fault, or None. `reports`: last status of each rank, with its age in seconds."""
     here = {rank: each for rank, each in reports.items() if rank not in gone}
-    return _lost(gone) or _silent(here) or _late(here) or _slow(here)
+    lost = _lost(gone)
+    if lost is not None and not any(status.elastic for _, status in here.values()):
+        return lost
+    return _silent(here) or _late(here) or _slow(here) or lost
 
 
 def _lost(gone: Mapping[int, Gone]) -> Blame | None:
@@ -66,13 +69,18 @@ def is_silent(age_s: float, status: Status) -> bool:
 
 def _late(here: Mapping[int, tuple[float, Status]]) -> Blame | None:
     waiting = {rank: _since_s(*each) for rank, each in here.items() if each[1].doing == "waiting"}
-    others = {rank: each for rank, each in here.items() if rank not in waiting and each[1].doing != "starting"}
+    others = {
+        rank: each for rank, each in here.items() if rank not in waiting and each[1].doing != "starting"
+    }
     steps_s = [status.step_s for _, status in here.values() if status.step_s is not None]
     patience_s = max(LATE_S, LATE_STEPS * median(steps_s)) if steps_s else LATE_S
-    long = {rank: waited_s for rank, waited_s in waiting.items() if waited_s > patience_s}
-    if not long or not others:
+    longest_s = max(waiting.values(), default=0.0)
+    # What a rank did before the others had waited for long is no reason.
+    late = {rank: each for rank, each in others.items() if longest_s - each[0] > patience_s}
+    if not late:
         return None
-    rank = min(others, key=lambda each: (others[each][1].steps, -_since_s(*others[each])))
+    long = {rank: waited_s for rank, waited_s in waiting.items() if waited_s > patience_s}
+    rank = min(late, key=lambda each: (late[each][1].steps, -_since_s(*late[each])))
     status = others[rank][1]
     waited_s = max(long.values())
     return Blame(
@@ -98,7 +106,9 @@ def _slow(here: Mapping[int, tuple[float, Status]]) -> Blame | None:
     if more_s < UNEVEN * step_s:
         return None
     status = here[rank][1]
-    loading = [each.loading_s for other, (_, each) in here.items() if other != rank and each.loading_s is not None]
+    loading = [
+        each.loading_s for other, (_, each) in here.items() if other != rank and each.loading_s is not None
+    ]
     reason = "its own work takes longer"
     if status.loading_s is not None and loading and status.loading_s - median(loading) > more_s / 2:
         reason = f"it loads data for {status.loading_s:.3f} s, others for {median(loading):.3f} s"

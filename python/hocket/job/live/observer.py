@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -56,9 +57,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Observer:
-    """Observer with one connection at a time, for any thread. A look connects anew if the last one has lost it."""
+    """Observer with one connection at a time, for any thread. `find` returns the job whenever it connects: ranks of an elastic job
+    that meet anew do so at another store."""
 
-    job: LiveJob
+    find: Callable[[], LiveJob]
 
     def __post_init__(self) -> None:
         """Connect at the first look."""
@@ -71,8 +73,10 @@ class Observer:
         StoreGoneError: the job has ended. RendezvousError: something else listens there, or does not let this process in.
         """
         with self._lock:
-            if self._store is None:
-                self._store = self._connected()
+            job = self.find()
+            if self._store is None or self._store.address != job.store:
+                self._disconnect()
+                self._store = self._connected(job)
             try:
                 return view_of(self._store.look(stack_of))
             except StoreGoneError:
@@ -82,14 +86,17 @@ class Observer:
     def close(self) -> None:
         """Disconnect; idempotent."""
         with self._lock:
-            if self._store is not None:
-                self._store.leave()
-                self._store = None
+            self._disconnect()
 
-    def _connected(self) -> Store:
+    def _disconnect(self) -> None:
+        if self._store is not None:
+            self._store.leave()
+            self._store = None
+
+    def _connected(self, job: LiveJob) -> Store:
         return Store(
-            self.job.store,
-            bytes.fromhex(self.job.secret),
+            job.store,
+            bytes.fromhex(job.secret),
             rank=None,
             who="an observer",
             timeout_s=CONNECT_TIMEOUT_S,

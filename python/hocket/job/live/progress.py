@@ -6,7 +6,7 @@ One thread writes, the publisher's reads. Each value is one number or one tuple,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from hocket import _native
@@ -32,8 +32,8 @@ class Progress:
         recent: the latest steps.
         tells_waits: True if waits are noted.
         tells_loading: True if forward passes are noted.
-        bytes_sent: bytes sent to each rank since the start; None: there is no engine.
-        members: by rank, numbers that processes of an elastic job keep; none: ranks do not change.
+        bytes_sent: returns the bytes sent to each rank since the start; None: there is no engine.
+        epoch, plan, promise: of the plan in force.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Progress:
         self.total: Durations = (0, 0, 0)
         self.recent: deque[Durations] = deque(maxlen=RECENT)
         self.tells_waits = self.tells_loading = False
-        self.bytes_sent: Callable[[], Sequence[int]] | None = None
+        self.bytes_sent: Callable[[], Mapping[int, int]] | None = None
         self.epoch = 0
         self.plan = self.promise = ""
         self._ended_ns = self._waited_ns = self._loaded_ns = 0

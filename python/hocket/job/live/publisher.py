@@ -30,7 +30,9 @@ log = logging.getLogger("hocket.live")
 class Publisher:
     """Publisher of one rank, until `close`. `announces`: a file lets observers on this host find the job."""
 
-    def __init__(self, reporter: Reporter, job: LiveJob, *, rank: int, interval_s: float, announces: bool) -> None:
+    def __init__(
+        self, reporter: Reporter, job: LiveJob, *, rank: int, interval_s: float, announces: bool
+    ) -> None:
         """Start the thread. Whatever keeps it from reporting is no reason to end the job."""
         self._reporter, self._job, self._rank = reporter, job, rank
         self._interval_s, self._announces = interval_s, announces
@@ -63,6 +65,8 @@ class Publisher:
             except RendezvousError as error:
                 # Nobody who looks can get to the store either; the wire says what is wrong, if anything is.
                 log.debug("rank %d reports no more how it gets on: %s", self._rank, error)
+            except Exception:  # of any kind: training goes on
+                log.exception("rank %d reports no more how it gets on", self._rank)
 
     def _connect_and_report(self) -> None:
         """Report until `close`, or until the store does not answer: a launcher that was suspended answers again later.
@@ -71,7 +75,9 @@ class Publisher:
         """
         job = self._job
         who = f"the reports of rank {self._rank} (process {os.getpid()})"
-        with Store(job.store, bytes.fromhex(job.secret), rank=None, who=who, timeout_s=CONNECT_TIMEOUT_S) as store:
+        with Store(
+            job.store, bytes.fromhex(job.secret), rank=None, who=who, timeout_s=CONNECT_TIMEOUT_S
+        ) as store:
             self._store = store
             with contextlib.suppress(StoreGoneError):
                 self._report(store)

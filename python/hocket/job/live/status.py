@@ -32,6 +32,7 @@ class Status(Struct, frozen=True, kw_only=True):
     Attributes:
         version: of this structure; an observer of another version says so.
         member: number that the process keeps while the ranks of an elastic job change.
+        elastic: True if the job goes on without ranks that it loses.
         process: its id on its host.
         interval_s: time between reports.
         steps: number of steps that the process has made.
@@ -50,6 +51,7 @@ class Status(Struct, frozen=True, kw_only=True):
     world: int
     member: int
     host: str
+    elastic: bool
     process: int
     interval_s: float
     steps: int
@@ -73,12 +75,22 @@ class Status(Struct, frozen=True, kw_only=True):
 class Reporter:
     """Maker of one rank's reports. Rates are those since its last report."""
 
-    def __init__(self, progress: Progress, *, rank: int, world: int, member: int, host: str, interval_s: float) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        *,
+        rank: int,
+        world: int,
+        member: int,
+        host: str,
+        elastic: bool,
+        interval_s: float,
+    ) -> None:
         """Report nothing yet."""
         self._progress = progress
         self._rank, self._world, self._member, self._host = rank, world, member, host
-        self._interval_s = interval_s
-        self._before_ns, self._sent_before = _native.now_ns(), [0] * world
+        self._elastic, self._interval_s = elastic, interval_s
+        self._before_ns, self._sent_before = _native.now_ns(), dict[int, int]()
         self._stack: str | None = None
         self._stack_reports = self._stacks = 0
 
@@ -102,6 +114,7 @@ class Reporter:
             world=self._world,
             member=self._member,
             host=self._host,
+            elastic=self._elastic,
             process=os.getpid(),
             interval_s=self._interval_s,
             steps=progress.steps,
@@ -127,11 +140,11 @@ class Reporter:
         if read is None:
             return ()
         passed_s = max(1, now_ns - self._before_ns) * NS
-        sent, before = list(read()), self._sent_before
+        sent, before = dict(read()), self._sent_before
         self._before_ns, self._sent_before = now_ns, sent
         return tuple(
-            Sent(peer=peer, bytes=now, byte_per_s=(now - earlier) / passed_s)
-            for peer, (now, earlier) in enumerate(zip(sent, before, strict=True))
+            Sent(peer=peer, bytes=now, byte_per_s=(now - before.get(peer, 0)) / passed_s)
+            for peer, now in sorted(sent.items())
             if now
         )
 

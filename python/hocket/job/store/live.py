@@ -61,7 +61,9 @@ class Live:
         self._wanted.discard(request.rank)
         return Done(value=Raw(b"true" if wanted else b"false"))
 
-    def look(self, request: Look, left: Mapping[int, Failed], lost: Mapping[int, Failed], now_ns: int) -> Answer:
+    def look(
+        self, request: Look, left: Mapping[int, Failed], lost: Mapping[int, Failed], now_ns: int
+    ) -> Answer:
         """Return a `Sight`. `left`: ranks that are gone in order; `lost`: others that are gone; with why."""
         if request.stack_of is not None:
             self._wanted.add(request.stack_of)

@@ -31,7 +31,10 @@ class Keys:
         termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
 
     def pressed(self, timeout_s: float) -> str | None:
-        """Return the next key, a letter or one of the names above; None: none was pressed in time. EOFError: the terminal is gone."""
+        """Return the next key, a letter or one of the names above; None: none was pressed in time.
+
+        EOFError: the terminal is gone.
+        """
         ready, _, _ = select.select([self._file], [], [], max(0.0, timeout_s))
         if not ready:
             return None

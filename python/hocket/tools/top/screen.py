@@ -56,7 +56,9 @@ class State:
         rank, before, since_s = self.asked
         status = view.ranks[rank].status
         if status.stacks > before and status.stack is not None:
-            return Text(f"Python stack of rank {rank} on {status.host}, innermost call last (Esc closes it)\n{status.stack}")
+            return Text(
+                f"Python stack of rank {rank} on {status.host}, innermost call last (Esc closes it)\n{status.stack}"
+            )
         if now_s - since_s > ANSWER_S:
             return Text(no_answer(rank, view), style="red")
         return Text(f"asking rank {rank} for its Python stack …", style="dim")

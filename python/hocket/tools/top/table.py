@@ -13,7 +13,7 @@ from rich.text import Text
 from hocket.job.live.blame import is_silent
 from hocket.job.live.observer import Seen, View
 
-NONE = "–"
+NONE = "-"
 
 Key = Callable[[View, int], float]
 
@@ -28,12 +28,13 @@ class Order:
     largest_first: bool = True
 
 
-
 ORDERS = (
     Order(key="r", name="rank", by=lambda _, rank: rank, largest_first=False),
     Order(key="s", name="steps", by=lambda view, rank: view.ranks[rank].status.steps, largest_first=False),
     Order(key="t", name="step time", by=lambda view, rank: view.ranks[rank].status.step_s or 0.0),
-    Order(key="w", name="wait", by=lambda view, rank: view.ranks[rank].status.wait_s or 0.0, largest_first=False),
+    Order(
+        key="w", name="wait", by=lambda view, rank: view.ranks[rank].status.wait_s or 0.0, largest_first=False
+    ),
     Order(key="l", name="loading", by=lambda view, rank: view.ranks[rank].status.loading_s or 0.0),
     Order(key="b", name="rate", by=lambda view, rank: rate_byte_per_s(view.ranks[rank])),
     Order(key="m", name="memory", by=lambda view, rank: view.ranks[rank].status.resident_bytes),
@@ -73,7 +74,17 @@ def rendered(
     for name in ("rank", "host"):
         table.add_column(name, no_wrap=True)
     table.add_column("does", no_wrap=True)
-    for name in ("steps", "step", "wait: ranks", "network", "loading", "sends/s", "most to", "epoch", "memory"):
+    for name in (
+        "steps",
+        "step",
+        "wait: ranks",
+        "network",
+        "loading",
+        "sends/s",
+        "most to",
+        "epoch",
+        "memory",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     for rank in shown:
         table.add_row(*_row(view, rank), style=_style(view, rank, selected))
@@ -140,7 +151,7 @@ def seconds(value_s: float | None) -> str:
     """Return a time as people read it.
 
     >>> seconds(0.0123), seconds(2.5), seconds(None)
-    ('12.3 ms', '2.50 s', '–')
+    ('12.3 ms', '2.50 s', '-')
     """
     if value_s is None:
         return NONE
