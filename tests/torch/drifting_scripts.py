@@ -4,7 +4,11 @@ as all ranks' together."""
 from __future__ import annotations
 
 import io
+import json
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,11 +20,15 @@ from hocket.artefacts.plan import Schedule
 from hocket.torch.distribute import distributed_of
 from hocket.training.step.reducing import ReducingSession
 from tests.torch.delayed_scripts import here, plan_for
+from tests.torch.elastic_scripts import Fate, die_inside
+from tests.torch.local_scripts import digest
 
 SIZE, NOISE = 8, 0.01
 
 TOO_STEEP, EASY = 1.05, 0.02
 """Rates at a curvature of 1: a rank alone has 2, and steps of 1.05 × 2 grow by 1.1 each; together they shrink."""
+
+LOST_ALONE, LOST_STEPS = 40, 130
 
 CASES: dict[str, dict[str, Any]] = {
     "average": {},
@@ -42,7 +50,9 @@ class Halves(nn.Module):
         rank, world = here()
         mine = (torch.arange(SIZE) % world == rank).double() * world
         off = NOISE * torch.randn(2, SIZE, generator=draw, dtype=torch.float64)
-        return 0.5 * sum((mine * (each - own).square()).sum() for each, own in zip((self.first, self.second), off))
+        return 0.5 * sum(
+            (mine * (each - own).square()).sum() for each, own in zip((self.first, self.second), off)
+        )
 
 
 def session_of(model: nn.Module) -> ReducingSession:
@@ -55,7 +65,7 @@ def begun(name: str, steps: int, rate: float, kind: str) -> tuple[Halves, torch.
     model = Halves()
     optimizers = {
         "sgd": torch.optim.SGD(model.parameters(), lr=rate),
-        "momentum": torch.optim.SGD(model.parameters(), lr=4 * rate, momentum=0.9),
+        "momentum": torch.optim.SGD(model.parameters(), lr=3 * rate, momentum=0.9),
     }
     plan = plan_for(model, Schedule(), [["second"], ["first"]])
     return hk.distribute(model, optimizers[kind], plan=plan, local=hk.Local(every=steps, **CASES[name]))
@@ -87,7 +97,13 @@ def steep(name: str, steps: str, logs: str, kind: str) -> list[Any]:
     retreated = next((at for at, (now, _) in enumerate(found, 1) if now < alone), None)
     hk.flush(model)
     ended = max(float(each.detach().abs().max()) for each in model.parameters())
-    return [retreated, found[-1][0], max(held for _, held in found), ended, list(session_of(model).updates.counts)]
+    return [
+        retreated,
+        found[-1][0],
+        max(held for _, held in found),
+        ended,
+        list(session_of(model).updates.counts),
+    ]
 
 
 def easy(name: str, steps: str, logs: str) -> list[Any]:
@@ -100,7 +116,7 @@ def easy(name: str, steps: str, logs: str) -> list[Any]:
 
 def resumed(logs: str) -> list[Any]:
     """Whether a training that was saved in the middle of its second turn goes on with the same bits, through the retreat."""
-    model, optimizer = begun("average", 40, TOO_STEEP / 1.04, "sgd")
+    model, optimizer = begun("average", 40, TOO_STEEP, "sgd")
     draw = torch.Generator().manual_seed(here()[0])
     for _ in trained(model, optimizer, draw, 50, logs=logs == "logged"):
         pass
@@ -108,7 +124,7 @@ def resumed(logs: str) -> list[Any]:
     torch.save((model.state_dict(), hk.state_dict(model), draw.get_state()), file)
     expected = list(trained(model, optimizer, draw, 60, logs=logs == "logged"))
     values = [each.detach().clone() for each in model.parameters()]
-    other, following = begun("average", 40, TOO_STEEP / 1.04, "sgd")
+    other, following = begun("average", 40, TOO_STEEP, "sgd")
     file.seek(0)
     held, session, drawn = torch.load(file, weights_only=True)
     other.load_state_dict(held)
@@ -117,3 +133,22 @@ def resumed(logs: str) -> list[Any]:
     found = list(trained(other, following, draw, 60, logs=logs == "logged"))
     same = all(torch.equal(each, own) for each, own in zip(other.parameters(), values))
     return [found == expected, same, expected[0][0], expected[-1][0]]
+
+
+def lost(directory: Path, victims: list[str]) -> None:
+    """One rank of an elastic job, of which some die. It notes how many steps ranks step alone, and the anchor, after each step."""
+    rank = int(os.environ["HOCKET_RANK"])
+    model, optimizer = begun("average", LOST_ALONE, 2 * TOO_STEEP / here()[1], "sgd")
+    fate = Fate(rank, victims)
+    die_inside(fate.at)
+    draw = torch.Generator().manual_seed(rank)
+    found = []
+    for step, each in enumerate(trained(model, optimizer, draw, LOST_STEPS, logs=False), 1):
+        found.append([*each, digest(model)])
+        fate.step = step
+    (directory / f"{rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    lost(Path(sys.argv[1]), sys.argv[2:])

@@ -127,6 +127,14 @@ class Local:
                 self._trained[name].copy_(each)
         self._apart = False
 
+    def distance(self) -> float:
+        """Return the distance of the rank's parameters to the anchor."""
+        with torch.no_grad():
+            squares = [(self._trained[name] - each).square().sum() for name, each in self._anchor.items()]
+            return (
+                float(torch.stack([each.double().cpu() for each in squares]).sum().sqrt()) if squares else 0.0
+            )
+
     def discard(self) -> None:
         """Go on from the anchor as it is, with an optimizer that has not stepped."""
         with torch.no_grad():

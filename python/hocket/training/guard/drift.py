@@ -19,7 +19,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-KEPT = 8
+KEPT = 12
 """Number of exchanges that are remembered."""
 
 SIGNIFICANT = 4.0
@@ -37,9 +37,9 @@ WINDOW, KEEPS = 4, 0.2
 LOSSES_MIN = 4
 """Losses of a turn on a rank from which its begin and its end are told apart."""
 
-LENGTHENED, LOOKED_BACK = 16.0, 6
-"""Growth of the way that ranks make in a turn, at the same learning rate, over the least of so many turns before: norms grow by a
-factor of some in the first iterations of a training that goes well."""
+LENGTHENED = 16.0
+"""Growth of the way that ranks make in a turn, at the same learning rate, over the least that is remembered, if no turn led as far:
+norms grow by a factor of some in the first iterations of a training that goes well, and again where it learns something new."""
 
 BACK = -1.0
 """Component of an anchor's step along the one before, over that one's length, which undoes it entirely."""
@@ -47,6 +47,10 @@ BACK = -1.0
 CANCELLED, CANCELLED_FOR = 0.5, 3
 """Agreement, over that of ranks whose progress has nothing in common, below which ranks undo one another, and for how many
 exchanges."""
+
+STRAIGHT = 0.25
+"""Way in a turn, over its steps times the first of them, below which it has come to an end. Only then do ranks that undo one
+another lose by the number of their steps: where data is unlike, they do so at the optimum with any."""
 
 INFINITE = 2.0**127
 """What is as large as this, or NaN, is not finite. An f32 represents it exactly."""
@@ -59,6 +63,7 @@ class Report(NamedTuple):
         moved: distance of the rank's parameters to the anchor.
         along: component of that along the last step of the anchor, in the direction of the loss's fall.
         step: length of the anchor's last step; 0: there was none.
+        pace: length of the first step of the turn; 0: unknown.
         rate: learning rate, mean over the turn; 0: unknown.
         first, last: mean losses of the first and the last quarter of the turn.
         noise2: squared standard error of either; below 0: no losses were logged.
@@ -67,6 +72,7 @@ class Report(NamedTuple):
     moved: float
     along: float
     step: float
+    pace: float
     rate: float
     first: float
     last: float
@@ -85,15 +91,18 @@ class Verdict(NamedTuple):
 
 class Seen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An exchange as all ranks know it: root of the mean square of `moved`, `along` over the step before (None: there was none),
-    and means over ranks; `noise2` is None without losses. `agreement` is known with the exchange after it."""
+    `moved` over as many first steps of the turn (`straight`; None: unknown), and means over ranks; `noise2` is None without losses.
+    `farthest` is the longest way of any turn until then. `agreement` is known with the exchange after it."""
 
     steps: int
     moved: float
     along: float | None
+    straight: float | None
     rate: float
     first: float
     last: float
     noise2: float | None
+    farthest: float
     agreement: float | None = None
 
 
@@ -113,7 +122,7 @@ class SavedJudge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Judge:
-    """Judge of one training. `began`: the loss with which it began, once one is known."""
+    """Judge of one schedule's exchanges. `began`: the loss with which they began, once one is known."""
 
     def __init__(self) -> None:
         self.began: float | None = None
@@ -121,7 +130,7 @@ class Judge:
 
     def again(self) -> None:
         """Forget exchanges: those that follow are others."""
-        self._seen = {}
+        self.began, self._seen = None, {}
 
     def saved(self) -> SavedJudge:
         fragments = [
@@ -159,6 +168,8 @@ class Judge:
             verdict = by_length(seen, now, len(ranks))
         else:
             verdict = by_loss([each for each in seen if each.noise2 is not None], now, self.began)
+        if seen:
+            now = replace(now, farthest=max(now.moved, _at_rate(seen[-1].farthest, seen[-1], now)))
         seen.append(now)
         del seen[:-KEPT]
         return verdict
@@ -167,22 +178,28 @@ class Judge:
 def seen_of(steps: int, reports: Mapping[int, Report]) -> Seen:
     """Return what the reports of an exchange say together.
 
-    >>> alone = Report(moved=3.0, along=-2.0, step=4.0, rate=0.1, first=0.0, last=0.0, noise2=-1.0)
+    >>> alone = Report(moved=3.0, along=-2.0, step=4.0, pace=0.6, rate=0.1, first=0.0, last=0.0, noise2=-1.0)
     >>> found = seen_of(10, {0: alone, 1: alone._replace(along=0.0)})
-    >>> found.moved, found.along, found.noise2
-    (3.0, -0.25, None)
+    >>> found.moved, found.along, found.straight, found.noise2
+    (3.0, -0.25, 0.5, None)
     """
     all_of = reports.values()
     step = max(each.step for each in all_of)
     logged = all(each.noise2 >= 0 for each in all_of)
+    moved, pace = (
+        math.sqrt(fmean(each * each for each in lengths))
+        for lengths in ([each.moved for each in all_of], [each.pace for each in all_of])
+    )
     return Seen(
         steps=steps,
-        moved=math.sqrt(fmean(each.moved**2 for each in all_of)),
+        moved=moved,
         along=fmean(each.along for each in all_of) / step if step > 0 else None,
+        straight=moved / (steps * pace) if pace > 0 else None,
         rate=fmean(each.rate for each in all_of),
         first=fmean(each.first for each in all_of),
         last=fmean(each.last for each in all_of),
         noise2=fmean(each.noise2 for each in all_of) / len(all_of) if logged else None,
+        farthest=moved,
     )
 
 
@@ -225,8 +242,8 @@ def by_loss(before: Sequence[Seen], now: Seen, began: float) -> Verdict | None:
 
 def by_length(before: Sequence[Seen], now: Seen, ranks: int) -> Verdict | None:
     """Judge an exchange among so many ranks by the lengths of what they have moved. `before`: as in `by_loss`."""
-    ways = [_way(each, now) for each in before[-LOOKED_BACK:] if each.moved > 0]
-    if ways and now.moved > LENGTHENED * min(ways):
+    ways = [_at_rate(each.moved, each, now) for each in before if each.moved > 0]
+    if ways and now.moved > max(LENGTHENED * min(ways), _at_rate(before[-1].farthest, before[-1], now)):
         return Verdict(
             True,
             f"ranks came {now.moved:.4g} away from the anchor in {now.steps} steps alone, and {min(ways):.4g} before",
@@ -235,19 +252,24 @@ def by_length(before: Sequence[Seen], now: Seen, ranks: int) -> Verdict | None:
     if len(last_two) > 1 and all(each is not None and each <= BACK for each in last_two):
         times = " and ".join(f"{-each:.4g}" for each in last_two if each is not None)
         return Verdict(True, f"the anchor's last steps undo {times} times the step before each")
-    alike = [each.agreement for each in before[-CANCELLED_FOR:] if each.agreement is not None]
+    last = [
+        each for each in before[-CANCELLED_FOR:] if each.straight is not None and each.straight < STRAIGHT
+    ]
+    alike = [each.agreement for each in last if each.agreement is not None]
     if len(alike) == CANCELLED_FOR and ranks > 1 and max(alike) < CANCELLED / ranks:
+        longest = max(each.straight or 0.0 for each in last)
         return Verdict(
             False,
-            f"ranks undo one another: their progress agrees by {max(alike):.2g} at most in {len(alike)} exchanges, and by "
-            f"{1 / ranks:.2g} where it has nothing in common",
+            f"ranks undo one another: their progress agreed by {max(alike):.2g} at most in {len(alike)} exchanges, which is "
+            f"{1 / ranks:.2g} where it has nothing in common, and {now.steps} steps alone led {longest:.2g} as far at most as so "
+            "many like the first",
         )
     return None
 
 
-def _way(each: Seen, now: Seen) -> float:
-    """Return how far ranks would have come in an earlier turn at the learning rate of `now`."""
-    return each.moved * (now.rate / each.rate if each.rate > 0 and now.rate > 0 else 1.0)
+def _at_rate(way: float, each: Seen, now: Seen) -> float:
+    """Return the way of an earlier turn as it would have been at the learning rate of `now`."""
+    return way * (now.rate / each.rate if each.rate > 0 and now.rate > 0 else 1.0)
 
 
 class Departure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -265,6 +287,7 @@ class SavedDrift(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     most: int | None
     discards: bool
     warned: bool
+    pace: float
     judge: SavedJudge
     losses: tuple[float, ...]
     rates: tuple[tuple[int, float], ...]
@@ -293,6 +316,6 @@ class Losses:
             return 0.0, 0.0, -1.0
         quarter = len(values) // 4
         # Differences of neighbours, so that a falling loss does not count as noise (von Neumann 1941).
-        squares = [(after - ago) ** 2 for ago, after in itertools.pairwise(values)]
-        noise2 = fmean(squares) / 2 / quarter
-        return fmean(values[:quarter]), fmean(values[-quarter:]), min(noise2, INFINITE)
+        steps = [after - ago for ago, after in itertools.pairwise(values)]
+        noise2 = sum(each * each for each in steps) / len(steps) / 2 / quarter
+        return sum(values[:quarter]) / quarter, sum(values[-quarter:]) / quarter, min(noise2, INFINITE)

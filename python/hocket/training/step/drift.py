@@ -51,7 +51,7 @@ class Drift:
         self._settings, self._trace = job.settings, trace if job.rank == 0 else None
         self._notes, self._writes = Notes(self._trace), TraceWrites("exchanges")
         self._judge, self._losses = Judge(), Losses()
-        self._warned = False
+        self._warned, self._pace = False, 0.0
         self.report: Report | None = None
         self.discards = False
         self.most: int | None = None
@@ -73,7 +73,7 @@ class Drift:
         if self.discards:
             self._framework.local.discard()
         self._judge.again()
-        self.report, self.discards = None, False
+        self.report, self.discards, self._pace = None, False, 0.0
         self._departures.clear()
         self._slots, self._rates = {}, {}
         schedules = (plan.schedule, *plan.safer)
@@ -81,6 +81,19 @@ class Drift:
         if most is None:
             return plan.schedule
         return next((each for each in schedules if every(each) <= most), in_step(plan.schedule))
+
+    def passed(self) -> None:
+        """Look at the first step of a turn that began at the anchor."""
+        schedule = self._updates.schedule
+        begins = self._updates.readiness.made % schedule.period == 0
+        at_anchor = (
+            schedule.together
+            and not schedule.delay_max
+            and schedule.outer is not None
+            and schedule.outer.mix is None
+        )
+        if begins and at_anchor:
+            self._pace = self._framework.local.distance()
 
     def departed(self, arenas: Sequence[int]) -> None:
         """Look at what leaves with this iteration. Where each step is exchanged, ranks do not drift."""
@@ -94,7 +107,8 @@ class Drift:
         read(self._framework.device, [each.memory for each in leaving])
         moved = math.sqrt(sum(squared_norm(each, self._framework) for each in leaving))
         along, step = self._along(arenas, leaving)
-        self.report = Report(moved, along, step, self._rate(arenas[0]), *self._losses.report())
+        pace, self._pace = self._pace, 0.0
+        self.report = Report(moved, along, step, pace, self._rate(arenas[0]), *self._losses.report())
         self._departures.append(Departure(arenas=tuple(arenas), steps=opened[0].iterations + 1))
 
     def counted(self, reports: Mapping[int, Report], reporter: int, plan: Plan, at: tuple[int, int]) -> bool:
@@ -169,6 +183,7 @@ class Drift:
             most=self.most,
             discards=self.discards,
             warned=self._warned,
+            pace=self._pace,
             judge=self._judge.saved(),
             losses=tuple(self._losses.values),
             rates=tuple(self._rates.items()),
@@ -177,6 +192,7 @@ class Drift:
 
     def restore(self, saved: SavedDrift) -> None:
         self.most, self.discards, self._warned = saved.most, saved.discards, saved.warned
+        self._pace = saved.pace
         self._judge.restore(saved.judge)
         self._losses.values, self._rates = list(saved.losses), dict(saved.rates)
         self._departures = list(saved.departures)

@@ -297,6 +297,8 @@ class Step:
             self._begin()
             self._end(barrier=True)
         else:
+            if self.delays is not None and self.delays.drift is not None:
+                self.delays.drift.passed()
             self.updates.passed()
             self.iteration += 1
             if self.source.autopilot is not None:
