@@ -26,7 +26,7 @@ from tests.torch.local_scripts import digest
 SIZE, NOISE = 8, 0.01
 
 TOO_STEEP, EASY = 1.05, 0.02
-"""Rates at a curvature of 1: a rank alone has 2, and steps of 1.05 × 2 grow by 1.1 each; together they shrink."""
+"""Rates at a curvature of 1: a rank alone has 2, and grow by 1.1 a step; together they shrink."""
 
 LOST_ALONE, LOST_STEPS = 40, 130
 
@@ -51,7 +51,8 @@ class Halves(nn.Module):
         mine = (torch.arange(SIZE) % world == rank).double() * world
         off = NOISE * torch.randn(2, SIZE, generator=draw, dtype=torch.float64)
         return 0.5 * sum(
-            (mine * (each - own).square()).sum() for each, own in zip((self.first, self.second), off)
+            (mine * (each - own).square()).sum()
+            for each, own in zip((self.first, self.second), off, strict=True)
         )
 
 
@@ -131,7 +132,7 @@ def resumed(logs: str) -> list[Any]:
     hk.load_state_dict(other, session)
     draw.set_state(drawn)
     found = list(trained(other, following, draw, 60, logs=logs == "logged"))
-    same = all(torch.equal(each, own) for each, own in zip(other.parameters(), values))
+    same = all(torch.equal(each, own) for each, own in zip(other.parameters(), values, strict=True))
     return [found == expected, same, expected[0][0], expected[-1][0]]
 
 

@@ -64,7 +64,8 @@ def test_ranks_retreat_from_steps_alone_that_diverge(name: str, logs: str, kind:
 def test_few_steps_alone_that_diverge_are_ended_within_some_updates(logs: str, tmp_path: Path) -> None:
     """Broken: where turns are short, so little happens in each that no two would show it."""
     (retreated, alone, *_), _ = returned("steep", tmp_path, "average", "4", logs, "sgd")
-    assert (retreated <= 60, alone) == (True, 1)
+    assert alone == 1
+    assert retreated <= 4 * 30
 
 
 @pytest.mark.parametrize(("name", "logs"), [("average", "logged"), ("all", "silent")])
@@ -78,10 +79,9 @@ def test_steps_alone_that_every_rank_bears_go_on(name: str, logs: str, tmp_path:
 @pytest.mark.parametrize("logs", ["logged", "silent"])
 def test_a_training_resumes_with_its_guard(logs: str, tmp_path: Path) -> None:
     """Broken: a resumed job would forget what it has seen, or that it has retreated."""
-    (found, _), before, after = *returned("resumed", tmp_path, logs)[0:1], None, None
-    assert found is not None
-    assert before is None
-    assert after is None
+    (*same, before, after), _ = returned("resumed", tmp_path, logs)
+    assert same == [True, True]
+    assert (before, after) == (1 if logs == "logged" else 40, 1)
 
 
 def test_a_guard_that_is_off_says_what_it_sees(tmp_path: Path) -> None:

@@ -117,24 +117,33 @@ def localized(plan: Plan, local: Local) -> Plan:
 
 
 def shortened(local: Local, most: int) -> Local:
-    """Return how ranks step alone at most so many times in a row.
+    """Return how ranks step alone at most so many times in a row. Where each step is exchanged, the anchor is the ranks' mean: an
+    outer momentum of after many steps alone may diverge there.
 
     >>> shortened(Local(every=30, late=20, fragments=2), 15)
     Local(every=15, late=14, fragments=2, rate=1.0, momentum=0.0, nesterov=True, mix=None)
     """
     every = min(local.every, most)
+    if every == 1:
+        return local if local.every == 1 else Local(every=1)
     return replace(local, every=every, late=min(local.late, every - 1), fragments=min(local.fragments, every))
 
 
 def in_step(schedule: Schedule) -> Schedule:
-    """Return the schedule with an exchange after each step: the safest by which ranks step alone.
+    """Return the schedule with an exchange after each step, and the mean of ranks as the anchor: the safest of those by which ranks
+    step alone.
 
     >>> in_step(Local(every=30, late=2, fragments=2).schedule(3)) == Local(every=1).schedule(3)
     True
     """
     turn = Turn(first=0, last=0, sent=Begun(iteration=0, point="backward_end"), due=Due(iteration=0))
     return replace(
-        schedule, period=1, together=True, turns=tuple((turn,) for _ in schedule.turns), delay_max=0
+        schedule,
+        period=1,
+        together=True,
+        turns=tuple((turn,) for _ in schedule.turns),
+        outer=Outer(),
+        delay_max=0,
     )
 
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-KEPT = 12
-"""Number of exchanges that are remembered."""
+KEPT, RECENT = 30, 8
+"""Numbers of exchanges that are remembered, and of those with whose losses a turn's are compared."""
 
 SIGNIFICANT = 4.0
 """Standard errors by which losses must differ: of 20 runs of a few hundred exchanges, one in a hundred passes that by chance."""
@@ -215,7 +215,7 @@ def agreement(step: float, moved: float) -> float | None:
 def by_loss(before: Sequence[Seen], now: Seen, began: float) -> Verdict | None:
     """Judge an exchange by logged losses. `before`: exchanges before it, of turns as long."""
     error = math.sqrt(now.noise2 or 0.0)
-    highest = max((each.first for each in before), default=now.first)
+    highest = max((each.first for each in before[-RECENT:]), default=now.first)
     limit = highest + max(GREW * abs(highest), SMALL * abs(began), SIGNIFICANT * error)
     if not now.last <= limit or not now.first <= limit:
         return Verdict(

@@ -117,6 +117,8 @@ class Updates:
         if outer is None:
             self._framework.anchor.begin()
         elif self.local is None or self.local.outer != outer:
+            # Of another outer optimizer, the anchor is the same.
+            self._framework.local.settle()
             self.local = Alone(self._framework, self, outer)
 
     def close(self) -> None:
