@@ -93,8 +93,7 @@ class Guard:
         self.retreats.append(self._iteration)
         self._judge.again()
         self._last = []
-        most = 1 if verdict.diverges else every(schedule) // 2
-        shorter = [each for each in self._safer if every(each) <= most]
+        shorter = [each for each in self._safer if every(each) <= verdict.share * every(schedule)]
         return (shorter[0] if shorter else in_step(schedule)), verdict.diverges
 
 

@@ -139,9 +139,7 @@ def learned(case: Case, *, seed: int, guarded: bool, logs: bool = True, most: in
     """Train. `most`: steps alone at most; `guarded`: by a guard, which knows losses if `logs`."""
     task, local = case.task(), shortened(case.local, most)
     models = [task.started(seed) for _ in range(WORKERS)]
-    copies = [
-        Copy(each, case.make(list(each.parameters())), [list(each.parameters())]) for each in models
-    ]
+    copies = [Copy(each, case.make(list(each.parameters())), [list(each.parameters())]) for each in models]
     safer = [shortened(local, local.every >> each) for each in range(1, local.every.bit_length() - 1)]
     guard = Guard([each.schedule(1) for each in safer], logs=logs) if guarded else None
     apart = Apart(copies, local.schedule(1), guard)

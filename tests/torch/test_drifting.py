@@ -12,6 +12,8 @@ import pytest
 from hocket.artefacts.exchange import read_exchanges
 from hocket.artefacts.trace import read
 from hocket.settings import Settings
+from hocket.tools.report import build
+from hocket.tools.report import numbers as report_numbers
 from tests.support import ranks
 
 torch = pytest.importorskip("torch")
@@ -115,6 +117,9 @@ def test_a_trace_has_each_exchange_and_the_retreat(tmp_path: Path) -> None:
     assert first.agreement == pytest.approx(0.5, abs=0.01)
     assert first.moved == pytest.approx(first.drift * 0.5**0.5, rel=0.01)
     assert second.drift > 16 * first.drift
+    shown = report_numbers(tmp_path / "trace")["delays"]["exchanges"]
+    assert [(each["steps"], each["taken"]) for each in shown] == [(100, True), (100, False)]
+    assert "no: training diverged" in build(tmp_path / "trace")
     (change,) = read(tmp_path / "trace").changes()
     assert (change.what, change.step) == ("retreated", 200)
     assert "away from the anchor in 100 steps alone" in change.why

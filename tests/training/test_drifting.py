@@ -19,19 +19,22 @@ def silent(judge, moved, *, rate=0.1, along=0.0, step=1.0, pace=0.0, ranks=(0, 1
 
 
 def logged(judge, losses, *, ranks=(0, 1)):
-    """Show the losses of a turn, which ranks log alike."""
-    own = Losses()
-    for each in losses:
-        own.see(each)
-    report = SILENT._replace(**dict(zip(("first", "last", "noise2"), own.report(), strict=True)))
-    return judge.see(0, len(losses), dict.fromkeys(ranks, report))
+    """Show the losses of a turn: those of each rank, or those that all log."""
+    of_rank = losses if np.ndim(losses) == 2 else [losses] * len(ranks)
+    reports = {}
+    for rank, values in zip(ranks, of_rank, strict=True):
+        own = Losses()
+        for each in values:
+            own.see(each)
+        reports[rank] = SILENT._replace(**dict(zip(("first", "last", "noise2"), own.report(), strict=True)))
+    return judge.see(0, len(of_rank[0]), reports)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize("kept", [0.5, 1.0, 1.5])
+@pytest.mark.parametrize("kept", [0.9, 1.0, 1.5])
 def test_trainings_that_go_well_are_let_alone(noise, kept):
-    """Broken: jobs would exchange more often than they need. 20 runs of 60 exchanges, whose anchor keeps half of what ranks gain
-    or more."""
+    """Broken: jobs would exchange more often than they need. 20 runs of 60 exchanges, whose anchor keeps nearly all that ranks
+    gain, or more."""
     verdicts = []
     for seed in range(20):
         random, judge = np.random.default_rng(seed), Judge()
@@ -39,7 +42,7 @@ def test_trainings_that_go_well_are_let_alone(noise, kept):
         for _ in range(60):
             fall = 0.05 * (anchor - 0.3)
             turn = anchor - fall * np.linspace(0, 1, STEPS)
-            verdicts.append(logged(judge, turn * np.exp(random.normal(0, noise, STEPS))))
+            verdicts.append(logged(judge, turn * np.exp(random.normal(0, noise, (2, STEPS)))))
             anchor -= kept * fall
     assert sum(each is not None for each in verdicts) <= 1
 
@@ -66,6 +69,7 @@ def test_gains_that_exchanges_do_not_keep_are_slow_learning():
     assert verdict is not None
     assert not verdict.diverges
     assert "the ranks' losses fell by" in verdict.why
+    assert verdict.share < 0.1
 
 
 def test_small_losses_and_noise_say_nothing():

@@ -31,8 +31,13 @@ SMALL = 0.02
 GREW = 1.0
 """Rise of the loss, over the largest with which a turn began lately, that is divergence: it doubles."""
 
-WINDOW, KEEPS = 4, 0.2
-"""Number of turns over which gains are compared, and the least share of what ranks gain alone that the anchor is to keep."""
+WINDOW, KEEPS = 4, 0.75
+"""Number of turns over which gains are compared, and the least share of what ranks gain alone that the anchor is to keep: all in
+step, and where data is alike (measured, `benches/delays/drifting.py`: 0.9 and more, and 0.5 or less where it is not and 100 steps
+alone spoil learning)."""
+
+WHOLE_TURN = 4 / 3
+"""Length of a turn over the distance between the middles of its first and its last quarter."""
 
 LOSSES_MIN = 4
 """Losses of a turn on a rank from which its begin and its end are told apart."""
@@ -43,6 +48,9 @@ norms grow by a factor of some in the first iterations of a training that goes w
 
 BACK = -1.0
 """Component of an anchor's step along the one before, over that one's length, which undoes it entirely."""
+
+HALF = 0.5
+"""Largest share of steps alone with which ranks that learn slower go on. Where less of their gains is kept, it is as little."""
 
 CANCELLED, CANCELLED_FOR = 0.5, 3
 """Agreement, over that of ranks whose progress has nothing in common, below which ranks undo one another, and for how many
@@ -83,10 +91,17 @@ WORDS = len(Report._fields)
 
 
 class Verdict(NamedTuple):
-    """Verdict on an exchange. `diverges`: it is not to be taken; else, ranks learn slower than they could. `why`: the numbers."""
+    """Verdict on an exchange.
+
+    Attributes:
+        diverges: it is not to be taken; else, ranks learn slower than they could.
+        why: the numbers.
+        share: share of the steps alone of which ranks are to make at most as many from now on.
+    """
 
     diverges: bool
     why: str
+    share: float = 0.0
 
 
 class Seen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -226,9 +241,9 @@ def by_loss(before: Sequence[Seen], now: Seen, began: float) -> Verdict | None:
     window = before[-WINDOW:]
     if not window:
         return None
-    own = math.fsum(each.first - each.last for each in window)
+    own = WHOLE_TURN * math.fsum(each.first - each.last for each in window)
     kept = window[0].first - now.first
-    own_error = math.sqrt(math.fsum(2 * (each.noise2 or 0.0) for each in window))
+    own_error = WHOLE_TURN * math.sqrt(math.fsum(2 * (each.noise2 or 0.0) for each in window))
     lacks_error = math.sqrt((window[0].noise2 or 0.0) + (now.noise2 or 0.0) + (KEEPS * own_error) ** 2)
     gained = own > max(SMALL * abs(began), SIGNIFICANT * own_error)
     if gained and KEEPS * own - kept > SIGNIFICANT * lacks_error:
@@ -236,6 +251,7 @@ def by_loss(before: Sequence[Seen], now: Seen, began: float) -> Verdict | None:
         return Verdict(
             False,
             f"in {turns} of {now.steps} steps alone, the ranks' losses fell by {own:.4g}, and exchanges kept {kept:.4g} of that",
+            min(max(kept / own, 0.0), HALF),
         )
     return None
 
@@ -263,6 +279,7 @@ def by_length(before: Sequence[Seen], now: Seen, ranks: int) -> Verdict | None:
             f"ranks undo one another: their progress agreed by {max(alike):.2g} at most in {len(alike)} exchanges, which is "
             f"{1 / ranks:.2g} where it has nothing in common, and {now.steps} steps alone led {longest:.2g} as far at most as so "
             "many like the first",
+            HALF,
         )
     return None
 

@@ -42,6 +42,7 @@ class Agreement:
     def cast(self, unmade: Sequence[str], *, meet: bool, members: int = 0) -> None:
         """Cast this rank's votes at the end of a backward."""
         step, self._unmade = self._step, unmade
+        drift = None if step.delays is None else step.delays.drift
         self.votes.cast(
             step.source.epochs.vote(),
             unmade,
@@ -50,7 +51,7 @@ class Agreement:
             dense=dense_names(step.updates.rows),
             members=members,
             look=self.together.vote(step.iteration),
-            report=None if step.delays is None else step.delays.report,
+            report=None if drift is None else drift.report,
         )
 
     def count(self) -> None:

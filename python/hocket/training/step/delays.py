@@ -23,7 +23,6 @@ from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.checkpoint.saved import SavedDelays
 from hocket.training.checkpoint.saves import Saves
 from hocket.training.checkpoint.slots import slots_of
-from hocket.training.guard.drift import Report
 from hocket.training.guard.gauge import Gauge
 from hocket.training.guard.oversight import Oversight
 from hocket.training.guard.workload import FirstIteration
@@ -125,15 +124,11 @@ class Delays:
             if guard is not None:
                 guard.logged(loss)
 
-    @property
-    def report(self) -> Report | None:
-        """Report of this rank for the votes of the last iteration."""
-        return None if self.drift is None else self.drift.report
-
     def counted(self, votes: Ballot, plan: Plan, iteration: int, epoch: int) -> None:
         """Act on votes that are counted: the same on all ranks."""
-        if votes.retreat:
-            self.retreat(plan, iteration, epoch)
+        if votes.retreat and self.sentinel is not None and not self.retreats:
+            self.retreats = self.reschedules = True
+            self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
         if self.drift is not None and self.drift.counted(
             votes.reports, votes.reporter, plan, (iteration, epoch)
         ):
@@ -170,12 +165,6 @@ class Delays:
         if self._gauged:
             read(self._framework.device, (bucket.memory for bucket in self._updates.filling))
             self._gauge.made(self._updates.filling)
-
-    def retreat(self, plan: Plan, iteration: int, epoch: int) -> None:
-        """End the schedule in force, as ranks have agreed."""
-        if self.sentinel is not None and not self.retreats:
-            self.retreats = self.reschedules = True
-            self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
 
     def give(self, now: Sequence[LiveTurn], later: Sequence[LiveTurn]) -> None:
         """Note that the optimizer is given the means of some turns now, those of others at gates, and no other gradients."""

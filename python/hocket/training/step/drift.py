@@ -198,10 +198,9 @@ class Drift:
         self._departures = list(saved.departures)
 
     def _retreat(self, verdict: Verdict, plan: Plan) -> None:
-        now = every(self._updates.schedule)
-        self.most, self.discards = (1, True) if verdict.diverges else (now // 2, False)
-        shorter = [every(each) for each in plan.safer if every(each) <= self.most]
-        self.most = max(shorter, default=1)
+        self.discards = verdict.diverges
+        most = verdict.share * every(self._updates.schedule)
+        self.most = max((every(each) for each in plan.safer if every(each) <= most), default=1)
 
     def _words(self, verdict: Verdict) -> str:
         now = every(self._updates.schedule)
