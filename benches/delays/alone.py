@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -199,7 +200,7 @@ class Apart:
 
 
 def _length(views: Sequence[torch.Tensor]) -> float:
-    return sum(float(each.double().square().sum()) for each in views) ** 0.5
+    return math.sqrt(sum(float(each.double().square().sum()) for each in views))
 
 
 def _along(own: Sequence[torch.Tensor], last: Sequence[torch.Tensor]) -> tuple[float, float]:

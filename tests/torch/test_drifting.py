@@ -119,7 +119,7 @@ def test_a_trace_has_each_exchange_and_the_retreat(tmp_path: Path) -> None:
     assert second.drift > 16 * first.drift
     shown = report_numbers(tmp_path / "trace")["delays"]["exchanges"]
     assert [(each["steps"], each["taken"]) for each in shown] == [(100, True), (100, False)]
-    assert "no: training diverged" in build(tmp_path / "trace")
+    assert "no: training diverged" in build(tmp_path / "trace").read_text()
     (change,) = read(tmp_path / "trace").changes()
     assert (change.what, change.step) == ("retreated", 200)
     assert "away from the anchor in 100 steps alone" in change.why

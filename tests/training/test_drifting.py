@@ -18,7 +18,7 @@ def silent(judge, moved, *, rate=0.1, along=0.0, step=1.0, pace=0.0, ranks=(0, 1
     return judge.see(0, steps, dict.fromkeys(ranks, report))
 
 
-def logged(judge, losses, *, ranks=(0, 1)):
+def logged(judge, losses, *, ranks=(0, 1), pace=0.1):
     """Show the losses of a turn: those of each rank, or those that all log."""
     of_rank = losses if np.ndim(losses) == 2 else [losses] * len(ranks)
     reports = {}
@@ -26,7 +26,9 @@ def logged(judge, losses, *, ranks=(0, 1)):
         own = Losses()
         for each in values:
             own.see(each)
-        reports[rank] = SILENT._replace(**dict(zip(("first", "last", "noise2"), own.report(), strict=True)))
+        reports[rank] = SILENT._replace(
+            pace=pace, **dict(zip(("first", "last", "noise2"), own.report(), strict=True))
+        )
     return judge.see(0, len(of_rank[0]), reports)
 
 
@@ -70,6 +72,16 @@ def test_gains_that_exchanges_do_not_keep_are_slow_learning():
     assert not verdict.diverges
     assert "the ranks' losses fell by" in verdict.why
     assert verdict.share < 0.1
+
+
+def test_unlike_data_alone_is_no_slow_learning():
+    """Broken: where ranks have data of their own, each gains more alone than all together, with any number of steps: jobs would
+    wait for one another and learn no faster."""
+    straight, bent, unknown = Judge(), Judge(), Judge()
+    turns = [np.linspace(2.0 - 0.1 * at, 1.8 - 0.1 * at, STEPS) for at in range(8)]
+    assert all(logged(straight, turn, pace=1 / STEPS) is None for turn in turns)
+    assert all(logged(unknown, turn, pace=0.0) is None for turn in turns)
+    assert any(logged(bent, turn, pace=0.1) is not None for turn in turns)
 
 
 def test_small_losses_and_noise_say_nothing():

@@ -26,8 +26,8 @@ NAME, QUESTION = "delays", "Which gradients are merged or late, and were all app
 
 
 class Delays(Struct, frozen=True, kw_only=True):
-    """Numbers of the section. `coverage`: now, and if every gradient were sent in its own iteration; None: unknown. `exchanges`: of ranks that
-    step alone, the last ones."""
+    """Numbers of the section. `coverage`: now, and if every gradient were sent in its own iteration; None: unknown.
+    `exchanges`: of ranks that step alone, the last ones."""
 
     iterations: int
     updates: int

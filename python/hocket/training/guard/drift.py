@@ -32,9 +32,8 @@ GREW = 1.0
 """Rise of the loss, over the largest with which a turn began lately, that is divergence: it doubles."""
 
 WINDOW, KEEPS = 4, 0.75
-"""Number of turns over which gains are compared, and the least share of what ranks gain alone that the anchor is to keep: all in
-step, and where data is alike (measured, `benches/delays/drifting.py`: 0.9 and more, and 0.5 or less where it is not and 100 steps
-alone spoil learning)."""
+"""Number of turns over which gains are compared, and the least share of what ranks gain alone that the anchor is to keep where
+turns are bent. Where data has nothing in common, it keeps 1 over the number of ranks with any number of steps."""
 
 WHOLE_TURN = 4 / 3
 """Length of a turn over the distance between the middles of its first and its last quarter."""
@@ -56,9 +55,9 @@ CANCELLED, CANCELLED_FOR = 0.5, 3
 """Agreement, over that of ranks whose progress has nothing in common, below which ranks undo one another, and for how many
 exchanges."""
 
-STRAIGHT = 0.25
-"""Way in a turn, over its steps times the first of them, below which it has come to an end. Only then do ranks that undo one
-another lose by the number of their steps: where data is unlike, they do so at the optimum with any."""
+STRAIGHT = 0.5
+"""Way in a turn, over its steps times the first of them, below which it is bent: steps late in the turn lead elsewhere. Only then do
+ranks lose by the number of their steps: where data is unlike, they undo part of what others gain with any number."""
 
 INFINITE = 2.0**127
 """What is as large as this, or NaN, is not finite. An f32 represents it exactly."""
@@ -182,7 +181,7 @@ class Judge:
         if now.noise2 is None or self.began is None:
             verdict = by_length(seen, now, len(ranks))
         else:
-            verdict = by_loss([each for each in seen if each.noise2 is not None], now, self.began)
+            verdict = by_loss([each for each in seen if each.noise2 is not None], now, self.began, len(ranks))
         if seen:
             now = replace(now, farthest=max(now.moved, _at_rate(seen[-1].farthest, seen[-1], now)))
         seen.append(now)
@@ -227,8 +226,8 @@ def agreement(step: float, moved: float) -> float | None:
     return (step / moved) ** 2 if moved > 0 else None
 
 
-def by_loss(before: Sequence[Seen], now: Seen, began: float) -> Verdict | None:
-    """Judge an exchange by logged losses. `before`: exchanges before it, of turns as long."""
+def by_loss(before: Sequence[Seen], now: Seen, began: float, ranks: int) -> Verdict | None:
+    """Judge an exchange among so many ranks by logged losses. `before`: exchanges before it, of turns as long."""
     error = math.sqrt(now.noise2 or 0.0)
     highest = max((each.first for each in before[-RECENT:]), default=now.first)
     limit = highest + max(GREW * abs(highest), SMALL * abs(began), SIGNIFICANT * error)
@@ -239,14 +238,16 @@ def by_loss(before: Sequence[Seen], now: Seen, began: float) -> Verdict | None:
             "turns began",
         )
     window = before[-WINDOW:]
-    if not window:
+    bends = [each.straight for each in window if each.straight is not None]
+    if not window or (bends and max(bends) >= STRAIGHT):
         return None
+    keeps = KEEPS if bends else KEEPS / ranks
     own = WHOLE_TURN * math.fsum(each.first - each.last for each in window)
     kept = window[0].first - now.first
     own_error = WHOLE_TURN * math.sqrt(math.fsum(2 * (each.noise2 or 0.0) for each in window))
-    lacks_error = math.sqrt((window[0].noise2 or 0.0) + (now.noise2 or 0.0) + (KEEPS * own_error) ** 2)
+    lacks_error = math.sqrt((window[0].noise2 or 0.0) + (now.noise2 or 0.0) + (keeps * own_error) ** 2)
     gained = own > max(SMALL * abs(began), SIGNIFICANT * own_error)
-    if gained and KEEPS * own - kept > SIGNIFICANT * lacks_error:
+    if gained and keeps * own - kept > SIGNIFICANT * lacks_error:
         turns = "the last turn" if len(window) == 1 else f"the last {len(window)} turns"
         return Verdict(
             False,
