@@ -1,7 +1,7 @@
 """Judgement of ranks that step alone: from what every rank reports of an exchange, whether they drift apart or learn slower.
 
 All ranks see the same reports, so all judge alike. Where scripts log a loss, it alone counts: a turn in which the loss grows
-without end, or an anchor that keeps next to nothing of what ranks gain by themselves. Without, lengths count: how far ranks came
+without end, or an anchor that keeps little of what ranks gain by themselves. Without, lengths count: how far ranks came
 from the anchor, whether the anchor goes back by more than it came, and whether ranks' progress cancels out. No clock, no I/O.
 
 Local SGD diverges where a rank's own data is steeper than all ranks' together, and stays away from the optimum where data is
@@ -23,7 +23,7 @@ KEPT, RECENT = 30, 8
 """Numbers of exchanges that are remembered, and of those with whose losses a turn's are compared."""
 
 SIGNIFICANT = 4.0
-"""Standard errors by which losses must differ: of 20 runs of a few hundred exchanges, one in a hundred passes that by chance."""
+"""Standard errors by which losses must differ: normal noise passes that once in 30,000 exchanges."""
 
 SMALL = 0.02
 """Share of the first loss below which a gain or a rise of the loss says nothing."""
@@ -56,8 +56,8 @@ CANCELLED, CANCELLED_FOR = 0.5, 3
 exchanges."""
 
 STRAIGHT = 0.5
-"""Way in a turn, over its steps times the first of them, below which it is bent: steps late in the turn lead elsewhere. Only then do
-ranks lose by the number of their steps: where data is unlike, they undo part of what others gain with any number."""
+"""Way in a turn, over its steps times the first of them, below which it is bent: steps late in the turn lead elsewhere. Only then
+do ranks lose by the number of their steps: where data is unlike, they undo part of what others gain with any number."""
 
 INFINITE = 2.0**127
 """What is as large as this, or NaN, is not finite. An f32 represents it exactly."""

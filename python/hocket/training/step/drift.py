@@ -23,7 +23,7 @@ from hocket.artefacts.plan import Plan, Schedule
 from hocket.job.rendezvous import Job
 from hocket.job.trace_writes import TraceWrites
 from hocket.training.guard.drift import Departure, Judge, Losses, Report, SavedDrift, Verdict, agreement
-from hocket.training.guard.notes import Notes
+from hocket.training.guard.notes import Notes, log
 from hocket.training.memory.buckets import LoadedBucket
 from hocket.training.memory.device import read
 from hocket.training.memory.framework import Framework
@@ -125,12 +125,7 @@ class Drift:
             return False
         if self._settings.guard == "off":
             if speaks and not self._warned:
-                self._notes(
-                    "refused",
-                    plan.label,
-                    *at,
-                    f"{verdict.why}; nothing is done about it, as HOCKET_GUARD=off",
-                )
+                log.warning("%s: %s; nothing is done about it, as HOCKET_GUARD=off", plan.label, verdict.why)
             self._warned = True
             return False
         self._retreat(verdict, plan)
