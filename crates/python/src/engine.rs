@@ -56,7 +56,11 @@ impl Engine {
     /// `resume`. Needs pidfds (Linux 5.3).
     #[new]
     #[pyo3(signature = (*, rank, world, job, secret, host, bind, ports = (0, 0), threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, silence_by_path = false, elastic = false, wire = "tcp".into()))]
-    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "keyword-only in Python"
+    )]
     fn new(
         py: Python<'_>,
         rank: u32,
