@@ -166,6 +166,26 @@ def test_jobs_go_on_whatever_happens_to_their_hosts(
         training.kill()
 
 
+def test_a_host_that_is_cut_off_is_told_from_a_rank_that_is_stopped(
+    bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: a cut cable would cost as much patience as a process that swaps, or that process would be left behind like a host that is
+    gone."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    settings = Settings(timeout_s=60, start_timeout_s=60)
+    training = Spread(tmp_path, bed, HOSTS, members_max=len(HOSTS), settings=settings)
+    course = Course(training, bed, HOSTS, settings)
+    try:
+        course.goes_on()
+        course.is_stopped("founder-2", settings.silence_max_s(elastic=True) / 2)
+        course.goes_on()
+        course.is_cut("d", None)
+        assert training.end() == 0, training.said()
+        training.check()
+    finally:
+        training.kill()
+
+
 def test_the_launcher_ends_with_the_last_rank_though_its_host_is_cut_off(
     bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ impl Path {
 
     /// Something has come from the peer, or nothing is expected of it.
     pub fn rest(&mut self) {
-        self.looked = None;
+        *self = Self::default();
     }
 
     /// Whether it is time for [`Self::handle_look`].
@@ -137,6 +137,19 @@ mod tests {
         path.expect(Duration::ZERO);
         let slept = Duration::from_secs(100);
         assert_eq!(path.handle_look(&look(slept, slept), TIMEOUTS), None);
+    }
+
+    /// What a path has borne once would count against it later.
+    #[test]
+    fn rest_ends_what_was_counted() {
+        let mut path = Path::default();
+        let cut = |now| look(now, Duration::from_secs(100) + now);
+        for tick in 0..12 {
+            assert_eq!(path.handle_look(&cut(TICK * tick), TIMEOUTS), None);
+        }
+        path.rest();
+        assert_eq!(path.handle_look(&cut(TICK * 100), TIMEOUTS), None);
+        assert_eq!(path.handle_look(&cut(TICK * 102), TIMEOUTS), None);
     }
 
     proptest! {
