@@ -228,7 +228,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def any_rank(job: Job, draw: random.Random, since_s: float, world: int = WORLD) -> tuple[int, set[int]]:
-    """Wait for somewhere in a step of `world` ranks, all there since `since_s`; return the highest rank's process, and the others'."""
+    """Wait for somewhere in a step of `world` ranks, all there since `since_s`; return the highest rank's process, and others'."""
     there = job.settled(world, since_s=since_s)
     ranks = {process: own[-1].rank for process, own in there.items()}
     victim = max(ranks, key=lambda process: ranks[process])

@@ -35,7 +35,7 @@ from hocket.artefacts.cluster import Cluster, Host
 from hocket.tools.testbed import Testbed
 
 RANKS_OF_A_HOST = 8
-KILLS, LEAVES, RESTARTS = 30, 5, 3
+KILLS, LEAVES, ENDS, RESTARTS = 30, 5, 5, 3
 RAISES_S, GOES_ON_S = 0.1, {True: 0.35, False: 5.15}
 """Targets; the second by whether torchft is tuned, whose lighthouse gives a silent replica up after 0.2 or 5 s."""
 TURNS, STEPS = 4, 40
@@ -131,7 +131,7 @@ def coordinator() -> list[Row]:
     slots = _slots(four_hosts())
     paused_s, killed_s, began_s, draw = [], [], 0.0, random.Random(0)  # noqa: S311  # no secret
     with Testbed(four_hosts()) as bed, hocket_job(bed, slots, journal=True) as job:
-        for _ in range(CUTS):
+        for _ in range(ENDS):
             everybody = job.settled(WORLD, since_s=began_s)
             at_s = time.monotonic()
             job.replace_launcher(slots[0])

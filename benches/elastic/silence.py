@@ -1,5 +1,4 @@
-"""Rows of `python -m benches elastic` on ranks of which nothing is heard: hosts that are cut off, and busy machines, of which none may
-be taken for one."""
+"""Rows of `python -m benches elastic` on hosts that are cut off, and on busy machines, which may not be taken for them."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Connections:
 
 
 def test_a_doubted_member_whose_host_acknowledges_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken: those that miss a host that is cut off would wait for the coordinator to miss it for as long as a process may be silent."""
+    """Broken: those that miss a host that is cut off would wait until the coordinator misses a process."""
     connections = Connections(monkeypatch)
     connections.cut()
     assert connections.lost_after_s(0.15, doubted=True) is None

@@ -146,7 +146,9 @@ def test_jobs_go_on_whatever_happens_to_their_hosts(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     choice = random.Random(seed)  # noqa: S311  # no secret
     founders = choice.choice(["abc", "acd", "bcd", "abcd", "aab"])
-    settings = Settings(timeout_s=60, start_timeout_s=60, heartbeat_timeout_s=choice.choice([None, SILENCE_S]))
+    settings = Settings(
+        timeout_s=60, start_timeout_s=60, heartbeat_timeout_s=choice.choice([None, SILENCE_S])
+    )
     training = Spread(tmp_path, bed, founders, members_max=MEMBERS_MAX, settings=settings)
     course = Course(training, bed, founders, settings)
     try:
@@ -169,8 +171,7 @@ def test_jobs_go_on_whatever_happens_to_their_hosts(
 def test_a_host_that_is_cut_off_is_told_from_a_rank_that_is_stopped(
     bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Broken: a cut cable would cost as much patience as a process that swaps, or that process would be left behind like a host that is
-    gone."""
+    """Broken: a cut cable would cost as much patience as a process that swaps, or that one would be left behind like a lost host."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     settings = Settings(timeout_s=60, start_timeout_s=60)
     training = Spread(tmp_path, bed, HOSTS, members_max=len(HOSTS), settings=settings)
