@@ -171,7 +171,7 @@ def test_jobs_go_on_whatever_happens_to_their_hosts(
 def test_a_host_that_is_cut_off_is_told_from_a_rank_that_is_stopped(
     bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Broken: a cut cable would cost as much patience as a process that swaps, or that one would be left behind like a lost host."""
+    """Broken: a cut cable would cost as much patience as a process that swaps, or that one be left behind like a lost host."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     settings = Settings(timeout_s=60, start_timeout_s=60)
     training = Spread(tmp_path, bed, HOSTS, members_max=len(HOSTS), settings=settings)
