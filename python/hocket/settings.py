@@ -293,8 +293,8 @@ class Settings:
         "HOCKET_HEARTBEAT_TIMEOUT_S",
         None,
         seconds,
-        "Longest silence of a rank that is waited for, seconds; a live rank answers whatever its script does. Else 30, in elastic "
-        "jobs 5.",
+        "Longest silence of a rank that is waited for, seconds; a live rank answers whatever its script does. Else 30; in elastic "
+        "jobs 5, and a host that acknowledges nothing is given up after three of TCP's time-outs.",
     )
     start_timeout_s: float = _variable(
         "HOCKET_START_TIMEOUT_S", 60.0, seconds, "Longest wait for ranks to meet, seconds."
@@ -320,6 +320,11 @@ class Settings:
         if self.heartbeat_timeout_s is not None:
             return self.heartbeat_timeout_s
         return SILENCE_MAX_OF_MEMBERS_S if elastic else SILENCE_MAX_S
+
+    def silence_by_path(self, *, elastic: bool) -> bool:
+        """Return whether a rank whose host acknowledges nothing any more is given up before that: in elastic jobs, unless somebody
+        has said how long silence is to be borne."""
+        return elastic and self.heartbeat_timeout_s is None
 
     def with_another_launcher_s(self, timeout_s: float) -> float:
         """Return the time-out in an elastic job with a journal, where another launcher may have to come first."""

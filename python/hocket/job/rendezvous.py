@@ -153,6 +153,7 @@ class Job:
             tls=self.settings.tls,
             wire=self.settings.wire,
             heartbeat_timeout_s=self.settings.silence_max_s(elastic=elastic),
+            silence_by_path=self.settings.silence_by_path(elastic=elastic),
             elastic=elastic,
             emulated_links=None
             if self.settings.emulated_links is None

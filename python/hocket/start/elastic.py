@@ -59,6 +59,8 @@ class Place:
         server = Server(
             self.listeners, self.port, bytes.fromhex(self.secret), entrance, ports=settings.port_range
         )
+        if settings.silence_by_path(elastic=True):
+            entrance.watch(server.tcp_info)
         return stack.enter_context(server)
 
 

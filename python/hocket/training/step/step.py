@@ -66,7 +66,15 @@ class Step:
         if merges:
             trace = None if place.spans is None else place.spans.directory
             watched = place.job.settings.sentinel and commit.watches
-            self.delays = Delays(framework, self.updates, place.job, self.gauge, watched=watched, trace=trace)
+            self.delays = Delays(
+                framework,
+                self.updates,
+                place.job,
+                self.gauge,
+                watched=watched,
+                trace=trace,
+                record=self.record,
+            )
         commit.begin(self)
         self.loading.load()
         self.agreement.together = Together(framework, self.job, self.source, begins=steps + 1)
@@ -115,6 +123,10 @@ class Step:
     def watch(self) -> Stopwatch | None:
         """Stopwatch of the autopilot, if there is one."""
         return None if self.source.autopilot is None else self.source.autopilot.watch
+
+    def record(self, name: str, value: float) -> None:
+        """Record a statistic for the policy."""
+        self.source.record(name, value)
 
     def finish_step(self) -> None:
         """Open all gates, which applies the updates that they put off."""
@@ -298,6 +310,8 @@ class Step:
             self._begin()
             self._end(barrier=True)
         else:
+            if self.delays is not None and self.delays.drift is not None:
+                self.delays.drift.passed()
             self.updates.passed()
             self.iteration += 1
             self.progress.step_ended()
