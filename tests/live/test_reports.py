@@ -117,12 +117,11 @@ def test_a_rank_reports_and_leaves_nothing_behind(tmp_path, monkeypatch):
                     assert time.monotonic() < deadline_s
                 (found,) = live_jobs()
                 # A job of one rank has a secret of its own.
-                observer = Observer(lambda found=found: found)
                 assert found.secret == job.secret.hex()
                 job.close()
+                nobody = msgspec.structs.replace(found, store="127.0.0.1:1")
                 with pytest.raises((StoreGoneError, RendezvousError)):
-                    Observer(lambda: LiveJob(process=1, launches=False, store="127.0.0.1:1", secret="00", command=())).look()
-                observer.close()
+                    Observer(lambda nobody=nobody: nobody).look()
             assert live_jobs() == ()
     assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before  # noqa: PTH208
 

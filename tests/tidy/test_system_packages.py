@@ -73,7 +73,9 @@ def test_what_a_distribution_lacks_does_not_keep_the_rest_out(machine):
 
 def test_nothing_is_asked_for_where_all_is_there(machine):
     """Each set-up would bring the lists of packages up to date."""
-    names = "ip tc unshare nsenter setpriv cc fping fi_info slurmctld slurmd munged prometheus promtool python3"
+    names = (
+        "ip tc unshare nsenter setpriv cc fping fi_info slurmctld slurmd munged prometheus promtool python3"
+    )
     there = dict.fromkeys(names.split(), "exit 0")
     done, calls = machine(id="echo 0", apt_get="echo $@ >> calls", **there)
     assert (done.returncode, calls, done.stderr) == (0, [], "")
