@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,9 +14,11 @@ from typing import NamedTuple, cast
 import torch
 
 from benches.delays.working import Copy
+from hocket.artefacts.local import every, in_step
 from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
 from hocket.torch.local import Local
+from hocket.training.guard.drift import Judge, Losses, Report
 from hocket.training.memory.anchor import Arrival, Pending
 from hocket.training.memory.buckets import LoadedBucket
 
@@ -44,14 +47,68 @@ class Bucket:
     under_way: deque[Turn] = field(default_factory=deque)
 
 
+class Guard:
+    """Guard of copies, as a job has it. `retreats`: iterations after which it chose another schedule.
+
+    Args:
+        safer: schedules to which it retreats, before an exchange after each step.
+        logs: it knows the copies' losses.
+    """
+
+    def __init__(self, safer: Sequence[Schedule], *, logs: bool) -> None:
+        self.retreats: list[int] = []
+        self._safer, self._logs = safer, logs
+        self._judge = Judge()
+        self._losses: list[Losses] = []
+        self._paces: list[float] = []
+        self._iteration = 0
+        self._last: list[torch.Tensor] = []
+
+    def stepped(self, losses: Sequence[float], anchors: Sequence[Local]) -> None:
+        """Note an iteration."""
+        self._iteration += 1
+        self._losses = self._losses or [Losses() for _ in losses]
+        for own, loss in zip(self._losses, losses if self._logs else (), strict=self._logs):
+            own.see(loss)
+        self._paces = self._paces or [each.distance() for each in anchors]
+
+    def judged(
+        self, turns: Sequence[Turn], schedule: Schedule, copies: Sequence[Copy]
+    ) -> tuple[Schedule, bool] | None:
+        """Return the schedule that follows, and whether the exchange is not to be taken; None: training goes on."""
+        paces, self._paces = self._paces, []
+        reports = {}
+        for number, copy in enumerate(copies):
+            own = [each for turn in turns for each in turn.own[number].views]
+            along, step = _along(own, self._last)
+            rate = copy.optimizer.param_groups[0]["lr"]
+            losses = self._losses[number].report()
+            reports[number] = Report(_length(own), along, step, paces[number], rate, *losses)
+        each_own = [[view for turn in turns for view in turn.own[number].views] for number in reports]
+        self._last = [sum(each[1:], each[0]) / len(each) for each in zip(*each_own, strict=True)]
+        if every(schedule) == 1:
+            return None
+        verdict = self._judge.see(0, turns[0].iterations, reports)
+        if verdict is None:
+            return None
+        self.retreats.append(self._iteration)
+        self._judge.again()
+        self._last = []
+        shorter = [each for each in self._safer if every(each) <= verdict.share * every(schedule)]
+        return (shorter[0] if shorter else in_step(schedule)), verdict.diverges
+
+
 class Apart:
     """Copies of a model that step alone by a schedule, one for each rank."""
 
-    def __init__(self, copies: Sequence[Copy], schedule: Schedule) -> None:
-        """Begin. UsageError: the schedule is another one."""
+    def __init__(self, copies: Sequence[Copy], schedule: Schedule, guard: Guard | None = None) -> None:
+        """Begin. `guard`: it judges exchanges. UsageError: the schedule is another one, or of exchanges that the guard of a job
+        judges later."""
         if schedule.outer is None:
             raise UsageError("apart: the schedule has no steps alone")
-        self.copies, self._schedule = copies, schedule
+        if guard is not None and (schedule.delay_max or not schedule.together):
+            raise UsageError("apart: a guard is for exchanges of all parameters that copies wait for")
+        self.copies, self._schedule, self._guard = copies, schedule, guard
         self._anchors = [
             Local(each.model, each.optimizer, dict(each.model.named_parameters())) for each in copies
         ]
@@ -66,17 +123,37 @@ class Apart:
             copy.optimizer.zero_grad()
             loss.backward()
             copy.optimizer.step()
+        if self._guard is not None:
+            self._guard.stepped([float(each.detach()) for each in losses], self._anchors)
         for at, bucket in enumerate(self._buckets):
             bucket.open += 1
             for turn in self._schedule.turns[at]:
                 if turn.last % self._schedule.period == self._made % self._schedule.period:
                     self._depart(at, turn.due.iteration - turn.last)
         self._made += 1
+        if self._guard is not None and self._buckets[0].under_way:
+            self._judge(self._guard)
         self._arrive()
 
     def load_into(self, model: torch.nn.Module) -> None:
         """Load what a job would save now: the anchor."""
         model.load_state_dict(self.copies[0].model.state_dict())
+
+    def _judge(self, guard: Guard) -> None:
+        """Judge an exchange that is about to be taken."""
+        turns = [bucket.under_way[0] for bucket in self._buckets]
+        instead = guard.judged(turns, self._schedule, self.copies)
+        if instead is None:
+            return
+        self._schedule, diverges = instead
+        self._made = 0
+        for bucket in self._buckets:
+            for turn in bucket.under_way:
+                turn.due = -1
+            if diverges:
+                bucket.under_way.clear()
+        for anchor in self._anchors if diverges else ():
+            anchor.discard()
 
     def _depart(self, at: int, late: int) -> None:
         bucket, found = self._buckets[at], []
@@ -120,3 +197,16 @@ class Apart:
             1.0,
             tuple(Pending(loaded, range(each), ()) for each in left),
         )
+
+
+def _length(views: Sequence[torch.Tensor]) -> float:
+    return math.sqrt(sum(float(each.double().square().sum()) for each in views))
+
+
+def _along(own: Sequence[torch.Tensor], last: Sequence[torch.Tensor]) -> tuple[float, float]:
+    """Return the component along the last step, and that step's length; zeros if there is none."""
+    length = _length(last)
+    if not length > 0:
+        return 0.0, 0.0
+    product = sum(float((a.double() * b.double()).sum()) for a, b in zip(own, last, strict=True))
+    return product / length, length

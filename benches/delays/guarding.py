@@ -16,7 +16,7 @@ from statistics import fmean
 import msgspec
 import torch
 
-from benches.delays import tasks
+from benches.delays import drifting, tasks
 from benches.delays.learner import Learner, plan_of_schedules
 from benches.delays.tasks import Task
 from benches.delays.working import Copy
@@ -73,7 +73,7 @@ class Run:
 
 
 def guard() -> Iterator[Row]:
-    """Each task, then benign runs."""
+    """Each task, then benign runs; the same of ranks that step alone."""
     logging.getLogger("hocket.delays").setLevel(logging.ERROR)
     for case in CASES:
         yield from _rows(case)
@@ -83,6 +83,7 @@ def guard() -> Iterator[Row]:
         value=float(sum(_benign(at).updates is not None for at in range(BENIGN))),
         target=FALSE,
     )
+    yield from drifting.rows()
 
 
 def learned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -224,6 +225,15 @@ def environment(settings: Settings) -> dict[str, str]:
         **settings.to_environment(),
         "PYTHONPATH": os.pathsep.join(each or "." for each in sys.path),
     }
+
+
+def any_rank(job: Job, draw: random.Random, since_s: float, world: int = WORLD) -> tuple[int, set[int]]:
+    """Wait for somewhere in a step of `world` ranks, all there since `since_s`; return the highest rank's process, and others'."""
+    there = job.settled(world, since_s=since_s)
+    ranks = {process: own[-1].rank for process, own in there.items()}
+    victim = max(ranks, key=lambda process: ranks[process])
+    time.sleep(draw.uniform(0, step_s(list(there.values()))))
+    return victim, set(ranks) - {victim}
 
 
 def going_on_s(later: Steps, survivors: Callable[[int], bool], *, at_s: float, world: int) -> float:

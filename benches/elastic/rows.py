@@ -18,6 +18,7 @@ from benches.elastic.jobs import (
     GIGABIT,
     WORLD,
     Job,
+    any_rank,
     four_hosts,
     going_on_s,
     hocket_job,
@@ -26,15 +27,15 @@ from benches.elastic.jobs import (
 )
 from benches.elastic.rank import COPIES
 from benches.elastic.reconfigure import reconfigured_s
+from benches.elastic.silence import busy, host_killed
 from benches.elastic.sites import lost_site
 from benches.emulated import hosts
 from benches.row import Row
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.settings import Settings
 from hocket.tools.testbed import Testbed
 
 RANKS_OF_A_HOST = 8
-KILLS, LEAVES, CUTS, RESTARTS = 30, 5, 5, 3
+KILLS, LEAVES, ENDS, RESTARTS = 30, 5, 5, 3
 RAISES_S, GOES_ON_S = 0.1, {True: 0.35, False: 5.15}
 """Targets; the second by whether torchft is tuned, whose lighthouse gives a silent replica up after 0.2 or 5 s."""
 TURNS, STEPS = 4, 40
@@ -61,18 +62,9 @@ def _ended(
 
     `since_s`: time since which all present ranks have trained.
     """
-    victim, others = _chosen(job, draw, since_s, world)
+    victim, others = any_rank(job, draw, since_s, world)
     os.kill(victim, number)
     return time.monotonic(), others
-
-
-def _chosen(job: Job, draw: random.Random, since_s: float, world: int = WORLD) -> tuple[int, set[int]]:
-    """Process of the highest rank, somewhere in a step, and those of the others."""
-    there = job.settled(world, since_s=since_s)
-    ranks = {process: own[-1].rank for process, own in there.items()}
-    victim = max(ranks, key=lambda process: ranks[process])
-    time.sleep(draw.uniform(0, step_s(list(there.values()))))
-    return victim, set(ranks) - {victim}
 
 
 def _changes(name: str, cluster: Cluster, target_s: float) -> list[Row]:
@@ -139,7 +131,7 @@ def coordinator() -> list[Row]:
     slots = _slots(four_hosts())
     paused_s, killed_s, began_s, draw = [], [], 0.0, random.Random(0)  # noqa: S311  # no secret
     with Testbed(four_hosts()) as bed, hocket_job(bed, slots, journal=True) as job:
-        for _ in range(CUTS):
+        for _ in range(ENDS):
             everybody = job.settled(WORLD, since_s=began_s)
             at_s = time.monotonic()
             job.replace_launcher(slots[0])
@@ -276,38 +268,6 @@ def reconfigured() -> list[Row]:
     return rows
 
 
-def host_killed() -> list[Row]:
-    """Rows of a host whose cable is cut, without any notice."""
-    cluster = four_hosts()
-    slots = _slots(cluster)
-    all_s, stopped_s, began_s, draw = [], [], 0.0, random.Random(0)  # noqa: S311  # no secret
-    with Testbed(cluster) as bed, hocket_job(bed, slots) as job:
-        for _ in range(CUTS):
-            _, others = _chosen(job, draw, began_s)
-            bed.cut(hosts=slots[-1:])
-            at_s = time.monotonic()
-            later = job.settled(WORLD - 1, since_s=at_s)
-            all_s.append(going_on_s(later, others.__contains__, at_s=at_s, world=WORLD - 1))
-            stopped_s.append(job.stood_still_s())
-            bed.mend(hosts=slots[-1:])
-            began_s = time.monotonic()
-            job.join(slots[-1])
-    noticed_s = [total_s - still_s for total_s, still_s in zip(all_s, stopped_s, strict=True)]
-    silence_s = Settings().silence_max_s(elastic=True)
-    what = "a host's cable is cut"
-    return [
-        Row.over(
-            all_s,
-            name="host-killed",
-            what=f"{what}: until all others have stepped, less a step",
-            target=silence_s + 0.3,
-            unit="s",
-        ),
-        Row.over(noticed_s, name="host-killed", what=f"{what}: of that, until rank 0 stops", unit="s"),
-        Row.over(stopped_s, name="host-killed", what=f"{what}: of that, from there on", target=0.3, unit="s"),
-    ]
-
-
 def _steps_s(cluster: Cluster, *, elastic: bool) -> float:
     slots = _slots(cluster)
     with Testbed(cluster) as bed, hocket_job(bed, slots, elastic=elastic) as job:
@@ -428,6 +388,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "torchft-backend": torchft_backend,
     "reconfigure": reconfigured,
     "host-killed": host_killed,
+    "busy": busy,
     "coordinator": coordinator,
     "nothing-fails": nothing_fails,
     "state": state,

@@ -22,6 +22,7 @@ EXTRAS = {
     "mpi4py": "mpi",
     "pyarrow": "traces",
     "google": "traces",
+    "prometheus_client": "metrics",
     "sklearn": "demo",
 }
 """Module's name → extra."""

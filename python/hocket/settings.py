@@ -266,6 +266,25 @@ class Settings:
         "What carries gradients between hosts: tcp: connections of our own; fabric:efa, fabric:tcp, fabric:udp, fabric:shm: "
         "libfabric; fabric:auto: EFA where there is one.",
     )
+    live_interval_s: float = _variable(
+        "HOCKET_LIVE_INTERVAL_S",
+        1.0,
+        patience,
+        "Seconds between a rank's reports of how it gets on, which `hocket top` shows; 0: it reports nothing.",
+    )
+    metrics: str | None = _variable(
+        "HOCKET_METRICS",
+        None,
+        str,
+        "[ADDRESS:]PORT at which the launcher or rank 0 serves the job's metrics to Prometheus, on loopback unless told; else it "
+        "does not (docs/monitoring.md).",
+    )
+    metrics_token: str | None = _variable(
+        "HOCKET_METRICS_TOKEN",
+        None,
+        str,
+        "Bearer token that a scrape of the metrics must carry: yours to give, and needed where other machines reach them.",
+    )
     threads: int = _variable("HOCKET_THREADS", 1, count, "Native threads of each rank.")
     timeout_s: float = _variable(
         "HOCKET_TIMEOUT_S", 300.0, seconds, "Longest wait for other ranks in a step, seconds."
@@ -274,8 +293,8 @@ class Settings:
         "HOCKET_HEARTBEAT_TIMEOUT_S",
         None,
         seconds,
-        "Longest silence of a rank that is waited for, seconds; a live rank answers whatever its script does. Else 30, in elastic "
-        "jobs 5.",
+        "Longest silence of a rank that is waited for, seconds; a live rank answers whatever its script does. Else 30; in elastic "
+        "jobs 5, and a host that acknowledges nothing is given up after three of TCP's time-outs.",
     )
     start_timeout_s: float = _variable(
         "HOCKET_START_TIMEOUT_S", 60.0, seconds, "Longest wait for ranks to meet, seconds."
@@ -301,6 +320,11 @@ class Settings:
         if self.heartbeat_timeout_s is not None:
             return self.heartbeat_timeout_s
         return SILENCE_MAX_OF_MEMBERS_S if elastic else SILENCE_MAX_S
+
+    def silence_by_path(self, *, elastic: bool) -> bool:
+        """Return whether a rank whose host acknowledges nothing any more is given up before that: in elastic jobs, unless somebody
+        has said how long silence is to be borne."""
+        return elastic and self.heartbeat_timeout_s is None
 
     def with_another_launcher_s(self, timeout_s: float) -> float:
         """Return the time-out in an elastic job with a journal, where another launcher may have to come first."""

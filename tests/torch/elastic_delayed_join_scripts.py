@@ -31,12 +31,12 @@ from tests.torch.elastic_scripts import MOMENTUM, RATE, digest_of
 
 
 def made() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """`flag` moves as soon as anybody wants to stop."""
+    """`flag` moves as soon as anybody wants to stop, by no more than guards allow."""
     model, _ = made_layers()
     model.register_parameter(FLAG, torch.nn.Parameter(torch.zeros((), dtype=torch.float64)))
     kept = [
         {"params": [each for name, each in model.named_parameters() if name != FLAG]},
-        {"params": [model.flag], "lr": 1.0},
+        {"params": [model.flag], "lr": 1e-3},
     ]
     return model, torch.optim.SGD(kept, lr=RATE, momentum=MOMENTUM)
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 import hocket.torch as hk
+from hocket.artefacts.local import every
 from hocket.artefacts.plan import Schedule
 from hocket.torch.distribute import distributed_of
 from hocket.training.elastic.commit import Members
@@ -26,6 +27,7 @@ LOCALS = {
     "outer": hk.Local(every=4, rate=0.7, momentum=0.9),
     "late": hk.Local(every=4, late=2, fragments=2, rate=0.5, momentum=0.5, nesterov=False),
     "mix": hk.Local(every=3, mix=0.25),
+    "retreats": hk.Local(every=8, late=2, rate=0.5, momentum=0.5),
 }
 REPLAYED = ("average", "outer")
 """Kinds whose turns all end together, so that nobody ends one early for newcomers."""
@@ -97,7 +99,8 @@ def trained(directory: Path, name: str, kind: str) -> None:
             ended()
             members = [commit.standing.everyone.members[each] for each in commit.standing.counted]
             held = digest_of(each for key, each in model.state_dict().items() if key != FLAG)
-            note(exchange=session.iteration - 1, members=members, digest=held)
+            alone = every(session.updates.schedule)
+            note(exchange=session.iteration - 1, members=members, digest=held, alone=alone)
 
         commit.step_ended = exchanged  # type: ignore[method-assign]
         stops = False
@@ -110,6 +113,9 @@ def trained(directory: Path, name: str, kind: str) -> None:
             (loss + float(stop) * (model.flag - model.flag.detach())).backward()
             note(step=step, member=member, world=job.world, process=os.getpid())
             optimizer.step()
+            if kind == "retreats":
+                # As of a training that diverges in its second turn.
+                hk.log(model, loss=2.0 ** max(0, step - 8))
             stops = bool(model.state_dict()[FLAG] < 0)
         commit.step_ended = ended  # type: ignore[method-assign]
         hk.flush(model)

@@ -26,6 +26,9 @@ from tests.torch.trainings import PATIENCE_S, Spread  # needs torch
 HOSTS = "abcd"
 """The first two are in one rack, the others in another. The launcher is on the first."""
 SILENCE_S = 3.0
+"""Of jobs that are told how long to bear silence."""
+BRIEF_S = 0.3
+"""A cut that others bear where acknowledgements tell of it: TCP sends again within three of its time-outs, 0.2 s at least."""
 FEW, EVENTS, MEMBERS_MAX = 2, 5, 5
 CASES = int(os.environ.get("HOCKET_FUZZ_CASES", str(FEW)))
 END_OF_A_RANK = ("evicted in epoch", "the coordinator was not heard for", "the coordinator is gone")
@@ -44,9 +47,11 @@ def bed() -> Iterator[Testbed]:
 class Course:
     """What happens to a job, and who must be left of it."""
 
-    def __init__(self, training: Spread, bed: Testbed, founders: str) -> None:
+    def __init__(self, training: Spread, bed: Testbed, founders: str, settings: Settings) -> None:
         """A rank on each host of `founders`."""
         self.training, self.bed = training, bed
+        self.stop_max_s = settings.silence_max_s(elastic=True) / 3
+        self.cut_max_s = BRIEF_S if settings.silence_by_path(elastic=True) else self.stop_max_s
         self.living = {f"founder-{rank}": host for rank, host in enumerate(founders)}
         """Ranks that train, and their hosts."""
         self.said: list[str] = []
@@ -115,7 +120,7 @@ class Course:
         )
         name, host = choice.choice(trained), choice.choice(HOSTS)
         away = choice.choice(["a", "b", "c", "d", "cd"])
-        pause_s = choice.uniform(0, SILENCE_S / 3)
+        pause_s = choice.uniform(0, self.cut_max_s if what == "is cut" else self.stop_max_s)
         self.said.append(f"{what}: {name} of {self.living}, {host}, {away}, {pause_s:.2f} s")
         all_train = len(trained) == len(self.living)
         match what:
@@ -141,9 +146,11 @@ def test_jobs_go_on_whatever_happens_to_their_hosts(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     choice = random.Random(seed)  # noqa: S311  # no secret
     founders = choice.choice(["abc", "acd", "bcd", "abcd", "aab"])
-    settings = Settings(timeout_s=60, start_timeout_s=60, heartbeat_timeout_s=SILENCE_S)
+    settings = Settings(
+        timeout_s=60, start_timeout_s=60, heartbeat_timeout_s=choice.choice([None, SILENCE_S])
+    )
     training = Spread(tmp_path, bed, founders, members_max=MEMBERS_MAX, settings=settings)
-    course = Course(training, bed, founders)
+    course = Course(training, bed, founders, settings)
     try:
         for _ in range(EVENTS):
             course.happens(choice)
@@ -157,6 +164,25 @@ def test_jobs_go_on_whatever_happens_to_their_hosts(
     except BaseException as error:
         error.add_note("\n".join([*course.said, training.said()]))
         raise
+    finally:
+        training.kill()
+
+
+def test_a_host_that_is_cut_off_is_told_from_a_rank_that_is_stopped(
+    bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: a cut cable would cost as much patience as a process that swaps, or that one be left behind like a lost host."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    settings = Settings(timeout_s=60, start_timeout_s=60)
+    training = Spread(tmp_path, bed, HOSTS, members_max=len(HOSTS), settings=settings)
+    course = Course(training, bed, HOSTS, settings)
+    try:
+        course.goes_on()
+        course.is_stopped("founder-2", settings.silence_max_s(elastic=True) / 2)
+        course.goes_on()
+        course.is_cut("d", None)
+        assert training.end() == 0, training.said()
+        training.check()
     finally:
         training.kill()
 

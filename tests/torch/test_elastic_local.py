@@ -122,8 +122,12 @@ def test_ranks_join_and_leave(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     exchanges = defaultdict(list)
     for own in training.notes("draws for").values():
         for each in own:
-            exchanges[each["exchange"]].append((each["members"], each["digest"]))
+            exchanges[each["exchange"]].append((each["members"], each["digest"], each["alone"]))
     assert all(each == alike[0] for alike in exchanges.values() for each in alike)
+    if name == "retreats":
+        lengths = [alike[0][2] for _, alike in sorted(exchanges.items())]
+        assert (lengths[0], lengths[-1]) == (8, 1)
+        assert lengths == sorted(lengths, reverse=True)
     worlds = [world for world, _ in itertools.groupby(len(each) for each in steps.values())]
     assert worlds == [2, 3, 2]
     found = [torch.load(file) for file in tmp_path.glob("*.pt")]

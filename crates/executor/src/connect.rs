@@ -41,8 +41,8 @@ impl Engine {
         let (arena, endpoints) = (&self.arena, &self.endpoints);
         let shared = Own { arena, waker: bell.waker(), life: life.as_ref(), endpoints };
         let opened = listener.connect(&self.identity, peers, &dialled, shared, timeout)?;
-        let (checksums, silence_max) = (self.identity.checksums, self.silence_max);
-        let terms = Terms { checksums, silence_max, epoch: table.epoch() };
+        let (checksums, patience) = (self.identity.checksums, self.patience);
+        let terms = Terms { checksums, patience, epoch: table.epoch() };
         let mut ports = Vec::new();
         let mut known: Vec<Option<Peer>> = (0..self.world).map(|_| None).collect();
         for (rank, connections) in dialled.into_iter().zip(opened) {

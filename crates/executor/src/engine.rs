@@ -18,6 +18,7 @@ use crate::threads::Threads;
 use hocket_ids::{BufferId, Rank};
 use hocket_kernels::Function;
 use hocket_program::{Program, Space};
+use hocket_protocol::liveness::Patience;
 use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::bell::{Bell, reserved_bytes};
@@ -53,7 +54,7 @@ pub struct Engine {
     pub(crate) world: usize,
     addresses: Vec<std::net::SocketAddr>,
     pub(crate) endpoints: Endpoints,
-    pub(crate) silence_max: Duration,
+    pub(crate) patience: Patience,
     pub(crate) elastic: Option<Lifetime>,
     /// What neighbours watch, until this rank writes to their memory no more.
     pub(crate) life: Mutex<Option<Life>>,
@@ -71,7 +72,7 @@ impl Engine {
         if options.threads == 0 {
             return Err(Error::Usage("an executor needs at least one thread".into()));
         }
-        if options.silence_max.is_zero() {
+        if options.patience.silence_max.is_zero() {
             return Err(Error::Usage("a peer must be allowed some silence".into()));
         }
         let arena = Arena::new(reserved_bytes(LOCAL_WORLD_MAX))?;
@@ -112,7 +113,7 @@ impl Engine {
             world: options.world,
             addresses: listener.addresses().to_vec(),
             endpoints,
-            silence_max: options.silence_max,
+            patience: options.patience,
             elastic,
             life: Mutex::new(life),
             listener: Mutex::new(Some(listener)),

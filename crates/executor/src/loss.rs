@@ -25,6 +25,15 @@ impl Core {
                 );
                 peer.failed(Why::Silent, location, what)
             }
+            LinkError::Unreachable { silence } => {
+                let Some((location, what)) = self.awaited_of(peer.who.rank) else { return };
+                let what = format_args!(
+                    "cannot be reached: its host has acknowledged nothing for {:.1} s while {what}, so the host or the \
+                     network to it is down (HOCKET_HEARTBEAT_TIMEOUT_S says how long to bear that)",
+                    silence.as_secs_f64(),
+                );
+                peer.failed(Why::Silent, location, what)
+            }
             error => peer.failed(error.why(), None, error),
         });
     }

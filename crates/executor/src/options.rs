@@ -1,9 +1,9 @@
 //! Options of a rank's executor.
 
 use hocket_ids::Rank;
+use hocket_protocol::liveness::Patience;
 use hocket_trace::Wanted;
 use hocket_wire::endpoint;
-use std::time::Duration;
 
 /// Options for creating a rank's executor.
 #[derive(Clone, Debug)]
@@ -25,5 +25,5 @@ pub struct Options {
     /// What it asks of transports.
     pub wire: endpoint::Options,
     /// How long a peer may be silent while this rank waits for it.
-    pub silence_max: Duration,
+    pub patience: Patience,
 }

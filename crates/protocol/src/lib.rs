@@ -16,6 +16,7 @@ pub mod limits;
 pub mod liveness;
 pub mod membership;
 pub mod messages;
+pub mod path;
 pub mod planted;
 pub mod sampler;
 pub mod stripe;

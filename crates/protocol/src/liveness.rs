@@ -9,8 +9,26 @@ use std::time::Duration;
 
 /// Silence before a probe, unless the limit is short.
 const ASK_AFTER: Duration = Duration::from_secs(1);
+/// The same where a probe also tells whether the peer's host can be reached.
+const ASK_PATH_AFTER: Duration = Duration::from_millis(200);
 /// The shortest limit holds this many such silences.
 const PAUSES: u32 = 4;
+
+/// How long a peer may be silent while this rank waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// The limit.
+    pub silence_max: Duration,
+    /// Whether a peer whose host acknowledges nothing is given up before that ([`crate::path`]).
+    pub by_path: bool,
+}
+
+impl Patience {
+    /// That limit, whatever hosts acknowledge.
+    pub fn of(silence_max: Duration) -> Self {
+        Self { silence_max, by_path: false }
+    }
+}
 
 /// State of one peer.
 #[derive(Clone, Debug)]
@@ -38,8 +56,10 @@ pub enum Action {
 
 impl Liveness {
     /// Starts at `now`; after `silence_max` without a byte the peer is given up.
-    pub fn new(silence_max: Duration, now: Duration) -> Self {
-        let ask_after = ASK_AFTER.min(silence_max / PAUSES);
+    pub fn new(patience: Patience, now: Duration) -> Self {
+        let Patience { silence_max, by_path } = patience;
+        let ask_after = if by_path { ASK_PATH_AFTER } else { ASK_AFTER };
+        let ask_after = ask_after.min(silence_max / PAUSES);
         Self { ask_after, silence_max, polled: now, silence: Duration::ZERO, asked: false }
     }
 
@@ -107,7 +127,7 @@ mod tests {
     /// A rank whose peer hangs would wait for the whole step's time-out, or for ever.
     #[test]
     fn a_silent_peer_is_asked_once_and_then_given_up() {
-        let mut peer = Liveness::new(LIMIT, Duration::ZERO);
+        let mut peer = Liveness::new(Patience::of(LIMIT), Duration::ZERO);
         let asked = run(&mut peer, Duration::ZERO, LIMIT * 2, true);
         assert_eq!(asked, Some((ASK_AFTER, Action::Ask)));
         let ended = run(&mut peer, ASK_AFTER, LIMIT * 2, true);
@@ -117,7 +137,7 @@ mod tests {
     /// Ranks would be given up while nobody needs them, for example during evaluation on rank 0.
     #[test]
     fn a_peer_that_nothing_is_expected_of_may_be_silent() {
-        let mut peer = Liveness::new(LIMIT, Duration::ZERO);
+        let mut peer = Liveness::new(Patience::of(LIMIT), Duration::ZERO);
         assert_eq!(run(&mut peer, Duration::ZERO, LIMIT * 20, false), None);
         // Silence from before it was needed does not count against it.
         let asked = run(&mut peer, LIMIT * 20, LIMIT * 40, true);
@@ -127,7 +147,7 @@ mod tests {
     /// A peer that was suspended for a while and resumes would be given up all the same.
     #[test]
     fn an_answer_before_the_limit_is_in_time() {
-        let mut peer = Liveness::new(LIMIT, Duration::ZERO);
+        let mut peer = Liveness::new(Patience::of(LIMIT), Duration::ZERO);
         let mut now = Duration::ZERO;
         for _ in 0..10 {
             let (asked, action) = run(&mut peer, now, now + LIMIT, true).unwrap();
@@ -141,7 +161,7 @@ mod tests {
     /// A suspended rank would blame the first peer that it polls after resuming.
     #[test]
     fn our_own_sleep_is_not_the_peers_silence() {
-        let mut peer = Liveness::new(LIMIT, Duration::ZERO);
+        let mut peer = Liveness::new(Patience::of(LIMIT), Duration::ZERO);
         assert_eq!(peer.poll(LIMIT * 100, || true), Action::Ask);
         assert_eq!(peer.poll(LIMIT * 200, || true), Action::Wait);
         peer.handle_arrival(LIMIT * 200);
@@ -153,7 +173,7 @@ mod tests {
         #[test]
         fn nobody_is_given_up_early(limit_ms in 1u64..60_000, steps in prop::collection::vec((0u64..3_000, any::<bool>(), 0u8..10), 1..300)) {
             let limit = Duration::from_millis(limit_ms);
-            let mut peer = Liveness::new(limit, Duration::ZERO);
+            let mut peer = Liveness::new(Patience::of(limit), Duration::ZERO);
             let (mut now, mut heard, mut asked) = (Duration::ZERO, Duration::ZERO, false);
             for (pass_ms, awaited, speaks) in steps {
                 now += Duration::from_millis(pass_ms);

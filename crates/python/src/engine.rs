@@ -13,6 +13,7 @@ use hocket_executor::{
     Address, Cards, EmulatedLinks, Engine as Executor, Error, Lifetime, Options, Sending, Way, WireOptions,
 };
 use hocket_ids::{Member, Rank};
+use hocket_protocol::liveness::Patience;
 use hocket_protocol::why::Why;
 use hocket_trace::{Bounds, Wanted};
 use hocket_wire::connection::Info;
@@ -50,11 +51,16 @@ impl Engine {
     /// of each link, links that a frame crosses by destination rank). `checksum`: frames between hosts carry a CRC32C; `tls`:
     /// connections between hosts are encrypted; both alike on all ranks. `wire`: tcp, fabric:efa, fabric:auto, …: it carries
     /// payloads between hosts; alike on all ranks, and not with `tls`. `heartbeat_timeout_s`: a peer that is silent for so long
-    /// while it is waited for fails the job. `elastic`, alike on all ranks: a peer that is lost ends the epoch instead; see
+    /// while it is waited for fails the job; with `silence_by_path` also one whose host acknowledges nothing for three of TCP's
+    /// time-outs. `elastic`, alike on all ranks: a peer that is lost ends the epoch instead; see
     /// `resume`. Needs pidfds (Linux 5.3).
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, ports = (0, 0), threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, elastic = false, wire = "tcp".into()))]
-    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, ports = (0, 0), threads = 1, trace = None, trace_steps = (0, None), trace_bytes = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0, silence_by_path = false, elastic = false, wire = "tcp".into()))]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "keyword-only in Python"
+    )]
     fn new(
         py: Python<'_>,
         rank: u32,
@@ -72,6 +78,7 @@ impl Engine {
         checksum: bool,
         tls: bool,
         heartbeat_timeout_s: f64,
+        silence_by_path: bool,
         elastic: bool,
         wire: String,
     ) -> PyResult<Self> {
@@ -95,7 +102,7 @@ impl Engine {
             trace: trace.map(|path| Wanted { path, bounds }),
             wire: WireOptions { wire, host, bind, ports: ports.0..=ports.1, tls, elastic, emulated_links },
             checksum,
-            silence_max: duration(py, heartbeat_timeout_s)?,
+            patience: Patience { silence_max: duration(py, heartbeat_timeout_s)?, by_path: silence_by_path },
         };
         let executor = Executor::new(options).map_err(|cause| raise(py, &cause.of(rank)))?;
         Ok(Self { executor: Arc::new(executor), notifier: Notifier::default(), departed: Arc::default() })

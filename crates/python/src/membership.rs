@@ -3,11 +3,13 @@
 use crate::exceptions::error;
 use crate::waits::duration;
 use hocket_ids::Member;
-use hocket_protocol::liveness::{self, Liveness as Silence};
+use hocket_protocol::liveness::{self, Liveness as Silence, Patience};
 use hocket_protocol::membership::coordinator::{self, Coordinator as Machine};
 use hocket_protocol::membership::member::{self, Participant as Side};
 use hocket_protocol::membership::{Decision, Ending, Kind, Limits, Note, Order, eviction, journal};
+use hocket_protocol::path::Path;
 use hocket_protocol::planted::Rules;
+use hocket_wire::connection::Info;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -313,6 +315,13 @@ impl Coordinator {
     fn tick(&self, py: Python<'_>, now_s: f64) -> PyResult<Vec<MemberAction>> {
         self.handle(py, coordinator::Event::Tick, now_s)
     }
+
+    /// Members of which others complain, and that have not reported since they were asked to.
+    #[getter]
+    fn doubted(&self) -> Vec<u64> {
+        let machine = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        machine.doubted().into_iter().map(|member| member.0).collect()
+    }
 }
 
 /// `complaints` are pairs of who cannot hear whom. Who has to go so that nobody complains of anybody who stays, and of how many
@@ -325,10 +334,10 @@ pub fn evicted(complaints: Vec<(u64, u64)>) -> Vec<(u64, usize)> {
 
 /// Whether the other end of a connection can be heard, without I/O. `now_s`: on a monotonic clock.
 #[pyclass(module = "hocket._native", frozen)]
-pub struct Liveness(Mutex<Silence>);
+pub struct Liveness(Mutex<(Silence, Path)>);
 
 impl Liveness {
-    fn silence(&self) -> MutexGuard<'_, Silence> {
+    fn state(&self) -> MutexGuard<'_, (Silence, Path)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -339,21 +348,32 @@ impl Liveness {
     #[new]
     #[pyo3(signature = (*, silence_max_s, now_s))]
     fn new(py: Python<'_>, silence_max_s: f64, now_s: f64) -> PyResult<Self> {
-        let silence = Silence::new(duration(py, silence_max_s)?, duration(py, now_s)?);
-        Ok(Self(Mutex::new(silence)))
+        let patience = Patience::of(duration(py, silence_max_s)?);
+        let silence = Silence::new(patience, duration(py, now_s)?);
+        Ok(Self(Mutex::new((silence, Path::default()))))
     }
 
     /// Something has come from it.
     fn heard(&self, py: Python<'_>, now_s: f64) -> PyResult<()> {
-        self.silence().handle_arrival(duration(py, now_s)?);
+        let (silence, path) = &mut *self.state();
+        silence.handle_arrival(duration(py, now_s)?);
+        path.rest();
         Ok(())
     }
 
     /// Time passes: it should be asked for a sign, or has been silent for `silence_max_s` in spite of that. A time in which this is
-    /// not called counts as a second at most.
-    #[pyo3(signature = (now_s) -> "typing.Literal['ask', 'lost'] | None")]
-    fn poll(&self, py: Python<'_>, now_s: f64) -> PyResult<Option<&'static str>> {
-        Ok(match self.silence().poll(duration(py, now_s)?, || true) {
+    /// not called counts as a second at most. `tcp_info`, what the system's option of that name tells of the connection, is given in
+    /// each call while it is doubted: then it is also lost if its host acknowledges nothing for one of TCP's time-outs.
+    #[pyo3(signature = (now_s, tcp_info = None) -> "typing.Literal['ask', 'lost'] | None")]
+    fn poll(&self, py: Python<'_>, now_s: f64, tcp_info: Option<&[u8]>) -> PyResult<Option<&'static str>> {
+        let now = duration(py, now_s)?;
+        let (silence, path) = &mut *self.state();
+        match tcp_info.map(|stored| Info::of_option(stored).path_at(now)) {
+            None => path.rest(),
+            Some(look) if path.handle_look(&look, 1).is_some() => return Ok(Some("lost")),
+            Some(_) => {}
+        }
+        Ok(match silence.poll(now, || true) {
             liveness::Action::Wait => None,
             liveness::Action::Ask => Some("ask"),
             liveness::Action::GiveUp { .. } => Some("lost"),

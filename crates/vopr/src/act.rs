@@ -1,11 +1,12 @@
 //! What happens inside a process: packets reach the machines, and the machines' actions reach the engine.
 
 use crate::event::{Local, Packet};
-use crate::net::{ConnectionId, LANES};
+use crate::hearing::Hearing;
+use crate::net::{COORDINATOR, ConnectionId, LANES};
 use crate::process::{Peer, State};
 use crate::world::{TICK_US, World, member};
 use hocket_protocol::drain::{Drain, Verdict};
-use hocket_protocol::liveness::{self, Liveness};
+use hocket_protocol::liveness;
 use hocket_protocol::membership::member::{Action, Event, Exit};
 use hocket_protocol::membership::{Note, Order};
 use hocket_protocol::transfer::{Ask, Manifest, TransferError};
@@ -66,18 +67,25 @@ impl World {
     fn tick(&mut self, process: usize) {
         self.schedule_in(process, TICK_US, Local::Tick);
         let now = self.now(process);
+        let cut_from: Vec<_> = self.processes[process]
+            .peers
+            .keys()
+            .copied()
+            .filter(|&other| self.is_cut(process, other))
+            .collect();
+        let unlinked = self.is_cut(process, COORDINATOR);
         let this = &mut self.processes[process];
         let (mut asked, mut silent, mut unheard) = (Vec::new(), Vec::new(), false);
         for (&other, peer) in &mut this.peers {
-            match peer.liveness.poll(now, || true) {
+            match peer.hearing.poll(now, cut_from.contains(&other)) {
                 liveness::Action::Wait => {}
                 liveness::Action::Ask => asked.push(other),
                 liveness::Action::GiveUp { .. } => silent.push(other),
             }
         }
-        if let Some((connection, liveness)) = &mut this.link {
+        if let Some((connection, hearing)) = &mut this.link {
             let connection = *connection;
-            match liveness.poll(now, || true) {
+            match hearing.poll(now, unlinked) {
                 liveness::Action::Wait => {}
                 liveness::Action::Ask => self.send(connection, process, 0, Packet::Ask),
                 liveness::Action::GiveUp { .. } => unheard = true,
@@ -101,8 +109,8 @@ impl World {
             && self.processes[process].link.is_none()
             && let Some(connection) = self.link(process)
         {
-            let limit = self.swarm.limits.heartbeat;
-            self.processes[process].link = Some((connection, Liveness::new(limit, now)));
+            let hearing = Hearing::new(self.swarm.patience(), now);
+            self.processes[process].link = Some((connection, hearing));
             self.tell_member(process, Event::Linked);
         }
         self.mesh(process);
@@ -167,19 +175,18 @@ impl World {
 
     /// One more connection between two processes, if they can reach each other.
     fn connect(&mut self, process: usize, other: usize) -> bool {
-        let cut = self.cut_until(process, other).max(self.cut_until(other, process));
-        if !self.processes[other].alive || cut > self.now_us {
+        if !self.processes[other].alive || self.is_cut(process, other) {
             return false;
         }
         let connection = self.network.connect([process, other]);
-        let (limit, rules) = (self.swarm.limits.heartbeat, self.swarm.limits.rules);
+        let (patience, rules) = (self.swarm.patience(), self.swarm.limits.rules);
         for (end, peer) in [(process, other), (other, process)] {
             let now = self.now(end);
             let epoch = self.processes[end].epoch;
             let new = Peer {
                 connection,
                 drain: Drain::new(LANES, epoch, rules),
-                liveness: Liveness::new(limit, now),
+                hearing: Hearing::new(patience, now),
                 held: Vec::new(),
             };
             let before = self.processes[end].peers.insert(peer, new);
@@ -259,15 +266,15 @@ impl World {
         let now = self.now(process);
         let this = &mut self.processes[process];
         if let Packet::Order(order) = packet {
-            if let Some((_, liveness)) = this.link.as_mut().filter(|(each, _)| *each == connection) {
-                liveness.handle_arrival(now);
+            if let Some((_, hearing)) = this.link.as_mut().filter(|(each, _)| *each == connection) {
+                hearing.handle_arrival(now);
                 self.log(|_| format!("  {process} < {order:?}"));
                 self.tell_member(process, Event::Order(order));
             }
             return;
         }
-        if let Some((_, liveness)) = this.link.as_mut().filter(|(each, _)| *each == connection) {
-            liveness.handle_arrival(now);
+        if let Some((_, hearing)) = this.link.as_mut().filter(|(each, _)| *each == connection) {
+            hearing.handle_arrival(now);
             if matches!(packet, Packet::Ask) {
                 self.send(connection, process, 0, Packet::Alive);
             }
@@ -276,7 +283,7 @@ impl World {
         let Some(peer) = this.peers.get_mut(&from).filter(|peer| peer.connection == connection) else {
             return;
         };
-        peer.liveness.handle_arrival(now);
+        peer.hearing.handle_arrival(now);
         match packet {
             Packet::Ask => self.send(connection, process, 0, Packet::Alive),
             Packet::Alive => {}

@@ -1,9 +1,10 @@
 //! The coordinator's host: the real machine, its connections, and a journal on a disk that a crash can tear.
 
 use crate::event::{Event, OfCoordinator, Packet};
+use crate::hearing::Hearing;
 use crate::net::{COORDINATOR, ConnectionId};
 use crate::world::{TICK_US, World, member};
-use hocket_protocol::liveness::{self, Liveness};
+use hocket_protocol::liveness;
 use hocket_protocol::membership::coordinator::{Action, Coordinator, Event as Told};
 use hocket_protocol::membership::{Ending, journal};
 use std::time::Duration;
@@ -113,11 +114,11 @@ impl World {
             return;
         }
         let now = self.coordinator_now();
-        let Some((current, liveness)) = self.host.links.get_mut(&from) else { return };
+        let Some((current, hearing)) = self.host.links.get_mut(&from) else { return };
         if *current != connection {
             return;
         }
-        liveness.handle_arrival(now);
+        hearing.handle_arrival(now);
         match packet {
             Packet::Note(note) => {
                 self.log(|_| format!("  coordinator < {from}: {note:?}"));
@@ -151,8 +152,10 @@ impl World {
         let now = self.coordinator_now();
         let mut silent = Vec::new();
         let mut asked = Vec::new();
-        for (connection, liveness) in self.host.links.values_mut() {
-            match liveness.poll(now, || true) {
+        let cut: Vec<_> =
+            self.host.links.keys().copied().filter(|&process| self.is_cut(process, COORDINATOR)).collect();
+        for (process, (connection, hearing)) in &mut self.host.links {
+            match hearing.poll(now, cut.contains(process)) {
                 liveness::Action::Wait => {}
                 liveness::Action::Ask => asked.push(*connection),
                 liveness::Action::GiveUp { .. } => silent.push(*connection),
@@ -216,14 +219,13 @@ impl World {
 
     pub(crate) fn link(&mut self, process: usize) -> Option<ConnectionId> {
         let up = self.host.machine.is_some() && self.host.ended.is_none();
-        let cut = self.cut_until(process, COORDINATOR).max(self.cut_until(COORDINATOR, process));
-        if !up || cut > self.now_us {
+        if !up || self.is_cut(process, COORDINATOR) {
             return None;
         }
         let now = self.coordinator_now();
         let connection = self.network.connect([process, COORDINATOR]);
-        let liveness = Liveness::new(self.host.limits.heartbeat, now);
-        if let Some((before, _)) = self.host.links.insert(process, (connection, liveness)) {
+        let hearing = Hearing::new(self.swarm.patience(), now);
+        if let Some((before, _)) = self.host.links.insert(process, (connection, hearing)) {
             self.close(before, COORDINATOR, true);
         }
         Some(connection)

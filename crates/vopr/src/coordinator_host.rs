@@ -1,8 +1,8 @@
 //! The state of the coordinator's host: its machine and connections, and what its disk has.
 
 use crate::event::OfCoordinator;
+use crate::hearing::Hearing;
 use crate::net::ConnectionId;
-use hocket_protocol::liveness::Liveness;
 use hocket_protocol::membership::coordinator::Coordinator;
 use hocket_protocol::membership::{Decision, Ending, Limits};
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ pub struct Host {
     pub life: u32,
     pub stopped: bool,
     pub backlog: Vec<OfCoordinator>,
-    pub links: BTreeMap<usize, (ConnectionId, Liveness)>,
+    pub links: BTreeMap<usize, (ConnectionId, Hearing)>,
     pub durable: Vec<u8>,
     pub unsynced: VecDeque<Decision>,
     pub ended: Option<Ending>,

@@ -278,6 +278,11 @@ impl World {
         if end == COORDINATOR { self.swarm.hosts } else { self.processes[end].host }
     }
 
+    /// Whether nothing passes one way or the other.
+    pub(crate) fn is_cut(&self, one: usize, other: usize) -> bool {
+        self.cut_until(one, other).max(self.cut_until(other, one)) > self.now_us
+    }
+
     pub(crate) fn cut_until(&self, from: usize, to: usize) -> u64 {
         self.network.cut_until(self.host_of(from), self.host_of(to))
     }

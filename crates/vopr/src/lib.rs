@@ -17,6 +17,7 @@ mod engine;
 mod epoch;
 mod event;
 mod faults;
+mod hearing;
 mod memory;
 mod net;
 mod process;

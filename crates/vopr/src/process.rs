@@ -1,12 +1,12 @@
 //! One simulated process: the real machines of a member, its replica of the model, and its engine's bookkeeping.
 
 use crate::event::{Local, Packet};
+use crate::hearing::Hearing;
 use crate::memory::Sum;
 use crate::net::ConnectionId;
 use hocket_ids::Member;
 use hocket_protocol::drain::Drain;
 use hocket_protocol::fence::{Fence, Region};
-use hocket_protocol::liveness::Liveness;
 use hocket_protocol::membership::member::{Exit, Participant};
 use hocket_protocol::sampler::mixed;
 use hocket_protocol::sampler::{Draw, Layout, Sampler};
@@ -38,7 +38,7 @@ impl State {
 pub struct Peer {
     pub connection: ConnectionId,
     pub drain: Drain,
-    pub liveness: Liveness,
+    pub hearing: Hearing,
     /// What it says of an epoch that has not begun here.
     pub held: Vec<(usize, Packet)>,
 }
@@ -95,7 +95,7 @@ pub struct Process {
     /// Its clock is ahead by so much.
     pub skew: Duration,
     pub participant: Participant,
-    pub link: Option<(ConnectionId, Liveness)>,
+    pub link: Option<(ConnectionId, Hearing)>,
     pub peers: BTreeMap<usize, Peer>,
     pub epoch: u64,
     pub members: Vec<usize>,

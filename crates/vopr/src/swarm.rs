@@ -3,6 +3,7 @@
 
 use crate::event::Fault;
 use fastrand::Rng;
+use hocket_protocol::liveness::Patience;
 use hocket_protocol::membership::Limits;
 use hocket_protocol::planted::{Bug, Rules};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct Swarm {
     pub freeze_us: u64,
     /// Who begins a planned epoch closes its connections to leavers at once, and does not wait until they close theirs.
     pub parts_early: bool,
+    /// Whether a cut shows in what is acknowledged.
+    pub by_path: bool,
     pub limits: Limits,
 }
 
@@ -73,6 +76,7 @@ impl Swarm {
             faults: faults(rng),
             freeze_us: rng.u64(4..12) * SECOND_US,
             parts_early: rng.bool(),
+            by_path: rng.bool(),
             limits: limits(members_min, rules),
         }
     }
@@ -95,8 +99,14 @@ impl Swarm {
             faults: Vec::new(),
             freeze_us: SECOND_US / 2,
             parts_early: false,
+            by_path: false,
             limits: limits(1, Rules::default()),
         }
+    }
+
+    /// How long both ends of a connection bear silence.
+    pub fn patience(&self) -> Patience {
+        Patience { silence_max: self.limits.heartbeat, by_path: self.by_path }
     }
 
     /// Whether members leave, and nothing else happens.

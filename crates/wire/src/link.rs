@@ -421,6 +421,12 @@ pub enum LinkError {
         /// The length of the silence.
         silence: Duration,
     },
+    /// The peer's host acknowledged nothing for too long while this rank waited.
+    #[error("cannot be reached: its host has acknowledged nothing for {:.1} s", .silence.as_secs_f64())]
+    Unreachable {
+        /// The time without an acknowledgement.
+        silence: Duration,
+    },
 }
 
 fn named(frame: Option<&Frame>) -> String {
@@ -436,7 +442,7 @@ impl LinkError {
             Self::Closed | Self::Io(_) | Self::Fabric { .. } => Why::Lost,
             Self::Damaged { .. } => Why::Damaged,
             Self::Frame(_) | Self::Violation(_) => Why::Violation,
-            Self::Silent { .. } => Why::Silent,
+            Self::Silent { .. } | Self::Unreachable { .. } => Why::Silent,
         }
     }
 }

@@ -109,6 +109,49 @@ def named(schedule: Schedule) -> str:
 
 def localized(plan: Plan, local: Local) -> Plan:
     """Return the plan with ranks that train alone between exchanges. UsageError: an amount is out of range."""
-    schedule = local.schedule(len(plan.buckets))
-    made = replace(plan, schedule=schedule, safer=(), label=f"{plan.label}, {named(schedule)}")
+    buckets = len(plan.buckets)
+    schedule = local.schedule(buckets)
+    safer = tuple(shortened(local, most).schedule(buckets) for most in _halves(local.every))
+    made = replace(plan, schedule=schedule, safer=safer, label=f"{plan.label}, {named(schedule)}")
     return replace(made, promise=declared(needs_of(made)))
+
+
+def shortened(local: Local, most: int) -> Local:
+    """Return how ranks step alone at most so many times in a row. Where each step is exchanged, the anchor is the ranks' mean: an
+    outer momentum of after many steps alone may diverge there.
+
+    >>> shortened(Local(every=30, late=20, fragments=2), 15)
+    Local(every=15, late=14, fragments=2, rate=1.0, momentum=0.0, nesterov=True, mix=None)
+    """
+    every = min(local.every, most)
+    if every == 1:
+        return local if local.every == 1 else Local(every=1)
+    return replace(local, every=every, late=min(local.late, every - 1), fragments=min(local.fragments, every))
+
+
+def in_step(schedule: Schedule) -> Schedule:
+    """Return the schedule with an exchange after each step, and the mean of ranks as the anchor: the safest of those by which ranks
+    step alone.
+
+    >>> in_step(Local(every=30, late=2, fragments=2).schedule(3)) == Local(every=1).schedule(3)
+    True
+    """
+    turn = Turn(first=0, last=0, sent=Begun(iteration=0, point="backward_end"), due=Due(iteration=0))
+    return replace(
+        schedule,
+        period=1,
+        together=True,
+        turns=tuple((turn,) for _ in schedule.turns),
+        outer=Outer(),
+        delay_max=0,
+    )
+
+
+def _halves(every: int) -> list[int]:
+    """Return numbers of steps alone, each half of the one before, down to 2.
+
+    >>> _halves(30)
+    [15, 7, 3]
+    """
+    found = [every >> each for each in range(1, every.bit_length())]
+    return [each for each in found if each > 1]

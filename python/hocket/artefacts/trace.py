@@ -1,5 +1,5 @@
 """Traces of runs: a directory with `run.json`, `changes.jsonl`, `rank-N.hktrace`, `metrics-N.jsonl`,
-`clock-N.jsonl`, `turns-N.json`.
+`clock-N.jsonl`, `turns-N.json`, `exchanges.jsonl`.
 
 Record files are written by the executors (`crates/trace`, whose `layout.rs` says what lies where): a header, then records of one
 size, little-endian. A file that a crash cut off is read as far as it goes. NumPy is loaded when records are read.

@@ -111,6 +111,11 @@ SERVE = ("-m", "hocket.torch.server_rank")
     metavar="FILE",
     help="Go on as the launcher of the job with that journal, whose own has died; no SCRIPT.",
 )
+@click.option(
+    "--metrics",
+    metavar="[ADDRESS:]PORT",
+    help="Serve the job's metrics to Prometheus there; on this machine alone without ADDRESS, else with HOCKET_METRICS_TOKEN.",
+)
 @click.option("--quiet-others", is_flag=True, help="Show rank 0's output alone, as it is.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
 @click.argument("script", required=False)
@@ -138,6 +143,7 @@ def command(
     timeout_s: float | None,
     elastic: Elastic | None,
     resumed: Path | None,
+    metrics: str | None,
     quiet_others: bool,
     as_module: bool,
     script: str | None,
@@ -186,6 +192,7 @@ def command(
         "trace_bytes": trace_bytes,
         "threads": threads,
         "timeout_s": timeout_s,
+        "metrics": metrics,
         **(elastic.settings() if elastic else {}),
     }
     given = {name: value for name, value in given.items() if value is not None}

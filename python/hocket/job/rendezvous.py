@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,6 +30,11 @@ from hocket.job import at_exit as ending
 from hocket.job.cause import cause_of
 from hocket.job.environment import NO_LAUNCHER, Identity, identify
 from hocket.job.host import Host, job_names
+from hocket.job.live.files import LiveJob
+from hocket.job.live.observer import Observer
+from hocket.job.live.progress import Progress
+from hocket.job.live.publisher import Publisher
+from hocket.job.live.status import Reporter
 from hocket.job.meeting import Publish, meet
 from hocket.job.store import address as addresses
 from hocket.job.store import interfaces
@@ -36,6 +42,9 @@ from hocket.job.store.server import Server
 from hocket.job.store.store import Store
 from hocket.settings import Settings
 from hocket.spellings import bounds_of
+
+if TYPE_CHECKING:
+    from hocket.job.live.endpoint import Endpoint
 
 log = logging.getLogger("hocket.job")
 
@@ -81,6 +90,7 @@ class Job:
         addresses: addresses of this host for the wire: one per interface that it uses.
         clocks: by rank, the lowest rank that shares its monotonic clock.
         members: by rank, numbers that processes of an elastic job keep while ranks change: a founder's is its rank at the start.
+        progress: what this rank does, for observers.
     """
 
     rank: int
@@ -97,6 +107,9 @@ class Job:
     settings: Settings = field(repr=False)
     server: Server | None = field(default=None, repr=False)
     members: tuple[int, ...] = ()
+    progress: Progress = field(default_factory=Progress, repr=False)
+    publisher: Publisher | None = field(default=None, repr=False)
+    endpoint: Endpoint | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Number members by rank, unless given."""
@@ -140,6 +153,7 @@ class Job:
             tls=self.settings.tls,
             wire=self.settings.wire,
             heartbeat_timeout_s=self.settings.silence_max_s(elastic=elastic),
+            silence_by_path=self.settings.silence_by_path(elastic=elastic),
             elastic=elastic,
             emulated_links=None
             if self.settings.emulated_links is None
@@ -156,7 +170,57 @@ class Job:
         except BaseException:
             engine.close()
             raise
+        # Lost ranks of an elastic job have no place in the epoch in force; the others keep their numbers.
+        self.progress.bytes_sent = lambda: dict(zip(engine.members, engine.bytes_sent(), strict=False))
         return engine
+
+    def publish(self, generation: int = 0) -> None:
+        """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`.
+
+        Rank 0 of a job whose launcher does not serve the store serves metrics, if that is set: UsageError, RendezvousError as in
+        `Endpoint`.
+        """
+        interval_s = self.settings.live_interval_s
+        # Nobody but this process knows the store of a process that is a job by itself.
+        if not interval_s or (self.world == 1 and self.server is not None):
+            return
+        reporter = Reporter(
+            self.progress,
+            rank=self.rank,
+            world=self.world,
+            member=self.members[self.rank],
+            host=self.host,
+            elastic=self.elastic,
+            interval_s=interval_s,
+        )
+        entry = LiveJob(
+            process=os.getpid(),
+            launches=False,
+            store=self.store.address,
+            secret=self.secret.hex(),
+            command=tuple(sys.argv),
+            generation=generation,
+        )
+        # The first rank of a host may be lost where others go on.
+        announces = self.local_rank == 0 or self.elastic
+        if self.rank == 0 and self.settings.metrics is not None and not self.settings.store_served:
+            from hocket.job.live.endpoint import Endpoint  # noqa: PLC0415  # loads an HTTP server, which few ranks need
+
+            self.endpoint = Endpoint(
+                self.settings.metrics, self.settings.metrics_token, Observer(lambda: entry)
+            )
+        self.publisher = Publisher(
+            reporter, entry, rank=self.rank, interval_s=interval_s, announces=announces
+        )
+
+    def publish_no_more(self) -> None:
+        """End the reports, and forget the engine; idempotent."""
+        if self.endpoint is not None:
+            self.endpoint.close()
+            self.endpoint = None
+        if self.publisher is not None:
+            self.publisher.close()
+        self.progress.bytes_sent = None
 
     @property
     def elastic(self) -> bool:
@@ -215,6 +279,7 @@ class Job:
 
         `linger_s`: how long a store that this rank serves stays for others.
         """
+        self.publish_no_more()
         self.store.leave(reason, cause)
         if self.server is not None:
             # The rank at fault may never leave.

@@ -236,7 +236,7 @@ class Coordination:
             if self._shortage.lasts and self.ended is None:
                 self._meet_without_missing()
             self._meet_without_blamed(now_ns)
-            for member, found in self.roll.look():
+            for member, found in self.roll.look(self._machine.doubted):
                 if found == "ask":
                     self._tell(member, messages.Asks())
                 else:

@@ -68,6 +68,11 @@ class Entrance:
         self._earlier: list[Coordination] = []
         """Coordinations of jobs that did not begin."""
         self._answers: list[tuple[int, bytes]] = []
+        self._tcp_info: Callable[[int], bytes] | None = None
+
+    def watch(self, tcp_info: Callable[[int], bytes]) -> None:
+        """Look at connections of members that others cannot reach. `tcp_info`: what the system tells of a client's."""
+        self._tcp_info = self.coordination.roll.tcp_info = tcp_info
 
     def receive(self, client: int, payload: bytes, now_ns: int) -> None:
         """Handle a message. FrameError: it is not allowed now."""
@@ -188,6 +193,7 @@ class Entrance:
         self._founders.clear()
         self._earlier.append(self.coordination)
         self.coordination, self.begun = self._make(), False
+        self.coordination.roll.tcp_info = self._tcp_info
         self._give_places()
 
     def _explain(self) -> None:

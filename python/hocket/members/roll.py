@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from hocket.members.sight import Sight
 
@@ -14,6 +14,7 @@ class Roll:
         silent: connected members that cannot be heard.
         ended: members whose processes have ended, says the launcher. A connection that was cut does not end.
         hosts: hosts of members that have joined, until they have met the others.
+        tcp_info: what the system tells of a client's connection; None: that is not looked at.
     """
 
     def __init__(self, silence_max_s: float) -> None:
@@ -25,6 +26,7 @@ class Roll:
         self.silent: set[int] = set()
         self.ended: set[int] = set()
         self.hosts: dict[int, str] = {}
+        self.tcp_info: Callable[[int], bytes] | None = None
 
     def __contains__(self, member: int) -> bool:
         return member in self._client_of
@@ -71,10 +73,12 @@ class Roll:
         self.silent.discard(member)
         return self._sights[member].heard()
 
-    def look(self) -> Iterator[tuple[int, str]]:
-        """Connected members to ask for a sign (`ask`), and those that have become silent (`lost`)."""
+    def look(self, doubted: Collection[int]) -> Iterator[tuple[int, str]]:
+        """Connected members to ask for a sign (`ask`), and those that have become silent (`lost`). `doubted`: others cannot reach
+        them."""
         for member, sight in tuple(self._sights.items()):
-            found = sight.look()
+            looks = self.tcp_info if member in doubted else None
+            found = sight.look(None if looks is None else looks(self._client_of[member]))
             if found == "lost":
                 self.silent.add(member)
             if found is not None:

@@ -26,10 +26,14 @@ class Sight:
         lost, self._lost = self._lost, False
         return lost
 
-    def look(self) -> Literal["ask", "lost"] | None:
-        """Return the action that is due: ask the end for a sign, or treat it as lost; each once in a silence."""
+    def look(self, tcp_info: bytes | None = None) -> Literal["ask", "lost"] | None:
+        """Return the action that is due: ask the end for a sign, or treat it as lost; each once in a silence.
+
+        `tcp_info`, in each call while others say that they cannot reach the end: what the system tells of the connection. Its host
+        acknowledges what it is sent within one of TCP's time-outs, whatever its processes do; else it is lost, too.
+        """
         if self._lost:
             return None
-        found = self._liveness.poll(time.monotonic())
+        found = self._liveness.poll(time.monotonic(), tcp_info)
         self._lost = found == "lost"
         return found

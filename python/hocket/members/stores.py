@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hocket.job.store import address as addresses
 from hocket.job.store.ledger import Ledger
@@ -17,6 +17,8 @@ class Stores:
     def __init__(self, host: str, listeners: Sequence[str], secret: bytes, ports: tuple[int, int]) -> None:
         """Open no store yet. `host`: the launcher's, as ranks reach it; `listeners`: its addresses; `ports`: as in `Server`."""
         self._host, self._listeners, self._secret, self._ports = host, tuple(listeners), secret, ports
+        self.goodput: Callable[[], float | None] = lambda: None
+        """Source of the job's goodput for those who look at a store."""
         self._ledger = Ledger()
         self._open: list[Server] = []
 
@@ -25,6 +27,7 @@ class Stores:
         while len(self._open) > 1:
             self._open.pop(0).close()
         self._ledger = Ledger()
+        self._ledger.live.goodput = self.goodput
         self._open.append(Server(self._listeners, 0, self._secret, self._ledger, ports=self._ports))
         return addresses.join(self._host, self._open[-1].port)
 

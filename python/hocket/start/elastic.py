@@ -17,6 +17,7 @@ from hocket.members.journal import Journal, Served
 from hocket.members.member_limits import Limits
 from hocket.members.stores import Stores
 from hocket.settings import Settings
+from hocket.start.live import LiveGoodput
 from hocket.start.processes import ProcessSpec
 from hocket.start.replacements import numbers
 from hocket.start.running import RunningJob, announced
@@ -58,6 +59,8 @@ class Place:
         server = Server(
             self.listeners, self.port, bytes.fromhex(self.secret), entrance, ports=settings.port_range
         )
+        if settings.silence_by_path(elastic=True):
+            entrance.watch(server.tcp_info)
         return stack.enter_context(server)
 
 
@@ -104,6 +107,7 @@ def serve(
         lambda: coordination, stores, arrival.shared(settings), founders=len(processes), begun=True
     )
     coordinator = place.server(stack, entrance, settings)
+    stores.goodput = LiveGoodput(coordination, coordinator)
     where = addresses.join(host, coordinator.port)
     settings = dataclasses.replace(settings, coordinator=where)
     job = stack.enter_context(announced(where, secret, processes[0].argv, settings))

@@ -29,6 +29,7 @@ from hocket.settings import Settings
 from hocket.start import elastic
 from hocket.start.elastic import Elastic
 from hocket.start.last_ones import LastOnes
+from hocket.start.live import observed
 from hocket.start.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
 from hocket.start.replacements import Replacements
 from hocket.start.signals import collected_signals
@@ -187,7 +188,9 @@ def launch(
                     journal=journal,
                 )
                 settings = services.elastic.settings
+                services.ledger.live.goodput = services.elastic.stores.goodput
             _put(values, store, bytes.fromhex(secret))
+            observed(stack, store, secret, processes[0].argv, settings)
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
         signals = stack.enter_context(collected_signals())

@@ -1,18 +1,15 @@
 """Elastic jobs of this user whose launchers run on this machine, for commands that connect to them.
 
-Each launcher keeps a file in the user's private directory, since the file holds the job's secret. The launcher locks the file for
-its lifetime: an unlocked file was left by a killed launcher, and is removed.
+Each launcher keeps a file in the user's private directory (`job.live.files`), since the file holds the job's secret.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import logging
 import os
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -21,10 +18,12 @@ import msgspec
 from hocket import typed
 from hocket.artefacts.decoding import MALFORMED, bytes_of, why
 from hocket.errors import UsageError
-from hocket.job.private import directory
+from hocket.job.live.files import found, kept
 from hocket.job.store import address as addresses
 from hocket.settings import Settings
 from hocket.start.variables import OF_A_RANK
+
+SUFFIX = "json"
 
 log = logging.getLogger("hocket.run")
 
@@ -76,41 +75,17 @@ def announced(
     )
     with contextlib.ExitStack() as stack:
         try:
-            path = stack.enter_context(_kept(job))
+            name = f"{job.process}-{job.coordinator.rpartition(':')[2]}"
+            path = stack.enter_context(kept(name, job, SUFFIX))
             log.info("others may join with `hocket join --job-file %s`", path)
         except (OSError, UsageError) as error:
             log.warning("`hocket leave` and `hocket join` will not find this job: %s", error)
         yield job
 
 
-@contextlib.contextmanager
-def _kept(job: RunningJob) -> Iterator[Path]:
-    path = directory() / f"{job.process}-{job.coordinator.rpartition(':')[2]}.json"
-    # A process that sees the name finds the whole file, locked.
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(msgspec.json.encode(job))
-        file.flush()
-        Path(file.name).replace(path)
-        try:
-            yield path
-        finally:
-            path.unlink(missing_ok=True)
-
-
 def running() -> tuple[RunningJob, ...]:
     """Return the jobs that run now, by their launchers' process."""
-    found = []
-    for path in directory().glob("*.json"):
-        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                with contextlib.suppress(*MALFORMED):  # a file of another version of Hocket
-                    found.append(typed.of_json(file.read(), RunningJob))
-            else:
-                path.unlink(missing_ok=True)
-    return tuple(sorted(found, key=lambda job: job.process))
+    return tuple(sorted(found(SUFFIX, RunningJob), key=lambda job: job.process))
 
 
 def secret_of(coordinator: str) -> str | None:

@@ -30,6 +30,27 @@ def sgd(parameters: Iterable[torch.nn.Parameter], outer: Outer) -> torch.optim.S
     return torch.optim.SGD(parameters, lr=outer.rate, momentum=outer.momentum, nesterov=outer.nesterov)
 
 
+def begin_anew(optimizer: torch.optim.Optimizer) -> None:
+    """Let an optimizer's state be as if it had not stepped.
+
+    >>> weight = torch.nn.Parameter(torch.ones(1))
+    >>> sgd = torch.optim.SGD([weight], momentum=0.9)
+    >>> weight.sum().backward()
+    >>> sgd.step()
+    >>> begin_anew(sgd)
+    >>> len(sgd.state)
+    0
+    """
+    if not isinstance(optimizer, torch.optim.Adagrad):
+        optimizer.state.clear()
+        return
+    # Its state begins when it is made.
+    for group in optimizer.param_groups:
+        for state in (optimizer.state[each] for each in group["params"]):
+            state["step"].zero_()
+            state["sum"].fill_(group["initial_accumulator_value"])
+
+
 class Local:
     """Anchor of one model and its optimizer; see `hocket.training.memory.anchor.LocalAnchor`.
 
@@ -104,6 +125,22 @@ class Local:
         with torch.no_grad():
             for name, each in self._anchor.items():
                 self._trained[name].copy_(each)
+        self._apart = False
+
+    def distance(self) -> float:
+        """Return the distance of the rank's parameters to the anchor."""
+        with torch.no_grad():
+            squares = [(self._trained[name] - each).square().sum() for name, each in self._anchor.items()]
+            return (
+                float(torch.stack([each.double().cpu() for each in squares]).sum().sqrt()) if squares else 0.0
+            )
+
+    def discard(self) -> None:
+        """Go on from the anchor as it is, with an optimizer that has not stepped."""
+        with torch.no_grad():
+            for name, each in self._anchor.items():
+                self._trained[name].copy_(each)
+        begin_anew(self._optimizer)
         self._apart = False
 
     def _arrive(self, arrival: Arrival) -> None:

@@ -70,6 +70,7 @@ class Process:
             )
             """Whole job, with parameter servers if there are any."""
             undo.pop_all()
+        self.everyone.publish(self.generation)
         self.job = self.everyone
         """Job as ranks that train see it."""
         self._engine: _native.Engine | None = None
@@ -139,10 +140,11 @@ class Process:
         for each in (self._libraries, self._lanes, self._engine):
             if each is not None:
                 each.close()
-        self.everyone.store.leave()
+        self.everyone.close()
         self._engine = self._libraries = self._lanes = None
         self.measurements = Measurements(self)
         self.everyone = self.job = self._met(order)
+        self.everyone.publish(self.generation)
 
     def next_meeting(self, after: int, error: Error) -> Regroup:
         """Wait until generation `after`, which could not meet, meets once more. If it does not, raise `error`, this rank's."""

@@ -2,6 +2,7 @@
 
 use hocket_executor::{Address, Engine, Lifetime, Options, WireOptions};
 use hocket_ids::Rank;
+use hocket_protocol::liveness::Patience;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -52,7 +53,7 @@ pub fn mesh_on(
                     emulated_links: None,
                 },
                 checksum: false,
-                silence_max: TIMEOUT,
+                patience: Patience::of(TIMEOUT),
             };
             Arc::new(Engine::new(options).unwrap())
         })

@@ -50,6 +50,21 @@ fn decided(actions: &[Action]) -> Option<&Decision> {
     })
 }
 
+/// A host that is cut off would be waited for as long as a process that computes; or one that has just reported would be left behind.
+#[test]
+fn who_is_complained_of_and_says_nothing_is_doubted() {
+    let mut coordinator = coordinator(4, Limits::default());
+    assert_eq!(coordinator.doubted(), []);
+    note(&mut coordinator, 0, report(5, false, &[2, 3]), SECOND);
+    assert_eq!(coordinator.doubted(), [Member(2), Member(3)]);
+    note(&mut coordinator, 2, report(5, false, &[0]), SECOND);
+    assert_eq!(coordinator.doubted(), [Member(3)]);
+    let actions = coordinator.handle(Event::Unlinked(Member(3)), SECOND);
+    let why = "the coordinator and 1 member cannot hear it".to_owned();
+    assert!(actions.contains(&Action::Kill { member: Member(3), why }), "{actions:?}");
+    assert_eq!(coordinator.doubted(), []);
+}
+
 /// Those that waited for a rank that hangs would go, and it would go on alone. Who waits as well, only not as long yet, is not to blame.
 #[test]
 fn of_who_waits_and_who_does_not_come_the_other_goes() {

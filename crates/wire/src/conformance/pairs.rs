@@ -13,6 +13,7 @@ use crate::reference;
 use crate::transports::ALL;
 use hocket_fabric::Carrier;
 use hocket_ids::Rank;
+use hocket_protocol::liveness::Patience;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -144,7 +145,7 @@ impl Wanted {
                 addresses: (&addresses[own], &addresses[1 - own]),
                 arena: &arenas[own],
                 bell: &bells[own],
-                terms: Terms { checksums: self.checksums, silence_max: SILENCE_MAX, epoch: FIRST },
+                terms: Terms { checksums: self.checksums, patience: Patience::of(SILENCE_MAX), epoch: FIRST },
             };
             let (link, port, _) = joins.pop().unwrap()(streams, pair).unwrap();
             (link, port)

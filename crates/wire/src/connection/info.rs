@@ -1,7 +1,9 @@
 //! The kernel's statistics of a connection: round trips, acknowledged bytes, busy time.
 
+use hocket_protocol::path;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 /// Totals of a connection since it began, and its latest estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,10 +24,19 @@ pub struct Info {
     pub sent: u32,
     /// Data segments sent again.
     pub sent_again: u32,
+    /// Mean deviation of the round trip, microseconds.
+    pub deviation_us: u32,
+    /// Data segments on their way, or to be sent again.
+    pub unacknowledged: u32,
+    /// Time since the last acknowledgement, milliseconds.
+    pub acknowledged_before_ms: u32,
 }
 
 /// Offsets in the kernel's `struct tcp_info` (linux/tcp.h), which grows only at its end.
+const UNACKNOWLEDGED: usize = 24;
+const ACKNOWLEDGED_BEFORE: usize = 56;
 const ROUND_TRIP: usize = 68;
+const DEVIATION: usize = 72;
 const SENT_AGAIN: usize = 100;
 const ACKNOWLEDGED: usize = 120;
 const RECEIVED: usize = 128;
@@ -58,6 +69,25 @@ impl Info {
         Ok(Self::parse(&bytes))
     }
 
+    /// Statistics of a TCP socket, as `getsockopt` has stored them; a field that is missing is 0.
+    pub fn of_option(stored: &[u8]) -> Self {
+        let mut bytes = [0_u8; KNOWN_BYTES];
+        let known = stored.len().min(KNOWN_BYTES);
+        bytes[..known].copy_from_slice(&stored[..known]);
+        Self::parse(&bytes)
+    }
+
+    /// What it tells of the path.
+    pub fn path_at(&self, at: Duration) -> path::Look {
+        path::Look {
+            at,
+            unacknowledged: self.unacknowledged > 0,
+            acknowledged_before: Duration::from_millis(self.acknowledged_before_ms.into()),
+            round_trip: Duration::from_micros(self.round_trip_us.into()),
+            deviation: Duration::from_micros(self.deviation_us.into()),
+        }
+    }
+
     /// Combines two connections between the same hosts.
     #[must_use]
     pub fn beside(self, other: Self) -> Self {
@@ -70,6 +100,9 @@ impl Info {
             busy_us: self.busy_us.max(other.busy_us),
             sent: self.sent.saturating_add(other.sent),
             sent_again: self.sent_again.saturating_add(other.sent_again),
+            deviation_us: self.deviation_us.min(other.deviation_us),
+            unacknowledged: self.unacknowledged.saturating_add(other.unacknowledged),
+            acknowledged_before_ms: self.acknowledged_before_ms.min(other.acknowledged_before_ms),
         }
     }
 
@@ -83,6 +116,9 @@ impl Info {
             busy_us: long(bytes, BUSY),
             sent: word(bytes, SENT),
             sent_again: word(bytes, SENT_AGAIN),
+            deviation_us: word(bytes, DEVIATION),
+            unacknowledged: word(bytes, UNACKNOWLEDGED),
+            acknowledged_before_ms: word(bytes, ACKNOWLEDGED_BEFORE),
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::shaper::Pace;
 use hocket_protocol::backlog::Backlog;
 use hocket_protocol::congestion::{LOOK_EVERY, Look, Losses};
 use hocket_protocol::frame::Frame;
-use hocket_protocol::liveness::{Action, Liveness};
+use hocket_protocol::liveness::{Action, Liveness, Patience};
+use hocket_protocol::path::{self, Path};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -30,7 +31,7 @@ pub struct Terms {
     /// Every frame must carry a checksum.
     pub checksums: bool,
     /// How long the peer may be silent while this rank waits for it.
-    pub silence_max: Duration,
+    pub patience: Patience,
     /// The epoch of members for which the connection was opened.
     pub epoch: u64,
 }
@@ -73,6 +74,8 @@ pub struct Lane {
     left: bool,
     leaving: Leaving,
     liveness: Liveness,
+    /// Watched if a peer whose host acknowledges nothing is given up early.
+    path: Option<Path>,
     losses: Losses,
     backlog: Backlog,
     looked_at: Duration,
@@ -86,7 +89,7 @@ impl Lane {
     /// Lane `number` of the link; `pace` if the network is emulated.
     pub fn new(number: usize, stream: Stream, terms: Terms, pace: Option<Pace>) -> Self {
         let now = Duration::from_nanos(now_ns());
-        let Terms { checksums, silence_max, epoch } = terms;
+        let Terms { checksums, patience, epoch } = terms;
         Self {
             number,
             ends: stream.ends(),
@@ -99,7 +102,8 @@ impl Lane {
             phase: Phase::Open,
             left: false,
             leaving: Leaving::No,
-            liveness: Liveness::new(silence_max, now),
+            liveness: Liveness::new(patience, now),
+            path: patience.by_path.then(Path::default),
             losses: Losses::default(),
             backlog: Backlog::default(),
             looked_at: now,
@@ -229,7 +233,8 @@ impl Lane {
             | LinkError::Frame(_)
             | LinkError::Damaged { .. }
             | LinkError::Violation(_)
-            | LinkError::Silent { .. } => Phase::Refused,
+            | LinkError::Silent { .. }
+            | LinkError::Unreachable { .. } => Phase::Refused,
         };
         if !self.left {
             sink.ended(self.ends.as_deref(), error);
@@ -242,6 +247,9 @@ impl Lane {
         if heard || received_bytes != self.heard_bytes {
             self.heard_bytes = received_bytes;
             self.liveness.handle_arrival(now);
+            if let Some(path) = &mut self.path {
+                path.rest();
+            }
         }
         let looks = framed.looks.load(Ordering::Relaxed);
         if std::mem::replace(&mut self.looks, looks) != looks {
@@ -249,10 +257,32 @@ impl Lane {
         }
         let open = !self.has_ended() && !self.left;
         match self.liveness.poll(now, || open && sink.is_awaited()) {
-            Action::Ask => framed.control_on(self.number, Frame::Ask),
+            Action::Ask => {
+                framed.control_on(self.number, Frame::Ask);
+                if let Some(path) = &mut self.path {
+                    path.expect(now);
+                }
+            }
             // The connection stays open: the peer may yet be told why the job failed.
             Action::GiveUp { silence } => sink.ended(self.ends.as_deref(), &LinkError::Silent { silence }),
-            Action::Wait => {}
+            Action::Wait => self.look_at_path(sink, now),
+        }
+    }
+
+    /// Gives up a silent peer whose host acknowledges nothing any more.
+    fn look_at_path(&mut self, sink: &mut dyn Sink, now: Duration) {
+        let Some(path) = &mut self.path else { return };
+        if !path.is_due(now) {
+            return;
+        }
+        let Some(info) = self.stream.info() else { return };
+        let lost = path.handle_look(&info.path_at(now), path::TIMEOUTS);
+        if let Some(silence) = lost
+            && !self.has_ended()
+            && !self.left
+            && sink.is_awaited()
+        {
+            sink.ended(self.ends.as_deref(), &LinkError::Unreachable { silence });
         }
     }
 

@@ -145,7 +145,7 @@ impl FabricPort {
         pace: Option<Pace>,
     ) -> Result<Self, FabricError> {
         let (number, to) = link.shared.attach(address)?;
-        let Terms { checksums, silence_max, epoch } = terms;
+        let Terms { checksums, patience, epoch } = terms;
         Ok(Self {
             lane: Lane::new(0, stream, terms, None),
             number,
@@ -154,7 +154,7 @@ impl FabricPort {
             heard: Heard::default(),
             checksums,
             epoch,
-            silence_max,
+            silence_max: patience.silence_max,
             left_at: None,
             said_pieces: false,
             link,

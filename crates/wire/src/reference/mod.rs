@@ -160,7 +160,7 @@ impl Endpoint for Reference {
             link.pair().bells.push(Arc::clone(ends.bell));
             let port = ReferencePort {
                 link: Arc::clone(&link),
-                liveness: Liveness::new(ends.terms.silence_max, Duration::ZERO),
+                liveness: Liveness::new(ends.terms.patience, Duration::ZERO),
                 drained: Drained::new(epoch),
                 current: Some(epoch),
                 ended: false,

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from hocket import typed
 from hocket.job.store.frames import FRAME_BYTES_MAX, FrameError
+from hocket.job.store.live import Live
 from hocket.job.store.messages import (
     WORLD_MAX,
     Add,
@@ -25,15 +26,16 @@ from hocket.job.store.messages import (
     Get,
     Hello,
     Leave,
+    Look,
     Ping,
     Request,
     Set,
+    Tell,
     read_request,
 )
+from hocket.job.store.values import KEYS_MAX, Values
 from hocket.job.store.verdict import Report
 
-KEYS_MAX = 1 << 16
-STORED_BYTES_MAX = 16 * FRAME_BYTES_MAX
 RANKS_NAMED_MAX = 12
 """Number of missing ranks that a message names; the rest are counted."""
 
@@ -64,8 +66,7 @@ class Ledger:
         another job's, where the secret is public."""
         self._wary_ns = round(wary_s * 1e9)
         self._now_ns = self._met_ns = 0
-        self._values: dict[str, Raw] = {}
-        self._stored_bytes = 0
+        self._values = Values()
         self._rounds: dict[str, _Round] = {}
         self._completed: dict[str, int] = {}
         self._members: dict[int, Hello] = {}
@@ -78,6 +79,8 @@ class Ledger:
         self._doubts: dict[int, tuple[int, str]] = {}
         """Deadline and message for each rank that a process with another secret has claimed to be."""
         self._waiting: dict[int, tuple[Get | Gather, int]] = {}
+        self.live = Live()
+        """Reports of ranks about how they get on, for observers."""
         self._answers: list[tuple[int, Answer]] = []
 
     def handle(self, client: int, request: Request, now_ns: int) -> None:
@@ -100,6 +103,10 @@ class Ledger:
                 self._gather(client, request, now_ns)
             case Ping():
                 self._answer(client, Done(value=Raw(b"%d" % now_ns)))
+            case Tell():
+                self._answer(client, self.live.tell(request, now_ns))
+            case Look():
+                self._answer(client, self.live.look(request, self._left, self._lost, now_ns))
             case Leave():
                 self._leave(client, request)
 
@@ -162,8 +169,8 @@ class Ledger:
         self._lose(rank, reason)
 
     def is_over(self, world: int) -> bool:
-        """Return whether no rank is connected, and enough have been to know how the job ended."""
-        return not self._members and len(self._seen) >= world
+        """Return whether no rank is connected, and enough have been to know how the job ended. Observers keep no job alive."""
+        return len(self._seen) >= world and all(each.rank is None for each in self._members.values())
 
     def _hello(self, client: int, request: Hello) -> None:
         if client in self._members:
@@ -188,40 +195,31 @@ class Ledger:
         self._answer(client, Done(value=NOTHING))
 
     def _set(self, client: int, request: Set) -> None:
-        refusal = self._store(request.key, request.value)
+        refusal = self._values.put(request.key, request.value)
         if refusal:
             self._answer(client, Failed(message=refusal))
             return
         self._answer(client, Done(value=NOTHING))
         for waiter, (wait, _) in list(self._waiting.items()):
             if isinstance(wait, Get) and wait.key == request.key:
-                self._end_wait(waiter, Done(value=self._values[request.key]))
-
-    def _store(self, key: str, value: Raw) -> str | None:
-        before = len(bytes(self._values[key])) if key in self._values else 0
-        stored = self._stored_bytes - before + len(bytes(value))
-        if key not in self._values and len(self._values) >= KEYS_MAX:
-            return f"the store is full: ledger.KEYS_MAX is {KEYS_MAX}"
-        if stored > STORED_BYTES_MAX:
-            return f"the store is full: ledger.STORED_BYTES_MAX is {STORED_BYTES_MAX}"
-        self._values[key] = value.copy()
-        self._stored_bytes = stored
-        return None
+                self._end_wait(waiter, Done(value=request.value.copy()))
 
     def _get(self, client: int, request: Get, now_ns: int) -> None:
-        if request.key in self._values:
-            self._answer(client, Done(value=self._values[request.key]))
+        value = self._values.get(request.key)
+        if value is not None:
+            self._answer(client, Done(value=value))
         else:
             self._wait(client, request, now_ns)
 
     def _add(self, client: int, request: Add) -> None:
         try:
-            total = typed.of_json(self._values.get(request.key, Raw(b"0")), int) + request.n
+            total = typed.of_json(self._values.get(request.key) or Raw(b"0"), int) + request.n
         except msgspec.MsgspecError:
             self._answer(client, Failed(message=f"`{request.key}` is no counter"))
             return
-        refusal = self._store(request.key, Raw(b"%d" % total))
-        self._answer(client, Failed(message=refusal) if refusal else Done(value=self._values[request.key]))
+        value = Raw(b"%d" % total)
+        refusal = self._values.put(request.key, value)
+        self._answer(client, Failed(message=refusal) if refusal else Done(value=value))
 
     def _gather(self, client: int, request: Gather, now_ns: int) -> None:
         # An observer is a rank's second connection: it acts for the rank that it names.

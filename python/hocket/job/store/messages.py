@@ -68,6 +68,19 @@ class Ping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     """Request for the store's monotonic clock in nanoseconds."""
 
 
+class Tell(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="tell"):
+    """Report of how a rank gets on, in place of its last one. The answer: whether an observer wants its Python stack."""
+
+    rank: Rank
+    status: Raw
+
+
+class Look(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="look"):
+    """Request for the last reports of all ranks, and for those that are gone. `stack_of`: rank that is to report its stack next."""
+
+    stack_of: Rank | None = None
+
+
 class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="leave"):
     """Last request. A rank with a reason gives up, and every waiting rank receives the reason.
 
@@ -92,7 +105,7 @@ class Failed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     missing: tuple[Rank, ...] = ()
 
 
-Request = Hello | Set | Get | Add | Gather | Ping | Leave
+Request = Hello | Set | Get | Add | Gather | Ping | Tell | Look | Leave
 Answer = Done | Failed
 
 _requests: typed.Decoder[Request] = typed.json_decoder(Request)

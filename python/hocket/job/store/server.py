@@ -40,6 +40,8 @@ SLEEP_MAX_S = 3600.0
 """Longest single wait; a longer one is split, since the system counts milliseconds in 31 bits."""
 ACCEPT_PAUSE_S = 0.1
 """Pause after running out of file descriptors for new connections."""
+TCP_INFO_BYTES = 256
+"""At least what the system stores of a connection."""
 PORTS_TRIED = 20
 """Attempts to find a port that is free at all addresses."""
 
@@ -143,6 +145,13 @@ class Server:
             return
         self._calls.append(function)
         self._wake_in.send(b"x")
+
+    def tcp_info(self, client: int) -> bytes:
+        """Return what the system tells of a client's connection (`struct tcp_info`); nothing if it has ended. For the machine."""
+        connection = self._connections.get(client)
+        if connection is None:
+            return b""
+        return connection.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
 
     def close(self, linger_s: float = 0.0, world: int = 0) -> None:
         """Stop serving, after waiting at most `linger_s` for `world` ranks to have come and left; idempotent."""

@@ -20,6 +20,7 @@ from hocket.errors import RendezvousError, StoreGoneError
 from hocket.job.store import address as addresses
 from hocket.job.store import frames, handshake
 from hocket.job.store.channel import Channel
+from hocket.job.store.live import Sight
 from hocket.job.store.messages import (
     REASON_MAX,
     TIMEOUT_MAX_S,
@@ -29,9 +30,11 @@ from hocket.job.store.messages import (
     Get,
     Hello,
     Leave,
+    Look,
     Ping,
     Request,
     Set,
+    Tell,
     read_answer,
 )
 from hocket.job.store.sought import STORE, Sought
@@ -142,6 +145,14 @@ class Store:
         """Return the server's CLOCK_MONOTONIC in nanoseconds at some moment of this call."""
         return int(self._ask(Ping()))
 
+    def tell(self, rank: int, status: Any) -> bool:
+        """Report how a rank gets on; return whether an observer wants that rank's Python stack in a report."""
+        return bool(self._ask(Tell(rank=rank, status=_raw(status))))
+
+    def look(self, stack_of: int | None = None) -> Sight:
+        """Return what the ranks have reported last. `stack_of`: rank whose stack is wanted in a report."""
+        return typed.of_json(self._value(Look(stack_of=stack_of)), Sight)
+
     def leave(self, reason: str | None = None, cause: tuple[int, str] | None = None) -> None:
         """Leave and close; a reason is passed to all waiting ranks. Idempotent, never raises.
 
@@ -170,6 +181,9 @@ class Store:
         self.leave()
 
     def _ask(self, request: Request, wait_s: float = 0.0) -> Any:
+        return typed.of_json(self._value(request, wait_s))
+
+    def _value(self, request: Request, wait_s: float = 0.0) -> Raw:
         with self._lock:
             if self._channel is None:
                 raise StoreGoneError(f"the connection to the store at {self.address} is closed")
@@ -201,7 +215,7 @@ class Store:
                 self._close()
                 raise
         if isinstance(answer, Done):
-            return typed.of_json(answer.value)
+            return answer.value
         raise RendezvousError(answer.message, rank=answer.rank, missing=answer.missing)
 
     def _exchange(self, channel: Channel, request: Request, deadline_s: float) -> bytes:

@@ -41,7 +41,7 @@ def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce
             hint = f"unset {name}{example}"
             broken.append(Finding(section=SECTION, name=name, state="broken", detail=str(error), hint=hint))
         # A secret must not appear on terminals and in logs.
-        shown = "set" if setting.name == "secret" and value else value
+        shown = "set" if setting.name in ("secret", "metrics_token") and value else value
         rows.append(
             InForce(
                 name=name,

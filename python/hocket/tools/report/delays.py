@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from hocket.artefacts.exchange import Exchange, read_exchanges
 from hocket.artefacts.plan import Begun, Bucket, Plan, Schedule, Turn
 from hocket.artefacts.turn_counts import TurnCounts, read_turns
 from hocket.tools.report import quantity
@@ -20,11 +21,13 @@ from hocket.tools.report.section import Section
 # The same limit as for the plan's buckets.
 BUCKETS_MAX = 64
 REFUSED_MAX = 8
+EXCHANGES_MAX = 32
 NAME, QUESTION = "delays", "Which gradients are merged or late, and were all applied?"
 
 
 class Delays(Struct, frozen=True, kw_only=True):
-    """Numbers of the section. `coverage`: now, and if every gradient were sent in its own iteration; None: unknown."""
+    """Numbers of the section. `coverage`: now, and if every gradient were sent in its own iteration; None: unknown.
+    `exchanges`: of ranks that step alone, the last ones."""
 
     iterations: int
     updates: int
@@ -36,6 +39,7 @@ class Delays(Struct, frozen=True, kw_only=True):
     made: tuple[int, ...]
     applied: tuple[int, ...]
     saved_open: tuple[int, ...]
+    exchanges: tuple[Exchange, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -61,6 +65,8 @@ def section(material: Material) -> Section | None:
                 class_="note",
             )
         )
+    if found.exchanges:
+        parts.append(_exchanges(found.exchanges))
     parts += [_totals(found), _buckets(plan.buckets, plan.schedule)]
     if plan.evidence.checks or plan.evidence.refused:
         parts.append(_checks(plan))
@@ -86,6 +92,7 @@ def delays(material: Material, schedule: Schedule) -> Delays:
         made=tuple(each.made for each in known),
         applied=tuple(each.applied for each in known),
         saved_open=tuple(left for each in known for left in each.saved_open),
+        exchanges=read_exchanges(material.directory)[-EXCHANGES_MAX:],
     )
 
 
@@ -167,7 +174,47 @@ def _totals(found: Delays) -> Html:
 
 
 def _rate(value: float | None) -> str:
-    return quantity.UNKNOWN if value is None else quantity.digits(value)
+    return quantity.digits(value)
+
+
+def _exchanges(exchanges: tuple[Exchange, ...]) -> Html:
+    """Return a table of the last exchanges of ranks that step alone."""
+    rows = [
+        Row(
+            (
+                str(each.step),
+                str(each.fragment),
+                str(each.steps),
+                *(
+                    quantity.digits(value)
+                    for value in (
+                        each.drift,
+                        each.drift_max,
+                        each.moved,
+                        each.agreement,
+                        each.loss_first,
+                        each.loss_last,
+                    )
+                ),
+                "yes" if each.taken else "no: training diverged",
+            )
+        )
+        for each in exchanges
+    ]
+    head = (
+        "Step",
+        "From bucket",
+        "Steps alone",
+        "Drift",
+        "Of the farthest rank",
+        "Anchor's step",
+        "Agreement",
+        "Loss at the turn's begin",
+        "At its end",
+        "Taken",
+    )
+    caption = "How far ranks came from the anchor in each exchange, and how alike"
+    return table(head, rows, caption=caption, class_="numbers")
 
 
 def _buckets(buckets: tuple[Bucket, ...], schedule: Schedule) -> Html:

@@ -76,6 +76,7 @@ class Node:
         except BaseException:
             self.job.close()
             raise
+        self.job.publish()
         self.works: list[Works] = []
         """Works of the open groups."""
         self.messages = Messages(self.engine, self.works)

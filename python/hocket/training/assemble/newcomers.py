@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from hocket import typed
-from hocket.artefacts.local import Local
+from hocket.artefacts.local import Local, every, shortened
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
 from hocket.errors import Error, RendezvousError, UsageError
@@ -176,6 +176,13 @@ def _searches(source: ProgramSource) -> str | None:
     return f"{left_s:.1f}s" if left_s is not None and left_s >= SEARCH_S_MIN else None
 
 
+def _in_force(plan: Plan | None, session: ReducingSession) -> Plan | None:
+    """Return a plan that was given by which ranks step alone, with the schedule to which they may have retreated."""
+    if plan is None or session.updates.local is None:
+        return plan
+    return msgspec.structs.replace(plan, schedule=session.updates.schedule)
+
+
 def _named(policy: str | None) -> str:
     return "no policy" if policy is None else f"policy {policy}"
 
@@ -228,9 +235,9 @@ def meeting(
         standing = Standing(
             steps=session.iteration,
             loop=loop.saved()[0],
-            plan=asked.plan,
+            plan=_in_force(asked.plan, session),
             policy=asked.policy_name,
-            local=asked.local,
+            local=None if asked.local is None else shortened(asked.local, every(session.updates.schedule)),
             begin=(current.number, dict(current.agreed)),
             search=_searches(session.source),
         )

@@ -18,6 +18,7 @@ from hocket.artefacts.plan import Schedule
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
 from hocket.training.checkpoint.states import Held, OfBucket, OfParameter
+from hocket.training.guard.drift import SavedDrift
 from hocket.training.guard.oversight import SavedOversight
 from hocket.training.memory.turns import SavedTurns
 
@@ -41,6 +42,7 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             empty.
         own_unmade: arena, slot and parameters without own gradients of each turn that the anchor lacks.
         scales: factor by which gradients of an iteration are scaled, for those that are not applied.
+        drift: guard of ranks that step alone, if they do.
     """
 
     layout: str
@@ -55,6 +57,7 @@ class SavedDelays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     own: Any
     own_unmade: tuple[tuple[int, int, tuple[str, ...]], ...] = ()
     scales: tuple[tuple[int, float], ...] = ()
+    drift: SavedDrift | None = None
 
     @property
     def open(self) -> int:

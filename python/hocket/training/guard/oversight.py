@@ -9,8 +9,6 @@ written into the trace.
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,15 +16,14 @@ import msgspec
 from msgspec import Struct
 
 from hocket import typed
-from hocket.artefacts.change import Change, What
+from hocket.artefacts.change import What
 from hocket.artefacts.learning import Learning
 from hocket.artefacts.plan import Begun, Due, Plan, Ready, Schedule, Turn
-from hocket.artefacts.trace import append_change
 from hocket.job.rendezvous import Job
-from hocket.job.trace_writes import TraceWrites
 from hocket.planning.admission import judged, risk_of
 from hocket.planning.guard import accepted, described, used
 from hocket.training.guard.gauge import GAUGED, Gauge, Report, learning_of
+from hocket.training.guard.notes import Notes
 from hocket.training.guard.sentinel import (
     SPREAD_GROWING,
     SPREAD_MIN,
@@ -37,8 +34,6 @@ from hocket.training.guard.sentinel import (
 )
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.turns import is_synchronous
-
-log = logging.getLogger("hocket.delays")
 
 
 class SavedOversight(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,8 +53,7 @@ class Oversight:
     def __init__(self, framework: Framework, job: Job, gauge: Gauge, trace: Path | None) -> None:
         """Begin. `trace`: the directory of the trace, if this model's is written."""
         self._framework, self._job, self._gauge = framework, job, gauge
-        self._trace = trace if job.rank == 0 else None
-        self._writes = TraceWrites("changes of the plan")
+        self._notes = Notes(trace)
         self._norm, self._loss = Watch("the norm of applied gradients"), Watch("the loss")
         self._ended: list[float] = []
         self._measures = self._watches = False
@@ -181,12 +175,8 @@ class Oversight:
         return len(schedules), refused
 
     def _note(self, what: What, plan: Plan, iteration: int, epoch: int, why: str) -> None:
-        if self._job.rank != 0:
-            return
-        log.warning("iteration %d: %s: %s", iteration, plan.label, why)
-        if self._trace is not None:
-            change = Change(what=what, step=iteration, epoch=epoch, label=plan.label, why=why)
-            self._writes(functools.partial(append_change, self._trace, change))
+        if self._job.rank == 0:
+            self._notes(what, plan.label, iteration, epoch, why)
 
 
 def measuring(plan: Plan) -> Schedule:

@@ -113,6 +113,12 @@ class LocalAnchor(Protocol):
     def settle(self) -> None:
         """Go on from the anchor itself, in which all iterations are."""
 
+    def distance(self) -> float:
+        """Return the distance of the rank's parameters to the anchor."""
+
+    def discard(self) -> None:
+        """Go on from the anchor as it is, with an optimizer that has not stepped: what this rank has stepped since is lost."""
+
     def end(self) -> None:
         """Let the rank train at the anchor itself, which lacks nothing."""
 

@@ -36,11 +36,13 @@ class Agreement:
         self._unmade: Sequence[str] = ()
         self.votes: Ballot = OutOfStep()
         if place.source.in_step:
-            self.votes = Votes(place.engine, place.job.hosts, self._names)
+            reporter = place.job.rank if step.updates.merges else None
+            self.votes = Votes(place.engine, place.job.hosts, self._names, reporter=reporter)
 
     def cast(self, unmade: Sequence[str], *, meet: bool, members: int = 0) -> None:
         """Cast this rank's votes at the end of a backward."""
         step, self._unmade = self._step, unmade
+        drift = None if step.delays is None else step.delays.drift
         self.votes.cast(
             step.source.epochs.vote(),
             unmade,
@@ -49,6 +51,7 @@ class Agreement:
             dense=dense_names(step.updates.rows),
             members=members,
             look=self.together.vote(step.iteration),
+            report=None if drift is None else drift.report,
         )
 
     def count(self) -> None:
@@ -62,9 +65,6 @@ class Agreement:
             step.companion.arrive()
             if self.votes.meet:
                 step.companion.meet()
-            if self.votes.retreat and step.delays is not None:
-                epoch = step.source.epochs.current
-                step.delays.retreat(step.source.plan(epoch), step.iteration + 1, epoch.number)
             self._begin_dense()
 
     def wait(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
@@ -76,6 +76,9 @@ class Agreement:
         step = self._step
         self.begins = bool(step.source.decide(self._epoch)) or self.begins
         self.together.counted(self.votes)
+        if step.delays is not None:
+            epoch = step.source.epochs.current
+            step.delays.counted(self.votes, step.source.plan(epoch), step.iteration + 1, epoch.number)
         step.updates.unmade.counted(name for name in self._unmade if not self.votes.made(name))
 
     def finish_rows(self, bucket: LoadedBucket) -> None:

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 class Alone:
-    """Departures of one session's turns. `outer` steps the anchor."""
+    """Departures of one session's turns. `outer` steps the anchor; `departed`: arenas whose turn ends with the last iteration that
+    exchanged something, by the schedule."""
 
     def __init__(self, framework: Framework, updates: Updates, outer: Outer) -> None:
         """Begin with what this rank has before its next step."""
         self._framework, self._updates, self.outer = framework, updates, outer
+        self.departed: list[int] = []
         self.begin()
 
     def begin(self) -> None:
@@ -37,7 +39,8 @@ class Alone:
 
     def ends(self) -> None:
         """Write how far this rank came into turns that end with this iteration."""
-        self._depart(self._ending)
+        self.departed = self._ending
+        self._depart(self.departed)
 
     def flushes(self) -> None:
         """Write it into all turns that have an iteration."""

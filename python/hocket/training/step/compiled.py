@@ -122,6 +122,7 @@ class CompiledSession:
         self.group.begin(self._turn)
         yield self._turn
         self._turn += 1
+        self.job.progress.step_ended()
         self._steps.note()
 
     def _agree(self) -> None:
@@ -168,6 +169,8 @@ class CompiledSession:
             self._libraries.forget(each.program)
         bucket_memory.unload(before, self.engine)
         self._loaded(self.source, self.buckets)
+        plan = self.source.plan(self.source.epochs.current)
+        self.job.progress.planned(epoch=number, plan=plan.label, promise=plan.promise)
 
     def _places(self) -> list[GradientPlace]:
         """Return the place of each gradient."""

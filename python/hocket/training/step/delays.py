@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hocket._native import LiveTurn
+from hocket.artefacts.local import every
 from hocket.artefacts.plan import Plan, Schedule
 from hocket.errors import UsageError
 from hocket.job.rendezvous import Job
@@ -31,7 +32,9 @@ from hocket.training.memory.device import read
 from hocket.training.memory.framework import Framework
 from hocket.training.memory.turns import is_synchronous
 from hocket.training.memory.values import squared_norm
+from hocket.training.step.drift import Drift, Record
 from hocket.training.step.updates import Updates
+from hocket.training.step.votes import Ballot
 
 
 class Delays:
@@ -39,6 +42,7 @@ class Delays:
 
     Attributes:
         sentinel: the oversight, if schedules are judged and the plan's is not synchronous.
+        drift: drift of ranks that step alone, if they do.
         reschedules: another schedule follows when all gradients are applied.
         retreats: ranks have agreed that the schedule in force ends.
     """
@@ -55,11 +59,14 @@ class Delays:
         *,
         watched: bool,
         trace: Path | None,
+        record: Record,
     ) -> None:
-        """Begin before gates, which put zero_grad off. `watched`: schedules are judged. `trace`: directory of the model's trace."""
+        """Begin before gates, which put zero_grad off. `watched`: merged and late gradients are judged. `trace`: directory of the
+        model's trace; `record`: for statistics."""
         self._framework, self._updates, self._job, self._gauge = framework, updates, job, gauge
-        self._watched, self._trace = watched, trace
+        self._watched, self._trace, self._record = watched, trace, record
         self.sentinel: Oversight | None = None
+        self.drift: Drift | None = None
         self.reschedules = self.retreats = False
         self._flushes = self._applies = False
         """True if means are given between two steps, and if the next step applies means."""
@@ -84,7 +91,10 @@ class Delays:
         if plan.schedule.steps == "local":
             # Means are of how far ranks came, which the sentinel would take for gradients.
             self.sentinel = None
-            return plan.schedule
+            if self.drift is None:
+                self.drift = Drift(self._framework, self._updates, self._job, self._trace, self._record)
+            return self.drift.schedule(plan)
+        self.drift = None
         # Where the plan's schedule changes nothing, there is nothing to watch.
         if self.sentinel is None and self._watched and not is_synchronous(plan.schedule):
             self.sentinel = Oversight(self._framework, self._job, self._gauge, self._trace)
@@ -94,13 +104,15 @@ class Delays:
         """Tell the autopilot which schedule its steps follow, and whether it is the plan's."""
         schedule, late = self._updates.schedule, not is_synchronous(plan.schedule)
         learns = late and self.sentinel is not None and self.sentinel.learns
-        ended = late and self.retreated and is_synchronous(schedule)
+        in_step = is_synchronous(schedule) or (schedule.steps == "local" and every(schedule) == 1)
+        ended = late and self.retreated and in_step
         autopilot.scheduled(schedule, counts=not learns, retreated=ended)
 
     @property
     def retreated(self) -> bool:
-        """True if the sentinel has ended a schedule."""
-        return self.sentinel is not None and self.sentinel.retreated
+        """True if the sentinel has ended a schedule, or that of ranks that step alone."""
+        drifted = self.drift is not None and self.drift.most is not None
+        return drifted or (self.sentinel is not None and self.sentinel.retreated)
 
     @property
     def alarmed(self) -> bool:
@@ -108,8 +120,19 @@ class Delays:
         return self.sentinel is not None and self.sentinel.alarm is not None
 
     def logged(self, loss: float) -> None:
-        if self.sentinel is not None:
-            self.sentinel.logged(loss)
+        for guard in (self.sentinel, self.drift):
+            if guard is not None:
+                guard.logged(loss)
+
+    def counted(self, votes: Ballot, plan: Plan, iteration: int, epoch: int) -> None:
+        """Act on votes that are counted: the same on all ranks."""
+        if votes.retreat and self.sentinel is not None and not self.retreats:
+            self.retreats = self.reschedules = True
+            self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
+        if self.drift is not None and self.drift.counted(
+            votes.reports, votes.reporter, plan, (iteration, epoch)
+        ):
+            self.retreats = self.reschedules = True
 
     def check_applied(self, call: str) -> None:
         """Raise UsageError if the optimizer has not stepped with the means that were given last."""
@@ -136,16 +159,12 @@ class Delays:
         """Look at complete gradients before any of them leaves. ArtefactError: the plan was made for another iteration."""
         self.first.check()
         self._framework.scales.made(*self._updates.counts)
+        if self.drift is not None and self._updates.local is not None:
+            self.drift.departed(self._updates.local.departed)
         self._gauged = self.sentinel is not None and self.sentinel.gauges(self._updates.readiness.made)
         if self._gauged:
             read(self._framework.device, (bucket.memory for bucket in self._updates.filling))
             self._gauge.made(self._updates.filling)
-
-    def retreat(self, plan: Plan, iteration: int, epoch: int) -> None:
-        """End the schedule in force, as ranks have agreed."""
-        if self.sentinel is not None and not self.retreats:
-            self.retreats = self.reschedules = True
-            self.sentinel.retreat(self._updates.schedule, plan, iteration, epoch)
 
     def give(self, now: Sequence[LiveTurn], later: Sequence[LiveTurn]) -> None:
         """Note that the optimizer is given the means of some turns now, those of others at gates, and no other gradients."""
@@ -182,7 +201,9 @@ class Delays:
             for turn in due
         ]
         iteration = updates.counts[0] - 1
-        if updates.local is not None:
+        if self.drift is not None and self.drift.discards:
+            self._framework.local.discard()
+        elif updates.local is not None:
             self._framework.local.arrive(arrivals, lacks=own.lacks(iteration))
         if self._flushes:
             self._arrivals.append(arrivals)
@@ -194,6 +215,9 @@ class Delays:
     def flushing(self) -> Iterator[None]:
         """Take means in the body without steps of own gradients."""
         self._flushes = True
+        if self.drift is not None:
+            # Turns that end early are no exchanges to be judged.
+            self.drift.report = None
         try:
             yield
         finally:
@@ -225,7 +249,8 @@ class Delays:
 
     def given(self, turn: LiveTurn, mean: LoadedBucket) -> None:
         """Note that the mean of a turn is there."""
-        if self._updates.local is not None:
+        if self.drift is not None:
+            self.drift.given(turn, mean)
             return
         scales, iterations = self._framework.scales, _iterations(self._updates, turn)
         if self._looks:
@@ -235,6 +260,8 @@ class Delays:
 
     def all_given(self) -> None:
         """Show the sentinel the norm of all gradients as applied last: buckets that are not due now keep their old norm."""
+        if self.drift is not None:
+            self.drift.all_given(self._updates.counts[0])
         if self.sentinel is None or not self._looks:
             return
         learned = self.sentinel.learns
@@ -276,6 +303,7 @@ class Delays:
             own=np.empty(0, np.uint8) if updates.own is None else self._anchor.saved(),
             own_unmade=() if updates.own is None else updates.own.saved(),
             scales=tuple(self._framework.scales.saved().items()),
+            drift=None if self.drift is None else self.drift.saved(),
         )
 
     def restore(self, saved: SavedDelays) -> None:
@@ -283,6 +311,8 @@ class Delays:
         if self.sentinel is not None and saved.oversight is not None:
             self.sentinel.restore(saved.oversight)
             self.sentinel.watch_as(saved.schedule)
+        if self.drift is not None and saved.drift is not None:
+            self.drift.restore(saved.drift)
         self.retreats, self.reschedules = saved.retreats, saved.reschedules
         self._norms2 = dict(saved.norms2)
         self._framework.scales.restore(dict(saved.scales))

@@ -55,6 +55,7 @@ class Loading:
             step.place.libraries.forget(each.program)
         bucket_memory.unload(ended, step.engine)
         step.place.loaded(step.source, placed)
+        step.progress.planned(epoch=step.source.epochs.current.number, plan=plan.label, promise=plan.promise)
         if step.delays is not None and old and step.updates.moves:
             step.updates.means.moved(step.buckets)
 

@@ -32,15 +32,12 @@ class ReducingSession(Step):
         return self.accumulation.no_sync()
 
     def forward_begins(self, *, syncs: bool) -> None:
+        self.progress.forward_began()
         self.accumulation.forward_begins(syncs=syncs)
 
     def communicates(self) -> bool:
         """Return whether a backward now would communicate."""
         return self.updates.readiness.enabled
-
-    def record(self, name: str, value: float) -> None:
-        """Record a statistic for the policy."""
-        self.source.record(name, value)
 
     def observe(self, *, loss: float | None = None, curvature: float | None = None) -> None:
         self.gauge.observe(loss=loss, curvature=curvature)
@@ -72,7 +69,7 @@ class ReducingSession(Step):
         if self.updates.local is None:
             # What the last step applied may still be there.
             self.updates.drop()
-        with self.commit.flushing() as rounds, self.delays.flushing():
+        with self.delays.flushing(), self.commit.flushing() as rounds:
             for due in rounds:
                 self._give(due)
                 if self.updates.own is None:

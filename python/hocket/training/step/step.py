@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from hocket import _native
 from hocket.artefacts.plan import Plan
 from hocket.errors import PeerError, UsageError
+from hocket.job.live.progress import Progress
 from hocket.training.autopilot.stopwatch import Stopwatch
 from hocket.training.guard.gauge import Gauge
 from hocket.training.memory.buckets import Launch, LoadedBucket
@@ -65,7 +66,15 @@ class Step:
         if merges:
             trace = None if place.spans is None else place.spans.directory
             watched = place.job.settings.sentinel and commit.watches
-            self.delays = Delays(framework, self.updates, place.job, self.gauge, watched=watched, trace=trace)
+            self.delays = Delays(
+                framework,
+                self.updates,
+                place.job,
+                self.gauge,
+                watched=watched,
+                trace=trace,
+                record=self.record,
+            )
         commit.begin(self)
         self.loading.load()
         self.agreement.together = Together(framework, self.job, self.source, begins=steps + 1)
@@ -106,9 +115,18 @@ class Step:
         return self.source.plan(self.source.epochs.current)
 
     @property
+    def progress(self) -> Progress:
+        """What observers of the job see of this rank."""
+        return self.job.progress
+
+    @property
     def watch(self) -> Stopwatch | None:
         """Stopwatch of the autopilot, if there is one."""
         return None if self.source.autopilot is None else self.source.autopilot.watch
+
+    def record(self, name: str, value: float) -> None:
+        """Record a statistic for the policy."""
+        self.source.record(name, value)
 
     def finish_step(self) -> None:
         """Open all gates, which applies the updates that they put off."""
@@ -131,6 +149,7 @@ class Step:
         self.framework.when_backward_ends(self._on_end)
 
     def _begin(self) -> None:
+        self.progress.backward_began()
         self.commit.backward_began()
         if self.delays is not None:
             self.delays.backward_began()
@@ -153,6 +172,7 @@ class Step:
 
     def _end(self, *, barrier: bool) -> None:
         began_ns = _native.now_ns()
+        self.progress.wait_began()
         updates, delays = self.updates, self.delays
         if self.watch is not None:
             touched = {rows.gradient.name: rows.touched for rows in updates.rows}
@@ -192,6 +212,8 @@ class Step:
             self.spans.waited(self.iteration, began_ns, _native.now_ns())
         self.companion.step_ended()
         self.iteration += 1
+        self.progress.wait_ended()
+        self.progress.step_ended()
         if self.source.autopilot is not None:
             self.source.autopilot.step_ended()
         self.commit.step_ended()
@@ -221,9 +243,11 @@ class Step:
         turn = self.updates.pending.get(bucket)
         if turn is None:
             return
+        self.progress.wait_began()
         if turn.due == turn.last:
             self.agreement.count()
         self._give_one(turn)
+        self.progress.wait_ended()
         del self.updates.pending[bucket]
         if not self.updates.pending:
             self._all_given()
@@ -272,6 +296,7 @@ class Step:
             if self.delays is not None and self.delays.stepped() and self.spans is not None:
                 self.spans.updated()
         self.commit.stepped()
+        self.progress.stepped()
         if self.watch is not None:
             self.watch.stepped()
 
@@ -285,8 +310,11 @@ class Step:
             self._begin()
             self._end(barrier=True)
         else:
+            if self.delays is not None and self.delays.drift is not None:
+                self.delays.drift.passed()
             self.updates.passed()
             self.iteration += 1
+            self.progress.step_ended()
             if self.source.autopilot is not None:
                 self.source.autopilot.step_ended()
 

@@ -41,6 +41,7 @@ class Updates:
         own: turns of the anchor, if ranks train ahead of one.
         local: departures of ranks that step alone between exchanges, if they do; an iteration ends with its step then.
         moves: gradients lie in buckets, and move where others begin.
+        merges: turns may be of several iterations, or late.
     """
 
     buckets: list[LoadedBucket]
@@ -53,6 +54,7 @@ class Updates:
 
     def __init__(self, framework: Framework, *, merges: bool) -> None:
         """Begin without buckets. `merges`: turns may be of several iterations, or late, so that a mean is applied once."""
+        self.merges = merges
         self.buckets, self.launches = [], []
         self.rows: list[Rows] = []
         self.shown: dict[int, int] = {}
@@ -62,7 +64,7 @@ class Updates:
         self.moves = True
         self._foreign: set[str] = set()
         """Gradients that may lie where sums travel."""
-        self._framework, self._merges = framework, merges
+        self._framework = framework
         self._before = 0, 0
         self._flushed = False
 
@@ -80,7 +82,7 @@ class Updates:
     @property
     def ready(self) -> bool:
         """True if other turns may follow: the open ones were ended early, or each is of one iteration."""
-        return self._flushed if self._merges else self.settled
+        return self._flushed if self.merges else self.settled
 
     def place(self, placed: list[LoadedBucket], sums: Sequence[Sequence[LoadedBucket]]) -> None:
         """Use these buckets from now on, whose sums lie there."""
@@ -115,6 +117,8 @@ class Updates:
         if outer is None:
             self._framework.anchor.begin()
         elif self.local is None or self.local.outer != outer:
+            # Of another outer optimizer, the anchor is the same.
+            self._framework.local.settle()
             self.local = Alone(self._framework, self, outer)
 
     def close(self) -> None:
@@ -168,9 +172,11 @@ class Updates:
 
     def complete(self) -> list[str]:
         """Adopt gradients that did not come in this backward; return the parameters without one on this rank. A gradient that was
-        accumulated before counts, and so do zeros that the script has left: the optimizer steps on them."""
+        accumulated before counts, and so do zeros that the script has left: the optimizer steps on them. A rank that steps alone
+        writes how far it came."""
         unmade: list[str] = []
         if self.local is not None:
+            self.local.ends()
             return unmade
         # A gradient whose parts travel apart has each part missing.
         missing = {self.name(place): place for place in self.readiness.missing()}
@@ -208,8 +214,6 @@ class Updates:
         """End a backward, and launch what is left; return the turns that are due now, at most one of each arena.
         `unmade`: parameters without a gradient on this rank; `holds`: no more turns end after this backward."""
         self._flushed = False
-        if self.local is not None:
-            self.local.ends()
         self.unmade.ended(self._open)
         if self.own is not None:
             self.own.made(unmade, self._open)
@@ -250,7 +254,7 @@ class Updates:
         return [own[-1] for own in self.readiness.turns]
 
     def _move(self, name: str, view: Any, launch: int) -> None:
-        if self._merges and self.means.is_due(name):
+        if self.merges and self.means.is_due(name):
             raise UsageError(
                 f"the gradient of `{name}` is the mean that the last step applied, or was added to it\n"
                 "hint: optimizer.zero_grad() before each backward"

@@ -2,14 +2,15 @@
 
 They tell which gradients were made, which have more rows than travel, which epoch is known, whether the ranks must meet about the
 model's buffers, whether a rank sees that training no longer goes as it did, in elastic jobs, for which epoch of members each is
-ready, and now and then a digest of what ranks must hold alike (`replicas`).
+ready, and now and then a digest of what ranks must hold alike (`replicas`). Where gradients may be merged or late, each rank has a
+place for a report of its own, which all get as it is: of an exchange of ranks that step alone (`guard/drift.py`).
 
 Votes travel in a program of their own beside the buckets, so that a policy cannot affect them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,8 @@ import numpy as np
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.planning.compile import votes_program
+from hocket.training.guard.drift import INFINITE, Report
+from hocket.training.guard.drift import WORDS as REPORT
 from hocket.training.memory.replicas import WORDS
 
 ITEM_BYTES = 4
@@ -24,6 +27,9 @@ FLAGS = 4
 """Number of values before the digest of replicas."""
 HEAD = FLAGS + WORDS
 """Number of values before those of parameters."""
+
+NO_REPORT = -INFINITE
+"""Value in the place of a rank that reports nothing: below all that ranks report."""
 
 UNMADE, MADE, DENSE = 0, 1, 2
 """Votes on a parameter: it has no gradient, it has one, or it has one of more rows than its plan lets travel."""
@@ -47,6 +53,7 @@ class Ballot(Protocol):
         dense: Collection[str] = (),
         members: int = 0,
         look: Sequence[float] = (),
+        report: Report | None = None,
     ) -> None:
         """Send this rank's votes, with the arguments of `Votes.cast`."""
 
@@ -69,6 +76,14 @@ class Ballot(Protocol):
     def look(self) -> Sequence[float]:
         """Digest for `Replicas.counted`."""
 
+    @property
+    def reports(self) -> Mapping[int, Report]:
+        """Reports by rank, of those that have cast one."""
+
+    @property
+    def reporter(self) -> int:
+        """This rank, as it reports."""
+
     def made(self, name: str) -> bool:
         """Return whether any rank made a gradient of that parameter."""
 
@@ -82,6 +97,8 @@ class OutOfStep:
     meet = retreat = False
     members = 0
     look = ()
+    reports: Mapping[int, Report] = {}
+    reporter = 0
 
     def cast(
         self,
@@ -93,9 +110,10 @@ class OutOfStep:
         dense: Collection[str] = (),
         members: int = 0,
         look: Sequence[float] = (),
+        report: Report | None = None,
     ) -> None:
         """Keep this rank's votes; no rank is asked. UsageError: the votes ask for something that all would have to do together."""
-        if meet or retreat or members or look:
+        if meet or retreat or members or look or report:
             raise UsageError(
                 "ranks that do not wait for one another cannot meet, retreat, go on with other members or compare replicas"
             )
@@ -112,13 +130,24 @@ class OutOfStep:
 
 
 class Votes:
-    """Layout: [-epoch, meet, retreat, -members_epoch, a digest of replicas, one vote per parameter]; reduced by max."""
+    """Layout: [-epoch, meet, retreat, -members_epoch, a digest of replicas, one vote per parameter, a report per rank]; reduced by
+    max."""
 
-    def __init__(self, engine: _native.Engine, hosts: Sequence[str], names: Sequence[str]) -> None:
-        """Load the program, at the same position on all ranks."""
+    def __init__(
+        self,
+        engine: _native.Engine,
+        hosts: Sequence[str],
+        names: Sequence[str],
+        *,
+        reporter: int | None = None,
+    ) -> None:
+        """Load the program, at the same position on all ranks. `reporter`: this rank, where ranks may report; None: they do not."""
         self._engine = engine
         self._place = {name: HEAD + at for at, name in enumerate(names)}
-        self._memory = engine.allocate(elements_of(len(names)) * ITEM_BYTES)
+        self._end = elements_of(len(names))
+        self.reporter = reporter or 0
+        reports = 0 if reporter is None else len(hosts) * REPORT
+        self._memory = engine.allocate((self._end + reports) * ITEM_BYTES)
         self._values = np.frombuffer(memoryview(self._memory), dtype=np.float32)
         self.load(hosts)
 
@@ -141,14 +170,19 @@ class Votes:
         retreat: bool = False,
         members: int = 0,
         look: Sequence[float] = (),
+        report: Report | None = None,
     ) -> None:
         """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting, the parameters
         whose gradients have too many rows here, whether it requests that gradients are neither merged nor late from now on, the
-        epoch of members for which it is ready, and its `Replicas.vote`.
+        epoch of members for which it is ready, its `Replicas.vote`, and its report of an exchange.
 
         Returns at once.
         """
-        self._values[HEAD:] = MADE
+        self._values[HEAD : self._end] = MADE
+        self._values[self._end :] = NO_REPORT
+        if report is not None:
+            at = self._end + self.reporter * REPORT
+            self._values[at : at + REPORT] = [_finite(each) for each in report]
         self._values[:FLAGS] = -epoch, meet, retreat, -members
         self._values[FLAGS:HEAD] = look or 0
         for names, vote in ((missing, UNMADE), (dense, DENSE)):
@@ -177,8 +211,22 @@ class Votes:
     def look(self) -> Sequence[float]:
         return [float(each) for each in self._values[FLAGS:HEAD]]
 
+    @property
+    def reports(self) -> Mapping[int, Report]:
+        rows = self._values[self._end :].reshape(-1, REPORT)
+        return {
+            rank: Report(*(float(each) for each in row))
+            for rank, row in enumerate(rows)
+            if row[0] > NO_REPORT
+        }
+
     def made(self, name: str) -> bool:
         return bool(self._values[self._place[name]] != UNMADE)
 
     def dense(self, name: str) -> bool:
         return bool(self._values[self._place[name]] == DENSE)
+
+
+def _finite(value: float) -> float:
+    """Return a value that `max` compares, and f32 holds: NaN and what is too large count as infinite."""
+    return max(-INFINITE / 2, value) if value < INFINITE else INFINITE

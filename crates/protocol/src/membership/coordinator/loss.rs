@@ -92,6 +92,16 @@ impl Coordinator {
         suspects.chain(self.absent()).filter(heeded).collect()
     }
 
+    /// Of whom others complain, and who has not reported since the coordinator asked for it. If it cannot be reached either, it is
+    /// lost.
+    pub fn doubted(&self) -> Vec<Member> {
+        let Some(change) = &self.change else { return Vec::new() };
+        let of: BTreeSet<_> = self.complaints().into_iter().map(|(_, of)| of).collect();
+        let is_open =
+            |member: &Member| !change.reports.contains_key(member) && !change.evicted.contains_key(member);
+        of.into_iter().filter(is_open).collect()
+    }
+
     /// The decision, once everything is known that it depends on.
     pub(super) fn decide(&mut self) -> Vec<Action> {
         let (Some(base), Some(change)) = (&self.base, &self.change) else { return Vec::new() };

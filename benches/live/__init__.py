@@ -1,0 +1,1 @@
+"""What a live look at a job costs its ranks, and how long a look takes."""

@@ -1,0 +1,97 @@
+"""What a rank does now and how long its steps take, as the thread that trains notes it: a look at the clock five times a step.
+
+One thread writes, the publisher's reads. Each value is one number or one tuple, so that no lock is needed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from hocket import _native
+
+RECENT = 32
+"""Number of steps over which medians are taken."""
+
+Doing = Literal["starting", "loading", "forward", "backward", "waiting", "training"]
+"""`loading`: between the optimizer's step and the next forward, mostly for data. `waiting`: for other ranks or the network.
+`training`: some of these, where a framework does not tell them apart."""
+
+Durations = tuple[int, int, int]
+"""Nanoseconds of a step, and of it those spent waiting and loading."""
+
+
+class Progress:
+    """Progress of one rank. All times are `_native.now_ns()`.
+
+    Attributes:
+        steps: number of steps that this process has made.
+        doing, since_ns: what the rank does, and since when.
+        total: sums over all steps.
+        recent: the latest steps.
+        tells_waits: True if waits are noted.
+        tells_loading: True if forward passes are noted.
+        bytes_sent: returns the bytes sent to each rank since the start; None: there is no engine.
+        epoch, plan, promise: of the plan in force.
+    """
+
+    def __init__(self) -> None:
+        """Begin before the first step."""
+        self.steps = 0
+        self.doing: Doing = "starting"
+        self.since_ns = _native.now_ns()
+        self.total: Durations = (0, 0, 0)
+        self.recent: deque[Durations] = deque(maxlen=RECENT)
+        self.tells_waits = self.tells_loading = False
+        self.bytes_sent: Callable[[], Mapping[int, int]] | None = None
+        self.epoch = 0
+        self.plan = self.promise = ""
+        self._ended_ns = self._waited_ns = self._loaded_ns = 0
+
+    def planned(self, *, epoch: int, plan: str, promise: str) -> None:
+        """Note the plan in force, in words."""
+        self.epoch, self.plan, self.promise = epoch, plan, promise
+
+    def stepped(self) -> None:
+        """Note that the optimizer has stepped: until forward begins, the script gets its next batch."""
+        self._does("loading")
+
+    def forward_began(self) -> None:
+        """Note that forward begins; further ones of the same step add nothing."""
+        if self.doing == "loading":
+            self._loaded_ns += self._does("forward")
+            self.tells_loading = True
+
+    def backward_began(self) -> None:
+        """Note the first gradient."""
+        self._does("backward")
+
+    def wait_began(self) -> None:
+        """Note that this rank has done its part, and waits."""
+        self._does("waiting")
+
+    def wait_ended(self) -> None:
+        """Note the end of a wait."""
+        self._waited_ns += self._does("training")
+        self.tells_waits = True
+
+    def step_ended(self) -> None:
+        """Note that a step is over. The first one, which allocates and connects, is in no duration."""
+        now_ns = _native.now_ns()
+        if self._ended_ns:
+            step = now_ns - self._ended_ns, self._waited_ns, self._loaded_ns
+            self.recent.append(step)
+            whole, waited, loaded = self.total
+            self.total = whole + step[0], waited + step[1], loaded + step[2]
+        self._ended_ns, self._waited_ns, self._loaded_ns = now_ns, 0, 0
+        self.steps += 1
+        if self.doing != "loading":
+            self.doing, self.since_ns = "training", now_ns
+
+    def _does(self, what: Doing) -> int:
+        """Begin to do that; return the nanoseconds for which something else was done."""
+        now_ns = _native.now_ns()
+        passed_ns = now_ns - self.since_ns
+        self.doing, self.since_ns = what, now_ns
+        return passed_ns

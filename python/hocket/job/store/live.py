@@ -1,0 +1,79 @@
+"""Reports of a job's ranks about how they get on, as the store keeps them for observers, without I/O.
+
+Ages are by the store's clock: hosts' own clocks differ, and a rank that is stopped tells no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hocket.job.store.messages import Answer, Done, Failed, Look, Tell
+
+STATUS_BYTES_MAX = 1 << 17
+"""Size of one report: of 1,000 peers and a deep stack, twice."""
+RANKS_MAX = 4096
+"""Number of ranks that report. With as many, a report may have 4 KiB before a look is too large for a frame."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """Last report of a rank, `age_s` seconds after it came."""
+
+    age_s: float
+    status: Raw
+
+
+class Gone(Struct, frozen=True, kw_only=True):
+    """Rank that is not in the job any more. `fault`: rank because of which that is, perhaps itself; None: it left in order."""
+
+    message: str
+    fault: int | None
+
+
+class Sight(Struct, frozen=True, kw_only=True):
+    """Job as an observer sees it. `goodput`: share of an elastic job's work that stands, if its launcher knows it."""
+
+    reports: dict[int, Report]
+    gone: dict[int, Gone]
+    goodput: float | None = None
+
+
+class Live:
+    """Reports of one job."""
+
+    def __init__(self) -> None:
+        """Begin without reports."""
+        self.goodput: Callable[[], float | None] = lambda: None
+        """Source of the job's goodput: its launcher's."""
+        self._reports: dict[int, tuple[int, Raw]] = {}
+        self._wanted: set[int] = set()
+
+    def tell(self, request: Tell, now_ns: int) -> Answer:
+        """Keep a report."""
+        if len(bytes(request.status)) > STATUS_BYTES_MAX:
+            return Failed(message=f"a report is too large: live.STATUS_BYTES_MAX is {STATUS_BYTES_MAX}")
+        if request.rank not in self._reports and len(self._reports) >= RANKS_MAX:
+            return Failed(message=f"too many ranks report: live.RANKS_MAX is {RANKS_MAX}")
+        self._reports[request.rank] = now_ns, request.status.copy()
+        wanted = request.rank in self._wanted
+        self._wanted.discard(request.rank)
+        return Done(value=Raw(b"true" if wanted else b"false"))
+
+    def look(
+        self, request: Look, left: Mapping[int, Failed], lost: Mapping[int, Failed], now_ns: int
+    ) -> Answer:
+        """Return a `Sight`. `left`: ranks that are gone in order; `lost`: others that are gone; with why."""
+        if request.stack_of is not None:
+            self._wanted.add(request.stack_of)
+        sight = Sight(
+            reports={
+                rank: Report(age_s=(now_ns - told_ns) * 1e-9, status=status)
+                for rank, (told_ns, status) in sorted(self._reports.items())
+            },
+            gone={rank: Gone(message=each.message, fault=None) for rank, each in left.items()}
+            | {rank: Gone(message=each.message, fault=each.rank) for rank, each in lost.items()},
+            goodput=self.goodput(),
+        )
+        return Done(value=Raw(msgspec.json.encode(sight)))

@@ -1,0 +1,52 @@
+"""What a launcher does for observers of its job: it keeps the file by which they find it, and serves the metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Sequence
+
+from hocket.errors import UsageError
+from hocket.job.live.endpoint import Endpoint
+from hocket.job.live.files import SUFFIX, LiveJob, kept, newest
+from hocket.job.live.observer import Observer
+from hocket.job.store.server import Server
+from hocket.members.coordination import Coordination
+from hocket.settings import Settings
+
+log = logging.getLogger("hocket.run")
+
+
+class LiveGoodput:
+    """Goodput of an elastic job for observers, as it was at the look before: the coordinator's thread alone reads its account."""
+
+    def __init__(self, coordination: Coordination, coordinator: Server) -> None:
+        self._coordination, self._coordinator = coordination, coordinator
+        self._share: float | None = None
+
+    def __call__(self) -> float | None:
+        """Return the share of work that stands; None: it is not known yet."""
+        self._coordinator.call(self._update)
+        return self._share
+
+    def _update(self) -> None:
+        found = self._coordination.changes.account.goodput()
+        self._share = None if found is None else found.share
+
+
+def observed(
+    stack: contextlib.ExitStack, store: str, secret: str, command: Sequence[str], settings: Settings
+) -> None:
+    """Let observers find the job, and scrape its metrics if that is set, until the stack ends.
+
+    UsageError, RendezvousError: metrics cannot be served there.
+    """
+    job = LiveJob(process=os.getpid(), launches=True, store=store, secret=secret, command=tuple(command))
+    try:
+        stack.enter_context(kept(f"{job.process}-{store.rpartition(':')[2]}", job, SUFFIX))
+    except (OSError, UsageError) as error:
+        log.info("`hocket top` will not find this job by itself: %s", error)
+    if settings.metrics is not None:
+        endpoint = Endpoint(settings.metrics, settings.metrics_token, Observer(lambda: newest(job)))
+        stack.callback(endpoint.close)

@@ -1,0 +1,1 @@
+"""Terminal view of a running job."""

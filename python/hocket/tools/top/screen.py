@@ -1,0 +1,105 @@
+"""Screen of `hocket top`: the table, refreshed once a second, and what keys do to it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from hocket.errors import StoreGoneError
+from hocket.job.live.observer import Observer, View
+from hocket.tools.top.keys import DOWN, ESCAPE, UP, Keys
+from hocket.tools.top.stack import ANSWER_S, no_answer
+from hocket.tools.top.table import ORDERS, Order, rendered, sorted_ranks
+
+LINES = 9
+"""Lines of the screen beside the rows of ranks."""
+HELP = "  ".join(
+    ["q quit", "↑ ↓ select", "p Python stack", *(f"{each.key} by {each.name}" for each in ORDERS)]
+)
+
+
+@dataclass
+class State:
+    """What the user has chosen. `asked`: rank whose stack is wanted, how many it had given before, and since when."""
+
+    order: Order = ORDERS[0]
+    selected: int | None = None
+    asked: tuple[int, int, float] | None = None
+
+    def press(self, key: str, view: View, now_s: float) -> None:
+        """Do what a key says."""
+        for each in ORDERS:
+            if each.key == key:
+                self.order = each
+        ranks = sorted_ranks(view, self.order)
+        if not ranks:
+            return
+        if key in (UP, DOWN, "k", "j"):
+            step = 1 if key in (DOWN, "j") else -1
+            at = ranks.index(self.selected) + step if self.selected in ranks else 0
+            self.selected = ranks[min(max(at, 0), len(ranks) - 1)]
+        elif key == "p":
+            rank = self.selected if self.selected in ranks else ranks[0]
+            self.selected = rank
+            self.asked = rank, view.ranks[rank].status.stacks, now_s
+        elif key == ESCAPE:
+            self.asked = None
+
+    def stack(self, view: View, now_s: float) -> RenderableType | None:
+        """Return the stack that was asked for, or what has become of it."""
+        if self.asked is None or self.asked[0] not in view.ranks:
+            return None
+        rank, before, since_s = self.asked
+        status = view.ranks[rank].status
+        if status.stacks > before and status.stack is not None:
+            return Text(
+                f"Python stack of rank {rank} on {status.host}, innermost call last (Esc closes it)\n{status.stack}"
+            )
+        if now_s - since_s > ANSWER_S:
+            return Text(no_answer(rank, view), style="red")
+        return Text(f"asking rank {rank} for its Python stack …", style="dim")
+
+    def wants(self, view: View | None) -> int | None:
+        """Return the rank that is to be asked for its stack at the next look."""
+        if self.asked is None:
+            return None
+        rank, before, _ = self.asked
+        given = view is not None and rank in view.ranks and view.ranks[rank].status.stacks > before
+        return None if given else rank
+
+
+def watch(observer: Observer, console: Console, *, interval_s: float, title: str) -> str:
+    """Show the job until the user quits or it ends; return what to say then.
+
+    RendezvousError: it cannot be looked at. EOFError: the terminal is gone.
+    """
+    state = State()
+    view = observer.look()
+    with Keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(_shown(view, state, console, title), refresh=True)
+            next_s = time.monotonic() + interval_s
+            while (key := keys.pressed(next_s - time.monotonic())) is not None:
+                if key == "q":
+                    return ""
+                state.press(key, view, time.monotonic())
+                live.update(_shown(view, state, console, title), refresh=True)
+                if key == "p":
+                    # Ask at once.
+                    break
+            try:
+                view = observer.look(state.wants(view))
+            except StoreGoneError:
+                return "the job has ended"
+
+
+def _shown(view: View, state: State, console: Console, title: str) -> RenderableType:
+    stack = state.stack(view, time.monotonic())
+    room = console.size.height - LINES
+    rows = max(3, room // 3 if stack is not None else room)
+    table = rendered(view, state.order, rows_max=rows, selected=state.selected, title=title)
+    return Group(table, *([stack] if stack is not None else []), Text(HELP, style="dim"))

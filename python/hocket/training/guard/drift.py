@@ -1,0 +1,339 @@
+"""Judgement of ranks that step alone: from what every rank reports of an exchange, whether they drift apart or learn slower.
+
+All ranks see the same reports, so all judge alike. Where scripts log a loss, it alone counts: a turn in which the loss grows
+without end, or an anchor that keeps little of what ranks gain by themselves. Without, lengths count: how far ranks came
+from the anchor, whether the anchor goes back by more than it came, and whether ranks' progress cancels out. No clock, no I/O.
+
+Local SGD diverges where a rank's own data is steeper than all ranks' together, and stays away from the optimum where data is
+unlike (Khaled et al., AISTATS 2020); how far the mean's length is below the ranks' tells how alike their progress is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+KEPT, RECENT = 30, 8
+"""Numbers of exchanges that are remembered, and of those with whose losses a turn's are compared."""
+
+SIGNIFICANT = 4.0
+"""Standard errors by which losses must differ: normal noise passes that once in 30,000 exchanges."""
+
+SMALL = 0.02
+"""Share of the first loss below which a gain or a rise of the loss says nothing."""
+
+GREW = 1.0
+"""Rise of the loss, over the largest with which a turn began lately, that is divergence: it doubles."""
+
+WINDOW, KEEPS = 4, 0.75
+"""Number of turns over which gains are compared, and the least share of what ranks gain alone that the anchor is to keep where
+turns are bent. Where data has nothing in common, it keeps 1 over the number of ranks with any number of steps."""
+
+WHOLE_TURN = 4 / 3
+"""Length of a turn over the distance between the middles of its first and its last quarter."""
+
+LOSSES_MIN = 4
+"""Losses of a turn on a rank from which its begin and its end are told apart."""
+
+LENGTHENED = 16.0
+"""Growth of the way that ranks make in a turn, at the same learning rate, over the least that is remembered, if no turn led as far:
+norms grow by a factor of some in the first iterations of a training that goes well, and again where it learns something new."""
+
+BACK = -1.0
+"""Component of an anchor's step along the one before, over that one's length, which undoes it entirely."""
+
+HALF = 0.5
+"""Largest share of steps alone with which ranks that learn slower go on. Where less of their gains is kept, it is as little."""
+
+CANCELLED, CANCELLED_FOR = 0.5, 3
+"""Agreement, over that of ranks whose progress has nothing in common, below which ranks undo one another, and for how many
+exchanges."""
+
+STRAIGHT = 0.5
+"""Way in a turn, over its steps times the first of them, below which it is bent: steps late in the turn lead elsewhere. Only then
+do ranks lose by the number of their steps: where data is unlike, they undo part of what others gain with any number."""
+
+INFINITE = 2.0**127
+"""What is as large as this, or NaN, is not finite. An f32 represents it exactly."""
+
+
+class Report(NamedTuple):
+    """Report of one rank of an exchange, before it: numbers that fit into f32.
+
+    Attributes:
+        moved: distance of the rank's parameters to the anchor.
+        along: component of that along the last step of the anchor, in the direction of the loss's fall.
+        step: length of the anchor's last step; 0: there was none.
+        pace: length of the first step of the turn; 0: unknown.
+        rate: learning rate, mean over the turn; 0: unknown.
+        first, last: mean losses of the first and the last quarter of the turn.
+        noise2: squared standard error of either; below 0: no losses were logged.
+    """
+
+    moved: float
+    along: float
+    step: float
+    pace: float
+    rate: float
+    first: float
+    last: float
+    noise2: float
+
+
+WORDS = len(Report._fields)
+
+
+class Verdict(NamedTuple):
+    """Verdict on an exchange.
+
+    Attributes:
+        diverges: it is not to be taken; else, ranks learn slower than they could.
+        why: the numbers.
+        share: share of the steps alone of which ranks are to make at most as many from now on.
+    """
+
+    diverges: bool
+    why: str
+    share: float = 0.0
+
+
+class Seen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An exchange as all ranks know it: root of the mean square of `moved`, `along` over the step before (None: there was none),
+    `moved` over as many first steps of the turn (`straight`; None: unknown), and means over ranks; `noise2` is None without losses.
+    `farthest` is the longest way of any turn until then. `agreement` is known with the exchange after it."""
+
+    steps: int
+    moved: float
+    along: float | None
+    straight: float | None
+    rate: float
+    first: float
+    last: float
+    noise2: float | None
+    farthest: float
+    agreement: float | None = None
+
+
+class SavedFragment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Exchanges of a fragment, by its first bucket, among these ranks."""
+
+    fragment: int
+    ranks: tuple[int, ...]
+    seen: tuple[Seen, ...]
+
+
+class SavedJudge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """State of a `Judge`."""
+
+    began: float | None
+    fragments: tuple[SavedFragment, ...]
+
+
+class Judge:
+    """Judge of one schedule's exchanges. `began`: the loss with which they began, once one is known."""
+
+    def __init__(self) -> None:
+        self.began: float | None = None
+        self._seen: dict[int, tuple[tuple[int, ...], list[Seen]]] = {}
+
+    def again(self) -> None:
+        """Forget exchanges: those that follow are others."""
+        self.began, self._seen = None, {}
+
+    def saved(self) -> SavedJudge:
+        fragments = [
+            SavedFragment(fragment=fragment, ranks=ranks, seen=tuple(seen))
+            for fragment, (ranks, seen) in self._seen.items()
+        ]
+        return SavedJudge(began=self.began, fragments=tuple(fragments))
+
+    def restore(self, saved: SavedJudge) -> None:
+        self.began = saved.began
+        self._seen = {each.fragment: (each.ranks, list(each.seen)) for each in saved.fragments}
+
+    def see(self, fragment: int, steps: int, reports: Mapping[int, Report]) -> Verdict | None:
+        """Take the reports of an exchange, by rank; return a verdict, if there is one.
+
+        What was seen of other ranks, or of turns of another length, is forgotten: it is no measure for these.
+        """
+        ranks = tuple(reports)
+        before_ranks, seen = self._seen.get(fragment, (ranks, []))
+        if before_ranks != ranks or (seen and seen[-1].steps != steps):
+            seen = []
+        self._seen[fragment] = ranks, seen
+        now = seen_of(steps, reports)
+        if seen:
+            step = max(each.step for each in reports.values())
+            seen[-1] = replace(seen[-1], agreement=agreement(step, seen[-1].moved))
+        odd = [rank for rank, each in reports.items() if not each.moved < INFINITE]
+        if odd:
+            return Verdict(
+                True, f"rank {odd[0]} came to parameters that are not finite in {steps} steps alone"
+            )
+        if now.noise2 is not None and self.began is None:
+            self.began = now.first
+        if now.noise2 is None or self.began is None:
+            verdict = by_length(seen, now, len(ranks))
+        else:
+            verdict = by_loss([each for each in seen if each.noise2 is not None], now, self.began, len(ranks))
+        if seen:
+            now = replace(now, farthest=max(now.moved, _at_rate(seen[-1].farthest, seen[-1], now)))
+        seen.append(now)
+        del seen[:-KEPT]
+        return verdict
+
+
+def seen_of(steps: int, reports: Mapping[int, Report]) -> Seen:
+    """Return what the reports of an exchange say together.
+
+    >>> alone = Report(moved=3.0, along=-2.0, step=4.0, pace=0.6, rate=0.1, first=0.0, last=0.0, noise2=-1.0)
+    >>> found = seen_of(10, {0: alone, 1: alone._replace(along=0.0)})
+    >>> found.moved, found.along, found.straight, found.noise2
+    (3.0, -0.25, 0.5, None)
+    """
+    all_of = reports.values()
+    step = max(each.step for each in all_of)
+    logged = all(each.noise2 >= 0 for each in all_of)
+    moved, pace = (
+        math.sqrt(fmean(each * each for each in lengths))
+        for lengths in ([each.moved for each in all_of], [each.pace for each in all_of])
+    )
+    return Seen(
+        steps=steps,
+        moved=moved,
+        along=fmean(each.along for each in all_of) / step if step > 0 else None,
+        straight=moved / (steps * pace) if pace > 0 else None,
+        rate=fmean(each.rate for each in all_of),
+        first=fmean(each.first for each in all_of),
+        last=fmean(each.last for each in all_of),
+        noise2=fmean(each.noise2 for each in all_of) / len(all_of) if logged else None,
+        farthest=moved,
+    )
+
+
+def agreement(step: float, moved: float) -> float | None:
+    """Return the squared length of a mean over the mean of squared lengths; None: nothing has moved.
+
+    >>> agreement(3.0, 3.0), agreement(1.0, 2.0)
+    (1.0, 0.25)
+    """
+    return (step / moved) ** 2 if moved > 0 else None
+
+
+def by_loss(before: Sequence[Seen], now: Seen, began: float, ranks: int) -> Verdict | None:
+    """Judge an exchange among so many ranks by logged losses. `before`: exchanges before it, of turns as long."""
+    error = math.sqrt(now.noise2 or 0.0)
+    highest = max((each.first for each in before[-RECENT:]), default=now.first)
+    limit = highest + max(GREW * abs(highest), SMALL * abs(began), SIGNIFICANT * error)
+    if not now.last <= limit or not now.first <= limit:
+        return Verdict(
+            True,
+            f"the loss came to {max(now.first, now.last):.4g} in {now.steps} steps alone, and was {highest:.4g} at most where "
+            "turns began",
+        )
+    window = before[-WINDOW:]
+    bends = [each.straight for each in window if each.straight is not None]
+    if not window or (bends and max(bends) >= STRAIGHT):
+        return None
+    keeps = KEEPS if bends else KEEPS / ranks
+    own = WHOLE_TURN * math.fsum(each.first - each.last for each in window)
+    kept = window[0].first - now.first
+    own_error = WHOLE_TURN * math.sqrt(math.fsum(2 * (each.noise2 or 0.0) for each in window))
+    lacks_error = math.sqrt((window[0].noise2 or 0.0) + (now.noise2 or 0.0) + (keeps * own_error) ** 2)
+    gained = own > max(SMALL * abs(began), SIGNIFICANT * own_error)
+    if gained and keeps * own - kept > SIGNIFICANT * lacks_error:
+        turns = "the last turn" if len(window) == 1 else f"the last {len(window)} turns"
+        return Verdict(
+            False,
+            f"in {turns} of {now.steps} steps alone, the ranks' losses fell by {own:.4g}, and exchanges kept {kept:.4g} of that",
+            min(max(kept / own, 0.0), HALF),
+        )
+    return None
+
+
+def by_length(before: Sequence[Seen], now: Seen, ranks: int) -> Verdict | None:
+    """Judge an exchange among so many ranks by the lengths of what they have moved. `before`: as in `by_loss`."""
+    ways = [_at_rate(each.moved, each, now) for each in before if each.moved > 0]
+    if ways and now.moved > max(LENGTHENED * min(ways), _at_rate(before[-1].farthest, before[-1], now)):
+        return Verdict(
+            True,
+            f"ranks came {now.moved:.4g} away from the anchor in {now.steps} steps alone, and {min(ways):.4g} before",
+        )
+    last_two = [each.along for each in (*before[-1:], now)]
+    if len(last_two) > 1 and all(each is not None and each <= BACK for each in last_two):
+        times = " and ".join(f"{-each:.4g}" for each in last_two if each is not None)
+        return Verdict(True, f"the anchor's last steps undo {times} times the step before each")
+    last = [
+        each for each in before[-CANCELLED_FOR:] if each.straight is not None and each.straight < STRAIGHT
+    ]
+    alike = [each.agreement for each in last if each.agreement is not None]
+    if len(alike) == CANCELLED_FOR and ranks > 1 and max(alike) < CANCELLED / ranks:
+        longest = max(each.straight or 0.0 for each in last)
+        return Verdict(
+            False,
+            f"ranks undo one another: their progress agreed by {max(alike):.2g} at most in {len(alike)} exchanges, which is "
+            f"{1 / ranks:.2g} where it has nothing in common, and {now.steps} steps alone led {longest:.2g} as far at most as so "
+            "many like the first",
+            HALF,
+        )
+    return None
+
+
+def _at_rate(way: float, each: Seen, now: Seen) -> float:
+    """Return the way of an earlier turn as it would have been at the learning rate of `now`."""
+    return way * (now.rate / each.rate if each.rate > 0 and now.rate > 0 else 1.0)
+
+
+class Departure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Turn of some arenas that left, of so many steps; `reports` of all ranks, by rank, once they are counted."""
+
+    arenas: tuple[int, ...]
+    steps: int
+    reports: tuple[Report, ...] = ()
+
+
+class SavedDrift(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """State of a `Drift` between two iterations. The anchor's last steps are not in it: no exchange undoes one of before a
+    restart."""
+
+    most: int | None
+    discards: bool
+    warned: bool
+    pace: float
+    judge: SavedJudge
+    losses: tuple[float, ...]
+    rates: tuple[tuple[int, float], ...]
+    departures: tuple[Departure, ...]
+
+
+class Losses:
+    """Losses that a rank's script logs in a turn."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def see(self, loss: float) -> None:
+        """Take a loss. One that is not finite says nothing: a step that it made would leave parameters that are not."""
+        if math.isfinite(loss):
+            self.values.append(loss)
+
+    def report(self) -> tuple[float, float, float]:
+        """Return mean losses of the first and the last quarter and the squared standard error of either, and forget all; the error
+        is below 0 where too few are known.
+
+        The first loss is left out: a script may log that of a step after the exchange that ends the step's turn.
+        """
+        values, self.values = self.values[1:], []
+        if len(values) < LOSSES_MIN:
+            return 0.0, 0.0, -1.0
+        quarter = len(values) // 4
+        # Differences of neighbours, so that a falling loss does not count as noise (von Neumann 1941).
+        steps = [after - ago for ago, after in itertools.pairwise(values)]
+        noise2 = sum(each * each for each in steps) / len(steps) / 2 / quarter
+        return sum(values[:quarter]) / quarter, sum(values[-quarter:]) / quarter, min(noise2, INFINITE)
