@@ -21,6 +21,7 @@ from benches.commands import (
     policies,
     predict,
     routes,
+    sharded,
     simulate,
     strategies,
 )
@@ -52,6 +53,7 @@ for _each in (
     policies,
     predict,
     routes,
+    sharded,
     simulate,
     strategies,
 ):

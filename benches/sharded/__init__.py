@@ -1,0 +1,1 @@
+"""FSDP2 inside hosts, and who reduces between them: `python -m benches sharded`."""
