@@ -1,4 +1,4 @@
-"""Train a transformer on the bytes of any file: FSDP2 shards it among the ranks of a host, Hocket averages the shards between hosts.
+"""Train a transformer on the bytes of a file: FSDP2 shards it over the ranks of a host, Hocket averages shards between hosts.
 
     hocket run --hosts hosts.txt examples/train_fsdp2.py README.md
     hocket run -n 4 examples/train_fsdp2.py README.md 2               # on one machine, as if it were hosts of two ranks

@@ -30,7 +30,11 @@ def two_racks() -> Iterable[Row]:
     for between in ("exact", "rounded"):
         ratio = median(steps_s["native"]) / median(steps_s[between])
         yield Row(
-            name=name, what=f"native HSDP over hsdp_hook, {between}", value=ratio, target=RATIO_MIN, least=True
+            name=name,
+            what=f"native HSDP over hsdp_hook, {between}",
+            value=ratio,
+            target=RATIO_MIN,
+            least=True,
         )
 
 
