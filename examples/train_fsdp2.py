@@ -18,14 +18,14 @@ from torch.distributed.fsdp import fully_shard
 
 import hocket.torch as hk
 
-STEPS, BATCH, LENGTH, WIDTH = 60, 16, 64, 128
+STEPS, BATCH, LENGTH, WIDTH = 60, 16, 64, 64
 
 
 class Bytes(nn.Module):
     """The next byte from those before it."""
 
     def __init__(self) -> None:
-        """0.9 million parameters."""
+        """0.2 million parameters."""
         super().__init__()
         layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0, batch_first=True)
         self.embed = nn.Embedding(256, WIDTH)
