@@ -272,6 +272,13 @@ class Settings:
         patience,
         "Seconds between a rank's reports of how it gets on, which `hocket top` shows; 0: it reports nothing.",
     )
+    late_s: float = _variable(
+        "HOCKET_LATE_S",
+        3.0,
+        patience,
+        "Seconds, but at least three steps and one second more, for which all others wait before the launcher or rank 0 warns of a "
+        "rank, with its Python stack; 0: nobody warns (docs/monitoring.md).",
+    )
     metrics: str | None = _variable(
         "HOCKET_METRICS",
         None,
@@ -344,6 +351,11 @@ class Settings:
     def checksums(self) -> bool:
         """True if frames between hosts carry a checksum. TLS finds damage by itself; the cost elsewhere is not known."""
         return (not self.tls and self.wire == "tcp") if self.checksum is None else self.checksum
+
+    @property
+    def warns_of_late(self) -> bool:
+        """True if somebody warns of ranks that are late, by what ranks report."""
+        return bool(self.late_s and self.live_interval_s)
 
     @property
     def besides(self) -> int:

@@ -15,9 +15,9 @@ from hocket.cli.shared.values import SECONDS
 from hocket.errors import StoreGoneError, UsageError
 from hocket.job.live.files import newest
 from hocket.job.live.observer import Observer, View
+from hocket.job.live.stack import asked
 from hocket.tools.top.find import job_of
 from hocket.tools.top.screen import watch
-from hocket.tools.top.stack import asked
 from hocket.tools.top.table import ORDERS, rendered
 
 COLUMNS = 160

@@ -30,6 +30,7 @@ from hocket.job import at_exit as ending
 from hocket.job.cause import cause_of
 from hocket.job.environment import NO_LAUNCHER, Identity, identify
 from hocket.job.host import Host, job_names
+from hocket.job.live.alarm import Alarm
 from hocket.job.live.files import LiveJob
 from hocket.job.live.observer import Observer
 from hocket.job.live.progress import Progress
@@ -110,6 +111,7 @@ class Job:
     progress: Progress = field(default_factory=Progress, repr=False)
     publisher: Publisher | None = field(default=None, repr=False)
     endpoint: Endpoint | None = field(default=None, repr=False)
+    alarm: Alarm | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Number members by rank, unless given."""
@@ -177,8 +179,8 @@ class Job:
     def publish(self, generation: int = 0) -> None:
         """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`.
 
-        Rank 0 of a job whose launcher does not serve the store serves metrics, if that is set: UsageError, RendezvousError as in
-        `Endpoint`.
+        Rank 0 of a job whose launcher does not serve the store warns of ranks that are late, and serves metrics, if that is set:
+        UsageError, RendezvousError as in `Endpoint`.
         """
         interval_s = self.settings.live_interval_s
         # Nobody but this process knows the store of a process that is a job by itself.
@@ -192,6 +194,7 @@ class Job:
             host=self.host,
             elastic=self.elastic,
             interval_s=interval_s,
+            trains=self.rank < self.world - self.settings.besides,
         )
         entry = LiveJob(
             process=os.getpid(),
@@ -203,11 +206,16 @@ class Job:
         )
         # The first rank of a host may be lost where others go on.
         announces = self.local_rank == 0 or self.elastic
-        if self.rank == 0 and self.settings.metrics is not None and not self.settings.store_served:
+        observes = self.rank == 0 and not self.settings.store_served
+        if observes and self.settings.metrics is not None:
             from hocket.job.live.endpoint import Endpoint  # noqa: PLC0415  # loads an HTTP server, which few ranks need
 
             self.endpoint = Endpoint(
                 self.settings.metrics, self.settings.metrics_token, Observer(lambda: entry)
+            )
+        if observes and self.settings.warns_of_late:
+            self.alarm = Alarm(
+                Observer(lambda: entry), late_s=self.settings.late_s, interval_s=interval_s
             )
         self.publisher = Publisher(
             reporter, entry, rank=self.rank, interval_s=interval_s, announces=announces
@@ -218,6 +226,9 @@ class Job:
         if self.endpoint is not None:
             self.endpoint.close()
             self.endpoint = None
+        if self.alarm is not None:
+            self.alarm.close()
+            self.alarm = None
         if self.publisher is not None:
             self.publisher.close()
         self.progress.bytes_sent = None

@@ -34,6 +34,7 @@ class Progress:
         tells_loading: True if forward passes are noted.
         bytes_sent: returns the bytes sent to each rank since the start; None: there is no engine.
         epoch, plan, promise: of the plan in force.
+        call: what a wait is for, in words, where that is known.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,7 @@ class Progress:
         self.bytes_sent: Callable[[], Mapping[int, int]] | None = None
         self.epoch = 0
         self.plan = self.promise = ""
+        self.call: str | None = None
         self._ended_ns = self._waited_ns = self._loaded_ns = 0
 
     def planned(self, *, epoch: int, plan: str, promise: str) -> None:

@@ -16,6 +16,7 @@ import traceback
 
 from hocket.errors import RendezvousError, StoreGoneError, UsageError
 from hocket.job.live.files import SUFFIX, LiveJob, kept
+from hocket.job.live.process import Door
 from hocket.job.live.status import Reporter
 from hocket.job.store.store import Store
 
@@ -53,6 +54,12 @@ class Publisher:
 
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
+            try:
+                door = Door()
+                stack.callback(door.close)
+                self._reporter.is_at(door.whereabouts)
+            except (OSError, ValueError, RuntimeError) as error:
+                log.info("rank %d: nobody gets its stack while it holds Python's lock: %s", self._rank, error)
             try:
                 if self._announces:
                     name = f"{self._job.process}-{self._job.generation}-{secrets.token_hex(4)}"

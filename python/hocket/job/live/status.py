@@ -10,9 +10,10 @@ from statistics import median
 from msgspec import Struct
 
 from hocket import _native
+from hocket.job.live.process import Whereabouts
 from hocket.job.live.progress import Doing, Progress
 
-VERSION = 1
+VERSION = 2
 STACK_REPORTS = 10
 NS = 1e-9
 PAGE_BYTES = resource.getpagesize()
@@ -43,6 +44,9 @@ class Status(Struct, frozen=True, kw_only=True):
         sent: traffic to peers to which anything was sent.
         epoch: number of the plan's epoch; `plan`, `promise`: in words.
         resident_bytes: memory of the process.
+        trains: True if the rank takes part in steps; others serve or help.
+        call: what a rank that waits has called, and waits for; None: not known.
+        whereabouts: of the process, for others of its machine.
         stack: Python stack of its main thread when an observer last asked for it; `stacks`: how many were asked for until now.
     """
 
@@ -68,6 +72,9 @@ class Status(Struct, frozen=True, kw_only=True):
     plan: str
     promise: str
     resident_bytes: int
+    trains: bool = True
+    call: str | None = None
+    whereabouts: Whereabouts | None = None
     stack: str | None = None
     stacks: int = 0
 
@@ -85,14 +92,20 @@ class Reporter:
         host: str,
         elastic: bool,
         interval_s: float,
+        trains: bool = True,
     ) -> None:
         """Report nothing yet."""
         self._progress = progress
         self._rank, self._world, self._member, self._host = rank, world, member, host
-        self._elastic, self._interval_s = elastic, interval_s
+        self._elastic, self._interval_s, self._trains = elastic, interval_s, trains
+        self._whereabouts: Whereabouts | None = None
         self._before_ns, self._sent_before = _native.now_ns(), dict[int, int]()
         self._stack: str | None = None
         self._stack_reports = self._stacks = 0
+
+    def is_at(self, whereabouts: Whereabouts) -> None:
+        """Add these to all reports from now on."""
+        self._whereabouts = whereabouts
 
     def stack(self, text: str) -> None:
         """Add a stack to the next STACK_REPORTS reports, so that whoever looks now and then sees it."""
@@ -131,6 +144,9 @@ class Reporter:
             plan=progress.plan,
             promise=progress.promise,
             resident_bytes=_resident_bytes(),
+            trains=self._trains,
+            call=progress.call,
+            whereabouts=self._whereabouts,
             stack=self._stack,
             stacks=self._stacks,
         )
