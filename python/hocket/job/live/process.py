@@ -50,7 +50,7 @@ class Door:
         self._closed = False
         with Door._lock:
             Door._open += 1
-            if Door._file is None and not _is_handled(SIGNAL):
+            if Door._file is None and not is_handled(SIGNAL):
                 file = os.memfd_create("hocket-stack")
                 faulthandler.register(SIGNAL, file=file, all_threads=False)
                 Door._file = file
@@ -115,7 +115,7 @@ def native_stack(process: Whereabouts) -> str | None:
     return None
 
 
-def _is_handled(number: int) -> bool:
+def is_handled(number: int) -> bool:
     """Return whether this process ignores the signal or has a handler for it, in Python or in C."""
     sets = [line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line[:6] in ("SigIgn", "SigCgt")]
     return any(int(each, 16) >> (number - 1) & 1 for each in sets)
