@@ -279,6 +279,13 @@ class Settings:
         "Seconds, but at least three steps and one second more, for which all others wait before the launcher or rank 0 warns of a "
         "rank, with its Python stack; 0: nobody warns (docs/monitoring.md).",
     )
+    dumps: str | None = _variable(
+        "HOCKET_DUMPS",
+        None,
+        str,
+        "Directory to which each rank writes what it had called when the job fails, as PyTorch's `fr_trace` reads it; else none is "
+        "written (docs/it-hangs.md).",
+    )
     metrics: str | None = _variable(
         "HOCKET_METRICS",
         None,

@@ -88,6 +88,9 @@ SERVE = ("-m", "hocket.torch.server_rank")
 )
 @dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.")
 @trace_bounds_options
+@dir_option(
+    "--dumps", "dumps_path", text="When the job fails, write there what each rank had called, for `fr_trace`."
+)
 @click.option(
     "--threads", type=click.IntRange(1), metavar="N", help="Native threads of each rank.  [default: 1]"
 )
@@ -139,6 +142,7 @@ def command(
     trace_path: Path | None,
     trace_steps: str | None,
     trace_bytes: int | None,
+    dumps_path: Path | None,
     threads: int | None,
     timeout_s: float | None,
     elastic: Elastic | None,
@@ -190,6 +194,7 @@ def command(
         "trace": _absolute(trace_path, must_exist=False),
         "trace_steps": trace_steps,
         "trace_bytes": trace_bytes,
+        "dumps": _absolute(dumps_path, must_exist=False),
         "threads": threads,
         "timeout_s": timeout_s,
         "metrics": metrics,

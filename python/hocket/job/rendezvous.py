@@ -28,6 +28,7 @@ from hocket.job import alike, emulated_links, secrecy
 from hocket.job import alone as unnumbered
 from hocket.job import at_exit as ending
 from hocket.job.cause import cause_of
+from hocket.job.dumps.failing import Failing
 from hocket.job.environment import NO_LAUNCHER, Identity, identify
 from hocket.job.host import Host, job_names
 from hocket.job.live.alarm import Alarm
@@ -41,6 +42,7 @@ from hocket.job.store import address as addresses
 from hocket.job.store import interfaces
 from hocket.job.store.server import Server
 from hocket.job.store.store import Store
+from hocket.refusals import DUMPS, ELASTIC, refused
 from hocket.settings import Settings
 from hocket.spellings import bounds_of
 
@@ -92,6 +94,7 @@ class Job:
         clocks: by rank, the lowest rank that shares its monotonic clock.
         members: by rank, numbers that processes of an elastic job keep while ranks change: a founder's is its rank at the start.
         progress: what this rank does, for observers.
+        failing: what writes dumps when the job fails, if that is set.
     """
 
     rank: int
@@ -112,6 +115,7 @@ class Job:
     publisher: Publisher | None = field(default=None, repr=False)
     endpoint: Endpoint | None = field(default=None, repr=False)
     alarm: Alarm | None = field(default=None, repr=False)
+    failing: Failing | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Number members by rank, unless given."""
@@ -180,9 +184,21 @@ class Job:
         """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`.
 
         Rank 0 of a job whose launcher does not serve the store warns of ranks that are late, and serves metrics, if that is set:
-        UsageError, RendezvousError as in `Endpoint`.
+        UsageError, RendezvousError as in `Endpoint`. UsageError: an elastic job is to write dumps.
         """
         interval_s = self.settings.live_interval_s
+        entry = LiveJob(
+            process=os.getpid(),
+            launches=False,
+            store=self.store.address,
+            secret=self.secret.hex(),
+            command=tuple(sys.argv),
+            generation=generation,
+        )
+        if self.settings.dumps is not None:
+            if self.elastic:
+                raise refused(ELASTIC, DUMPS)
+            self.failing = Failing(self, entry)
         # Nobody but this process knows the store of a process that is a job by itself.
         if not interval_s or (self.world == 1 and self.server is not None):
             return
@@ -196,14 +212,6 @@ class Job:
             interval_s=interval_s,
             trains=self.rank < self.world - self.settings.besides,
         )
-        entry = LiveJob(
-            process=os.getpid(),
-            launches=False,
-            store=self.store.address,
-            secret=self.secret.hex(),
-            command=tuple(sys.argv),
-            generation=generation,
-        )
         # The first rank of a host may be lost where others go on.
         announces = self.local_rank == 0 or self.elastic
         observes = self.rank == 0 and not self.settings.store_served
@@ -214,11 +222,14 @@ class Job:
                 self.settings.metrics, self.settings.metrics_token, Observer(lambda: entry)
             )
         if observes and self.settings.warns_of_late:
-            self.alarm = Alarm(
-                Observer(lambda: entry), late_s=self.settings.late_s, interval_s=interval_s
-            )
+            self.alarm = Alarm(Observer(lambda: entry), late_s=self.settings.late_s, interval_s=interval_s)
         self.publisher = Publisher(
-            reporter, entry, rank=self.rank, interval_s=interval_s, announces=announces
+            reporter,
+            entry,
+            rank=self.rank,
+            interval_s=interval_s,
+            announces=announces,
+            dump=None if self.failing is None else self.failing.demanded,
         )
 
     def publish_no_more(self) -> None:
@@ -231,6 +242,9 @@ class Job:
             self.alarm = None
         if self.publisher is not None:
             self.publisher.close()
+        if self.failing is not None:
+            self.failing.close()
+            self.failing = None
         self.progress.bytes_sent = None
 
     @property

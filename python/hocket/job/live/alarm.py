@@ -5,7 +5,6 @@ The launcher runs it, or rank 0 where the launcher does not serve the store.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -74,7 +73,11 @@ class Alarm:
             if not self._closing.is_set():
                 log.warning("%s", text)
         if more := late[STACKS_MAX:]:
-            log.warning("so %s late: %s", "is" if len(more) == 1 else "are", ranks_in_words([each.rank for each in more], 64))
+            log.warning(
+                "so %s late: %s",
+                "is" if len(more) == 1 else "are",
+                ranks_in_words([each.rank for each in more], 64),
+            )
 
     def _stack(self, rank: int) -> str:
         try:

@@ -83,10 +83,11 @@ def _late(here: Mapping[int, tuple[float, Status]]) -> Blame | None:
     rank = min(late, key=lambda each: (late[each][1].steps, -since_s(*late[each])))
     status = others[rank][1]
     waited_s = max(long.values())
+    wait = "waits" if len(long) == 1 else "wait"
     return Blame(
         rank=rank,
         how="late",
-        why=f"{ranks_in_words(long)} {'waits' if len(long) == 1 else 'wait'} for rank {rank} on {status.host}, for {waited_s:.1f} s so "
+        why=f"{ranks_in_words(long)} {wait} for rank {rank} on {status.host}, for {waited_s:.1f} s so "
         f"far; it is {WORDS[status.doing]}, for {since_s(*others[rank]):.1f} s",
     )
 

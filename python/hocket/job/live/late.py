@@ -2,8 +2,8 @@
 
 A rank is late when every other one has waited for longer than three steps and a second more, and it neither waits itself nor is
 about to. What all ranks do at once (the first step, compilation, evaluation, a checkpoint) makes none of them wait, and none late.
-A step is what a rank itself needs for it, without its waits: with them, a rank that is late in each step would make every step long,
-and never be late.
+A step is what a rank itself needs for it, without its waits: with them, a rank that is late in each step would make every step
+long, and never be late.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MORE_S = 1.0
 FIRST_S = 30.0
 """Patience while no rank has made a second step, which tells how long steps take: the first one loads, allocates and compiles."""
 QUIET_S, QUIET_MAX_S = 60.0, 3600.0
-"""Time after a warning of a rank in which there is no other one of it; twice as long after each, up to the latter."""
+"""Time after a warning of a rank in which there is no other one of it; doubled by each, up to the latter."""
 
 Reports = Mapping[int, tuple[float, Status]]
 
 
 class Late(Struct, frozen=True, kw_only=True):
-    """Rank that is late since `waited_s`, by the rank that came last of those in `waiting`. `silent`: it has not reported meanwhile.
+    """Rank for which those in `waiting` have waited for `waited_s`, each of them. `silent`: it has not reported meanwhile.
     `unsaid`: how many times it was late since the last warning of it."""
 
     rank: int
@@ -48,7 +48,7 @@ class GoesOn(Struct, frozen=True, kw_only=True):
 
 @dataclass
 class _Record:
-    """What is known of a rank that has been late. `began_s`: start of the present occurrence, if it is late; `said`: it was told."""
+    """What is known of a rank that has been late. `began_s`: start of the present occurrence, if it is late; `said`: that was told."""
 
     began_s: float | None = None
     said: bool = False
@@ -93,7 +93,11 @@ class Lateness:
         waits_s = {rank: wait_s for rank, wait_s in waits_s.items() if rank not in others}
         if not others or len(others) > len(waits_s):
             return
-        patience_s, longest_s, shortest_s = self._patience_s(here), max(waits_s.values()), min(waits_s.values())
+        patience_s, longest_s, shortest_s = (
+            self._patience_s(here),
+            max(waits_s.values()),
+            min(waits_s.values()),
+        )
         # What a rank did before the others had waited for long is no reason.
         behind = all(rank in silent or longest_s - here[rank][0] > patience_s for rank in others)
         if shortest_s <= patience_s or not behind:
@@ -108,9 +112,7 @@ class Lateness:
         return status.doing == "starting" and any(each.step_s is not None for _, each in here.values())
 
     def _patience_s(self, here: Reports) -> float:
-        steps_s = [
-            each.step_s - (each.wait_s or 0.0) for _, each in here.values() if each.step_s is not None
-        ]
+        steps_s = [each.step_s - (each.wait_s or 0.0) for _, each in here.values() if each.step_s is not None]
         patience_s = LATE_STEPS * median(steps_s) + MORE_S if steps_s else FIRST_S
         return max(self.least_s, patience_s)
 

@@ -85,7 +85,9 @@ def machine() -> str:
 
 def is_here(process: Whereabouts) -> bool:
     """Return whether the process is on this machine, and lives."""
-    return bool(process.machine) and process.machine == machine() and _started(process.number) == process.started
+    return (
+        bool(process.machine) and process.machine == machine() and _started(process.number) == process.started
+    )
 
 
 def is_stopped(process: Whereabouts) -> bool:
@@ -117,7 +119,11 @@ def native_stack(process: Whereabouts) -> str | None:
 
 def is_handled(number: int) -> bool:
     """Return whether this process ignores the signal or has a handler for it, in Python or in C."""
-    sets = [line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line[:6] in ("SigIgn", "SigCgt")]
+    sets = [
+        line.split()[1]
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line[:6] in ("SigIgn", "SigCgt")
+    ]
     return any(int(each, 16) >> (number - 1) & 1 for each in sets)
 
 

@@ -34,7 +34,9 @@ class Progress:
         tells_loading: True if forward passes are noted.
         bytes_sent: returns the bytes sent to each rank since the start; None: there is no engine.
         epoch, plan, promise: of the plan in force.
-        call: what a wait is for, in words, where that is known.
+        begun: steps that the job had made before this process began.
+        buckets: elements and data type of each bucket that a step exchanges; none: not known.
+        calls: collectives of `torch.distributed` under way, by group: what, and since when.
     """
 
     def __init__(self) -> None:
@@ -48,12 +50,35 @@ class Progress:
         self.bytes_sent: Callable[[], Mapping[int, int]] | None = None
         self.epoch = 0
         self.plan = self.promise = ""
-        self.call: str | None = None
+        self.begun = 0
+        self.buckets: tuple[tuple[int, str], ...] = ()
+        self.calls: dict[str, tuple[str, int]] = {}
         self._ended_ns = self._waited_ns = self._loaded_ns = 0
 
-    def planned(self, *, epoch: int, plan: str, promise: str) -> None:
-        """Note the plan in force, in words."""
-        self.epoch, self.plan, self.promise = epoch, plan, promise
+    def planned(
+        self, *, epoch: int, plan: str, promise: str, buckets: tuple[tuple[int, str], ...] = ()
+    ) -> None:
+        """Note the plan in force, in words, and its `buckets`."""
+        self.epoch, self.plan, self.promise, self.buckets = epoch, plan, promise, buckets
+
+    def called(self, group: str, what: str) -> None:
+        """Note a collective of a group that begins: this rank waits for others of the group."""
+        self.calls[group] = what, _native.now_ns()
+
+    def returned(self, group: str) -> None:
+        """Note that it has ended."""
+        self.calls.pop(group, None)
+        if self.doing == "starting":
+            self.doing = "training"
+        self.since_ns = _native.now_ns()
+
+    def now(self) -> tuple[Doing, int, str | None]:
+        """Return what the rank does, since when, and what it has called and waits for, if that is known."""
+        calls = [*self.calls.items()]
+        if not calls or self.doing not in ("starting", "training"):
+            return self.doing, self.since_ns, None
+        group, (what, since_ns) = min(calls, key=lambda each: each[1][1])
+        return "waiting", since_ns, f"{what} of group {group}"
 
     def stepped(self) -> None:
         """Note that the optimizer has stepped: until forward begins, the script gets its next batch."""

@@ -13,6 +13,7 @@ import secrets
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 
 from hocket.errors import RendezvousError, StoreGoneError, UsageError
 from hocket.job.live.files import SUFFIX, LiveJob, kept
@@ -32,11 +33,19 @@ class Publisher:
     """Publisher of one rank, until `close`. `announces`: a file lets observers on this host find the job."""
 
     def __init__(
-        self, reporter: Reporter, job: LiveJob, *, rank: int, interval_s: float, announces: bool
+        self,
+        reporter: Reporter,
+        job: LiveJob,
+        *,
+        rank: int,
+        interval_s: float,
+        announces: bool,
+        dump: Callable[[], None] | None = None,
     ) -> None:
-        """Start the thread. Whatever keeps it from reporting is no reason to end the job."""
+        """Start the thread. Whatever keeps it from reporting is no reason to end the job. `dump` writes a dump."""
         self._reporter, self._job, self._rank = reporter, job, rank
-        self._interval_s, self._announces = interval_s, announces
+        self._interval_s, self._announces, self._dump = interval_s, announces, dump
+        reporter.writes_dumps = dump is not None
         self._closing = threading.Event()
         self._store: Store | None = None
         self._trains = threading.main_thread().ident
@@ -90,12 +99,15 @@ class Publisher:
                 self._report(store)
 
     def _report(self, store: Store) -> None:
-        wanted = False
         while True:
-            if wanted:
-                self._reporter.stack(self._stack())
             wanted = store.tell(self._rank, self._reporter.status())
-            if not wanted and self._closing.wait(self._interval_s):
+            if wanted.stack:
+                self._reporter.stack(self._stack())
+            if dumps := wanted.dumps > self._reporter.dumps:
+                if self._dump is not None:
+                    self._dump()
+                self._reporter.dumps = wanted.dumps
+            if not (wanted.stack or dumps) and self._closing.wait(self._interval_s):
                 return
 
     def _stack(self) -> str:

@@ -48,6 +48,8 @@ class Status(Struct, frozen=True, kw_only=True):
         call: what a rank that waits has called, and waits for; None: not known.
         whereabouts: of the process, for others of its machine.
         stack: Python stack of its main thread when an observer last asked for it; `stacks`: how many were asked for until now.
+        writes_dumps: True if the rank writes dumps when it is asked to.
+        dumps: number of the last dump that the rank was asked for and has written, or tried to.
     """
 
     version: int
@@ -77,6 +79,8 @@ class Status(Struct, frozen=True, kw_only=True):
     whereabouts: Whereabouts | None = None
     stack: str | None = None
     stacks: int = 0
+    writes_dumps: bool = False
+    dumps: int = 0
 
 
 class Reporter:
@@ -102,6 +106,8 @@ class Reporter:
         self._before_ns, self._sent_before = _native.now_ns(), dict[int, int]()
         self._stack: str | None = None
         self._stack_reports = self._stacks = 0
+        self.writes_dumps, self.dumps = False, 0
+        """Whether this rank writes dumps; number of the last one that it was asked for and has written."""
 
     def is_at(self, whereabouts: Whereabouts) -> None:
         """Add these to all reports from now on."""
@@ -121,6 +127,7 @@ class Reporter:
         now_ns = _native.now_ns()
         recent = tuple(progress.recent)
         whole, waited, loaded = progress.total
+        doing, since_ns, call = progress.now()
         return Status(
             version=VERSION,
             rank=self._rank,
@@ -131,8 +138,8 @@ class Reporter:
             process=os.getpid(),
             interval_s=self._interval_s,
             steps=progress.steps,
-            doing=progress.doing,
-            doing_s=max(0, now_ns - progress.since_ns) * NS,
+            doing=doing,
+            doing_s=max(0, now_ns - since_ns) * NS,
             step_s=_median([each[0] for each in recent]),
             wait_s=_median([each[1] for each in recent]) if progress.tells_waits else None,
             loading_s=_median([each[2] for each in recent]) if progress.tells_loading else None,
@@ -145,10 +152,12 @@ class Reporter:
             promise=progress.promise,
             resident_bytes=_resident_bytes(),
             trains=self._trains,
-            call=progress.call,
+            call=call,
             whereabouts=self._whereabouts,
             stack=self._stack,
             stacks=self._stacks,
+            writes_dumps=self.writes_dumps,
+            dumps=self.dumps,
         )
 
     def _sent(self, now_ns: int) -> tuple[Sent, ...]:

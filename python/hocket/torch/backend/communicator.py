@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+
+import torch
 
 from hocket.errors import Error
 from hocket.torch.backend.collectives import Collectives, collectives_of
 from hocket.torch.backend.meeting import Meeting
 from hocket.torch.backend.monitored import MonitoredBarrier
 from hocket.torch.backend.node import Node
+from hocket.torch.backend.recorder import Entry
 from hocket.torch.backend.works import Works
 
 
@@ -35,11 +39,12 @@ class Communicator:
         store: Any,
         name: str,
         timeout_s: float,
-        failing: Callable[[], None],
+        describe: Callable[[], str],
+        failing: Callable[[BaseException], None],
     ) -> None:
         """Meet the other members through `store`, a part of torch's store for this group and configuration alone.
 
-        `failing` is called when a call has failed, before its caller learns of it.
+        `describe` returns what the group is for. `failing` is called with the error of a call, before its caller learns of it.
         """
         self.node, self.ranks, self.rank = node, list(ranks), rank
         place = f"rank {node.job.rank} on {node.job.host}"
@@ -47,7 +52,35 @@ class Communicator:
         self.number = _agree_on_number(store, rank, ranks[0], timeout_s)
         self.collectives: Collectives = collectives_of(node, ranks, store, self.number, timeout_s)
         self.works = Works(name, failing)
+        self._name, self._progress = name, node.job.progress
+        self._record = None if node.recorder is None else node.recorder.group(name, describe, ranks)
         node.works.append(self.works)
+
+    def call(
+        self,
+        what: str,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        limit_s: float,
+        act: Callable[[Collectives], None],
+    ) -> Callable[[], None]:
+        """Return a collective that is called now, to be run in its turn."""
+        entry = None if self._record is None else self._record.called(what, inputs, outputs, limit_s)
+        return partial(self._move, what, limit_s, act, entry)
+
+    def _move(
+        self, what: str, limit_s: float, act: Callable[[Collectives], None], entry: Entry | None
+    ) -> None:
+        self._progress.called(self._name, what)
+        if entry is not None:
+            entry.begin()
+        try:
+            self.collectives.set_timeout(limit_s)
+            act(self.collectives)
+        finally:
+            self._progress.returned(self._name)
+        if entry is not None:
+            entry.end()
 
     def leave(self) -> None:
         """Leave after the calls that are queued, each within its time-out; later ones are refused."""

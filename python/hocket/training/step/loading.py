@@ -55,7 +55,14 @@ class Loading:
             step.place.libraries.forget(each.program)
         bucket_memory.unload(ended, step.engine)
         step.place.loaded(step.source, placed)
-        step.progress.planned(epoch=step.source.epochs.current.number, plan=plan.label, promise=plan.promise)
+        step.progress.planned(
+            epoch=step.source.epochs.current.number,
+            plan=plan.label,
+            promise=plan.promise,
+            buckets=tuple(
+                (sum(each.elements for each in bucket.gradients), bucket.dtype) for bucket in placed
+            ),
+        )
         if step.delays is not None and old and step.updates.moves:
             step.updates.means.moved(step.buckets)
 
