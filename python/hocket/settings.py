@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from hocket.errors import UsageError
-from hocket.setting_values import count, flag, one_of, patience, ports, seconds, whole
+from hocket.setting_values import count, flag, log_levels, one_of, patience, ports, seconds, whole
 from hocket.spellings import steps, trace_bytes
 
 
@@ -299,6 +299,12 @@ class Settings:
         str,
         "Bearer token that a scrape of the metrics must carry: yours to give, and needed where other machines reach them.",
     )
+    log: str | None = _variable(
+        "HOCKET_LOG",
+        None,
+        log_levels,
+        "Levels of log lines, for all or by part: `info`, `debug`, `warning,store=debug`; else warnings (docs/logs.md).",
+    )
     threads: int = _variable("HOCKET_THREADS", 1, count, "Native threads of each rank.")
     timeout_s: float = _variable(
         "HOCKET_TIMEOUT_S", 300.0, seconds, "Longest wait for other ranks in a step, seconds."
@@ -394,7 +400,7 @@ class Settings:
         }
 
 
-CHECKED = (count, whole, patience, seconds, steps, trace_bytes)
+CHECKED = (log_levels, count, whole, patience, seconds, steps, trace_bytes)
 """Parsers of numbers and ranges, which also check arguments of functions and of the command line."""
 
 
@@ -405,6 +411,12 @@ def _parsed(given: str, text: str, parse: Callable[[str], Any]) -> Any:
     except ValueError:
         what = (parse.__doc__ or parse.__name__).partition("\n")[0].rstrip(".")
         raise UsageError(f"{given} is not {what[:1].lower()}{what[1:]}") from None
+
+
+def log_of(environment: Mapping[str, str]) -> str | None:
+    """Return HOCKET_LOG, if it is set, for commands that need no other setting. UsageError: it does not parse."""
+    text = environment.get("HOCKET_LOG")
+    return _parsed(f"HOCKET_LOG: {text!r}", text, log_levels) if text else None
 
 
 PREFIX = "HOCKET_"

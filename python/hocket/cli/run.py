@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from hocket import extras
+from hocket import extras, logs
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
@@ -119,6 +119,13 @@ SERVE = ("-m", "hocket.torch.server_rank")
     metavar="[ADDRESS:]PORT",
     help="Serve the job's metrics to Prometheus there; on this machine alone without ADDRESS, else with HOCKET_METRICS_TOKEN.",
 )
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    help="Log more: `-v` for HOCKET_LOG=info, `-vv` for debug, here and on the ranks.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Log errors alone: HOCKET_LOG=error.")
 @click.option("--quiet-others", is_flag=True, help="Show rank 0's output alone, as it is.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
 @click.argument("script", required=False)
@@ -148,6 +155,8 @@ def command(
     elastic: Elastic | None,
     resumed: Path | None,
     metrics: str | None,
+    verbose: int,
+    quiet: bool,
     quiet_others: bool,
     as_module: bool,
     script: str | None,
@@ -198,10 +207,12 @@ def command(
         "threads": threads,
         "timeout_s": timeout_s,
         "metrics": metrics,
+        "log": _log(verbose, quiet=quiet),
         **(elastic.settings() if elastic else {}),
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
+    logs.apply(settings.log)
     options = {"plan": plan_path, "cluster": cluster_path, "tuning": tuning_path, "policy": policy}
     _check(settings, options, here=hosts is None)
     if settings.servers and settings.helpers:
@@ -264,6 +275,12 @@ def _check(settings: Settings, options: Mapping[str, str | Path | None], *, here
     settings.refuse_bounds_of_nothing()
     if settings.trace is not None and here:
         makeable(Path(settings.trace))
+
+
+def _log(verbose: int, *, quiet: bool) -> str | None:
+    if verbose and quiet:
+        raise UsageError("-v and -q: one logs more, the other less\nhint: leave one of them out")
+    return "error" if quiet else (None, "info", "debug")[min(verbose, 2)]
 
 
 def _absolute(path: Path | None, *, must_exist: bool) -> str | None:

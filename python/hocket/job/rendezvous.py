@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hocket import __version__, _native, typed
+from hocket import __version__, _native, logs, typed
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
@@ -176,6 +176,7 @@ class Job:
         except BaseException:
             engine.close()
             raise
+        log.info("rank %d listens at %s, and is connected to all", self.rank, ", ".join(engine.addresses))
         # Lost ranks of an elastic job have no place in the epoch in force; the others keep their numbers.
         self.progress.bytes_sent = lambda: dict(zip(engine.members, engine.bytes_sent(), strict=False))
         return engine
@@ -347,6 +348,7 @@ def join(
     environment = os.environ if environment is None else environment
     settings = settings or Settings.from_environment(environment)
     settings.refuse_bounds_of_nothing()
+    logs.apply(settings.log)
     me = identify({**environment, **settings.to_environment()}, parent=os.getppid())
     if me.launcher == NO_LAUNCHER and (alone := unnumbered.warning(environment)) is not None:
         log.warning("hocket: %s", alone)
@@ -390,6 +392,7 @@ def join(
     hosts = tuple(member.host for member in members)
     clocks = [member.clock for member in members]
     here = [rank for rank, each in enumerate(hosts) if each == hosts[me.rank]]
+    log.info("rank %d of %d on %s has met the others at %s", me.rank, me.world, hosts[me.rank], address)
     return Job(
         rank=me.rank,
         world=me.world,
