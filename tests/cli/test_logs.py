@@ -82,9 +82,9 @@ def test_ranks_log_as_told(tmp_path, options, variables, heard):
     assert err.count(MET) == 2 * heard
 
 
-def test_more_and_less_exclude_each_other():
+def test_more_and_less_exclude_each_other(tmp_path):
     """Broken: one of them would be ignored."""
-    code, _, err = finish(start(plain("run", "-v", "-q", "a.py")), 60)
+    code, _, err = finish(start(plain("run", "-v", "-q", write(tmp_path, SCRIPT))), 60)
     assert (code, "-v and -q" in err) == (2, True), err
 
 

@@ -48,7 +48,7 @@ class GoesOn(Struct, frozen=True, kw_only=True):
 
 @dataclass
 class _Record:
-    """What is known of a rank that has been late. `began_s`: start of the present occurrence, if there is one; `said`: it was told."""
+    """What is known of a rank that has been late. `began_s`: start of the present occurrence, if any; `said`: that it was told."""
 
     began_s: float | None = None
     said: bool = False
