@@ -56,8 +56,8 @@ def worlds_option(text: str) -> Option:
 
 
 def hosts_option(text: str) -> Option:
-    """Return `--hosts`: a hosts file."""
-    return file_option("--hosts", text=text)
+    """Return `--hosts`: a hosts file, or hosts."""
+    return file_option("--hosts", text=text, metavar="FILE|HOST:N,...")
 
 
 ssh_option = click.option(
@@ -86,7 +86,7 @@ store_option = click.option(
 def remote_options(command: Command) -> Command:
     """Add options that start ranks on other machines: `--hosts`, `--ssh`, `--python`, `--store`."""
     hosts = hosts_option(
-        "Hosts file, `NAME [slots=N]` a line: ranks are started over ssh.  [default: this machine]"
+        "Hosts file, `NAME [slots=N]` a line, or hosts: ranks are started over ssh.  [default: this machine]"
     )
     for option in (store_option, python_option, ssh_option, hosts):
         command = option(command)
