@@ -32,7 +32,7 @@ class Call(Struct, frozen=True, kw_only=True):
         group: name of its group.
         number: in the group's order, from 1: the same on all ranks.
         what: as PyTorch calls it: `all_reduce`.
-        created_ns, started_ns, ended_ns: by the wall clock.
+        created_ns, started_ns, ended_ns: `time.monotonic_ns()` then.
         frames: of the caller, innermost first.
     """
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +58,6 @@ class Dumps:
                     "host": self._host,
                     "process": os.getpid(),
                     "why": why,
-                    "at_ns": time.time_ns(),
                     "stack": [f"{name} at {file}:{line}" for name, file, line in of_thread(self._trains)],
                 }
                 self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,9 @@ Its words are those of `torch/csrc/distributed/c10d/FlightRecorder.hpp` (PyTorch
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from hocket.job.dumps.calls import Call, Calls, Group
@@ -22,6 +24,8 @@ def pickled(of: Sequence[Calls], more: Mapping[str, Any]) -> bytes:
     """Return the dump of a rank. `more`: what else is known of it, which `fr_trace` ignores."""
     groups = {group.name: group for each in of for group in each.groups}
     calls = [call for each in of for call in each.calls]
+    # PyTorch's times are of the wall clock, which may be set meanwhile: all are by what it says now.
+    since_ns = round(datetime.now(UTC).timestamp() * 1e9) - time.monotonic_ns()
     return pickle.dumps(
         {
             "version": VERSION,
@@ -30,7 +34,9 @@ def pickled(of: Sequence[Calls], more: Mapping[str, Any]) -> bytes:
                 for name, group in groups.items()
             },
             "pg_status": {str(at): _status(group, calls) for at, group in enumerate(groups.values())},
-            "entries": [_entry(call, list(groups).index(call.group), groups[call.group]) for call in calls],
+            "entries": [
+                _entry(call, list(groups).index(call.group), groups[call.group], since_ns) for call in calls
+            ],
             "hocket": dict(more),
         },
         PICKLE,
@@ -50,7 +56,7 @@ def _status(group: Group, calls: Sequence[Call]) -> dict[str, str]:
     }
 
 
-def _entry(call: Call, at: int, group: Group) -> dict[str, Any]:
+def _entry(call: Call, at: int, group: Group, since_ns: int) -> dict[str, Any]:
     ended = call.state == "completed"
     took_ns = None if call.started_ns is None or call.ended_ns is None else call.ended_ns - call.started_ns
     return {
@@ -61,9 +67,9 @@ def _entry(call: Call, at: int, group: Group) -> dict[str, Any]:
         "p2p_seq_id": 0,
         "op_id": call.record,
         "profiling_name": f"{LIBRARY}:{call.what}",
-        "time_created_ns": call.created_ns,
-        "time_discovered_started_ns": call.started_ns,
-        "time_discovered_completed_ns": call.ended_ns,
+        "time_created_ns": call.created_ns + since_ns,
+        "time_discovered_started_ns": None if call.started_ns is None else call.started_ns + since_ns,
+        "time_discovered_completed_ns": None if call.ended_ns is None else call.ended_ns + since_ns,
         "duration_ms": None if took_ns is None else took_ns * 1e-6,
         "input_sizes": [list(sizes) for sizes, _ in call.inputs],
         "input_dtypes": [dtype for _, dtype in call.inputs],

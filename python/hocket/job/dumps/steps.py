@@ -36,7 +36,7 @@ def calls_of(
 
 def _call(progress: Progress, step: int, state: State, timeout_s: float, frames: tuple[Frame, ...]) -> Call:
     sizes = tuple(((elements,), dtype) for elements, dtype in progress.buckets)
-    now_ns = time.time_ns()
+    now_ns = time.monotonic_ns()
     return Call(
         record=FIRST_RECORD + step,
         group=NAME,

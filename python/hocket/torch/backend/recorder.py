@@ -57,17 +57,17 @@ class Entry:
         self.inputs = [(each.shape, each.dtype) for each in inputs]
         self.outputs = [(each.shape, each.dtype) for each in outputs]
         self.timeout_s = timeout_s
-        self.created_ns = time.time_ns()
+        self.created_ns = time.monotonic_ns()
         self.started_ns = self.ended_ns = 0
         self.frames = _stack()
 
     def begin(self) -> None:
         """Note that the call waits for others from now on."""
-        self.started_ns = time.time_ns()
+        self.started_ns = time.monotonic_ns()
 
     def end(self) -> None:
         """Note that it has ended well."""
-        self.ended_ns = time.time_ns()
+        self.ended_ns = time.monotonic_ns()
 
     @property
     def state(self) -> State:
