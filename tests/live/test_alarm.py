@@ -6,10 +6,12 @@ import signal
 import threading
 import time
 
+import msgspec
 import pytest
 
 from hocket.job.live import process
-from tests.live.jobs import CULPRIT, DEADLINE_S, Job, process_of
+from tests.launch.processes import finish, start, write
+from tests.live.jobs import CULPRIT, DEADLINE_S, SCRIPT, Job, process_of
 from tests.support import warm
 
 GOES_ON = f"rank {CULPRIT} on "
@@ -145,9 +147,6 @@ def test_a_rank_of_an_elastic_job_is_warned_of(tmp_path):
 
 def test_under_torchrun_rank_0_warns(tmp_path):
     """Broken: whoever does not start by `hocket run` would hear nothing."""
-    from tests.launch.processes import start, write
-    from tests.live.jobs import SCRIPT
-
     script = write(tmp_path, SCRIPT)
     agent = warm.torchrun(["--nproc-per-node=4", "--standalone"], script, "slow batch")
     job = Heard.__new__(Heard)
@@ -156,6 +155,39 @@ def test_under_torchrun_rank_0_warns(tmp_path):
         text = job.hears("is late: ", " goes on after ")
     assert warnings(text) == [CULPRIT]
     assert "in load" in text
+
+
+BACKEND = f"""
+import datetime, os, sys, time, torch
+import torch.distributed as dist
+from hocket.job.live import late
+# As nobody knows how long a step takes, this is what a rank has: half a minute, but not in a test.
+late.FIRST_S = 3.0
+dist.init_process_group("hocket")
+ones = torch.ones(4)
+for step in range(100):
+    dist.all_reduce(ones)
+    time.sleep(0.02)
+if dist.get_rank() == {CULPRIT}:
+    time.sleep(8)
+dist.all_reduce(ones)
+time.sleep(2)
+dist.barrier()
+"""
+
+
+def test_a_rank_that_does_not_come_to_a_collective_is_warned_of(tmp_path):
+    """Broken: programs on the backend would hear of a hang at PyTorch's time-out, half an hour later."""
+    script = write(tmp_path, BACKEND)
+    argv = warm.hocket("run", "-n", "4", script)
+    code, _, err = finish(start(argv, TMPDIR=str(tmp_path), OMP_NUM_THREADS="1"), DEADLINE_S)
+    assert code == 0, err
+    # Groups meet at a store of their own, which rank 0 serves.
+    said = "".join(line.removeprefix("[0] ") for line in err.splitlines(keepends=True))
+    assert (warnings(said), waiters(said)) == ([CULPRIT], OTHERS), err
+    assert "time.sleep(8)" in said
+    assert f"{GOES_ON}" in said
+    assert " goes on after " in said
 
 
 def test_a_program_keeps_its_own_handler():
@@ -184,8 +216,6 @@ def test_a_stack_is_that_of_the_main_thread_and_nobody_elses_process_is_signalle
         time.sleep(0.01)
     assert "in test_a_stack_is_that_of_the_main_thread" in found["stack"]
     assert not process.is_stopped(door.whereabouts)
-    import msgspec
-
     for other in (
         msgspec.structs.replace(door.whereabouts, started=1),
         msgspec.structs.replace(door.whereabouts, machine="another"),

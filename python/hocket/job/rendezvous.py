@@ -215,14 +215,14 @@ class Job:
         )
         # The first rank of a host may be lost where others go on.
         announces = self.local_rank == 0 or self.elastic
-        observes = self.rank == 0 and not self.settings.store_served
-        if observes and self.settings.metrics is not None:
+        if self.rank == 0 and self.settings.metrics is not None and not self.settings.store_served:
             from hocket.job.live.endpoint import Endpoint  # noqa: PLC0415  # loads an HTTP server, which few ranks need
 
             self.endpoint = Endpoint(
                 self.settings.metrics, self.settings.metrics_token, Observer(lambda: entry)
             )
-        if observes and self.settings.warns_of_late:
+        # Groups of torch.distributed meet at rank 0's store, whoever has launched it.
+        if self.server is not None and self.settings.warns_of_late:
             self.alarm = Alarm(Observer(lambda: entry), late_s=self.settings.late_s, interval_s=interval_s)
         self.publisher = Publisher(
             reporter,

@@ -61,20 +61,14 @@ class Progress:
         """Note the plan in force, in words, and its `buckets`."""
         self.epoch, self.plan, self.promise, self.buckets = epoch, plan, promise, buckets
 
-    def called(self, group: str, what: str) -> None:
-        """Note a collective of a group that begins: this rank waits for others of the group."""
-        self.calls[group] = what, _native.now_ns()
-
-    def returned(self, group: str) -> None:
-        """Note that it has ended."""
-        self.calls.pop(group, None)
+    def joined(self) -> None:
+        """Note that a group of `torch.distributed` has met, whose collectives come into `calls` from now on."""
         if self.doing == "starting":
-            self.doing = "training"
-        self.since_ns = _native.now_ns()
+            self._does("training")
 
     def now(self) -> tuple[Doing, int, str | None]:
         """Return what the rank does, since when, and what it has called and waits for, if that is known."""
-        calls = [*self.calls.items()]
+        calls = [*self.calls.copy().items()]
         if not calls or self.doing not in ("starting", "training"):
             return self.doing, self.since_ns, None
         group, (what, since_ns) = min(calls, key=lambda each: each[1][1])

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
-import torch
-
+from hocket import _native
 from hocket.errors import Error
 from hocket.torch.backend.collectives import Collectives, collectives_of
 from hocket.torch.backend.meeting import Meeting
@@ -28,6 +26,7 @@ class Communicator:
         works: order of the group's calls.
         monitored: barriers that name missing ranks.
         collectives: mover of bytes.
+        record: of the group's calls, if dumps are wanted.
     """
 
     def __init__(
@@ -53,32 +52,24 @@ class Communicator:
         self.collectives: Collectives = collectives_of(node, ranks, store, self.number, timeout_s)
         self.works = Works(name, failing)
         self._name, self._progress = name, node.job.progress
-        self._record = None if node.recorder is None else node.recorder.group(name, describe, ranks)
+        self._progress.joined()
+        self.record = None if node.recorder is None else node.recorder.group(name, describe, ranks)
         node.works.append(self.works)
 
-    def call(
-        self,
-        what: str,
-        inputs: Sequence[torch.Tensor],
-        outputs: Sequence[torch.Tensor],
-        limit_s: float,
-        act: Callable[[Collectives], None],
-    ) -> Callable[[], None]:
-        """Return a collective that is called now, to be run in its turn."""
-        entry = None if self._record is None else self._record.called(what, inputs, outputs, limit_s)
-        return partial(self._move, what, limit_s, act, entry)
-
-    def _move(
+    def move(
         self, what: str, limit_s: float, act: Callable[[Collectives], None], entry: Entry | None
     ) -> None:
-        self._progress.called(self._name, what)
+        """Run a collective in its turn. `what`: its name; `entry`: its record, if dumps are wanted."""
+        # Two looks at the clock, and no calls besides: small collectives take some microseconds.
+        self._progress.calls[self._name] = what, _native.now_ns()
         if entry is not None:
             entry.begin()
         try:
             self.collectives.set_timeout(limit_s)
             act(self.collectives)
         finally:
-            self._progress.returned(self._name)
+            self._progress.calls.pop(self._name, None)
+            self._progress.since_ns = _native.now_ns()
         if entry is not None:
             entry.end()
 

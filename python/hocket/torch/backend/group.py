@@ -400,9 +400,10 @@ class Group(Configured):
         own_s = opts.timeout.total_seconds()
         limit_s = own_s if own_s > 0 else self._timeout_s
         now = self.communicator
-        step = now.call(what, inputs, outputs, limit_s, act)
-        if not opts.asyncOp and self._batch is None and now.works.now(step):
+        entry = None if now.record is None else now.record.called(what, inputs, outputs, limit_s)
+        if not opts.asyncOp and self._batch is None and now.works.now(now.move, what, limit_s, act, entry):
             return DONE
+        step = partial(now.move, what, limit_s, act, entry)
         return self._note(now.works.later(step, outputs if result is None else result))
 
     def _note(self, work: Task) -> Task:
