@@ -224,6 +224,9 @@ def test_a_stack_is_that_of_the_main_thread_and_nobody_elses_process_is_signalle
         assert process.native_stack(other) is None
     door.close()
     again.close()
+    # It would end by the signal now.
+    assert process.is_here(door.whereabouts)
+    assert process.native_stack(door.whereabouts) is None
     assert signal.getsignal(process.SIGNAL) in (signal.SIG_DFL, None)
 
 

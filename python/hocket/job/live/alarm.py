@@ -5,6 +5,7 @@ The launcher runs it, or rank 0 where the launcher does not serve the store.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -36,13 +37,15 @@ class Alarm:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; idempotent. One that waits for a stack ends with the process."""
+        """End the thread; idempotent. One that waits for a stack ends when it has it, or the job is over."""
         self._closing.set()
         self._thread.join(END_S)
-        if not self._thread.is_alive():
-            self._observer.close()
 
     def _run(self) -> None:
+        with contextlib.closing(self._observer):
+            self._watch()
+
+    def _watch(self) -> None:
         wait_s = self._interval_s
         while not self._closing.wait(wait_s):
             began_s = time.monotonic()

@@ -102,6 +102,9 @@ def native_stack(process: Whereabouts) -> str | None:
     path = Path(f"/proc/{process.number}/fd/{process.file}")
     with contextlib.suppress(OSError):
         before = path.stat().st_size
+        if not is_handled(SIGNAL, process.number):
+            # It has left its job since, and would end.
+            return None
         os.kill(process.number, SIGNAL)
         now_s = time.monotonic()
         until_s, size, changed_s = now_s + ANSWER_S, before, now_s
@@ -117,13 +120,10 @@ def native_stack(process: Whereabouts) -> str | None:
     return None
 
 
-def is_handled(number: int) -> bool:
-    """Return whether this process ignores the signal or has a handler for it, in Python or in C."""
-    sets = [
-        line.split()[1]
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line[:6] in ("SigIgn", "SigCgt")
-    ]
+def is_handled(number: int, process: int | str = "self") -> bool:
+    """Return whether a process ignores the signal or has a handler for it, in Python or in C. Raises OSError: it has ended."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    sets = [line.split()[1] for line in lines if line.startswith(("SigIgn:", "SigCgt:"))]
     return any(int(each, 16) >> (number - 1) & 1 for each in sets)
 
 
