@@ -86,7 +86,20 @@ def call():
         dist.broadcast(ones, 0)
     dist.barrier()
 
-train() if how == "distribute" else call()
+def train_in_group():
+    dist.init_process_group("gloo")
+    group, _ = dist.new_subgroups_by_enumeration([[0, 1], [{CULPRIT}, 3]])
+    model = torch.nn.Linear(16, 16)
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=1e-4), group=group)
+    for step in range(10_000):
+        if wrong and step == 10:
+            go_wrong()
+        optimizer.zero_grad()
+        model(torch.randn(2, 16)).square().sum().backward()
+        optimizer.step()
+        time.sleep(0.01)
+
+{{"distribute": train, "group": train_in_group, "backend": call}}[how]()
 """
 SETTINGS = {"HOCKET_LATE_S": "0", "HOCKET_HEARTBEAT_TIMEOUT_S": "4", "OMP_NUM_THREADS": "1"}
 INCOMPLETE = {"killed", "stopped", "holds"}
@@ -154,6 +167,17 @@ def test_the_culprit_is_named(tmp_path, how, kind):
         assert f"call at {tmp_path}/rank.py" in said, said
         # All calls before were found to be alike.
         assert len(re.findall(r"sequence number", said)) == 1, said
+
+
+def test_groups_have_directories_of_their_own(tmp_path):
+    """Broken: each group's rank 0 would write over the others', and `fr_trace` would compare ranks of different groups."""
+    code, _, err = finish(run(tmp_path, "group", "hangs"), DEADLINE_S)
+    assert code != 0, err
+    folder = tmp_path / f"dumps-group-{CULPRIT}"
+    assert ranks_in(folder) == {0, 1}, err
+    code, said = fr_trace(folder)
+    # The culprit is the first rank of its group.
+    assert (code, "missing ranks: {0}" in said) == (0, True), said
 
 
 def test_a_hang_is_dumped_on_demand_and_goes_on(tmp_path):
