@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,23 +30,15 @@ from hocket.job.cause import cause_of
 from hocket.job.dumps.failing import Failing
 from hocket.job.environment import NO_LAUNCHER, Identity, identify
 from hocket.job.host import Host, job_names
-from hocket.job.live.alarm import Alarm
-from hocket.job.live.files import LiveJob
-from hocket.job.live.observer import Observer
 from hocket.job.live.progress import Progress
-from hocket.job.live.publisher import Publisher
-from hocket.job.live.status import Reporter
 from hocket.job.meeting import Publish, meet
+from hocket.job.reports import Reports
 from hocket.job.store import address as addresses
 from hocket.job.store import interfaces
 from hocket.job.store.server import Server
 from hocket.job.store.store import Store
-from hocket.refusals import DUMPS, ELASTIC, refused
 from hocket.settings import Settings
 from hocket.spellings import bounds_of
-
-if TYPE_CHECKING:
-    from hocket.job.live.endpoint import Endpoint
 
 log = logging.getLogger("hocket.job")
 
@@ -112,10 +103,7 @@ class Job:
     server: Server | None = field(default=None, repr=False)
     members: tuple[int, ...] = ()
     progress: Progress = field(default_factory=Progress, repr=False)
-    publisher: Publisher | None = field(default=None, repr=False)
-    endpoint: Endpoint | None = field(default=None, repr=False)
-    alarm: Alarm | None = field(default=None, repr=False)
-    failing: Failing | None = field(default=None, repr=False)
+    reports: Reports | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Number members by rank, unless given."""
@@ -182,71 +170,19 @@ class Job:
         return engine
 
     def publish(self, generation: int = 0) -> None:
-        """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`.
-
-        Rank 0 of a job whose launcher does not serve the store warns of ranks that are late, and serves metrics, if that is set:
-        UsageError, RendezvousError as in `Endpoint`. UsageError: an elastic job is to write dumps.
-        """
-        interval_s = self.settings.live_interval_s
-        entry = LiveJob(
-            process=os.getpid(),
-            launches=False,
-            store=self.store.address,
-            secret=self.secret.hex(),
-            command=tuple(sys.argv),
-            generation=generation,
-        )
-        if self.settings.dumps is not None:
-            if self.elastic:
-                raise refused(ELASTIC, DUMPS)
-            self.failing = Failing(self, entry)
-        # Nobody but this process knows the store of a process that is a job by itself.
-        if not interval_s or (self.world == 1 and self.server is not None):
-            return
-        reporter = Reporter(
-            self.progress,
-            rank=self.rank,
-            world=self.world,
-            member=self.members[self.rank],
-            host=self.host,
-            elastic=self.elastic,
-            interval_s=interval_s,
-            trains=self.rank < self.world - self.settings.besides,
-        )
-        # The first rank of a host may be lost where others go on.
-        announces = self.local_rank == 0 or self.elastic
-        if self.rank == 0 and self.settings.metrics is not None and not self.settings.store_served:
-            from hocket.job.live.endpoint import Endpoint  # noqa: PLC0415  # loads an HTTP server, which few ranks need
-
-            self.endpoint = Endpoint(
-                self.settings.metrics, self.settings.metrics_token, Observer(lambda: entry)
-            )
-        # Groups of torch.distributed meet at rank 0's store, whoever has launched it.
-        if self.server is not None and self.settings.warns_of_late:
-            self.alarm = Alarm(Observer(lambda: entry), late_s=self.settings.late_s, interval_s=interval_s)
-        self.publisher = Publisher(
-            reporter,
-            entry,
-            rank=self.rank,
-            interval_s=interval_s,
-            announces=announces,
-            dump=None if self.failing is None else self.failing.demanded,
-        )
+        """Report from now on how this rank gets on, where others may look. `generation`: see `LiveJob`. Errors: as `Reports`."""
+        self.reports = Reports(self, generation)
 
     def publish_no_more(self) -> None:
         """End the reports, and forget the engine; idempotent."""
-        if self.endpoint is not None:
-            self.endpoint.close()
-            self.endpoint = None
-        if self.alarm is not None:
-            self.alarm.close()
-            self.alarm = None
-        if self.publisher is not None:
-            self.publisher.close()
-        if self.failing is not None:
-            self.failing.close()
-            self.failing = None
+        if self.reports is not None:
+            self.reports.close()
         self.progress.bytes_sent = None
+
+    @property
+    def failing(self) -> Failing | None:
+        """Dumps of this rank, if they are asked for."""
+        return None if self.reports is None else self.reports.failing
 
     @property
     def elastic(self) -> bool:
