@@ -171,6 +171,12 @@ class Settings:
         whole,
         "Size up to which parameters travel together to and from servers; 0: each by itself.",
     )
+    builder_timeout_s: float = _variable(
+        "HOCKET_BUILDER_TIMEOUT_S",
+        60.0,
+        seconds,
+        "Seconds that a builder of the user's may take to make one plan.",
+    )
     timer_interval_s: float | None = _variable(
         "HOCKET_TIMER_INTERVAL_S", None, seconds, "Seconds between calls of a policy's `on_timer`."
     )
