@@ -110,7 +110,7 @@ def _once(question: Question, asked: Asked, builder: Builder) -> Plan:
     else:
         buckets = _buckets(builder, job, asked)
     _check_whole(buckets, job, asked, builder)
-    plan = job.plan(_in_order(buckets, job), asked.label(builder))
+    plan = job.plan(list(_in_order(buckets, job)), asked.label(builder))
     for found in findings(plan, job.variables):
         raise asked.refusal(found.message, "docs/strategies.md shows builders that make sound plans")
     return plan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -38,7 +37,7 @@ from hocket.artefacts.promise import Promise
 from hocket.errors import UsageError
 from hocket.planning import rows
 from hocket.planning.buckets import Piece, backward_order, bucket_of, plan_of, with_codec
-from hocket.planning.order import placement
+from hocket.planning.hosts import Host
 from hocket.planning.question import Question
 from hocket.planning.routes import by, name
 from hocket.planning.traffic import pairs
@@ -59,17 +58,11 @@ Line = tuple[str, int]
 
 T = TypeVar("T")
 
+FIT_ALL = ("ring", "direct", "in_place")
+"""All-reduces of any number of ranks. Whether others fit is found by counting what they send."""
+
 NAMED_MAX = 3
 """Limit of variables that a message names."""
-
-
-class Host(msgspec.Struct, frozen=True):
-    """Host with ranks of the job that train. `bit_per_s`: rate of its fastest path to another host; infinite without another."""
-
-    name: str
-    rack: str
-    ranks: tuple[int, ...]
-    bit_per_s: float
 
 
 class Job:
@@ -146,23 +139,10 @@ class Job:
         """What the plan may do to results; `promise.codec` is the codec that it may have, if any."""
         return self._question.promise
 
-    @cached_property
+    @property
     def hosts(self) -> tuple[Host, ...]:
         """Hosts of the ranks that train, in the order of their first ranks."""
-        cluster, graph = self._question.cluster, self.network
-        places = placement(cluster, self.world)
-        members: dict[int, list[int]] = {}
-        for rank in range(self.workers):
-            members.setdefault(places[rank], []).append(rank)
-
-        def rate(own: Sequence[int]) -> float:
-            others = (rank for rank in range(self.world) if graph.hosts[rank] != graph.hosts[own[0]])
-            return max((graph.bit_per_s(own[0], other) for other in others), default=math.inf)
-
-        return tuple(
-            Host(cluster.hosts[at].name, cluster.hosts[at].rack, tuple(own), rate(own))
-            for at, own in members.items()
-        )
+        return self._question.hosts
 
     @cached_property
     def racks(self) -> dict[str, tuple[int, ...]]:
@@ -319,7 +299,8 @@ class Job:
         workers = range(self.workers)
         try:
             if isinstance(bucket.route, AllReduce):
-                pairs(bucket, workers)
+                if bucket.route.algorithm not in FIT_ALL:
+                    pairs(bucket, workers)
             elif isinstance(bucket.route, Traced):
                 policy_of(bucket.route)
                 if self.helpers:

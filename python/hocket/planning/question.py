@@ -41,6 +41,7 @@ from hocket.errors import UsageError
 from hocket.planning import rows
 from hocket.planning.buckets import plan_of, sizes_of
 from hocket.planning.cost import Prediction, alone_s, as_modelled, predict_on
+from hocket.planning.hosts import Host, hosts_of
 from hocket.planning.links import link_graph
 from hocket.planning.measured import Correction, correction_of
 from hocket.planning.order import (
@@ -111,6 +112,11 @@ class Question:
     promise: Promise
     builders: tuple[Asked, ...] = ()
     """Users' builders that take part."""
+
+    @cached_property
+    def hosts(self) -> tuple[Host, ...]:
+        """Hosts of the ranks that train."""
+        return hosts_of(self.cluster, self.graph, self.workers)
 
     def predicted(self, plan: Plan) -> Prediction:
         """Return a plan's predicted step time and its links."""

@@ -15,7 +15,7 @@ from hocket._native import PassOptions, Program
 from hocket.artefacts import gradient
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.network import WITHIN_HOST_BIT_PER_S, WITHIN_HOST_LATENCY_S, Network, trunk_name
-from hocket.artefacts.plan import Bucket, Part, Traced
+from hocket.artefacts.plan import Bucket, Part, Plan, Traced
 from hocket.errors import UsageError
 from hocket.planning.buckets import sizes_of
 from hocket.planning.placed import WHOLE_BYTES
@@ -62,6 +62,11 @@ class Counted:
     def sent(self) -> dict[tuple[int, int], int]:
         """Bytes from rank to rank."""
         return {(source, to): count for source, to, count, _, _ in self.flows if count}
+
+
+def has_policies(plan: Plan) -> bool:
+    """Return whether a bucket of the plan goes by a policy."""
+    return any(isinstance(bucket.route, Traced) for bucket in plan.buckets)
 
 
 def policy_of(route: Traced, given: Policy | None = None) -> Policy:
