@@ -32,6 +32,7 @@ from hocket.cli.shared.outcome import end
 from hocket.cli.shared.values import SECONDS
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
+from hocket.planning.asked import asked_for, split
 from hocket.policies import load
 from hocket.refusals import HELPERS, SERVERS, refused
 from hocket.setting_values import seconds_of
@@ -62,6 +63,12 @@ SERVE = ("-m", "hocket.torch.server_rank")
     "--search",
     metavar="TIME",
     help="Try plans while training for so long, such as 20m, 90s or 1h, and keep the fastest.",
+)
+@click.option(
+    "--builder",
+    metavar="BUILDER",
+    help="Let --search try this builder's plans, too: FILE.py[:CLASS], or a ready-made one's name, with settings such as "
+    "all-reduce,chunk=64.",
 )
 @click.option(
     "--servers",
@@ -131,6 +138,7 @@ def command(
     promise: Promise | None,
     policy: str | None,
     search: str | None,
+    builder: str | None,
     servers: int | None,
     helpers: int | None,
     staleness: str | None,
@@ -182,6 +190,7 @@ def command(
         "promise": promise and str(promise),
         "policy": _policy(policy),
         "search": search,
+        "builder": _builder(builder),
         "servers": servers,
         "helpers": helpers,
         "staleness": staleness,
@@ -197,7 +206,7 @@ def command(
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
-    options = {"plan": plan_path, "cluster": cluster_path, "tuning": tuning_path, "policy": policy}
+    options = {"plan": plan_path, "cluster": cluster_path, "tuning": tuning_path, "policy": policy, "builder": builder}
     _check(settings, options, here=hosts is None)
     if settings.servers and settings.helpers:
         raise refused(HELPERS, SERVERS, where="--servers and --helpers")
@@ -246,6 +255,11 @@ def _check(settings: Settings, options: Mapping[str, str | Path | None], *, here
 
     if settings.search is not None:
         seconds_of(settings.search)
+    settings.refuse_builder_without_search()
+    if (builder := named("builder", settings.builder)) is not None:
+        # Its settings are checked, too; the file runs on rank 0 alone, and here if it is asked for here.
+        for _ in asked_for(builder).variants():
+            pass
     if settings.promise is not None:
         promise_of(settings.promise)
     if (plan := named("plan", settings.plan)) is not None:
@@ -273,6 +287,12 @@ def _policy(name: str | None) -> str | None:
     if not path.endswith(".py"):
         return name
     return f"{_absolute(Path(path), must_exist=True)}{colon}{wanted}"
+
+
+def _builder(text: str | None) -> str | None:
+    """Return the builder with its file's whole path, as for `_policy`."""
+    file, settings = ("", "") if text is None else split(text)
+    return f"{_policy(file)}{settings}" if file else text
 
 
 def _say_threads(processes: list[ProcessSpec]) -> None:

@@ -21,7 +21,7 @@ VARIANTS_MAX = 64
 Chosen = str | Builder | type[Builder]
 """Builder, its class, or its name with settings."""
 
-FILE = re.compile(r"(?P<file>.*?\.py(:\w+)?)(,(?P<settings>.*))?", re.DOTALL)
+FILE = re.compile(r"(?P<file>.*?\.py(:\w+)?)(?P<rest>,.*)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,24 @@ def asked_for(builder: Chosen) -> Asked:
 
 def is_builder(text: str) -> bool:
     """Return whether a text names a builder: one from a file, or a ready-made one, whatever its settings."""
-    return text.partition(",")[0] in BUILDERS or FILE.fullmatch(text) is not None
+    return text.partition(",")[0] in BUILDERS or bool(split(text)[0])
+
+
+def split(text: str) -> tuple[str, str]:
+    """Return the file, with its class, and the rest of a builder's name; without a file, an empty one.
+
+    >>> split("a,b/mine.py:Chunked,chunk=64"), split("ps,fused_bytes=0")
+    (('a,b/mine.py:Chunked', ',chunk=64'), ('', 'ps,fused_bytes=0'))
+    """
+    found = FILE.fullmatch(text)
+    return ("", text) if found is None else (found["file"], found["rest"] or "")
 
 
 def _named(text: str) -> Asked:
-    from_file = FILE.fullmatch(text)
+    file, rest = split(text)
     name, _, words = text.partition(",")
-    if from_file is not None:
-        name, words = from_file["file"], from_file["settings"] or ""
+    if file:
+        name, words = file, rest.removeprefix(",")
     elif name not in BUILDERS:
         raise UsageError(f"there is no builder `{name}`\nhint: {', '.join(BUILDERS)}, or FILE.py[:CLASS]")
     given: dict[str, Value | str] = {}
@@ -138,7 +148,7 @@ def _named(text: str) -> Asked:
         if not equals or not setting.strip():
             raise UsageError(f"--builder {text}: `{word}` is no setting\nhint: {name},SETTING=VALUE")
         given[setting.strip()] = value.strip()
-    if from_file is None:
+    if not file:
         return Asked(name, BUILDERS[name], given)
     kind = user_classes.chosen(
         name, Builder, what="builder", known=list(BUILDERS), refuse=BuilderError

@@ -285,7 +285,9 @@ class Job:
         """Return a template, read anew; UsageError for the first fault of a bucket of these pieces."""
         made = _read(bucket_of(pieces, template, 0), Bucket, where)
         for found in bucket_findings(where, made, self.plan([made], "")):
-            raise UsageError(f"{found.message}\nhint: the job has ranks 0 to {self.world - 1}")
+            raise UsageError(
+                f"{found.message}\nhint: the job has ranks 0 to {self.world - 1}; docs/strategies.md has the routes"
+            )
         self._check_runs(made, where)
         for why in unkept(self.promise, bucket_needs([made])):
             raise UsageError(
