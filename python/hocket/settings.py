@@ -353,7 +353,7 @@ class Settings:
             )
 
     def refuse_builder_without_search(self, *, searches: bool | None = None) -> None:
-        """Raise UsageError if a builder is asked for, and no search would try its plans. `searches`: by a script's argument, too."""
+        """Raise UsageError if a builder is asked for, and no search would try its plans. `searches`: also by an argument."""
         if self.builder is not None and not (self.search is not None if searches is None else searches):
             raise UsageError(
                 f"builder {self.builder}: no search would try its plans\n"

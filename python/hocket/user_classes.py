@@ -25,7 +25,8 @@ HOCKET = str(Path(__file__).parent)
 class Refusal(Protocol):
     """Error about a file of the user's, with the line if it is known."""
 
-    def __call__(self, message: str, *, file: str | None = None, line: int | None = None) -> Error: ...
+    def __call__(self, message: str, *, file: str | None = None, line: int | None = None) -> Error:
+        """Make it, ready to raise."""
 
 
 def chosen(name: str, of: type[T], *, what: str, known: Sequence[str], refuse: Refusal) -> type[T]:

@@ -363,18 +363,24 @@ fn a_given_plan_is_where_a_search_begins() {
     };
     let network = network(&[1e9; 4], &racks, 1e8, 1e-4);
     let problem =
-        Problem::new(&network, &only, model(&[100_000; 6], 0.01, Overlap::Barrier), &[]).expect("a problem");
+        Problem::new(&network, &only, model(&[100_000; 6], 0.1, Overlap::Barrier), &[]).expect("a problem");
     let route = problem.given[0];
     assert_eq!(problem.proposals[route].exchange, two_level.exchange);
-    let bucket = |at| Chosen { parts: vec![(at, 0, 100_000)], proposal: route };
-    let plan: Vec<Chosen> = (0..6).map(bucket).collect();
+    let plan = vec![Chosen { parts: (0..6).map(|at| (at, 0, 100_000)).collect(), proposal: route }];
     let none = Budget { evaluations: 0, ..BUDGET };
     let given_s = score(&problem, &plan).expect("it can be scored");
-    assert!(given_s < solve(&problem, &none, &[]).expect("a plan").step_s, "it is worth giving");
+    let rings = Problem::new(
+        &network,
+        &Setting { given: Vec::new(), ..only },
+        model(&[100_000; 6], 0.1, Overlap::Barrier),
+        &[],
+    );
+    let ring_s = solve(&rings.expect("a problem"), &none, &[]).expect("a plan").step_s;
+    assert!(given_s < ring_s, "it is worth giving");
     let begun = solve(&problem, &none, &[plan.clone()]).expect("a plan");
-    assert_eq!(begun.step_s.to_bits(), given_s.to_bits());
+    assert!(begun.step_s <= given_s);
     let more = solve(&problem, &BUDGET, &[plan]).expect("a plan");
-    assert!(more.step_s < given_s, "six buckets of their own are not the best");
+    assert!(more.step_s < given_s, "gradients need not wait for the last one");
     assert!(more.uniform.iter().all(|&(proposal, _, _)| proposal < problem.ruled));
     let cut = vec![Chosen { parts: vec![(0, 10, 100_000), (3, 5, 7)], proposal: route }];
     assert!(solve(&problem, &none, &[cut]).is_ok());

@@ -56,8 +56,8 @@ from hocket.tools.simulation import shortlist
     "--builder",
     metavar="BUILDER",
     help="Take the plan of this builder instead of the fastest: FILE.py[:CLASS], a class of yours; "
-    f"{', '.join(BUILDERS)}; each with settings, such as all-reduce,chunk=64; bound-shares or greedy; or an algorithm for all buckets, "
-    "such as ring.",
+    f"{', '.join(BUILDERS)}; each with settings, such as all-reduce,chunk=64; bound-shares or greedy; or an algorithm for all "
+    "buckets, such as ring.",
 )
 @click.option(
     "--search",

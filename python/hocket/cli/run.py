@@ -206,7 +206,13 @@ def command(
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
-    options = {"plan": plan_path, "cluster": cluster_path, "tuning": tuning_path, "policy": policy, "builder": builder}
+    options = {
+        "plan": plan_path,
+        "cluster": cluster_path,
+        "tuning": tuning_path,
+        "policy": policy,
+        "builder": builder,
+    }
     _check(settings, options, here=hosts is None)
     if settings.servers and settings.helpers:
         raise refused(HELPERS, SERVERS, where="--servers and --helpers")

@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hocket.artefacts.plan import AllReduce, Gathered, Owned, Owner, Served, Traced, TwoLevel
+    from hocket.artefacts.plan import AllReduce, Gathered, Owned, Owner, Traced, TwoLevel
     from hocket.planning.builder import Builder
     from hocket.planning.job import Job
     from hocket.planning.search import built_by, considered, plan
@@ -16,7 +16,6 @@ __all__ = [
     "Job",
     "Owned",
     "Owner",
-    "Served",
     "Traced",
     "TwoLevel",
     "built_by",
@@ -26,7 +25,7 @@ __all__ = [
 
 _WHERE = {
     **dict.fromkeys(
-        ("AllReduce", "Gathered", "Owned", "Owner", "Served", "Traced", "TwoLevel"), "hocket.artefacts.plan"
+        ("AllReduce", "Gathered", "Owned", "Owner", "Traced", "TwoLevel"), "hocket.artefacts.plan"
     ),
     **dict.fromkeys(("built_by", "considered", "plan"), "hocket.planning.search"),
     "Builder": "hocket.planning.builder",

@@ -65,8 +65,8 @@ class Asked:
             yield self._with({**self.given, **dict(zip(left, values, strict=True))})
 
     def label(self, builder: Builder) -> str:
-        """Return the title of a plan: the builder's, with the settings that were given or tried; of a ready-made one that nobody has
-        asked for, the name alone."""
+        """Return the title of a plan: the builder's, with the settings that were given or tried; of a ready-made one without given
+        settings, the name alone."""
         if not self.of_user and not self.given:
             return self.title
         named = [name for name in builder.settings if name in self.given or name in self.kind.tries]
@@ -150,9 +150,7 @@ def _named(text: str) -> Asked:
         given[setting.strip()] = value.strip()
     if not file:
         return Asked(name, BUILDERS[name], given)
-    kind = user_classes.chosen(
-        name, Builder, what="builder", known=list(BUILDERS), refuse=BuilderError
-    )
+    kind = user_classes.chosen(name, Builder, what="builder", known=list(BUILDERS), refuse=BuilderError)
     return Asked(kind.__name__, kind, given, name.partition(":")[0])
 
 

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 Value = int | float | str | bool
 """Types of settings, beside what `msgspec` reads from a text, such as a `Literal`."""
 
+Tries = Mapping[str, Sequence[Value]]
+"""Values to try, by the names of settings."""
 
-class Builder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class Builder(Struct, kw_only=True, forbid_unknown_fields=True):
     """Rule that makes a plan: AutoDist's strategy builder. The annotated fields of a subclass are its settings.
 
     A builder is asked for the whole plan of a job at once, by one process, before or beside training; ranks get the plan. It must
@@ -31,7 +34,7 @@ class Builder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     2
     """
 
-    tries: ClassVar[Mapping[str, Sequence[Value]]] = {}
+    tries: ClassVar[Tries] = {}
     """Values to try of settings that are not given: the fastest predicted plan is the builder's."""
 
     def build(self, job: Job) -> Iterable[Bucket]:
@@ -40,6 +43,10 @@ class Builder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Those that are ready first go first, unless their priorities differ. A sparse variable may be left out: it travels as rows.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `build(self, job)`")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse: the next call would make another plan."""
+        raise AttributeError(f"a builder keeps nothing: `{name}` is set on {type(self).__name__}")
 
     @property
     def settings(self) -> dict[str, Value]:

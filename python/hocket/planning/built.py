@@ -13,7 +13,7 @@ import msgspec
 
 from hocket.artefacts.plan import Bucket, Evidence, Gathered, Owned, Plan, Traced
 from hocket.artefacts.plan_check import findings
-from hocket.errors import BuilderError, Error, UsageError
+from hocket.errors import BuilderError, Error
 from hocket.planning import rows
 from hocket.planning.asked import READY_MADE, Asked
 from hocket.planning.builder import Builder
@@ -89,7 +89,9 @@ def plan_by(question: Question, asked: Asked, builder: Builder) -> Plan:
     if not asked.of_user:
         return plan
     again = _once(question, asked, builder)
-    differ = (at for at, (one, other) in enumerate(zip(plan.buckets, again.buckets, strict=False)) if one != other)
+    differ = (
+        at for at, (one, other) in enumerate(zip(plan.buckets, again.buckets, strict=False)) if one != other
+    )
     at = next(differ, None)
     if at is not None or len(plan.buckets) != len(again.buckets):
         counts = f"{len(plan.buckets)} buckets, then {len(again.buckets)}"
@@ -193,7 +195,9 @@ def _check_covered(buckets: Sequence[Bucket], job: Job, asked: Asked, builder: B
     forgotten = [each.name for each in job.dense if not held[each.name]]
     if forgotten:
         raise asked.refusal(
-            f"it forgets {_names(forgotten)}", "every variable of `job.dense` is in a bucket", _defined(builder)
+            f"it forgets {_names(forgotten)}",
+            "every variable of `job.dense` is in a bucket",
+            _defined(builder),
         )
     for variable in job.variables:
         at, before = 0, None

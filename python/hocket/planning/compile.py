@@ -63,9 +63,7 @@ def proven(index: int, plan: Plan) -> Program:
     return bucket_program(index, plan)
 
 
-def unverified(
-    index: int, plan: Plan, *, table: bool = True, topology: Topology | None = None
-) -> Program:
+def unverified(index: int, plan: Plan, *, table: bool = True, topology: Topology | None = None) -> Program:
     """Return a bucket's program without verification, for predictions. Where owners update, both halves are in one program.
     `table`: see `rows`, for a bucket that travels as rows; `topology`: see `traced`, for one with a policy; default: a rank on each
     host."""

@@ -299,7 +299,9 @@ def _prepared(
     buckets: Iterable[Bucket], graph: Network, workers: Collection[int] | None, known: _Known
 ) -> tuple[_native.PlanCost, dict[_Kind, int]]:
     kinds = list(dict.fromkeys(_kind(bucket, workers, known) for bucket in buckets))
-    return _native.PlanCost(graph.native, _described(kinds, graph)), {kind: at for at, kind in enumerate(kinds)}
+    return _native.PlanCost(graph.native, _described(kinds, graph)), {
+        kind: at for at, kind in enumerate(kinds)
+    }
 
 
 def _described(kinds: Iterable[_Kind], graph: Network) -> list[_Described]:

@@ -35,7 +35,8 @@ def hosts_of(cluster: Cluster, graph: Network, workers: int) -> tuple[Host, ...]
             cluster.hosts[at].rack,
             tuple(own),
             max(
-                (graph.bit_per_s(first[at], other) for to, other in first.items() if to != at), default=math.inf
+                (graph.bit_per_s(first[at], other) for to, other in first.items() if to != at),
+                default=math.inf,
             ),
         )
         for at, own in members.items()

@@ -40,8 +40,8 @@ from hocket.planning.buckets import Piece, backward_order, bucket_of, plan_of, w
 from hocket.planning.hosts import Host
 from hocket.planning.question import Question
 from hocket.planning.routes import by, name
-from hocket.planning.traffic import pairs
 from hocket.planning.traced import policy_of, topology_of
+from hocket.planning.traffic import pairs
 from hocket.policy.bucketing import Closing, partition
 from hocket.policy.topology import Topology
 from hocket.user_classes import HOCKET
@@ -160,8 +160,10 @@ class Job:
         return AllReduce(algorithm="in_place" if len(set(self.network.hosts)) == 1 else "ring")
 
     def owned(self, owners: Iterable[int] | Mapping[int, int], *, stations: Sequence[int] = ()) -> Owned:
-        """Return the route by owners: ranks with equal shares, or each with a whole number of shares. `stations`: sizes of groups of
-        ranks, in the bucket's order, that push and pull through their first."""
+        """Return the route by owners: ranks with equal shares, or each with a whole number of shares.
+
+        `stations`: sizes of groups of ranks, in the bucket's order, that push and pull through their first.
+        """
         shares = owners if isinstance(owners, Mapping) else dict.fromkeys(owners, 1)
         return Owned(
             owners=tuple(Owner(rank=rank, share=share) for rank, share in shares.items()),
@@ -211,7 +213,7 @@ class Job:
 
         Args:
             variables: of one element type.
-            route: an `AllReduce`, `Owned`, `Gathered`, `Served`, or `Traced` for a policy.
+            route: an `AllReduce`, `Owned`, `Gathered`, or `Traced` for a policy.
             order: ranks, in the order in which the route takes them; default: ascending.
             codec: element type of messages between `codec_links`; default of these: slow links, or all between hosts.
             priority: buckets of a lower one go first; among equals, those that are ready first.
@@ -306,7 +308,9 @@ class Job:
             elif isinstance(bucket.route, Traced):
                 policy_of(bucket.route)
                 if self.helpers:
-                    raise UsageError("a policy beside helpers, which have no gradients\nhint: an all-reduce, or owners")
+                    raise UsageError(
+                        "a policy beside helpers, which have no gradients\nhint: an all-reduce, or owners"
+                    )
             elif not isinstance(bucket.route, Gathered):
                 by(bucket, workers)
         except UsageError as error:
@@ -324,12 +328,16 @@ class Job:
         if codec == "none":
             return template
         if isinstance(template.route, Gathered | Traced):
-            raise UsageError(f"{where}: {codec} on links of a route that has no codec, `{name(template.route)}`")
+            raise UsageError(
+                f"{where}: {codec} on links of a route that has no codec, `{name(template.route)}`"
+            )
         slow = self.network.slow_pairs()
-        rule: LinksRule | None = None if links is not None else "slow links" if slow else "links between hosts"
+        rule: LinksRule | None = (
+            None if links is not None else "slow links" if slow else "links between hosts"
+        )
         if links is not None:
             given = tuple(sorted(tuple(pair) for pair in links))
-            made = msgspec.structs.replace(template, codec=codec, codec_links=given)  # type: ignore[arg-type]  # checked below
+            made = msgspec.structs.replace(template, codec=codec, codec_links=given)
         else:
             made = with_codec(template, codec, slow or self.network.remote_pairs())
             if not made.codec_links:
@@ -368,7 +376,11 @@ class Job:
             raise UsageError(f"the model has no variable `{named}`\nhint: it has {names}")
         if not ends:
             return known, 0, known.elements
-        if len(ends) == 2 and all(type(end) is int for end in ends) and 0 <= ends[0] < ends[1] <= known.elements:
+        if (
+            len(ends) == 2
+            and all(type(end) is int for end in ends)
+            and 0 <= ends[0] < ends[1] <= known.elements
+        ):
             return known, ends[0], ends[1]
         raise UsageError(
             f"{tuple(ends)} is no part of `{known.name}`, which has {known.elements} elements\n"

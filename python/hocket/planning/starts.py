@@ -61,7 +61,9 @@ def starts(question: Question, plans: Sequence[Plan]) -> tuple[list[Route], list
 
 def _may_start(bucket: Bucket, codecs: Sequence[str]) -> bool:
     route = bucket.route
-    known = isinstance(route, AllReduce | Gathered) or (isinstance(route, Owned) and route.update == "replicas")
+    known = isinstance(route, AllReduce | Gathered) or (
+        isinstance(route, Owned) and route.update == "replicas"
+    )
     whole = all(part.stop is not None for part in bucket.parts)
     return known and whole and bucket.cards is None and bucket.codec in ("none", *codecs)
 

@@ -10,12 +10,13 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from hocket._native import PassOptions, Program
 from hocket.artefacts import gradient
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.network import WITHIN_HOST_BIT_PER_S, WITHIN_HOST_LATENCY_S, Network, trunk_name
-from hocket.artefacts.plan import Bucket, Part, Plan, Traced
+from hocket.artefacts.plan import Bucket, Plan, Traced
 from hocket.errors import UsageError
 from hocket.planning.buckets import sizes_of
 from hocket.planning.placed import WHOLE_BYTES
@@ -44,8 +45,8 @@ class Marked:
 
 @dataclass(frozen=True)
 class Counted:
-    """Messages of a program. `bytes`: of its bucket; `chunk_bytes`: of a message; `depth`: most messages that follow one another; `beside`: bytes that the busiest
-    rank reads and writes beside them."""
+    """Messages of a program. `bytes`: of its bucket; `chunk_bytes`: of a message; `depth`: most messages that follow one another;
+    `beside`: bytes that the busiest rank reads and writes beside them."""
 
     bytes: int
     chunk_bytes: int
@@ -84,17 +85,23 @@ def policy_of(route: Traced, given: Policy | None = None) -> Policy:
 def marked(bucket: Bucket, known: Mapping[str, gradient.Gradient]) -> Marked:
     """Describe a bucket with a policy. `known`: gradients by name, in the order of the model; others are flat."""
     assert isinstance(bucket.route, Traced)  # noqa: S101  # for the type checker: callers have looked
-    last = len(known) - 1
+    last = max(len(known), len(bucket.parts)) - 1
     order = {name: at for at, name in enumerate(known)}
-    parts = tuple(
-        _gradient(part, size, bucket.dtype, known.get(part.variable), order.get(part.variable, at), last)
-        for at, (part, (_, size)) in enumerate(zip(bucket.parts, sizes_of(bucket), strict=True))
-    )
+    shapes = {name: each.shape for name, each in known.items()}
+    parts = []
+    for at, (name, size) in enumerate(sizes_of(bucket)):
+        whole = name in known and size == known[name].elements
+        place = order.get(name, at)
+        parts.append(
+            Gradient(name, shapes[name] if whole else (size,), bucket.dtype, last - place, place)
+        )
     parameters = tuple(sorted(bucket.route.parameters.items()))
-    return Marked(bucket.route.policy, parameters, PolicyBucket(parts, bucket.priority))
+    return Marked(bucket.route.policy, parameters, PolicyBucket(tuple(parts), bucket.priority))
 
 
-def traffic(bucket: Bucket, topology: Topology, known: Mapping[str, gradient.Gradient] | None = None) -> Counted:
+def traffic(
+    bucket: Bucket, topology: Topology, known: Mapping[str, gradient.Gradient] | None = None
+) -> Counted:
     """Count what the policy of a bucket sends, if all sizes that are known at run time are as large as they may be.
 
     Raises UsageError if there is no such policy, PolicyError if it cannot be traced or is refused.
@@ -126,9 +133,7 @@ def topology_of(network: Network) -> Topology:
     """Return the topology that policies see on a network; racks are told apart by their trunks."""
     ranks = range(network.world)
     hosts = tuple(f"host{host}" for host in network.hosts)
-    links = tuple(
-        tuple(_link(network, source, to) for to in ranks) for source in ranks
-    )
+    links = tuple(tuple(_link(network, source, to) for to in ranks) for source in ranks)
     return Topology(hosts, tuple(_rack(network, rank) for rank in ranks), links)
 
 
@@ -136,14 +141,6 @@ def _context(each: Marked, topology: Topology) -> tuple[Policy, trace.TraceConte
     route = Traced(policy=each.policy, parameters=dict(each.parameters))
     policy = policy_of(route)
     return policy, trace.TraceContext.of(policy, topology, route.parameters)
-
-
-def _gradient(
-    part: Part, size: int, dtype: str, known: gradient.Gradient | None, order: int, last: int
-) -> Gradient:
-    whole = known is not None and size == known.elements
-    shape = known.shape if known is not None and whole else (size,)
-    return Gradient(part.variable, shape, dtype, last - order, order)
 
 
 def _link(network: Network, source: int, to: int) -> Link:
@@ -191,7 +188,7 @@ def _counted(uncut: Program, size: int, chunk_bytes: int) -> Counted:
     return Counted(size, max(1, chunk_bytes), flows, _depth(ops), max(beside, default=0))
 
 
-def _depth(ops: Sequence[Sequence[Mapping[str, object]]]) -> int:
+def _depth(ops: Sequence[Sequence[Mapping[str, Any]]]) -> int:
     """Most messages of which each waits for the one before it."""
     sends = {
         (rank, op["peer"], op["tag"]): (rank, at)
@@ -203,7 +200,7 @@ def _depth(ops: Sequence[Sequence[Mapping[str, object]]]) -> int:
     follows: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for rank, own in enumerate(ops):
         for at, op in enumerate(own):
-            before = [(rank, each) for each in op["after"]]  # type: ignore[attr-defined]  # numbers of ops
+            before = [(rank, each) for each in op["after"]]
             if op["op"] == "recv":
                 before.append(sends[op["peer"], rank, op["tag"]])
             waits[rank, at] = len(before)

@@ -36,7 +36,7 @@ def within(limit_s: float, work: Callable[[], T], asked: Asked) -> T:
     def run() -> None:
         try:
             found.append(work())
-        except BaseException as error:  # noqa: BLE001  # raised by the caller
+        except BaseException as error:  # raised by the caller
             failed.append(error)
 
     thread = threading.Thread(target=run, name="hocket-builder", daemon=True)
@@ -57,7 +57,10 @@ def within(limit_s: float, work: Callable[[], T], asked: Asked) -> T:
             at = _line(thread, asked)
             where = "" if at is None else f", at {at[0]}:{at[1]}"
             log.warning(
-                "builder %s has made no plan yet after %.0f s%s", asked.title, time.monotonic() - begun_s, where
+                "builder %s has made no plan yet after %.0f s%s",
+                asked.title,
+                time.monotonic() - begun_s,
+                where,
             )
     if failed:
         if isinstance(failed[0], Exception | KeyboardInterrupt):
@@ -82,4 +85,6 @@ def _line(thread: threading.Thread, asked: Asked) -> tuple[str, int] | None:
 
 def _stop(thread: threading.Thread) -> None:
     """Raise an exception in a thread, at its next line of Python."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_StopError))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_StopError)
+    )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from hocket.artefacts.plan import Bucket
-from hocket.planning.builder import Builder
+from hocket.planning.builder import Builder, Tries
 from hocket.planning.builders.shards import CHUNKS, Count
 from hocket.planning.job import Job
 
@@ -14,7 +15,7 @@ class Parallax(Builder):
     """Rows where few are touched, and rings of `chunk` other variables in the model's order."""
 
     chunk: Count = 128
-    tries = {"chunk": CHUNKS}
+    tries: ClassVar[Tries] = {"chunk": CHUNKS}
 
     def build(self, job: Job) -> Iterable[Bucket]:
         """Yield a bucket for each group, and one for each variable that travels as rows."""

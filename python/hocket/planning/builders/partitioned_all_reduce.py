@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from hocket.artefacts.plan import Bucket
-from hocket.planning.builder import Builder
+from hocket.planning.builder import Builder, Tries
 from hocket.planning.builders.shards import CHUNKS, Count, even_shards, grouped
 from hocket.planning.job import Job
 
@@ -14,7 +15,7 @@ class PartitionedAllReduce(Builder):
     """Rings of `chunk` shards of rows; a variable has as many as the smallest divisor from 2 on."""
 
     chunk: Count = 128
-    tries = {"chunk": CHUNKS}
+    tries: ClassVar[Tries] = {"chunk": CHUNKS}
 
     def build(self, job: Job) -> Iterable[Bucket]:
         """Yield a bucket for each group."""

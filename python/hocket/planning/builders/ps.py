@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from hocket.artefacts.plan import Bucket
-from hocket.planning.builder import Builder
+from hocket.planning.builder import Builder, Tries
 from hocket.planning.builders.shards import FUSED_BYTES, Size
 from hocket.planning.job import Job
 
@@ -14,7 +15,7 @@ class PS(Builder):
     """All variables owned by the first rank, in buckets of up to `fused_bytes`."""
 
     fused_bytes: Size = 0
-    tries = {"fused_bytes": FUSED_BYTES}
+    tries: ClassVar[Tries] = {"fused_bytes": FUSED_BYTES}
 
     def build(self, job: Job) -> Iterable[Bucket]:
         """Yield buckets of variables in backward's order."""

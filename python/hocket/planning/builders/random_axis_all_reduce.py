@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from typing import ClassVar
 
 from hocket.artefacts.plan import Bucket
-from hocket.planning.builder import Builder
+from hocket.planning.builder import Builder, Tries
 from hocket.planning.builders.shards import CHUNKS, Count, even_shards, grouped
 from hocket.planning.job import Job
 from hocket.planning.question import SEED
@@ -19,7 +20,7 @@ class RandomAxisAllReduce(Builder):
     """Rings of `chunk` shards; a variable has as many as the smallest divisor of an axis longer than 1."""
 
     chunk: Count = 128
-    tries = {"chunk": CHUNKS}
+    tries: ClassVar[Tries] = {"chunk": CHUNKS}
 
     def build(self, job: Job) -> Iterable[Bucket]:
         """Yield a bucket for each group."""

@@ -94,4 +94,3 @@ def key(route: Traced) -> bytes:
 
 def _prefix(name: str, at: int | None) -> str:
     return (name if at is None else f"{name}#{at}").replace(SEPARATOR, "_") + SEPARATOR
-
