@@ -39,16 +39,14 @@ def gradients() -> list[tuple[str, tuple[int, ...], bool]]:
     ]
 
 
+def variable(name: str, shape: tuple[int, ...], *, sparse: bool) -> Gradient:
+    touched = 20 if sparse else None
+    return Gradient(
+        name=name, shape=shape, dtype="f32", ready_s=0.0, needed_s=0.0, sparse=sparse, touched=touched
+    )
+
+
 def profile(*, sparse: bool = True) -> Profile:
     return neutral_profile(
-        Gradient(
-            name=name,
-            shape=shape,
-            dtype="f32",
-            ready_s=0.0,
-            needed_s=0.0,
-            sparse=is_sparse and sparse,
-            touched=20 if is_sparse and sparse else None,
-        )
-        for name, shape, is_sparse in gradients()
+        variable(name, shape, sparse=is_sparse and sparse) for name, shape, is_sparse in gradients()
     )
