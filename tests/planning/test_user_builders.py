@@ -116,7 +116,8 @@ def test_the_fastest_of_the_settings_to_try_is_taken() -> None:
                 yield job.bucket(group, job.ring)
 
     steps_s = {
-        chunk: built_by(Groups(chunk=chunk), alternating(), model(), 4).predicted_step_s for chunk in (1, 3, 100)
+        chunk: built_by(Groups(chunk=chunk), alternating(), model(), 4).predicted_step_s
+        for chunk in (1, 3, 100)
     }
     best = built_by(Groups, alternating(), model(), 4)
     assert best.predicted_step_s == pytest.approx(min(steps_s[1], steps_s[100]))
@@ -158,7 +159,9 @@ def test_a_search_does_not_begin_with_what_it_may_not_choose(tmp_path: Path) -> 
     question = question_of(page.cluster(), page.profile(), 4, LOSSY, None, builders=[asked])
     [(_, made)] = built(question, question.builders)
     assert starts(question, [made]) == ([], [])
-    result = call(tmp_path, "--promise", "lossy", "--builder", f"{path}:Int8ForLarge,large_bytes=1000", "--search")
+    result = call(
+        tmp_path, "--promise", "lossy", "--builder", f"{path}:Int8ForLarge,large_bytes=1000", "--search"
+    )
     assert result.exit_code == 0, result.output
     assert "Int8ForLarge" in result.output
 
@@ -225,7 +228,9 @@ def test_predicted_bytes_of_policies_are_sent(policy: str) -> None:
     with Job(list(topology.hosts)) as job:
         before = [engine.bytes_sent() for engine in job.engines]
         inputs = np.random.default_rng(1).standard_normal((4, bucket.elements))
-        job.run(unverified(at, made, topology=topology), [[row.astype(STORED[bucket.dtype])] for row in inputs])
+        job.run(
+            unverified(at, made, topology=topology), [[row.astype(STORED[bucket.dtype])] for row in inputs]
+        )
         sent = {
             (source, to): total - before[source][to]
             for source, engine in enumerate(job.engines)

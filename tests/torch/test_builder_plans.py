@@ -52,7 +52,11 @@ def predicted(plan: Plan) -> Counter[tuple[int, int]]:
 
 @pytest.mark.parametrize(
     ("file", "settings", "bound"),
-    [("mine.py", "chunk=2", 1e-6), ("kinds.py", "small_bytes=2000", 1e-6), ("large.py", "large_bytes=100000", 2e-3)],
+    [
+        ("mine.py", "chunk=2", 1e-6),
+        ("kinds.py", "small_bytes=2000", 1e-6),
+        ("large.py", "large_bytes=100000", 2e-3),
+    ],
 )
 def test_a_builder_s_plan_trains_as_predicted(file: str, settings: str, bound: float, tmp_path: Path) -> None:
     """Broken: a user's strategy would train another model, or by other traffic than it was chosen for."""
@@ -68,9 +72,7 @@ def test_a_builder_s_plan_trains_as_predicted(file: str, settings: str, bound: f
     assert ended.returncode == 0, ended.stderr
     plan = files.read(tmp_path / "plan.json", Plan)
     ended = completed(
-        warm.hocket(
-            "run", "-n", str(WORLD), "--plan", planned, *given[:2], script.__file__, str(tmp_path)
-        )
+        warm.hocket("run", "-n", str(WORLD), "--plan", planned, *given[:2], script.__file__, str(tmp_path))
     )
     assert ended.returncode == 0, ended.stderr
     wanted = script.expected(WORLD)
@@ -98,5 +100,6 @@ def votes(count: int) -> Counter[tuple[int, int]]:
 def moved(sent_by_rank: list[list[int]], *parts: Counter[tuple[int, int]]) -> bool:
     pairs = ((source, to) for source in range(WORLD) for to in range(WORLD) if source != to)
     return all(
-        sent_by_rank[source][to] == script.STEPS * sum(part[source, to] for part in parts) for source, to in pairs
+        sent_by_rank[source][to] == script.STEPS * sum(part[source, to] for part in parts)
+        for source, to in pairs
     )

@@ -92,9 +92,7 @@ def marked(bucket: Bucket, known: Mapping[str, gradient.Gradient]) -> Marked:
     for at, (name, size) in enumerate(sizes_of(bucket)):
         whole = name in known and size == known[name].elements
         place = order.get(name, at)
-        parts.append(
-            Gradient(name, shapes[name] if whole else (size,), bucket.dtype, last - place, place)
-        )
+        parts.append(Gradient(name, shapes[name] if whole else (size,), bucket.dtype, last - place, place))
     parameters = tuple(sorted(bucket.route.parameters.items()))
     return Marked(bucket.route.policy, parameters, PolicyBucket(tuple(parts), bucket.priority))
 
