@@ -134,7 +134,7 @@ class Weird(Builder):
 
 
 def test_a_search_goes_on_from_a_builder_s_plan() -> None:
-    """Broken: `--search` would ignore what a user's rule found."""
+    """Broken: `--improve` would ignore what a user's rule found."""
     cluster, made_for = next(
         case
         for case in CASES.values()
@@ -160,7 +160,7 @@ def test_a_search_does_not_begin_with_what_it_may_not_choose(tmp_path: Path) -> 
     [(_, made)] = built(question, question.builders)
     assert starts(question, [made]) == ([], [])
     result = call(
-        tmp_path, "--promise", "lossy", "--builder", f"{path}:Int8ForLarge,large_bytes=1000", "--search"
+        tmp_path, "--promise", "lossy", "--builder", f"{path}:Int8ForLarge,large_bytes=1000", "--improve"
     )
     assert result.exit_code == 0, result.output
     assert "Int8ForLarge" in result.output
@@ -169,8 +169,8 @@ def test_a_search_does_not_begin_with_what_it_may_not_choose(tmp_path: Path) -> 
 def test_search_without_a_builder_is_refused(tmp_path: Path) -> None:
     """Broken: an option would have no effect."""
     for more in ([], ["--builder", "ring"]):
-        with pytest.raises(UsageError, match="--search: it goes on from the plan of a builder"):
-            call(tmp_path, "--search", *more)
+        with pytest.raises(UsageError, match="--improve: it goes on from the plan of a builder"):
+            call(tmp_path, "--improve", *more)
 
 
 def test_trials_try_a_builder_s_plans(caplog: pytest.LogCaptureFixture) -> None:

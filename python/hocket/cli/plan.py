@@ -60,7 +60,7 @@ from hocket.tools.simulation import shortlist
     "buckets, such as ring.",
 )
 @click.option(
-    "--search",
+    "--improve",
     is_flag=True,
     help="Search on from the plan of --builder, and take the fastest plan of all.",
 )
@@ -127,7 +127,7 @@ def command(
     promise: Promise | None,
     tuning_path: Path | None,
     builder: str | None,
-    search: bool,
+    improve: bool,
     from_path: Path | None,
     experience_path: Path | None,
     explain: str | None,
@@ -150,9 +150,9 @@ def command(
     experiences = () if experience_path is None else experience.read(experience_path)
     _check_choice({"--builder": builder, "--from": given, "--experience": experience_path})
     own = builder is not None and is_builder(builder)
-    if search and not own:
-        raise UsageError("--search: it goes on from the plan of a builder\nhint: --builder FILE.py[:CLASS]")
-    if given is not None or (builder is not None and not search):
+    if improve and not own:
+        raise UsageError("--improve: it goes on from the plan of a builder\nhint: --builder FILE.py[:CLASS]")
+    if given is not None or (builder is not None and not improve):
         refuse(
             {"--ray": ray_address},
             ("--ray",),
@@ -178,7 +178,7 @@ def command(
     unused: tuple[str, ...] = ()
     if given is not None:
         plan = considered.rescored(transfer.brought(given, None, cluster, ranks, profile))
-    elif builder is None or search:
+    elif builder is None or improve:
         with tasks_at(ray_address) as tasks:
             plan = shortlist.chosen(considered, cluster, profile, tasks)
     else:

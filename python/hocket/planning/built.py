@@ -18,7 +18,8 @@ from hocket.planning import rows
 from hocket.planning.asked import READY_MADE, Asked
 from hocket.planning.builder import Builder
 from hocket.planning.cost import Steps, as_modelled
-from hocket.planning.job import NAMED_MAX, Job, Line
+from hocket.planning.job import Job
+from hocket.planning.making import NAMED_MAX, Line
 from hocket.planning.question import Question
 from hocket.planning.traced import traffic
 from hocket.planning.within import within
