@@ -35,6 +35,7 @@ OBJECTS = {
         "Training",
         (
             "hocket.torch.distribute.distribute",
+            "hocket.tools.run.function.run",
             "hocket.torch.distribute.join",
             "hocket.torch.no_sync",
             "hocket.torch.clip_grad_norm_",

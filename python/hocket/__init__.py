@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hocket.planning.builder import Builder
     from hocket.policy.kernels import kernel, library_kernel
     from hocket.policy.policy import Policy
+    from hocket.tools.run.function import run
 
 __all__ = [
     "ArtefactError",
@@ -41,6 +42,7 @@ __all__ = [
     "__version__",
     "kernel",
     "library_kernel",
+    "run",
 ]
 
 _WHERE = {
@@ -48,6 +50,7 @@ _WHERE = {
     "Policy": "hocket.policy.policy",
     "kernel": "hocket.policy.kernels",
     "library_kernel": "hocket.policy.kernels",
+    "run": "hocket.tools.run.function",
 }
 """Names that are loaded on access: the lower layers know nothing of them."""
 

@@ -120,6 +120,16 @@ def asked_for(builder: Chosen) -> Asked:
     return Asked(name, kind, given, file)
 
 
+def look(text: str) -> None:
+    """Check that a builder exists; of a ready-made one, also its settings. A file is not run. Errors as for `asked_for`."""
+    file, _ = split(text)
+    if file:
+        user_classes.look(file, of=Builder, what="builder", known=list(BUILDERS), refuse=BuilderError)
+    else:
+        for _ in asked_for(text).variants():
+            pass
+
+
 def is_builder(text: str) -> bool:
     """Return whether a text names a builder: one from a file, or a ready-made one, whatever its settings."""
     return text.partition(",")[0] in BUILDERS or bool(split(text)[0])
