@@ -15,6 +15,7 @@ from hocket.artefacts.plan import AllReduce, Gathered, Owned, Plan, Traced
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.promise import EXACT, Promise
 from hocket.cli.plan import command
+from hocket.cli.run import command as run
 from hocket.errors import UsageError
 from hocket.planning import Builder, built_by, plan
 from hocket.planning.asked import asked_for
@@ -240,3 +241,16 @@ def test_predicted_bytes_of_policies_are_sent(policy: str) -> None:
     if policy == "top_k":  # of its counts and values, as many as it says
         assert sent.keys() == counted.sent.keys()
     assert sent == counted.sent
+
+
+def test_a_job_takes_a_builder_for_its_search_alone(tmp_path: Path) -> None:
+    """Broken: ranks would start, and ignore the builder or fail on it one by one."""
+    path = page.copied(tmp_path)["mine.py"]
+    for builder, more, wanted in (
+        (f"{path}:Chunked", [], "no search would try its plans\nhint: --search TIME as well"),
+        (f"{path}:Chunk", ["--search", "1m"], "mine.py has no class Chunk\nhint: it has Chunked"),
+        ("all-reduce,chunk=some", ["--search", "1m"], "Expected `int`, got `str`: setting `chunk`"),
+        (f"{tmp_path / 'none.py'}", ["--search", "1m"], "none.py does not exist"),
+    ):
+        with pytest.raises(UsageError, match=wanted):
+            CliRunner().invoke(run, ["--builder", builder, *more, "true"], catch_exceptions=False)

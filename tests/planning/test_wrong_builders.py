@@ -190,11 +190,10 @@ MISTAKES = {
     ),
     "makes another plan each time": (
         body(
-            "names = ['fc.weight', 'fc.bias']\nrandom.shuffle(names)\nyield job.bucket('steps', job.ring)\n"
-            "for at, name in enumerate(names):\n"
-            "    yield job.bucket(name, job.ring, priority=random.randrange(10**6))"
+            "for each in job.dense:\n"
+            "    yield job.bucket(each, job.ring, chunk_bytes=random.randrange(1 << 10, 1 << 40))"
         ),
-        r"asked twice, it makes two plans: bucket \d, with `.*`, differs\nhint: draw by `random\.Random\(1\)`",
+        r"asked twice, it makes two plans: bucket 0, with `.*`, differs\nhint: draw by `random\.Random\(1\)`",
         4,
     ),
     "too many buckets": (
