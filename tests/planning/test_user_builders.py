@@ -185,8 +185,10 @@ def test_trials_try_a_builder_s_plans(caplog: pytest.LogCaptureFixture) -> None:
     question = question_of(alternating(), model(), 4, EXACT, None, builders=builders)
     incumbent = considered(alternating(), model(), 4).uniform[0]
     trials = Trials(question, incumbent, trials_max=3)
-    first = trials.next()
+    first, second = trials.next(), trials.next()
     assert first is not None
+    assert second is not None
+    assert (first, second.label) == (incumbent, "Weird")
     trials.observe(first, 1.0, 0.01)
     proposed = {each.label for each in _all_proposals(trials)}
     assert "Weird" in proposed

@@ -101,10 +101,15 @@ class Trials:
         self._rounds = 0
         self._in_vain = 0
         self._dropped: list[Asked] = []
+        self._begun = False
 
     def next(self) -> Plan | None:
         """The plan to measure next, its prediction corrected by all trials so far; None when the search has ended. Once a round,
         this takes about a second."""
+        if not self._begun:
+            # Who asks for a builder wants its plans tried, whatever is expected of them.
+            self._begun = True
+            self._queue.extend(self._by_builders(self.question))
         while self.ended is None:
             if self._queue:
                 plan = self._queue.popleft()
