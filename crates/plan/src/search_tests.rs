@@ -377,7 +377,7 @@ fn a_given_plan_is_where_a_search_begins() {
     );
     let ring_s = solve(&rings.expect("a problem"), &none, &[]).expect("a plan").step_s;
     assert!(given_s < ring_s, "it is worth giving");
-    let begun = solve(&problem, &none, &[plan.clone()]).expect("a plan");
+    let begun = solve(&problem, &none, std::slice::from_ref(&plan)).expect("a plan");
     assert!(begun.step_s <= given_s);
     let more = solve(&problem, &BUDGET, &[plan]).expect("a plan");
     assert!(more.step_s < given_s, "gradients need not wait for the last one");
