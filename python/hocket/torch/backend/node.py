@@ -30,12 +30,10 @@ from hocket.job.first_file import of_rank_0
 from hocket.job.rendezvous import LINGER_S, SECRET_BYTES, Job, join
 from hocket.measure.quick import known_cluster
 from hocket.settings import Settings
-from hocket.start.variables import OF_A_RANK
+from hocket.start.variables import of_torch
 from hocket.torch.backend.messages import Messages
+from hocket.torch.backend.recorder import Recorder
 from hocket.torch.backend.works import Works
-
-IDENTITY = {"HOCKET_STORE", *OF_A_RANK}
-"""Variables that launchers set for a job of their own: this job has the ranks that torch gives."""
 
 
 class Node:
@@ -51,14 +49,7 @@ class Node:
         """
         store.set_timeout(timeout)
         self._store = store
-        environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
-        environment |= {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(world),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }
-        if master is not None:
-            environment |= {"MASTER_ADDR": master, "MASTER_PORT": "1"}
+        environment = of_torch(rank, world, master)
         settings = Settings.from_environment(environment)
         if not look:
             settings = dataclasses.replace(settings, start_timeout_s=timeout.total_seconds(), autopilot=False)
@@ -77,6 +68,11 @@ class Node:
             self.job.close()
             raise
         self.job.publish()
+        self.recorder: Recorder | None = None
+        """Record of calls, if dumps are wanted."""
+        if self.job.failing is not None:
+            self.recorder = Recorder()
+            self.job.failing.dumps.add(self.recorder.calls)
         self.works: list[Works] = []
         """Works of the open groups."""
         self.messages = Messages(self.engine, self.works)
@@ -102,6 +98,8 @@ class Node:
                 self.engine.close(at_exit=at_exit)
             for works in self.works:
                 works.join()
+            if self.recorder is not None and self.job.failing is not None:
+                self.job.failing.dumps.remove(self.recorder.calls)
             self.job.close(linger_s=min(linger_s, ending.LINGER_S) if at_exit else linger_s)
 
     def _on_exception(
@@ -114,7 +112,10 @@ class Node:
             if os.getpid() == self._owner and not self._closed:
                 self._gave_up = True
                 reason = f"{kind.__name__}: {error}" if str(error) else kind.__name__
-                self.engine.abort(reason, cause_of(error, self.job.rank))
+                cause = cause_of(error, self.job.rank)
+                if self.job.failing is not None:
+                    self.job.failing.failed(reason, error, asks=cause is not None)
+                self.engine.abort(reason, cause)
 
     def _secret(self, rank: int) -> bytes:
         if rank == 0:
