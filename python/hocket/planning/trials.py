@@ -34,7 +34,7 @@ from hocket.planning.question import SEED, Question
 from hocket.planning.sampler import all_reduces, sampled
 from hocket.planning.traced import has_policies
 
-log = logging.getLogger("hocket.search")
+log = logging.getLogger("hocket.builder")
 
 TRIALS_MAX = 200
 """AutoDist's budget."""
