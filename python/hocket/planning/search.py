@@ -224,7 +224,11 @@ class Considered:
         found = [plan for each, plan in known if name in (each, plan.label)]
         if not found:
             names = ", ".join(dict.fromkeys(each for each, _ in known))
-            one = "\nhint: a job of one rank sends nothing; -n N plans for more" if len(self.question.graph.hosts) < 2 else ""
+            one = (
+                "\nhint: a job of one rank sends nothing; -n N plans for more"
+                if len(self.question.graph.hosts) < 2
+                else ""
+            )
             raise UsageError(f"builder `{name}` makes no plan for this job: known are {names}{one}")
         return min(found, key=lambda plan: round(plan.predicted_step_s, 6))
 
