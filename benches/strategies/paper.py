@@ -17,7 +17,7 @@ from benches.strategies.shapes import MODELS
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT
-from hocket.planning import builders
+from hocket.planning.built import built as built_by
 from hocket.planning.question import question_of
 from hocket.planning.search import EVALUATIONS
 from hocket.tools.bench.layered import layered
@@ -104,7 +104,7 @@ def measured() -> Iterator[Row]:
             question = question_of(network, made_for, world, EXACT, None)
             # Allow the plan everything that builders may use.
             question = replace(question, admitted=question.admitted | {"owned", "direct"})
-            best, built = min(builders.built(question), key=lambda each: each[1].predicted_step_s)
+            best, built = min(built_by(question), key=lambda each: each[1].predicted_step_s)
             solved = question.solved(EVALUATIONS)
             plan = min(solved.plan(), built, key=lambda each: round(each.predicted_step_s, 6))
             # Rounded to a microsecond: of equally fast plans, the simplest is taken.

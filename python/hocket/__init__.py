@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hocket._native import __version__
 from hocket.errors import (
     ArtefactError,
+    BuilderError,
     Error,
     PeerError,
     PolicyError,
@@ -20,12 +21,15 @@ from hocket.errors import (
 )
 
 if TYPE_CHECKING:
+    from hocket.planning.builder import Builder
     from hocket.policy.kernels import kernel, library_kernel
     from hocket.policy.policy import Policy
     from hocket.tools.run.function import run
 
 __all__ = [
     "ArtefactError",
+    "Builder",
+    "BuilderError",
     "Error",
     "PeerError",
     "Policy",
@@ -42,6 +46,7 @@ __all__ = [
 ]
 
 _WHERE = {
+    "Builder": "hocket.planning.builder",
     "Policy": "hocket.policy.policy",
     "kernel": "hocket.policy.kernels",
     "library_kernel": "hocket.policy.kernels",

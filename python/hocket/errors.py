@@ -88,6 +88,21 @@ class PolicyError(Error):
         self.findings = tuple(findings)
 
 
+class BuilderError(Error):
+    """A builder cannot be loaded, fails, or makes a plan that is refused; the message has its file and line.
+
+    Attributes:
+        file: The user's source file with the line at fault, or None if it is not known.
+        line: That line, from 1, or None.
+    """
+
+    def __init__(self, message: str = "", *, file: str | None = None, line: int | None = None) -> None:
+        """Take a message for people, and the attributes."""
+        super().__init__(message)
+        self.file = file
+        self.line = line
+
+
 class ProgramError(Error):
     """A program is refused: text that does not parse, or ops that lose, double, race or deadlock.
 

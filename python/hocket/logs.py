@@ -16,6 +16,7 @@ from hocket.errors import UsageError
 ROOT = "hocket"
 NAMES = {
     "autopilot": "plans that are tried and kept while a job trains",
+    "builder": "users' builders, and searches that ask them",
     "cache": "files of compiled programs",
     "checkpoint": "state that is saved and restored",
     "choice": "the plan with which a job begins",

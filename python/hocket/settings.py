@@ -171,6 +171,18 @@ class Settings:
         whole,
         "Size up to which parameters travel together to and from servers; 0: each by itself.",
     )
+    builder: str | None = _variable(
+        "HOCKET_BUILDER",
+        None,
+        str,
+        "Builder whose plans a search tries, too, on rank 0: FILE.py[:CLASS], or a ready-made one's name, with settings.",
+    )
+    builder_timeout_s: float = _variable(
+        "HOCKET_BUILDER_TIMEOUT_S",
+        60.0,
+        seconds,
+        "Seconds that a builder of the user's may take to make one plan.",
+    )
     timer_interval_s: float | None = _variable(
         "HOCKET_TIMER_INTERVAL_S", None, seconds, "Seconds between calls of a policy's `on_timer`."
     )
@@ -358,6 +370,14 @@ class Settings:
             raise UsageError(
                 f"{' and '.join(names)}: no trace is written that could be bounded\n"
                 "hint: give --trace DIR or HOCKET_TRACE as well"
+            )
+
+    def refuse_builder_without_search(self, *, searches: bool | None = None) -> None:
+        """Raise UsageError if a builder is asked for, and no search would try its plans. `searches`: also by an argument."""
+        if self.builder is not None and not (self.search is not None if searches is None else searches):
+            raise UsageError(
+                f"builder {self.builder}: no search would try its plans\n"
+                "hint: --search TIME as well; `hocket plan --builder` makes a plan file of it, for `hocket run --plan`"
             )
 
     @property

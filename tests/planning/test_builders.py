@@ -11,7 +11,10 @@ from hocket.artefacts.plan import AllReduce, Gathered, Owned, Owner, Plan
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import EXACT
-from hocket.planning import builders
+from hocket.planning.asked import asked_for
+from hocket.planning.builders import BUILDERS
+from hocket.planning.built import BUCKETS_MAX, plan_by
+from hocket.planning.built import built as built_plans
 from hocket.planning.compile import programs
 from hocket.planning.question import question_of
 from hocket.planning.search import considered, neutral_profile
@@ -34,7 +37,7 @@ def profile(*, sparse: bool = False) -> Profile:
 
 def built(cluster: Cluster, made_for: Profile) -> dict[str, Plan]:
     world = sum(host.slots for host in cluster.hosts)
-    return dict(builders.built(question_of(cluster, made_for, world, EXACT, None)))
+    return dict(built_plans(question_of(cluster, made_for, world, EXACT, None)))
 
 
 def owners(plan: Plan) -> dict[str, dict[int, int]]:
@@ -51,7 +54,7 @@ def test_every_builder_makes_sound_plans_of_any_model(name: str) -> None:
     """Broken: a builder would train another model, or not at all."""
     cluster, made_for = CASES[name]
     found = built(cluster, made_for)
-    assert list(found) == list(builders.BUILDERS)
+    assert list(found) == list(BUILDERS)
     for plan in found.values():
         check(plan, made_for.gradients)
         assert len(programs(plan)) == len(plan.buckets)  # verified
@@ -63,7 +66,7 @@ def test_no_builder_is_faster_than_the_plan(name: str) -> None:
     cluster, made_for = CASES[name]
     found = considered(cluster, made_for, sum(host.slots for host in cluster.hosts))
     names = {name for name, _ in found.built}
-    assert names >= set(builders.BUILDERS)
+    assert names >= set(BUILDERS)
     admitted = [plan for _, plan in found.built if found.question.admits(plan)]
     assert len(admitted) >= 2
     for plan in admitted:
@@ -79,7 +82,7 @@ def test_message_by_message_no_builder_is_faster(name: str) -> None:
     found = considered(cluster, made_for, sum(host.slots for host in cluster.hosts))
     chosen = fidelity.predict(shortlist.chosen(found, cluster, made_for), cluster, made_for).step_s
     for builder, plan in found.built:
-        if builder in builders.BUILDERS:
+        if builder in BUILDERS:
             assert chosen <= 1.02 * fidelity.predict(plan, cluster, made_for).step_s
 
 
@@ -117,13 +120,11 @@ def test_uneven_partitions_do_not_divide() -> None:
     assert sorted(found["d"].values()) == [1, 1, 2, 2]
 
 
-def test_groups_are_of_consecutive_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_of_consecutive_variables() -> None:
     """Broken: AutoDist's chunks would be buckets of something else."""
-    for name in ("all-reduce", "partitioned-all-reduce"):
-        monkeypatch.setitem(
-            builders.BUILDERS, name, builders.Builder(builders.BUILDERS[name].make, settings=(2,))
-        )
-    found = built(STAR, profile())
+    question = question_of(STAR, profile(), 4, EXACT, None)
+    asked = [asked_for(f"{name},chunk=2") for name in ("all-reduce", "partitioned-all-reduce")]
+    found = dict(built_plans(question, asked))
     assert {bucket.variables for bucket in found["all-reduce"].buckets} == {
         ("a", "b"),
         ("c", "d"),
@@ -147,12 +148,11 @@ def test_builders_have_their_best_setting() -> None:
     cluster = alternating()
     question = question_of(cluster, many, 4, EXACT, None)
     for name in ("all-reduce", "ps-load-balancing"):
-        builder = builders.BUILDERS[name]
-        steps_s = []
-        for setting in builder.settings:
-            plan = builders.of(question, name, setting)
-            assert plan is not None
-            steps_s.append(question.predicted(plan).step_s)
+        asked = asked_for(name)
+        steps_s = [
+            question.predicted(plan_by(question, asked, builder)).step_s for builder in asked.variants()
+        ]
+        assert len(steps_s) > 4
         assert built(cluster, many)[name].predicted_step_s == pytest.approx(min(steps_s))
         assert max(steps_s) > 1.005 * min(steps_s)
 
@@ -168,7 +168,7 @@ def test_a_large_prime_is_not_as_many_buckets() -> None:
     """Broken: a vocabulary of a prime number of words would be cut into as many buckets."""
     words = Gradient(name="words", shape=(10_007, 64), dtype="f32", ready_s=0.0, needed_s=0.0)
     found = built(STAR, neutral_profile([words]))
-    assert all(len(plan.buckets) <= builders.BUCKETS_MAX for plan in found.values())
+    assert all(len(plan.buckets) <= BUCKETS_MAX for plan in found.values())
     assert sum(owner.share for owner in _owned(found["partitioned-ps"]).owners) == 10_007
     assert _owned(found["uneven-partitioned-ps"]).owners == (
         Owner(rank=0, share=5004),

@@ -18,7 +18,7 @@ pub struct Flow {
 }
 
 /// All messages of a collective.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Length of each member's slice.
     pub elements: usize,

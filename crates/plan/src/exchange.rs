@@ -3,7 +3,7 @@
 use crate::constants::{COPY_S_PER_BYTE, REDUCE_S_PER_BYTE};
 use crate::counted;
 use crate::error::PlanError;
-use hocket_algorithms::{Algorithm, Counts, Kind, Owned};
+use hocket_algorithms::{Algorithm, Counts, Flow, Kind, Owned};
 use std::sync::Arc;
 
 /// Bytes of a row's number, which travels with it.
@@ -19,6 +19,17 @@ pub enum Exchange {
     Owned(Owned),
     /// Rows of a gradient: every member gets those of all others.
     Gathered(Gathered),
+    /// The messages of a program, such as a policy's.
+    Counted(Counted),
+}
+
+/// What a program does for a bucket, counted for one number of elements; with others it is in proportion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counted {
+    /// Its messages, in bytes on the wire: the length is that of the bucket.
+    pub counts: Arc<Counts>,
+    /// Bytes that a member's engine reads or writes beside them, for each of the bucket.
+    pub beside: f64,
 }
 
 /// Rows of all members, by an algorithm of all-gathers.
@@ -68,13 +79,20 @@ impl Exchange {
                 let scale = n as f64 * rows.density * (1.0 + ROW_NUMBER_BYTES / rows.row_bytes);
                 Ok(Sent { counts, scale })
             }
+            Self::Counted(counted) => {
+                let outside = |flow: &Flow| flow.from >= n || flow.to >= n || flow.messages == 0;
+                if counted.counts.elements == 0 || counted.counts.flows.iter().any(outside) {
+                    return Err(PlanError::Exchange("messages are not among the members of its order"));
+                }
+                Ok(Sent { counts: Arc::clone(&counted.counts), scale: 1.0 })
+            }
         }
     }
 
     /// Whether a member looks through its gradient for what is not finite.
     pub fn inspects(&self, member: usize) -> bool {
         match self {
-            Self::AllReduce(_) => true,
+            Self::AllReduce(_) | Self::Counted(_) => true,
             Self::Owned(owned) => member < owned.workers,
             Self::Gathered(_) => false,
         }
@@ -86,6 +104,7 @@ impl Exchange {
             Self::Gathered(Gathered { rows, .. }) if rows.table => {
                 COPY_S_PER_BYTE + n as f64 * rows.density * REDUCE_S_PER_BYTE
             }
+            Self::Counted(counted) => counted.beside * COPY_S_PER_BYTE,
             _ => 0.0,
         }
     }

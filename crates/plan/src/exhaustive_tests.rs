@@ -96,8 +96,8 @@ fn the_best_of_all_plans_of_small_spaces_is_found() {
         }
         let best_s = exhaustive(&problem);
         let budget = |evaluations| Budget { seed: 1, evaluations, splits: false };
-        let seeds = solve(&problem, &budget(0)).expect("a plan").evaluations;
-        let found = solve(&problem, &budget(EVALUATIONS.saturating_sub(seeds))).expect("a plan");
+        let seeds = solve(&problem, &budget(0), &[]).expect("a plan").evaluations;
+        let found = solve(&problem, &budget(EVALUATIONS.saturating_sub(seeds)), &[]).expect("a plan");
         assert!(found.evaluations <= EVALUATIONS, "{}", found.evaluations);
         assert!(found.bound_s <= best_s * (1.0 + 1e-9));
         missed += u32::from(found.step_s > best_s * 1.01);

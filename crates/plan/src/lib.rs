@@ -33,7 +33,7 @@ pub use constants::{
 };
 pub use cost::{Cost, Launch, Step};
 pub use error::PlanError;
-pub use exchange::{Exchange, Gathered, Rows};
+pub use exchange::{Counted, Exchange, Gathered, Rows};
 pub use hocket_algorithms::{Owned, Via};
 pub use partition::{Rule, partition};
 pub use problem::{Factors, Model, Overlap, PART_ELEMENTS_MIN, Problem, Variable};

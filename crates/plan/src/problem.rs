@@ -103,6 +103,10 @@ pub struct Problem {
     pub least_s: Vec<f64>,
     /// Between the two nearest hosts.
     pub latency_s: f64,
+    /// Of the routes that were given: the proposal.
+    pub given: Vec<usize>,
+    /// How many proposals rules have made; those after them were given alone.
+    pub ruled: usize,
     /// By class and proposal: the route.
     routes: Vec<Vec<Option<usize>>>,
     factors: Vec<Factors>,
@@ -118,7 +122,9 @@ impl Problem {
     ) -> Result<Self, PlanError> {
         check(&model)?;
         let sparse = model.classes.iter().any(|class| class.rows.is_some());
-        let proposals = proposals(network, setting, sparse, dense(&model))?;
+        let mut proposals = proposals(network, setting, sparse, dense(&model))?;
+        let ruled = proposals.len();
+        let given = setting.given.iter().map(|route| known_or_added(&mut proposals, route)).collect();
         let (mut all, mut routes): (Vec<Route>, _) = (Vec::new(), Vec::new());
         for class in &model.classes {
             let mut place = |proposal: &Proposal| {
@@ -142,8 +148,20 @@ impl Problem {
         let live = fitting.clone();
         let least_s = least(network, setting, &model.classes);
         let latency_s = nearest_s(network);
-        let mut made =
-            Self { model, proposals, backward, cost, fitting, live, least_s, latency_s, routes, factors };
+        let mut made = Self {
+            model,
+            proposals,
+            backward,
+            cost,
+            fitting,
+            live,
+            least_s,
+            latency_s,
+            given,
+            ruled,
+            routes,
+            factors,
+        };
         for class in 0..made.live.len() {
             made.live[class] = made.not_dominated(class)?;
         }
@@ -292,6 +310,23 @@ impl Problem {
             .map(|(_, size)| *size)
             .collect())
     }
+}
+
+/// Index of a given route among the proposals, to which it is added if no other is the same.
+fn known_or_added(proposals: &mut Vec<Proposal>, given: &Proposal) -> usize {
+    let same = |known: &Proposal| {
+        known.exchange == given.exchange
+            && known.order == given.order
+            && known.codec_links == given.codec_links
+            && known.codec == given.codec
+            && known.chunk_bytes.to_bits() == given.chunk_bytes.to_bits()
+    };
+    proposals.iter().position(same).unwrap_or_else(|| {
+        let alike = proposals.iter().find(|known| known.exchange == given.exchange);
+        let measured_as = alike.map_or(given.measured_as, |known| known.measured_as);
+        proposals.push(Proposal { measured_as, ..given.clone() });
+        proposals.len() - 1
+    })
 }
 
 /// By class: seconds of an element whatever its route, in its shortest form on the wire.

@@ -26,6 +26,8 @@ pub struct Setting {
     pub searched: bool,
     /// Of that search's random choices.
     pub seed: u64,
+    /// Routes beside those that rules propose: of the plans that a search is given to begin with.
+    pub given: Vec<Proposal>,
 }
 
 impl Setting {

@@ -89,8 +89,9 @@ struct Scored {
     step_s: f64,
 }
 
-/// The fastest plan that was found.
-pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> {
+/// The fastest plan that was found. `given`: plans to begin with, beside those of rules; one with a bucket that a search may not
+/// make is left out.
+pub fn solve(problem: &Problem, budget: &Budget, given: &[Vec<Chosen>]) -> Result<Solution, PlanError> {
     let bound = bound(problem, budget.splits)?;
     let mut search = Search {
         problem,
@@ -98,7 +99,13 @@ pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> 
         random: fastrand::Rng::with_seed(budget.seed),
         splits: false,
     };
-    let Seeds { uniform, scored, built } = seeded(problem, &bound, &mut search.timeline)?;
+    let Seeds { uniform, mut scored, built } = seeded(problem, &bound, &mut search.timeline)?;
+    let given = given.iter().filter_map(|plan| state_of(problem, plan));
+    let given: Vec<Scored> =
+        given.filter_map(|state| scored_state(problem, state, &mut search.timeline)).collect();
+    let (cut_given, whole_given): (Vec<Scored>, Vec<Scored>) =
+        given.into_iter().partition(|each| is_cut(problem, &each.state));
+    scored.extend(whole_given);
     let simplest = simplest(&uniform).ok_or(PlanError::Model("gradients fit no route"))?;
     let whole = search.best(different(scored), budget.evaluations);
     let (one, uniform_s) = &uniform[simplest];
@@ -112,6 +119,7 @@ pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> 
             for state in cut_by_shares(problem, &bound) {
                 starts.extend(scored_state(problem, state, &mut search.timeline));
             }
+            starts.extend(cut_given);
             search.splits = true;
             search.best(different(starts), budget.evaluations)
         }
@@ -160,16 +168,27 @@ fn chosen_of(problem: &Problem, state: &State) -> Vec<Chosen> {
 
 /// The plan of these buckets: a step, and when it ends.
 pub fn score(problem: &Problem, buckets: &[Chosen]) -> Option<f64> {
+    let outcome = Timeline::new(problem.cost.resources()).run(&state_of(problem, buckets)?, f64::INFINITY)?;
+    Some(problem.step_s(&outcome))
+}
+
+/// These buckets on their routes; `None` if one has a part that a search may not cut, or gradients of two classes.
+fn state_of(problem: &Problem, buckets: &[Chosen]) -> Option<State> {
     let mut places = vec![0; problem.backward.len()];
     problem.backward.iter().enumerate().for_each(|(place, &variable)| places[variable] = place);
     let parts = |bucket: &Chosen| {
         let part =
             |&(variable, start, stop): &(usize, u64, u64)| Part { place: places[variable], start, stop };
-        problem.placed(bucket.parts.iter().map(part).collect(), bucket.proposal)
+        let parts: Vec<Part> = bucket.parts.iter().map(part).collect();
+        let class = |part: &Part| problem.variable(part.place).class;
+        let alike = parts.iter().all(|part| class(part) == class(&parts[0]));
+        alike.then(|| problem.placed(parts, bucket.proposal))?
     };
-    let state: Option<State> = buckets.iter().map(parts).collect();
-    let outcome = Timeline::new(problem.cost.resources()).run(&state?, f64::INFINITY)?;
-    Some(problem.step_s(&outcome))
+    buckets.iter().map(parts).collect()
+}
+
+fn is_cut(problem: &Problem, state: &State) -> bool {
+    state.iter().map(|bucket| bucket.parts.len()).sum::<usize>() > problem.backward.len()
 }
 
 fn listed_bundlings(problem: &Problem) -> Vec<(usize, Vec<Vec<usize>>)> {

@@ -7,7 +7,8 @@ use crate::problem::{Part, Problem};
 use crate::seeds::{State, cut_by_shares, uniform};
 use crate::timeline::Timeline;
 use crate::{
-    Budget, Class, Codec, Exchange, Model, Order, Overlap, Setting, Solution, Variable, score, solve,
+    Budget, Chosen, Class, Codec, Exchange, Model, Order, Overlap, Proposal, Setting, Solution, Variable,
+    score, solve,
 };
 use hocket_algorithms::Algorithm;
 use hocket_network::Network;
@@ -34,6 +35,7 @@ fn setting(racks: &[u32], workers: usize) -> Setting {
         admitted: None,
         searched: false,
         seed: 1,
+        given: Vec::new(),
     }
 }
 
@@ -105,7 +107,8 @@ fn no_plan_beats_what_links_must_carry() {
     for _ in 0..25 {
         let (variables, ranks) = (random.usize(1..6), random.usize(2..7));
         let problem = random_problem(&mut random, variables, ranks);
-        let solution = solve(&problem, &Budget { splits: true, evaluations: 400, ..BUDGET }).expect("a plan");
+        let solution =
+            solve(&problem, &Budget { splits: true, evaluations: 400, ..BUDGET }, &[]).expect("a plan");
         let least_s = least_step_s(&problem);
         assert!(least_s <= solution.step_s * (1.0 + 1e-9), "{least_s} {solution:?}");
         assert!(solution.uniform.iter().all(|(.., step_s)| least_s <= step_s * (1.0 + 1e-9)));
@@ -136,7 +139,8 @@ fn builders_are_listed_by_name_and_beaten() {
     for _ in 0..20 {
         let (variables, ranks) = (random.usize(1..9), random.usize(2..7));
         let problem = random_problem(&mut random, variables, ranks);
-        let solution = solve(&problem, &Budget { seed: 1, evaluations: 200, splits: false }).expect("a plan");
+        let solution =
+            solve(&problem, &Budget { seed: 1, evaluations: 200, splits: false }, &[]).expect("a plan");
         let names: Vec<&str> = solution.built.iter().map(|built| built.builder).collect();
         assert!(names.contains(&"parallax"), "{names:?}");
         for (at, built) in solution.built.iter().enumerate() {
@@ -156,7 +160,7 @@ fn a_plan_is_as_fast_as_it_says_and_no_slower_than_any_uniform_one() {
         let (variables, ranks) = (random.usize(1..12), random.usize(1..9));
         let problem = random_problem(&mut random, variables, ranks);
         let budget = Budget { splits: random.bool(), ..BUDGET };
-        let found = solve(&problem, &budget).expect("a plan");
+        let found = solve(&problem, &budget, &[]).expect("a plan");
         let again_s = score(&problem, &found.buckets).expect("a plan");
         assert!((found.step_s - again_s).abs() <= 1e-12 + 1e-9 * again_s);
         assert!(found.uniform.iter().all(|(.., step_s)| found.step_s <= step_s + 1e-6));
@@ -166,14 +170,14 @@ fn a_plan_is_as_fast_as_it_says_and_no_slower_than_any_uniform_one() {
         }
         let whole: Vec<u64> = problem.model.variables.iter().map(|variable| variable.elements).collect();
         assert_eq!(elements, whole);
-        let same = solve(&problem, &budget).expect("a plan");
+        let same = solve(&problem, &budget, &[]).expect("a plan");
         assert_eq!((same.buckets, same.step_s.to_bits()), (found.buckets, found.step_s.to_bits()));
     }
 }
 
 fn planned(network: &Network, setting: &Setting, model: Model, splits: bool) -> (Problem, Solution) {
     let problem = Problem::new(network, setting, model, &[]).expect("a problem");
-    let found = solve(&problem, &Budget { splits, ..BUDGET }).expect("a plan");
+    let found = solve(&problem, &Budget { splits, ..BUDGET }, &[]).expect("a plan");
     (problem, found)
 }
 
@@ -186,13 +190,13 @@ fn a_slow_host_owns_nothing() {
     let (_, best) = planned(&network, &setting(&racks, 4), model(), false);
     let everywhere = Setting { admitted: Some(["ring".to_owned()].into()), ..setting(&racks, 4) };
     let (problem, _) = planned(&network, &everywhere, model(), false);
-    let ring_s = uniform(&problem)
+    let around_s = uniform(&problem)
         .iter()
         .filter(|each| problem.proposals[each.proposal].exchange == Exchange::AllReduce(Algorithm::Ring))
         .map(|each| step_s(&problem, &each.state))
         .fold(f64::INFINITY, f64::min);
     // Its links carry 3/2 of a gradient in a ring of four, once the gradient at least.
-    assert!(ring_s / best.step_s > 1.4, "{ring_s} {best:?}");
+    assert!(around_s / best.step_s > 1.4, "{around_s} {best:?}");
     assert!(best.step_s < 1.05 * best.bound_s, "{best:?}");
 }
 
@@ -326,7 +330,7 @@ fn twenty_thousand_moves_a_second() {
         println!("{} routes, {} live: {:?}", problem.proposals.len(), problem.live[0].len(), began.elapsed());
         for evaluations in [0, 100_000] {
             let began = std::time::Instant::now();
-            let found = solve(&problem, &Budget { evaluations, ..BUDGET }).expect("a plan");
+            let found = solve(&problem, &Budget { evaluations, ..BUDGET }, &[]).expect("a plan");
             let gap = found.step_s / found.bound_s - 1.0;
             let spent = began.elapsed();
             let rate = found.evaluations as f64 / spent.as_secs_f64();
@@ -337,4 +341,47 @@ fn twenty_thousand_moves_a_second() {
             assert!(evaluations == 0 || rate >= 20_000.0);
         }
     }
+}
+
+/// Broken: what a user's own rule finds would be lost, and no search would improve it.
+#[test]
+fn a_given_plan_is_where_a_search_begins() {
+    let racks = [0, 0, 1, 1];
+    let two_level = Proposal {
+        exchange: Exchange::AllReduce(Algorithm::TwoLevel { sizes: vec![2, 2] }),
+        order: vec![0, 1, 2, 3],
+        rule: "given plan".to_owned(),
+        codec: None,
+        codec_links: Vec::new(),
+        chunk_bytes: 262_144.0,
+        measured_as: "",
+    };
+    let only = Setting {
+        admitted: Some(["ring".to_owned()].into()),
+        given: vec![two_level.clone()],
+        ..setting(&racks, 4)
+    };
+    let network = network(&[1e9; 4], &racks, 1e8, 1e-4);
+    let problem =
+        Problem::new(&network, &only, model(&[100_000; 6], 0.1, Overlap::Barrier), &[]).expect("a problem");
+    let route = problem.given[0];
+    assert_eq!(problem.proposals[route].exchange, two_level.exchange);
+    let plan = vec![Chosen { parts: (0..6).map(|at| (at, 0, 100_000)).collect(), proposal: route }];
+    let none = Budget { evaluations: 0, ..BUDGET };
+    let given_s = score(&problem, &plan).expect("it can be scored");
+    let rings = Problem::new(
+        &network,
+        &Setting { given: Vec::new(), ..only },
+        model(&[100_000; 6], 0.1, Overlap::Barrier),
+        &[],
+    );
+    let around_s = solve(&rings.expect("a problem"), &none, &[]).expect("a plan").step_s;
+    assert!(given_s < around_s, "it is worth giving");
+    let begun = solve(&problem, &none, std::slice::from_ref(&plan)).expect("a plan");
+    assert!(begun.step_s <= given_s);
+    let more = solve(&problem, &BUDGET, &[plan]).expect("a plan");
+    assert!(more.step_s < given_s, "gradients need not wait for the last one");
+    assert!(more.uniform.iter().all(|&(proposal, _, _)| proposal < problem.ruled));
+    let cut = vec![Chosen { parts: vec![(0, 10, 100_000), (3, 5, 7)], proposal: route }];
+    assert!(solve(&problem, &none, &[cut]).is_ok());
 }

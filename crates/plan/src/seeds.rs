@@ -68,7 +68,7 @@ pub fn bundlings(problem: &Problem) -> Vec<(usize, Vec<Bundle>)> {
 pub fn uniform(problem: &Problem) -> Vec<Uniform> {
     let bundlings = bundlings(problem);
     let mut found = Vec::new();
-    for proposal in 0..problem.proposals.len() {
+    for proposal in 0..problem.ruled {
         for (size, bundles) in &bundlings {
             if let Some(state) = placed(problem, bundles, |_, _| Some(proposal)) {
                 found.push(Uniform { proposal, size: *size, state });

@@ -217,7 +217,7 @@ mod tests {
                     Exchange::AllReduce(algorithm) => {
                         algorithm.check(hocket_algorithms::Kind::AllReduce, workers).expect("it fits");
                     }
-                    Exchange::Gathered(_) => unreachable!(),
+                    Exchange::Gathered(_) | Exchange::Counted(_) => unreachable!(),
                 }
                 let again = Shape::of(&exchange, &order, workers, world).expect("a shape");
                 assert_eq!(again.route(), (exchange, order));

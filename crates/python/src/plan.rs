@@ -5,16 +5,17 @@ use crate::exceptions::error;
 use crate::network::Network;
 use crate::owned::OwnedRoute;
 use crate::schedules::DescribedPiece;
-use hocket_algorithms::Algorithm;
+use hocket_algorithms::{Algorithm, Counts, Flow, Stage};
 use hocket_plan as plan;
 use hocket_plan::{
-    Budget, Class, Codec, Cost, Exchange, Factors, Gathered, Launch, Model, Order, Overlap, Problem,
-    Proposal, Route, Rows, Setting, Solution, Variable, Via,
+    Budget, Chosen, Class, Codec, Cost, Counted, Exchange, Factors, Gathered, Launch, Model, Order, Overlap,
+    Problem, Proposal, Route, Rows, Setting, Solution, Variable, Via,
 };
 use pyo3::prelude::*;
+use std::sync::Arc;
 
 /// The routes of buckets, on a network. Each: algorithm and its numbers, or owners, or for rows an algorithm, the share of rows
-/// that a rank touches, the bytes of one, and whether they are added to a table; order; bytes of an element and of a chunk; None or
+/// that a rank touches, the bytes of one, and whether they are added to a table, or the messages of a program; order; bytes of an element and of a chunk; None or
 /// the codec's bytes of an element and its ordered pairs of ranks. `UsageError` for one that does not fit.
 #[pyclass(frozen, module = "hocket._native")]
 pub struct PlanCost(Cost);
@@ -22,10 +23,13 @@ pub struct PlanCost(Cost);
 /// An all-reduce by an algorithm with its numbers, owners, or rows by an algorithm: the share of all rows, the bytes of one, and
 /// whether they are added to a table.
 #[derive(FromPyObject)]
-enum By {
+pub enum By {
     Owned(OwnedRoute),
     AllReduce(String, Vec<u32>),
     Gathered(String, f64, f64, bool),
+    /// A program's messages: bytes of its bucket, how many messages follow one another, bytes beside them for each of the bucket,
+    /// and by sender and receiver the bytes, how many of these are reduced, and the messages.
+    Counted(usize, usize, f64, Vec<(usize, usize, usize, usize, usize)>),
 }
 
 /// What the members do, order, bytes of an element, of a chunk; the codec's bytes of an element and its pairs.
@@ -45,15 +49,31 @@ fn route(described: Described) -> Result<Route, plan::PlanError> {
         links: links.into_iter().collect(),
     });
     let chunk_elements = (chunk_bytes / u64::from(item_bytes.max(1))).max(1) as f64;
-    let exchange = match by {
+    let exchange = exchange(by)?;
+    Ok(Route { exchange, order, item_bytes: f64::from(item_bytes), chunk_elements, codec })
+}
+
+fn exchange(by: By) -> Result<Exchange, plan::PlanError> {
+    Ok(match by {
         By::Owned(OwnedRoute(owned)) => Exchange::Owned(owned),
         By::AllReduce(name, numbers) => Exchange::AllReduce(Algorithm::new(&name, numbers)?),
         By::Gathered(name, density, row_bytes, table) => {
             let algorithm = Algorithm::new(&name, Vec::new())?;
             Exchange::Gathered(Gathered { algorithm, rows: Rows { density, row_bytes, table } })
         }
-    };
-    Ok(Route { exchange, order, item_bytes: f64::from(item_bytes), chunk_elements, codec })
+        By::Counted(elements, depth, beside, flows) => {
+            let flow = |(from, to, elements, reduced, messages)| Flow {
+                from,
+                to,
+                stage: Stage::Cycle,
+                elements,
+                messages,
+                reduced,
+            };
+            let counts = Counts { elements, flows: flows.into_iter().map(flow).collect(), depth };
+            Exchange::Counted(Counted { counts: Arc::new(counts), beside })
+        }
+    })
 }
 
 #[pymethods]
@@ -106,6 +126,9 @@ type DescribedOrder = (String, Option<(String, Vec<u32>)>, Vec<u32>);
 /// table.
 type DescribedClass = (f64, Option<(f64, f64, bool)>);
 
+/// What members do, their order, bytes of a chunk, and the index of a codec with the pairs of ranks that use it.
+type DescribedRoute = (By, Vec<u32>, f64, Option<usize>, Vec<(u32, u32)>);
+
 /// Bytes of an element, and pairs of ranks.
 type DescribedCodec = (f64, Vec<(u32, u32)>);
 
@@ -135,6 +158,7 @@ impl PlanProposal {
                 ("owned", via.into(), owned.shares.clone(), stations)
             }
             Exchange::Gathered(rows) => ("gathered", rows.algorithm.name().into(), Vec::new(), Vec::new()),
+            Exchange::Counted(_) => ("counted", String::new(), Vec::new(), Vec::new()),
         }
     }
 
@@ -243,10 +267,12 @@ impl PlanSolution {
 /// measured, and `owned` for owners of parts; None: all. `classes`: bytes of an element; of gradients that may travel as rows the
 /// share of these, bytes of one, and whether they are added to a table. `variables`, in the order of the model: elements, class,
 /// ready, needed. `factors`, by the name under which an algorithm is measured: measured times over the model's, by elements,
-/// ascending. `splits`: whether a variable may be in several buckets. `UsageError` when these do not fit each other.
+/// ascending. `splits`: whether a variable may be in several buckets. `given`: plans to begin with, beside those of rules: parts
+/// (variable, first element, one after the last) and the index in `routes`. `UsageError` when these do not fit each other.
 #[pyfunction]
 #[pyo3(signature = (network, *, racks, workers, orders, codecs, chunk_bytes, shared_chunk_bytes, admitted,
-    classes, variables, backward_end_s, step_s, gates, factors, seed, evaluations, splits, searched))]
+    classes, variables, backward_end_s, step_s, gates, factors, seed, evaluations, splits, searched,
+    routes = Vec::new(), given = Vec::new()))]
 #[expect(clippy::too_many_arguments, reason = "all are named")]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
 pub fn solve_plan(
@@ -269,6 +295,8 @@ pub fn solve_plan(
     evaluations: usize,
     splits: bool,
     searched: bool,
+    routes: Vec<DescribedRoute>,
+    given: Vec<Vec<DescribedBucket>>,
 ) -> PyResult<PlanSolution> {
     let order = |(rule, algorithm, ranks): DescribedOrder| {
         let algorithm = algorithm.map(|(name, numbers)| Algorithm::new(&name, numbers)).transpose()?;
@@ -279,6 +307,7 @@ pub fn solve_plan(
     let variable = |(elements, class, ready_s, needed_s)| Variable { elements, class, ready_s, needed_s };
     let solved = py.detach(|| {
         let orders: Result<Vec<Order>, plan::PlanError> = orders.into_iter().map(order).collect();
+        let routes: Result<Vec<Proposal>, plan::PlanError> = routes.into_iter().map(proposal).collect();
         let setting = Setting {
             racks,
             workers,
@@ -289,6 +318,7 @@ pub fn solve_plan(
             admitted: admitted.map(|names| names.into_iter().collect()),
             searched,
             seed,
+            given: routes?,
         };
         let model = Model {
             variables: variables.into_iter().map(variable).collect(),
@@ -298,13 +328,34 @@ pub fn solve_plan(
             overlap: if gates { Overlap::Gates } else { Overlap::Barrier },
         };
         let problem = Problem::new(&network.0, &setting, model, &factors)?;
-        let solution = plan::solve(&problem, &Budget { seed, evaluations, splits })?;
+        let begun: Option<Vec<Vec<Chosen>>> = given.into_iter().map(|each| chosen(&problem, each)).collect();
+        let begun = begun
+            .ok_or(plan::PlanError::Model("plans to begin with have routes or gradients that are none"))?;
+        let solution = plan::solve(&problem, &Budget { seed, evaluations, splits }, &begun)?;
         Ok((solution, problem.proposals))
     });
     let (solution, proposals) = solved.map_err(|cause: plan::PlanError| refuse(py, &cause))?;
     let proposals: PyResult<Vec<_>> =
         proposals.into_iter().map(|each| Py::new(py, PlanProposal(each))).collect();
     Ok(PlanSolution { solution, proposals: proposals? })
+}
+
+/// A route that is given: known by its plan alone, so its order follows from no rule.
+fn proposal(
+    (by, order, chunk_bytes, codec, codec_links): DescribedRoute,
+) -> Result<Proposal, plan::PlanError> {
+    let rule = "given plan".to_owned();
+    Ok(Proposal { exchange: exchange(by)?, order, rule, codec, codec_links, chunk_bytes, measured_as: "" })
+}
+
+/// Buckets of a plan whose routes are numbered as they were given; `None` for a route or a gradient that there is not.
+fn chosen(problem: &Problem, buckets: Vec<DescribedBucket>) -> Option<Vec<Chosen>> {
+    let bucket = |(parts, route): DescribedBucket| {
+        let known = parts.iter().all(|&(variable, _, _)| variable < problem.model.variables.len());
+        let proposal = problem.given.get(route).copied()?;
+        (known && !parts.is_empty()).then_some(Chosen { parts, proposal })
+    };
+    buckets.into_iter().map(bucket).collect()
 }
 
 fn class((item_bytes, rows): DescribedClass) -> Class {

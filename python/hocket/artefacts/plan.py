@@ -90,6 +90,10 @@ class Traced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
     policy: str
     parameters: dict[str, bool | int | float | str] = {}
 
+    def __hash__(self) -> int:
+        """Make it a key, as other routes are."""
+        return hash((self.policy, frozenset(self.parameters.items())))
+
 
 Route = AllReduce | Owned | Served | Gathered | Traced
 

@@ -48,7 +48,7 @@ def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Fi
     """Yield all faults. With the `model`, its gradients are compared, and parts beyond a variable's end are found, too."""
     yield from _world(plan)
     for index, bucket in enumerate(plan.buckets):
-        yield from _bucket(f"bucket {index}", bucket, plan)
+        yield from bucket_findings(f"bucket {index}", bucket, plan)
     yield from _overlaps(plan)
     for schedule in (plan.schedule, *plan.safer):
         for message in _native.schedule_faults(schedule, len(plan.buckets)):
@@ -93,7 +93,8 @@ def _within(ranks: Sequence[int], world: int) -> bool:
     return all(0 <= rank < world for rank in ranks)
 
 
-def _bucket(where: str, bucket: Bucket, plan: Plan) -> Iterator[Finding]:
+def bucket_findings(where: str, bucket: Bucket, plan: Plan) -> Iterator[Finding]:
+    """Yield faults of one bucket of a plan, seen without the model. `where`: the bucket in the messages."""
     if bucket.dtype not in ITEM_BYTES:
         yield Finding("dtype", f"{where}: dtype {bucket.dtype}: known are {', '.join(ITEM_BYTES)}")
     if not bucket.parts:

@@ -33,8 +33,10 @@ from hocket.cli.shared.output import publish
 from hocket.cli.shared.refuse import refuse
 from hocket.cli.shared.values import One
 from hocket.errors import UsageError
-from hocket.planning import delays, search, transfer, ways
+from hocket.planning import delays, transfer, ways
+from hocket.planning import search as planner
 from hocket.planning.admission import closest
+from hocket.planning.asked import asked_for, is_builder
 from hocket.planning.builders import BUILDERS
 from hocket.planning.search import Option
 from hocket.planning.updating import by_owners
@@ -52,9 +54,15 @@ from hocket.tools.simulation import shortlist
 @tuning_option()
 @click.option(
     "--builder",
-    metavar="NAME",
-    help=f"Take the plan of this builder instead of the fastest: {', '.join(BUILDERS)}; bound-shares or greedy; or an algorithm "
-    "for all buckets, such as ring.",
+    metavar="BUILDER",
+    help="Take the plan of this builder instead of the fastest: FILE.py[:CLASS], a class of yours; "
+    f"{', '.join(BUILDERS)}; each with settings, such as all-reduce,chunk=64; bound-shares or greedy; or an algorithm for all "
+    "buckets, such as ring.",
+)
+@click.option(
+    "--improve",
+    is_flag=True,
+    help="Search on from the plan of --builder, and take the fastest plan of all.",
 )
 @click.option(
     "--from",
@@ -119,6 +127,7 @@ def command(
     promise: Promise | None,
     tuning_path: Path | None,
     builder: str | None,
+    improve: bool,
     from_path: Path | None,
     experience_path: Path | None,
     explain: str | None,
@@ -140,7 +149,10 @@ def command(
     given = None if from_path is None else files.read(from_path, Plan)
     experiences = () if experience_path is None else experience.read(experience_path)
     _check_choice({"--builder": builder, "--from": given, "--experience": experience_path})
-    if given is not None or builder is not None:
+    own = builder is not None and is_builder(builder)
+    if improve and not own:
+        raise UsageError("--improve: it goes on from the plan of a builder\nhint: --builder FILE.py[:CLASS]")
+    if given is not None or (builder is not None and not improve):
         refuse(
             {"--ray": ray_address},
             ("--ray",),
@@ -153,23 +165,25 @@ def command(
     if learning is not None:
         profile = msgspec.structs.replace(profile, learning=learning)
     slots = sum(host.slots for host in cluster.hosts)
-    considered = search.considered(
+    considered = planner.considered(
         cluster,
         profile,
         (world or (profile.world if profile_path else slots - helpers)) + helpers,
         promise=promise or EXACT,
         tuning=None if tuning_path is None else files.read(tuning_path, Tuning),
         helpers=helpers,
+        builders=[builder] if builder is not None and own else [],
     )
     ranks = len(considered.question.graph.hosts)
     unused: tuple[str, ...] = ()
     if given is not None:
         plan = considered.rescored(transfer.brought(given, None, cluster, ranks, profile))
-    elif builder is None:
+    elif builder is None or improve:
         with tasks_at(ray_address) as tasks:
             plan = shortlist.chosen(considered, cluster, profile, tasks)
     else:
-        plan = shortlist.with_sensitivity(considered.explained(considered.of_builder(builder)), considered)
+        name = asked_for(builder).title if own else builder
+        plan = shortlist.with_sensitivity(considered.explained(considered.of_builder(name)), considered)
     if experiences:
         found = transfer.transferred(experiences, cluster, considered.question, promise or EXACT)
         unused = tuple(f"Not of use here: {why}" for why in found.refused)
@@ -219,7 +233,7 @@ def _profile(path: Path | None, plan: Plan | None) -> Profile:
     """Return the given profile; else one of the plan's own variables, else a neutral one."""
     if path is not None:
         return files.read(path, Profile)
-    return search.neutral_profile() if plan is None else transfer.model_of(plan)
+    return planner.neutral_profile() if plan is None else transfer.model_of(plan)
 
 
 def _table(plan: Plan) -> Table:

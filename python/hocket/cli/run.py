@@ -34,7 +34,7 @@ from hocket.start.remote import processes_over, store_for
 from hocket.start.resume import resume
 from hocket.start.run import launch
 from hocket.start.script import argv_of
-from hocket.tools.run.checks import absolute, check, policy_path
+from hocket.tools.run.checks import absolute, builder_path, check, policy_path
 
 HELP = ("-m", "hocket.training.servers.helper_rank")
 """Program of a helper, in place of the script."""
@@ -55,6 +55,12 @@ SERVE = ("-m", "hocket.torch.server_rank")
     "--search",
     metavar="TIME",
     help="Try plans while training for so long, such as 20m, 90s or 1h, and keep the fastest.",
+)
+@click.option(
+    "--builder",
+    metavar="BUILDER",
+    help="Let --search try this builder's plans, too: FILE.py[:CLASS], or a ready-made one's name, with settings such as "
+    "all-reduce,chunk=64.",
 )
 @click.option(
     "--servers",
@@ -134,6 +140,7 @@ def command(
     promise: Promise | None,
     policy: str | None,
     search: str | None,
+    builder: str | None,
     servers: int | None,
     helpers: int | None,
     staleness: str | None,
@@ -188,6 +195,7 @@ def command(
         "promise": promise and str(promise),
         "policy": policy_path(policy),
         "search": search,
+        "builder": builder_path(builder),
         "servers": servers,
         "helpers": helpers,
         "staleness": staleness,
@@ -206,7 +214,13 @@ def command(
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
     logs.apply(settings.log)
-    options = {"plan": plan_path, "cluster": cluster_path, "tuning": tuning_path, "policy": policy}
+    options = {
+        "plan": plan_path,
+        "cluster": cluster_path,
+        "tuning": tuning_path,
+        "policy": policy,
+        "builder": builder,
+    }
     check(settings, options, here=hosts is None)
     if settings.servers and settings.helpers:
         raise refused(HELPERS, SERVERS, where="--servers and --helpers")

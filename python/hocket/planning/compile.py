@@ -10,9 +10,11 @@ import msgspec
 from hocket._native import PassOptions, Program, Proofs, verify_halves
 from hocket.artefacts.algorithms import ALL_REDUCES
 from hocket.artefacts.chunks import CHUNK_BYTES
-from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan
+from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan, Traced
 from hocket.errors import UsageError
+from hocket.planning import traced
 from hocket.planning.routes import by, members
+from hocket.policy.topology import Topology
 
 
 def programs(plan: Plan) -> list[Program]:
@@ -61,9 +63,13 @@ def proven(index: int, plan: Plan) -> Program:
     return bucket_program(index, plan)
 
 
-def unverified(index: int, plan: Plan, *, table: bool = True) -> Program:
+def unverified(index: int, plan: Plan, *, table: bool = True, topology: Topology | None = None) -> Program:
     """Return a bucket's program without verification, for predictions. Where owners update, both halves are in one program.
-    `table`: see `rows`, for a bucket that travels as rows."""
+    `table`: see `rows`, for a bucket that travels as rows; `topology`: see `traced`, for one with a policy; default: a rank on each
+    host."""
+    if isinstance(plan.buckets[index].route, Traced):
+        known = topology or Topology.even(world=plan.world)
+        return traced.program(traced.marked(plan.buckets[index], {}), known)
     plan = _of_its_ranks(plan, index)
     bucket = plan.buckets[index]
     if isinstance(bucket.route, Gathered):

@@ -20,11 +20,11 @@ from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.network import Network
-from hocket.artefacts.plan import AllReduce, Bucket, Codec, Plan, Schedule
+from hocket.artefacts.plan import AllReduce, Bucket, Codec, Plan, Schedule, Traced
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
-from hocket.planning import rows
+from hocket.planning import rows, traced
 from hocket.planning.cards import Demand, Piece, Resource, over_cards, shares_on
 from hocket.planning.links import link_graph
 from hocket.planning.routes import members
@@ -134,7 +134,7 @@ class Steps:
             ]
             for plan in plans
         ]
-        self._routes = _described(kinds)
+        self._kinds = list(kinds)
 
     def on(self, graph: Network) -> list[float]:
         """Seconds of a step of each plan. UsageError if a plan uses a card that not all hosts have."""
@@ -149,7 +149,7 @@ class Steps:
 
     def cost(self, graph: Network) -> _native.PlanCost:
         """The cost model of all routes on a network, for use with the `launches` of each plan, which are in order of priority."""
-        return _native.PlanCost(graph.native, self._routes)
+        return _native.PlanCost(graph.native, _described(self._kinds, graph))
 
     def step_s(self, cost: _native.PlanCost, launches: Sequence[Launch]) -> float:
         """Seconds of a step with these buckets."""
@@ -267,11 +267,14 @@ def _by_name(profile: Profile) -> _Known:
     return {gradient.name: gradient for gradient in profile.gradients}
 
 
-_Kind = tuple[rows.Exchange, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
+_Kind = tuple[rows.Exchange | traced.Marked, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
 """Everything that determines how a bucket travels, except its size and priority."""
 
 _Described = tuple[
-    tuple[str, tuple[int, ...]] | _native.Owned | tuple[str, float, float, bool],
+    tuple[str, tuple[int, ...]]
+    | _native.Owned
+    | tuple[str, float, float, bool]
+    | tuple[int, int, float, list[traced.Flow]],
     tuple[int, ...],
     int,
     int,
@@ -281,8 +284,9 @@ _Described = tuple[
 
 
 def _kind(bucket: Bucket, workers: Collection[int] | None, known: _Known) -> _Kind:
+    policed = isinstance(bucket.route, Traced)
     return (
-        rows.exchange(bucket, workers, known),
+        traced.marked(bucket, known) if policed else rows.exchange(bucket, workers, known),
         members(bucket, workers),
         bucket.dtype,
         bucket.chunk_bytes,
@@ -295,20 +299,28 @@ def _prepared(
     buckets: Iterable[Bucket], graph: Network, workers: Collection[int] | None, known: _Known
 ) -> tuple[_native.PlanCost, dict[_Kind, int]]:
     kinds = list(dict.fromkeys(_kind(bucket, workers, known) for bucket in buckets))
-    return _native.PlanCost(graph.native, _described(kinds)), {kind: at for at, kind in enumerate(kinds)}
+    return _native.PlanCost(graph.native, _described(kinds, graph)), {
+        kind: at for at, kind in enumerate(kinds)
+    }
 
 
-def _described(kinds: Iterable[_Kind]) -> list[_Described]:
-    return [
-        (
-            (route.algorithm, route.sizes) if isinstance(route, AllReduce) else route,
-            order,
-            ITEM_BYTES[dtype],
-            chunk_bytes,
-            None if codec == "none" else (ITEM_BYTES[codec], codec_links),
-        )
-        for route, order, dtype, chunk_bytes, codec, codec_links in kinds
-    ]
+def _described(kinds: Iterable[_Kind], graph: Network) -> list[_Described]:
+    return [_one_described(kind, graph) for kind in kinds]
+
+
+def _one_described(kind: _Kind, graph: Network) -> _Described:
+    route, order, dtype, chunk_bytes, codec, codec_links = kind
+    if isinstance(route, traced.Marked):
+        # What a policy does depends on the network, and its program names ranks as they are.
+        counted = traced.counted(route, traced.topology_of(graph))
+        return counted.native, tuple(range(graph.world)), ITEM_BYTES[dtype], counted.chunk_bytes, None
+    return (
+        (route.algorithm, route.sizes) if isinstance(route, AllReduce) else route,
+        order,
+        ITEM_BYTES[dtype],
+        chunk_bytes,
+        None if codec == "none" else (ITEM_BYTES[codec], codec_links),
+    )
 
 
 def _loads(carried: list[float], graph: Network) -> tuple[Load, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import msgspec
 
@@ -41,6 +41,7 @@ from hocket.errors import UsageError
 from hocket.planning import rows
 from hocket.planning.buckets import plan_of, sizes_of
 from hocket.planning.cost import Prediction, alone_s, as_modelled, predict_on
+from hocket.planning.hosts import Host, hosts_of
 from hocket.planning.links import link_graph
 from hocket.planning.measured import Correction, correction_of
 from hocket.planning.order import (
@@ -52,6 +53,10 @@ from hocket.planning.order import (
 )
 from hocket.planning.routes import name
 from hocket.planning.solved import solved_orders
+from hocket.planning.starts import starts
+
+if TYPE_CHECKING:
+    from hocket.planning.asked import Asked
 
 SEED = 1
 
@@ -103,6 +108,15 @@ class Question:
     correction: Correction | None
     workers: int
     """Number of ranks that train: the first ones; the others only own."""
+    cluster: Cluster
+    promise: Promise
+    builders: tuple[Asked, ...] = ()
+    """Users' builders that take part."""
+
+    @cached_property
+    def hosts(self) -> tuple[Host, ...]:
+        """Hosts of the ranks that train."""
+        return hosts_of(self.cluster, self.graph, self.workers)
 
     def predicted(self, plan: Plan) -> Prediction:
         """Return a plan's predicted step time and its links."""
@@ -129,9 +143,10 @@ class Question:
             1.0 if self.correction is None else self.correction.factor(bucket)
         )
 
-    def solved(self, evaluations: int, *, splits: bool = True) -> Solved:
+    def solved(self, evaluations: int, *, splits: bool = True, given: Sequence[Plan] = ()) -> Solved:
         """Search for the best plan by scoring `evaluations` plans beyond those it starts from. `splits`: whether it may cut
-        variables."""
+        variables; `given`: plans to begin with, too, of which those are left out whose routes a search may not choose."""
+        routes, begun = starts(self, given)
         gradients = self.profile.gradients
         classes, own = rows.classes(gradients, self.workers)
         chunk = chunk_bytes(self.graph.slowest_bit_per_s)
@@ -158,6 +173,8 @@ class Question:
             # Factors are for a whole bucket alone: concurrent parts of a variable were not measured.
             splits=splits and self.correction is None,
             searched=evaluations > 0,
+            routes=routes,
+            given=begun,
         )
         return Solved(self, solution)
 
@@ -351,8 +368,10 @@ def question_of(
     tuning: Tuning | None,
     *,
     helpers: int = 0,
+    builders: Iterable[Asked] = (),
 ) -> Question:
-    """Collect the choices for a job. `helpers`: number of ranks, the last ones, that do not train and may own.
+    """Collect the choices for a job. `helpers`: number of ranks, the last ones, that do not train and may own; `builders`: users',
+    whose plans take part.
 
     Raises UsageError and ArtefactError like `hocket.planning.search.plan`.
     """
@@ -382,6 +401,9 @@ def question_of(
         admitted=admitted,
         correction=correction,
         workers=world - helpers,
+        cluster=cluster,
+        promise=promise,
+        builders=tuple(builders),
     )
 
 

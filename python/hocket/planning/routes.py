@@ -49,11 +49,18 @@ def members(bucket: Bucket, workers: Collection[int] | None = None) -> tuple[int
     (0, 1, 2)
     """
     first = _workers(bucket, workers)
-    return (*first, *(rank for rank in bucket.order if rank not in first))
+    if len(first) == len(bucket.order):
+        return first
+    trained = set(first)
+    return (*first, *(rank for rank in bucket.order if rank not in trained))
 
 
 def _workers(bucket: Bucket, workers: Collection[int] | None) -> tuple[int, ...]:
-    return tuple(rank for rank in bucket.order if workers is None or rank in workers)
+    if workers is None:
+        return bucket.order
+    # Of a tuple of a thousand ranks, each look would go through all.
+    among = frozenset(workers) if isinstance(workers, tuple) else workers
+    return tuple(rank for rank in bucket.order if rank in among)
 
 
 def reduces_means(bucket: Bucket) -> bool:

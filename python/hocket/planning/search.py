@@ -29,7 +29,10 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import EXACT, Promise
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
-from hocket.planning import builders, reason
+from hocket.planning import reason
+from hocket.planning.asked import READY_MADE, Chosen, asked_for
+from hocket.planning.builders import BUILDERS
+from hocket.planning.built import built
 from hocket.planning.question import Alternative, Question, Solved, builder_of, question_of
 
 EQUAL_S = 1e-6
@@ -49,6 +52,7 @@ def plan(
     *,
     promise: Promise = EXACT,
     tuning: Tuning | None = None,
+    builders: Sequence[Chosen] = (),
 ) -> Plan:
     """The plan with the smallest predicted step time, with its rules, its bound and the digests of its inputs. Its candidates are
     the plan itself, all plans with one route for all buckets, and the slower plans of builders.
@@ -60,9 +64,12 @@ def plan(
         promise: with `rounded`, gradients are also rounded on slow links, or between all hosts where no link is slow, if that
             is faster.
         tuning: measured times, which correct the cost model if they come from a similar network.
+        builders: of the user's, whose plans take part: the search begins with them, too. Each a builder, its class, or its name
+            with settings, such as `mine.py:Chunked,chunk=64`.
 
     Raises:
         UsageError: the world does not fit the cluster.
+        BuilderError: one of the builders makes no plan that may run.
         ArtefactError: the cluster contradicts itself.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
@@ -70,8 +77,29 @@ def plan(
     >>> plan(Cluster(hosts=hosts), None, 2).buckets[0].order
     (0, 1)
     """
-    found = considered(cluster, profile, world, promise=promise, tuning=tuning)
+    found = considered(cluster, profile, world, promise=promise, tuning=tuning, builders=builders)
     return found.explained(found.best)
+
+
+def built_by(
+    builder: Chosen,
+    cluster: Cluster,
+    profile: Profile | None,
+    world: int,
+    *,
+    promise: Promise = EXACT,
+    tuning: Tuning | None = None,
+) -> Plan:
+    """The plan of a builder, with the setting that is predicted to be the fastest; its candidates are all other plans that the
+    planner would consider. Arguments and exceptions as for `plan`.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")
+    >>> built_by("all-reduce,chunk=8", Cluster(hosts=hosts), None, 2).label
+    'all-reduce,chunk=8'
+    """
+    found = considered(cluster, profile, world, promise=promise, tuning=tuning, builders=[builder])
+    return found.explained(found.of_builder(asked_for(builder).title))
 
 
 def considered(
@@ -82,17 +110,28 @@ def considered(
     promise: Promise = EXACT,
     tuning: Tuning | None = None,
     helpers: int = 0,
+    builders: Sequence[Chosen] = (),
 ) -> Considered:
     """All results of the search. Arguments and exceptions as for `plan`; `helpers`: number of ranks, the last ones, that do not
     train and may own."""
-    question = question_of(cluster, profile or neutral_profile(), world, promise, tuning, helpers=helpers)
-    solved = question.solved(EVALUATIONS)
+    question = question_of(
+        cluster,
+        profile or neutral_profile(),
+        world,
+        promise,
+        tuning,
+        helpers=helpers,
+        builders=map(asked_for, builders),
+    )
+    given = built(question, question.builders)
+    solved = question.solved(EVALUATIONS, given=[plan for _, plan in given])
     found = solved.plan()
-    ruled = builders.built(question)
+    asked = {title for title, _ in given}
+    ruled = [*given, *built(question, [each for each in READY_MADE if each.title not in asked])]
     # The search begins with plans like some builders'; of those, the builders' own are listed.
-    built = (
+    listed = (
         *ruled,
-        *((name, plan) for name, plan in solved.built() if name not in builders.BUILDERS),
+        *((name, plan) for name, plan in solved.built() if name not in BUILDERS),
         *_without_owners(question, found),
     )
     made_from = {"cluster": cluster, "profile": profile, "tuning": tuning}
@@ -100,7 +139,7 @@ def considered(
         question=question,
         solved=solved,
         uniform=tuple(solved.uniform()),
-        built=built,
+        built=listed,
         best=_better(found, [plan for _, plan in ruled if question.admits(plan)]),
         digests={kind: digest(each) for kind, each in made_from.items() if each is not None},
         by=reason.by(tuning, question.correction),
@@ -182,26 +221,36 @@ class Considered:
     def of_builder(self, name: str) -> Plan:
         """The fastest plan of the named builder, or of the named algorithm for all buckets. UsageError if there is none."""
         known = [*self.built, *((builder_of(plan), plan) for plan in self.uniform)]
-        found = [plan for each, plan in known if each == name]
+        found = [plan for each, plan in known if name in (each, plan.label)]
         if not found:
             names = ", ".join(dict.fromkeys(each for each, _ in known))
-            raise UsageError(f"builder `{name}` makes no plan for this job: known are {names}")
+            one = (
+                "\nhint: a job of one rank sends nothing; -n N plans for more"
+                if len(self.question.graph.hosts) < 2
+                else ""
+            )
+            raise UsageError(f"builder `{name}` makes no plan for this job: known are {names}{one}")
         return min(found, key=lambda plan: round(plan.predicted_step_s, 6))
 
     def explained(self, chosen: Plan) -> Plan:
         """Return one of the plans with its reason and its evidence."""
-        beaten = [plan for _, plan in self.built if plan.predicted_step_s > chosen.predicted_step_s]
-        listed = [*self.uniform, *beaten]
+        # A plan that was asked for by name may be slower than others: all are listed, to compare it with.
+        fastest = chosen.predicted_step_s <= self.best.predicted_step_s + EQUAL_S
+        others = [
+            plan for _, plan in self.built if not fastest or plan.predicted_step_s > chosen.predicted_step_s
+        ]
+        listed = [*self.uniform, *others, *(() if fastest else (self.best,))]
+        listed = list({each.label: each for each in reversed(listed)}.values())[::-1]
         if all(each.label != chosen.label for each in listed):
             listed.append(chosen)
         # A plan that promises less than was asked for may send fewer bytes.
         least_s = self.solved.solution.least_s
         bound_s = least_s if least_s <= chosen.predicted_step_s + EQUAL_S else None
         scored = self.question.predicted
-        others = [(each, scored(each)) for each in (self.uniform[0], max(listed, key=_predicted_s))]
+        ends = [(each, scored(each)) for each in (self.uniform[0], max(listed, key=_predicted_s))]
         return msgspec.structs.replace(
             chosen,
-            reason=reason.links(chosen, scored(chosen), *others)
+            reason=reason.links(chosen, scored(chosen), *ends)
             + reason.gap(chosen.predicted_step_s, bound_s)
             + self.by,
             evidence=Evidence(

@@ -12,6 +12,7 @@ al. 1998) and diversity. Deterministic: the same calls give the same plans.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Iterator
@@ -24,11 +25,16 @@ import numpy as np
 
 from hocket.artefacts.belief import Belief
 from hocket.artefacts.plan import Evidence, Plan
-from hocket.errors import UsageError
+from hocket.errors import Error, UsageError
 from hocket.planning import choice
+from hocket.planning.asked import Asked
+from hocket.planning.built import built
 from hocket.planning.learned import MODEL_SD, Learned, Trial, learned
 from hocket.planning.question import SEED, Question
 from hocket.planning.sampler import all_reduces, sampled
+from hocket.planning.traced import has_policies
+
+log = logging.getLogger("hocket.builder")
 
 TRIALS_MAX = 200
 """AutoDist's budget."""
@@ -94,10 +100,16 @@ class Trials:
         self._learned: Learned | None = None
         self._rounds = 0
         self._in_vain = 0
+        self._dropped: list[Asked] = []
+        self._begun = False
 
     def next(self) -> Plan | None:
         """The plan to measure next, its prediction corrected by all trials so far; None when the search has ended. Once a round,
         this takes about a second."""
+        if not self._begun:
+            # Who asks for a builder wants its plans tried, whatever is expected of them.
+            self._begun = True
+            self._queue.extend(self._by_builders(self.question))
         while self.ended is None:
             if self._queue:
                 plan = self._queue.popleft()
@@ -177,16 +189,41 @@ class Trials:
 
     def _proposals(self, known: Learned, draws: Any) -> Iterator[Plan]:
         for at in range(SEARCHES):
-            solved = known.as_drawn(draws[at]).solved(EVALUATIONS)
+            drawn = known.as_drawn(draws[at])
+            own = self._by_builders(drawn)
+            solved = drawn.solved(EVALUATIONS, given=own)
+            yield from own
             yield solved.plan()
             yield from (plan for _, plan in solved.built())
             if at == 0:
                 uniform = solved.uniform()
                 yield from uniform
                 seed = self._seed + 104_729 * (self._rounds + 1)
-                templates = all_reduces(uniform)
+                templates = all_reduces([*uniform, *own])
                 if templates:
                     yield from islice(sampled(self.question, templates, seed), SAMPLES)
+
+    def _by_builders(self, question: Question) -> list[Plan]:
+        """Plans of users' builders on a network. One that makes none, or one with policies, which only a plan file can have, is
+        left out from then on, with a warning: training goes on."""
+        found = []
+        for asked in question.builders:
+            if asked in self._dropped:
+                continue
+            try:
+                plans = [plan for _, plan in built(question, [asked])]
+                policed = next((each for each in plans if has_policies(each)), None)
+                if policed is not None:
+                    raise UsageError(
+                        f"builder {asked.title}: a search in training tries no plans with policies\n"
+                        "hint: `hocket plan --builder` makes a plan file"
+                    )
+            except Error as error:
+                log.warning("the search goes on without a builder: %s", error)
+                self._dropped.append(asked)
+            else:
+                found += plans
+        return found
 
     def _known(self) -> Learned:
         if self._learned is None:

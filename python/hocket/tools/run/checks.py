@@ -13,6 +13,7 @@ from hocket.artefacts.promise import promise_of
 from hocket.artefacts.tuning import Tuning
 from hocket.artefacts.writing import makeable
 from hocket.errors import UsageError
+from hocket.planning import asked
 from hocket.policies import load
 from hocket.setting_values import seconds_of
 from hocket.settings import Settings
@@ -23,8 +24,8 @@ def check(settings: Settings, given: Mapping[str, str | os.PathLike[str] | None]
 
     Args:
         settings: the job's.
-        given: the files among them that the caller was given by name (`plan`, `cluster`, `tuning`, `policy`); they are this
-            machine's.
+        given: the files among them that the caller was given by name (`plan`, `cluster`, `tuning`, `policy`, `builder`); they are
+            this machine's.
         here: ranks are on this machine: files that variables name are this machine's, too.
     """
 
@@ -44,6 +45,9 @@ def check(settings: Settings, given: Mapping[str, str | os.PathLike[str] | None]
         files.read(Path(tuning), Tuning)
     if (policy := named("policy", settings.policy)) is not None:
         load.look(policy)
+    settings.refuse_builder_without_search()
+    if (builder := named("builder", settings.builder)) is not None:
+        asked.look(builder)
     settings.refuse_bounds_of_nothing()
     if settings.trace is not None and here:
         makeable(Path(settings.trace))
@@ -64,3 +68,9 @@ def policy_path(name: str | None) -> str | None:
     if not path.endswith(".py"):
         return name
     return f"{absolute(path, must_exist=True)}{colon}{wanted}"
+
+
+def builder_path(text: str | None) -> str | None:
+    """Return the builder with its file's whole path, and its settings. UsageError: the file does not exist."""
+    file, rest = ("", "") if text is None else asked.split(text)
+    return f"{policy_path(file)}{rest}" if file else text

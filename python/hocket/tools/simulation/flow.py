@@ -17,6 +17,8 @@ from hocket.errors import UsageError
 from hocket.planning.compile import unverified
 from hocket.planning.routes import name
 from hocket.planning.rows import as_touched
+from hocket.planning.traced import has_policies, topology_of
+from hocket.policy.topology import Topology
 from hocket.tools.simulation import on_cards, timelines
 from hocket.tools.simulation.conditions import Conditions, Costs
 from hocket.tools.simulation.outcome import BucketSpan, LinkLoad, Outcome
@@ -42,13 +44,14 @@ class Prepared:
     place: list[int]
 
     @classmethod
-    def of(cls, plan: Plan, profile: Profile | None = None) -> Prepared:
-        """Prepare the parts of a simulation that do not depend on the network. `profile` has the number of rows that a step
-        touches, and the sparse gradients, whose rows are not added up to a table."""
+    def of(cls, plan: Plan, profile: Profile | None = None, network: Network | None = None) -> Prepared:
+        """Prepare the parts of a simulation that do not depend on the network, unless a policy does. `profile` has the number of
+        rows that a step touches, and the sparse gradients, whose rows are not added up to a table."""
+        topology = None if network is None or not has_policies(plan) else topology_of(network)
         if profile is None:
-            return cls(*_programs(plan, frozenset()))
+            return cls(*_programs(plan, frozenset(), topology))
         sparse = frozenset(each.name for each in profile.gradients if each.sparse)
-        return cls(*_programs(as_touched(plan, profile), sparse))
+        return cls(*_programs(as_touched(plan, profile), sparse, topology))
 
     def on(self, network: Network, costs: Costs) -> tuple[_native.Network, list[_native.SimulatedProgram]]:
         """Return the network with the routes that the programs use, and the programs on it."""
@@ -104,7 +107,7 @@ def predict(
     conditions = conditions or Conditions()
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
-    prepared = prepared or Prepared.of(plan, profile)
+    prepared = prepared or Prepared.of(plan, profile, network)
     parts = on_cards.parts_of(plan, network, profile)
     if on_cards.uses_cards(plan.buckets):
         network, native, compiled, place = prepared.on_cards(network, costs, parts)
@@ -147,7 +150,9 @@ def _pace(plan: Plan, conditions: Conditions) -> list[float]:
     return [slow.get(rank, 1.0) if rank in plan.workers else 0.0 for rank in range(plan.world)]
 
 
-def _programs(plan: Plan, sparse: frozenset[str]) -> tuple[list[_native.Program], list[int]]:
+def _programs(
+    plan: Plan, sparse: frozenset[str], topology: Topology | None
+) -> tuple[list[_native.Program], list[int]]:
     """Return programs, each once, and each bucket's program: similar buckets share one. `sparse`: names of sparse gradients.
 
     An all-reduce in place has no messages: it runs as `direct`, which moves the same bytes through the host's memory.
@@ -162,7 +167,7 @@ def _programs(plan: Plan, sparse: frozenset[str]) -> tuple[list[_native.Program]
         key = msgspec.json.encode((alike, table or not isinstance(bucket.route, Gathered)))
         if key not in found:
             found[key] = len(programs)
-            programs.append(unverified(index, plan, table=table))
+            programs.append(unverified(index, plan, table=table, topology=topology))
         place.append(found[key])
     return programs, place
 

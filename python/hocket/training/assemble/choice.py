@@ -21,6 +21,7 @@ from hocket.job.known.knowledge import Memory
 from hocket.job.rendezvous import Job
 from hocket.parameter_server.choice import ParameterServer
 from hocket.parameter_server.plan import serves
+from hocket.planning.asked import Asked, asked_for
 from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
 from hocket.planning.reordered import matters
 from hocket.policies.load import load
@@ -88,6 +89,7 @@ def search_asked(
     UsageError: the text is no time, or nothing may be searched for.
     """
     text = settings.search if search is None else search
+    settings.refuse_builder_without_search(searches=text is not None)
     if text is None:
         return None
     budget_s = seconds_of(text)
@@ -187,6 +189,16 @@ def _besides(
     return ServedBuckets(plan, gradients, remote(list(names)), process), None
 
 
+def _builders(settings: Settings) -> list[Asked]:
+    """Return the builder that a search asks, if there is one; all ranks load it, so that a mistake ends all of them at once."""
+    if settings.builder is None:
+        return []
+    asked = asked_for(settings.builder)
+    for _ in asked.variants():
+        pass
+    return [asked]
+
+
 def check_world(plan: Plan, process: Process) -> None:
     """Raise UsageError if the plan is for another number of ranks."""
     job = process.everyone
@@ -250,6 +262,7 @@ def _driven(
         promise,
         memory=memory,
         search_s=search_s,
+        builders=_builders(job.settings),
         guard=job.settings.guard,
         drives=job.settings.autopilot,
     )
@@ -321,6 +334,7 @@ def _driven_among(
         promise,
         memory=memory,
         search_s=search_s,
+        builders=_builders(job.settings),
         check=check_elastic,
         drives=job.settings.autopilot,
     )

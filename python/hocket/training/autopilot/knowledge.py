@@ -26,6 +26,7 @@ from hocket.job.known.knowledge import Kind, Memory
 from hocket.job.trace_writes import TraceWrites
 from hocket.measure.by_traffic import rescaled
 from hocket.planning.admission import walk_of
+from hocket.planning.asked import Asked
 from hocket.planning.for_job import ForJob
 from hocket.planning.ordering.classes import among_workers, with_orders_of
 from hocket.planning.question import Question, question_of
@@ -64,6 +65,8 @@ class Knowledge:
     times: dict[int, Times] = field(default_factory=dict)
     search_s: float | None = None
     """Seconds that a search may still take; None: there is no search, or it has ended."""
+    builders: Sequence[Asked] = ()
+    """Users' builders whose plans a search tries, too."""
     proposer: Callable[[Question, Plan, Belief], Proposer] = trials
     tried: list[Trial] = field(default_factory=list)
     """Results of this job's trials."""
@@ -87,6 +90,7 @@ class Knowledge:
             given=None if self.given is None else kept,
             memory=None if self.memory is None else self.memory.among(job),
             search_s=self.search_s,
+            builders=self.builders,
             guard=self.guard,
             check=self.check,
             drives=self.drives,
@@ -114,7 +118,9 @@ class Knowledge:
         was asked before."""
         assert self.search_s is not None  # noqa: S101  # who asks knows that there is a search
         job, profile = self._known()
-        question = question_of(job.cluster, profile, len(self.hosts), self.promise, None)
+        question = question_of(
+            job.cluster, profile, len(self.hosts), self.promise, None, builders=self.builders
+        )
         experiences = [] if self.memory is None else self.memory.experiences()
         found = transferred(experiences, job.cluster, question, self.promise)
         for why in found.refused:

@@ -11,7 +11,7 @@ import msgspec
 from hocket.artefacts.needs import Need
 from hocket.artefacts.plan import Plan, Traced
 from hocket.errors import UsageError
-from hocket.policies.load import load
+from hocket.planning.traced import policy_of
 from hocket.policy.policy import DEFAULTS, Policy, Value
 
 SEPARATOR = "."
@@ -63,7 +63,7 @@ def scopes_of(plan: Plan, given: Policy | None = None) -> list[Scope]:
     for bucket in plan.buckets:
         if isinstance(bucket.route, Traced):
             routes.setdefault(key(bucket.route), bucket.route)
-    found = [Scope(route, _policy(route, given)) for route in routes.values()]
+    found = [Scope(route, policy_of(route, given)) for route in routes.values()]
     if given is not None and all(scope.policy is not given for scope in found):
         raise UsageError(
             f"no bucket of the plan goes by policy {type(given).__name__}\n"
@@ -94,14 +94,3 @@ def key(route: Traced) -> bytes:
 
 def _prefix(name: str, at: int | None) -> str:
     return (name if at is None else f"{name}#{at}").replace(SEPARATOR, "_") + SEPARATOR
-
-
-def _policy(route: Traced, given: Policy | None) -> Policy:
-    policy = given if given is not None and type(given).__name__ == route.policy else load(route.policy)
-    known = {**DEFAULTS, **policy.parameters}
-    unknown = next((name for name in route.parameters if name not in known), None)
-    if unknown is not None:
-        raise UsageError(
-            f"plan: policy {route.policy} has no parameter `{unknown}`\nhint: it has {', '.join(known)}"
-        )
-    return policy
