@@ -12,7 +12,7 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -48,9 +48,16 @@ AGAIN_S = 30.0
 class Process:
     """Joined job and, once a model needs it, the engine."""
 
-    def __init__(self, settings: Settings, publish: Publish | None, come: Come | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        publish: Publish | None,
+        come: Come | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Join; every rank must call this, and so must a process that is to join a job that trains. `come`: how the latter does
-        that; default: it gets its state when all meet."""
+        that; default: it gets its state when all meet. `environment`: variables that number this process; default: the
+        launcher's."""
         self._membership: Membership | None = None
         self.arrival = arrive(settings, secret_of)
         """Source of this process's place in the job."""
@@ -66,7 +73,7 @@ class Process:
             self.everyone: Job = (
                 self._newcomer(come or _without_state)
                 if settings.joins
-                else join(settings, publish=publish, environment=self.arrival.environment)
+                else join(settings, publish=publish, environment=environment or self.arrival.environment)
             )
             """Whole job, with parameter servers if there are any."""
             undo.pop_all()
@@ -339,9 +346,14 @@ def reporting(process: Process) -> Iterator[None]:
 _joined: Process | None = None
 
 
-def joined(settings: Settings, publish: Publish | None = None, come: Come | None = None) -> Process:
+def joined(
+    settings: Settings,
+    publish: Publish | None = None,
+    come: Come | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Process:
     """Return the process's place; join on first use, and again in a forked child, or after it gave up a job in which it was alone.
-    `publish`: see `launch.rendezvous.join`; `come`: as `Process` has it.
+    `publish`: see `launch.rendezvous.join`; `come`, `environment`: as `Process` has them.
 
     UsageError: the process gave up a job with others.
     """
@@ -355,7 +367,7 @@ def joined(settings: Settings, publish: Publish | None = None, come: Come | None
         _joined.close()
         _joined = None
     if _joined is None or not _joined.mine:
-        _joined = Process(settings, publish, come)
+        _joined = Process(settings, publish, come, environment)
     return _joined
 
 

@@ -51,14 +51,7 @@ class Node:
         """
         store.set_timeout(timeout)
         self._store = store
-        environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
-        environment |= {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(world),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }
-        if master is not None:
-            environment |= {"MASTER_ADDR": master, "MASTER_PORT": "1"}
+        environment = numbered(rank, world, master)
         settings = Settings.from_environment(environment)
         if not look:
             settings = dataclasses.replace(settings, start_timeout_s=timeout.total_seconds(), autopilot=False)
@@ -131,6 +124,14 @@ class Node:
             return str(self._store.get(key).decode())
         except RuntimeError as error:
             raise RendezvousError(f"rank 0 did not come to torch's store: {error}") from None
+
+
+def numbered(rank: int, world: int, master: str | None) -> dict[str, str]:
+    """Return variables of a rank that meets the others through torch's store, whatever launcher has started the process. `master`:
+    as `Node` has it."""
+    environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
+    environment |= {"RANK": str(rank), "WORLD_SIZE": str(world), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    return environment if master is None else environment | {"MASTER_ADDR": master, "MASTER_PORT": "1"}
 
 
 def host_of(store: Any) -> str | None:
