@@ -38,7 +38,7 @@ def network():
 def options(way, model):
     """Arguments of `hk.distribute`. `halves` has a plan file, by a variable; the others have objects."""
     os.environ.pop("HOCKET_PLAN", None)
-    os.environ["HOCKET_GUARD"] = "off"  # which would train in step for the first ten iterations
+    os.environ["HOCKET_SENTINEL"] = "0"  # which would train in step for the first ten iterations
     if way == "exact":
         return {}
     if way == "alone":

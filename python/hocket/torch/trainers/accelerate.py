@@ -130,16 +130,15 @@ class Prepared:
         optimizers = list(optimizers)
         for model in self._trained:
             own = next((each for each in optimizers if steps(each, model)), None)
+            self._go_on(model)
             if own is None:
                 self._await(model, None if alone else model.register_forward_pre_hook(_refuse_forward))
             elif id(model) not in self._pairs or self._pairs[id(model)][1] is not own:
-                self._go_on(model)
                 self._options.distribute(self._trainer, model, own)
                 self._pairs[id(model)] = model, own
         for each in optimizers:
-            if any(steps(each, model) for model in self.models):
-                self._go_on(each)
-            else:
+            self._go_on(each)
+            if not any(steps(each, model) for model in self.models):
                 self._await(each, None if alone else each.register_step_pre_hook(_refuse_step))
 
     def owner(self, parameters: Iterable[torch.Tensor]) -> torch.nn.Module | None:
@@ -154,7 +153,6 @@ class Prepared:
             self._go_on(each)
 
     def _await(self, lonely: object, hook: torch.utils.hooks.RemovableHandle | None) -> None:
-        self._go_on(lonely)
         if hook is not None:
             self._lonely[id(lonely)] = lonely, hook
 

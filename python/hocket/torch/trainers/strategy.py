@@ -115,8 +115,8 @@ class Distributed(Base):  # type: ignore[misc]
             start_method=start_method,
             **({} if timeout is None else {"timeout": timeout}),
         )
-        self._trains: torch.nn.Module | None = None
-        """Model that is distributed, while it is fitted."""
+        self._distributed: torch.nn.Module | None = None
+        """Model that was distributed last."""
 
     def _get_process_group_backend(self) -> str:
         if self._process_group_backend is None and self.root_device.type == "cpu":
@@ -143,7 +143,7 @@ class Distributed(Base):  # type: ignore[misc]
             )
         model = self.lightning_module
         self._options.distribute(NAME, model, self.optimizers[0])
-        self._trains = model
+        self._distributed = model
         precision: Any = self.precision_plugin
         # Instances, as the user may have given any.
         precision.clip_grad_by_norm = self._clip_by_norm
@@ -206,24 +206,27 @@ class Distributed(Base):  # type: ignore[misc]
             load_state_dict(self._trains, saved[self.global_rank if self.global_rank < len(saved) else 0])
 
     def teardown(self) -> None:
-        """End the fit; the model stays distributed until it is fitted again."""
-        self._trains = None
+        """End the fit; the model stays distributed until it is fitted again, so that it may be saved."""
+        model = self._trains
+        if model is not None and distributed_of(model).session.owners:
+            # Nobody can read these, and Lightning is about to move all gradients to the CPU.
+            model.zero_grad()
         for name in ("clip_grad_by_norm", "clip_grad_by_value"):
             self.precision_plugin.__dict__.pop(name, None)
         super().teardown()
+
+    @property
+    def _trains(self) -> torch.nn.Module | None:
+        """Return the Trainer's model, if it is distributed."""
+        return self._distributed if self._distributed is self.lightning_module else None
 
     def _apply_late(self) -> None:
         if self._trains is not None:
             apply_late(self._trains)
 
     def _clip_by_norm(self, optimizer: Any, clip_val: float) -> None:
-        clip_norm(self._distributed, self.precision_plugin.main_params(optimizer), clip_val)
+        clip_norm(self.lightning_module, self.precision_plugin.main_params(optimizer), clip_val)
 
     def _clip_by_value(self, optimizer: Any, clip_val: float) -> None:
-        distributed_of(self._distributed).session.settle()
+        distributed_of(self.lightning_module).session.settle()
         torch.nn.utils.clip_grad_value_(self.precision_plugin.main_params(optimizer), clip_val)
-
-    @property
-    def _distributed(self) -> torch.nn.Module:
-        assert self._trains is not None  # noqa: S101  # the precision plugin has these functions as long as it is
-        return self._trains
