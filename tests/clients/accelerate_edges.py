@@ -12,7 +12,6 @@ from accelerate.utils import set_seed
 from torch.utils.data import DataLoader
 
 import hocket.torch as hk
-from hocket.errors import UsageError
 from tests.clients.shared import UPDATES, WAYS, dies, digits, network, options, state
 
 ACCUMULATED = 2
@@ -21,7 +20,9 @@ ACCUMULATED = 2
 class Training:
     def __init__(self, by, way, mixed="no"):
         AcceleratorState._reset_state()  # one process has one precision, but in tests
-        self.accelerator = Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATED, mixed_precision=mixed)
+        self.accelerator = Accelerator(
+            cpu=True, gradient_accumulation_steps=ACCUMULATED, mixed_precision=mixed
+        )
         model = network()
         if by == "distribute":
             hk.accelerate(self.accelerator, **options(way, model))
@@ -67,69 +68,11 @@ def resumed(by, way, out, mixed="no"):
     return {"whole": whole.end(by), "resumed": second.end(by), "norms": norms}
 
 
-def one_by_one(order):
-    """A model and its optimizer, prepared in two calls; until both are, it does not train."""
-    accelerator, model = hk.accelerate(Accelerator(cpu=True)), network()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    samples, labels = next(iter(DataLoader(digits(), 8)))
-    said = []
-    if order == "model first":
-        model = accelerator.prepare(model)
-        try:
-            model(samples)
-        except UsageError as error:
-            said.append(str(error))
-        optimizer = accelerator.prepare(optimizer)
-    else:
-        optimizer = accelerator.prepare(optimizer)
-        model(samples).sum().backward()
-        try:
-            optimizer.step()
-        except UsageError as error:
-            said.append(str(error))
-        optimizer.zero_grad()
-        model = accelerator.prepare(model)
-    accelerator.backward(torch.nn.functional.cross_entropy(model(samples), labels))
-    optimizer.step()
-    return {"world": hk.world(model), "said": said}
-
-
-def unequal():
-    """Ranks with unequal numbers of batches, which `join_uneven_inputs` lets train."""
-    accelerator, model = hk.accelerate(Accelerator(cpu=True)), network()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    loader = DataLoader(digits(24), 8)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    count = 0
-    with accelerator.join_uneven_inputs([model], even_batches=False):
-        for samples, labels in loader:
-            accelerator.backward(torch.nn.functional.cross_entropy(model(samples), labels))
-            optimizer.step()
-            optimizer.zero_grad()
-            count += 1
-    return {"batches": count, "even": accelerator.even_batches, "state": state(model)}
-
-
-def two_models():
-    """Two models with an optimizer each, in one call."""
-    accelerator = hk.accelerate(Accelerator(cpu=True))
-    one, other = network(), network()
-    given = (torch.optim.SGD(each.parameters(), 0.1) for each in (one, other))
-    one, other, of_one, of_other = accelerator.prepare(one, other, *given)
-    samples, labels = digits()[8 * accelerator.process_index : 8 * accelerator.process_index + 8]
-    for model, optimizer in ((one, of_one), (other, of_other)):
-        accelerator.backward(torch.nn.functional.cross_entropy(model(samples), labels))
-        optimizer.step()
-    return {"worlds": [hk.world(one), hk.world(other)], "states": [state(one), state(other)]}
-
-
 def main():
     by, out = sys.argv[1], Path(sys.argv[2])
     found = {"bf16": resumed(by, "exact", out, "bf16")}
     if by == "distribute":
         found |= {way: resumed(by, way, out) for way in WAYS}
-        found |= {order: one_by_one(order) for order in ("model first", "optimizer first")}
-        found |= {"unequal": unequal(), "two models": two_models()}
     torch.save(found, out / f"rank-{os.environ['RANK']}.pt")
     torch.distributed.destroy_process_group()
 

@@ -52,13 +52,17 @@ class Adversaries(lightning.LightningModule):
             self.manual_backward(self.judges(made).square().mean())
             of_maker.step()
         with of_judge.toggle_model(sync_grad=at % 2 == 1):
-            self.manual_backward((self.judges(samples) - 1).square().mean() + self.judges(made.detach()).square().mean())
+            true, false = self.judges(samples), self.judges(made.detach())
+            self.manual_backward((true - 1).square().mean() + false.square().mean())
         if at % 2:
             of_judge.step()
             of_judge.zero_grad()
 
     def configure_optimizers(self):
-        return [torch.optim.SGD(self.makes.parameters(), 0.05), torch.optim.SGD(self.judges.parameters(), 0.05)]
+        return [
+            torch.optim.SGD(self.makes.parameters(), 0.05),
+            torch.optim.SGD(self.judges.parameters(), 0.05),
+        ]
 
 
 def trainer_of(by, way, out, model, **more):
@@ -70,7 +74,7 @@ def trainer_of(by, way, out, model, **more):
         "val_check_interval": 3,
         **more,
     }
-    plain = "ddp_find_unused_parameters_true" if "fit" in more.get("default_root_dir", "") else "ddp"
+    plain = "ddp_find_unused_parameters_true" if isinstance(model, Adversaries) else "ddp"
     return lightning.Trainer(
         accelerator="cpu",
         devices=WORLD,
@@ -80,7 +84,8 @@ def trainer_of(by, way, out, model, **more):
         enable_progress_bar=False,
         enable_model_summary=False,
         enable_checkpointing=False,
-        **{"default_root_dir": str(out), **asked},
+        default_root_dir=out,
+        **asked,
     )
 
 
@@ -103,7 +108,7 @@ def resumed(by, way, out, **more):
 
 def by_hand(by, out):
     model = Adversaries()
-    more = {"gradient_clip_val": None, "accumulate_grad_batches": 1, "default_root_dir": str(out / "fit")}
+    more = {"gradient_clip_val": None, "accumulate_grad_batches": 1}
     trainer_of(by, "exact", out, model, **more).fit(model, DataLoader(digits(), 8))
     return {"whole": state(model), "resumed": state(model)}
 
@@ -114,7 +119,7 @@ def main():
     found = {"bf16": resumed(by, "exact", out, precision="bf16-mixed"), "by hand": by_hand(by, out)}
     if by == "distribute":
         found |= {way: resumed(by, way, out) for way in WAYS}
-    torch.save(found, out / f"rank-{os.environ.get('LOCAL_RANK', 0)}.pt")
+    torch.save(found, out / f"rank-{os.environ['LOCAL_RANK']}.pt")
 
 
 if __name__ == "__main__":

@@ -41,13 +41,16 @@ def options(way, model):
     os.environ["HOCKET_SENTINEL"] = "0"  # which would train in step for the first ten iterations
     if way == "exact":
         return {}
+    if way == "as ddp":
+        return {"buffers": "before_forward"}
     if way == "alone":
         return {"local": hk.Local(every=3)}
     plan = plan_for(way, model)
     if way != "halves":
         return {"plan": plan}
-    os.environ["HOCKET_PLAN"] = os.path.abspath(f"halves-{os.getpid()}.json")
-    files.write(Path(os.environ["HOCKET_PLAN"]), plan)
+    file = Path(f"halves-{os.getpid()}.json").resolve()
+    files.write(file, plan)
+    os.environ["HOCKET_PLAN"] = str(file)
     return {"promise": "rounded"}
 
 

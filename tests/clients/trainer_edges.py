@@ -81,7 +81,7 @@ def stopped(by, out):
     }
     # By this threshold, no evaluation is better than the first.
     callback = EarlyStoppingCallback(1, early_stopping_threshold=10.0)
-    made = trainer_of(by, "exact", out / "stopped", [callback], **more)
+    made = trainer_of(by, "as ddp", out / "stopped", [callback], **more)
     made.train()
     steps = made.state.global_step
     losses = [each["eval_loss"] for each in made.state.log_history if "eval_loss" in each]

@@ -276,10 +276,11 @@ def check_replicates(accelerator: Any, trainer: str) -> None:
             f"{trainer} has a ParallelismConfig, which divides a model among ranks; hk.distribute gives each the whole\n"
             "hint: leave it out"
         )
-    hook = getattr(accelerator.ddp_handler, "comm_hook", None)
-    if hook is not None and hook.value != "no":
+    hook = getattr(accelerator.ddp_handler, "comm_hook", "no")
+    hook = getattr(hook, "value", hook)
+    if hook != "no":
         raise UsageError(
-            f"{trainer} has comm_hook={hook.value} for DistributedDataParallel, which is left out\n"
+            f"{trainer} has comm_hook={hook} for DistributedDataParallel, which is left out\n"
             'hint: promise="rounded" sends f16 on slow links; a policy such as PowerSGD() rounds as you choose'
         )
     if accelerator._models:
