@@ -41,8 +41,6 @@ def options(way, model):
     os.environ["HOCKET_SENTINEL"] = "0"  # which would train in step for the first ten iterations
     if way == "exact":
         return {}
-    if way == "as ddp":
-        return {"buffers": "before_forward"}
     if way == "alone":
         return {"local": hk.Local(every=3)}
     plan = plan_for(way, model)
