@@ -42,7 +42,7 @@ def enter(trainer: str, settings: Settings) -> Process:
     check_settings(trainer, settings)
     together = dist.is_available() and dist.is_initialized()
     rank, world = (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
-    if world > 1 and not _is_launched(settings):
+    if together and not _is_launched(settings):
         store = _get_default_store()
         process = joined(settings, _through_group, environment=numbered(rank, world, host_of(store)))
     else:

@@ -44,6 +44,18 @@ OF_DDP = {
 """What replaces options of DDPStrategy."""
 
 
+def _refused(option: str) -> UsageError:
+    known = OF_DDP.get("ddp_comm_hook" if option.startswith("ddp_comm") else option)
+    if known is None:
+        return UsageError(
+            f"HocketStrategy({option}=…): it has no such option\n"
+            "hint: it has those of hk.distribute, but for parameter_server: all ranks of Lightning train"
+        )
+    return UsageError(
+        f"HocketStrategy({option}=…): it puts no model into DistributedDataParallel\nhint: {known}"
+    )
+
+
 class Distributed(Base):  # type: ignore[misc]
     """Strategy that trains by `hk.distribute`; see `hocket.torch.trainers.lightning`."""
 
@@ -87,14 +99,10 @@ class Distributed(Base):  # type: ignore[misc]
             start_method: how Lightning starts ranks, where no launcher has.
             of_ddp: nothing; refused by name.
 
-        Raises UsageError: options of DistributedDataParallel; elastic jobs, parameter servers, helpers.
+        Raises UsageError: other options, such as DistributedDataParallel's; elastic jobs, parameter servers, helpers.
         """
         for name in of_ddp:
-            known = OF_DDP.get(name, OF_DDP["ddp_comm_hook"] if name.startswith("ddp_comm") else None)
-            raise UsageError(
-                f"HocketStrategy({name}=…): it puts no model into DistributedDataParallel\n"
-                f"hint: {known or 'its arguments are those of hk.distribute'}"
-            )
+            raise _refused(name)
         self._options = Options(
             plan=plan,
             policy=policy,
