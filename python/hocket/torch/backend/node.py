@@ -30,12 +30,9 @@ from hocket.job.first_file import of_rank_0
 from hocket.job.rendezvous import LINGER_S, SECRET_BYTES, Job, join
 from hocket.measure.quick import known_cluster
 from hocket.settings import Settings
-from hocket.start.variables import OF_A_RANK
+from hocket.start.variables import of_torch
 from hocket.torch.backend.messages import Messages
 from hocket.torch.backend.works import Works
-
-IDENTITY = {"HOCKET_STORE", *OF_A_RANK}
-"""Variables that launchers set for a job of their own: this job has the ranks that torch gives."""
 
 
 class Node:
@@ -51,7 +48,7 @@ class Node:
         """
         store.set_timeout(timeout)
         self._store = store
-        environment = numbered(rank, world, master)
+        environment = of_torch(rank, world, master)
         settings = Settings.from_environment(environment)
         if not look:
             settings = dataclasses.replace(settings, start_timeout_s=timeout.total_seconds(), autopilot=False)
@@ -124,14 +121,6 @@ class Node:
             return str(self._store.get(key).decode())
         except RuntimeError as error:
             raise RendezvousError(f"rank 0 did not come to torch's store: {error}") from None
-
-
-def numbered(rank: int, world: int, master: str | None) -> dict[str, str]:
-    """Return variables of a rank that meets the others through torch's store, whatever launcher has started the process. `master`:
-    as `Node` has it."""
-    environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
-    environment |= {"RANK": str(rank), "WORLD_SIZE": str(world), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    return environment if master is None else environment | {"MASTER_ADDR": master, "MASTER_PORT": "1"}
 
 
 def host_of(store: Any) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import torch
+import torch.distributed as dist
 
 from hocket.artefacts.local import Local
 from hocket.artefacts.plan import Plan
@@ -18,7 +19,7 @@ from hocket.settings import Settings
 from hocket.torch.distribute import clip_grad_norm_, distribute, distributed_of
 from hocket.torch.module_buffers import Keep
 from hocket.torch.optimizers import all_parameters
-from hocket.torch.trainers.group import check_settings, enter
+from hocket.torch.trainers.group import check_settings, group_of
 from hocket.training.assemble.choice import policy_of, promise_asked
 
 
@@ -50,7 +51,7 @@ class Options:
     def distribute(self, trainer: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Distribute the model among the ranks of the trainer, which all call this. Errors are those of `hk.distribute`."""
         settings = self._settings()
-        process = enter(trainer, settings)
+        group = group_of(trainer, settings)
         distribute(
             model,
             optimizer,
@@ -61,9 +62,10 @@ class Options:
             local=self.local,
             buffers=self.buffers,
             settings=settings,
+            group=group,
         )
-        session = distributed_of(model).session
-        if session.job.world < process.everyone.world:
+        together = dist.is_available() and dist.is_initialized()
+        if together and distributed_of(model).session.job.world < dist.get_world_size():
             raise refused(SERVERS, TRAINERS, trainer=trainer)
 
     def _settings(self) -> Settings:
