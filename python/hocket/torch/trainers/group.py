@@ -43,8 +43,8 @@ def group_of(trainer: str, settings: Settings) -> dist.ProcessGroup | None:
     if (me.rank, me.world) != (rank, world):
         known = f"rank {rank} of {world}" if together else "it is alone"
         raise UsageError(
-            f"{me.launcher} has made this process rank {me.rank} of {me.world}, and for {trainer} {known}: its samplers and metrics "
-            f"are for other ranks\nhint: {_hint(together)}"
+            f"{me.launcher} has made this process rank {me.rank} of {me.world}, and for {trainer} {known}: its samplers and "
+            f"metrics are for other ranks\nhint: {_hint(together)}"
         )
     return None
 
@@ -62,6 +62,4 @@ def _launched(settings: Settings) -> Identity | None:
 def _hint(together: bool) -> str:
     if together:
         return "start all ranks with one launcher, and let the trainer have them all"
-    return (
-        "it has started no process group: let it use the CPU, or the devices that it finds (Accelerator(cpu=True))"
-    )
+    return "it has started no process group: let it use the CPU, or the devices that it finds (Accelerator(cpu=True))"
