@@ -111,7 +111,7 @@ class Group(Configured):
             with tensors.contiguous(buffers, written=True) as dense:
                 group.broadcast(tensors.lend(dense[opts.rootTensor]), opts.rootRank)
 
-        return self._run(buffers, act, buffers, opts)
+        return self._run("broadcast", buffers, buffers, act, opts)
 
     def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
         """Reduce in place."""
@@ -121,7 +121,14 @@ class Group(Configured):
                 raise TypeError(
                     f"backend hocket has no {name} of sparse tensors, only SUM\nhint: tensor.to_dense()"
                 )
-            return self._run([], lambda group: sparse.all_reduce(group, buffers, self.size()), buffers, opts)
+            return self._run(
+                "all_reduce",
+                [],
+                [],
+                lambda group: sparse.all_reduce(group, buffers, self.size()),
+                opts,
+                result=buffers,
+            )
         op = opts.reduceOp
         hows = [self._reduction(buffer, op) for buffer in buffers]
 
@@ -129,7 +136,7 @@ class Group(Configured):
             for buffer, how in zip(buffers, hows, strict=True):
                 how.run(group.all_reduce, buffer, written=True)
 
-        return self._run(buffers, act, buffers, opts)
+        return self._run("all_reduce", buffers, buffers, act, opts)
 
     def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE_COALESCED) -> Work:
         """Reduce each tensor, in place."""
@@ -144,7 +151,7 @@ class Group(Configured):
             for buffer, how in zip(buffers, hows, strict=True):
                 how.run(partial(group.reduce, root=root), buffer, written=takes)
 
-        return self._run(buffers, act, buffers, opts)
+        return self._run("reduce", buffers, buffers, act, opts)
 
     def allgather(  # type: ignore[override]
         self,
@@ -160,7 +167,7 @@ class Group(Configured):
                 with tensors.between([own], gathered) as ((dense,), into):
                     group.all_gather(tensors.lend(dense), tensors.lend_all(into))
 
-        return self._run([*inputs, *outputs[0]], act, outputs[0], opts)
+        return self._run("all_gather", inputs, outputs[0], act, opts)
 
     def allgather_coalesced(
         self,
@@ -183,7 +190,7 @@ class Group(Configured):
             with tensors.between([own], [output]) as ((dense,), (into,)):
                 group.all_gather(tensors.lend(dense), tensors.lend_all(self._parts(into)))
 
-        return self._run([own, output], act, [output], opts)
+        return self._run("_all_gather_base", [own], [output], act, opts)
 
     def all_gather_single_coalesced(
         self,
@@ -212,7 +219,7 @@ class Group(Configured):
             with tensors.between(inputs, gathered) as ((dense,), into):
                 group.gather(tensors.lend(dense), tensors.lend_all(into), opts.rootRank)
 
-        return self._run([*inputs, *gathered], act, gathered, opts)
+        return self._run("gather", inputs, gathered, act, opts)
 
     def gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = GATHER) -> Work:
         """Gather every rank's tensor, concatenated, at the root; only the root uses `output`."""
@@ -224,7 +231,7 @@ class Group(Configured):
             with tensors.between([own], [output]) as ((dense,), (into,)):
                 group.gather(tensors.lend(dense), tensors.lend_all(self._parts(into)), opts.rootRank)
 
-        return self._run([own, output], act, [output], opts)
+        return self._run("gather", [own], [output], act, opts)
 
     def scatter(  # type: ignore[override]
         self,
@@ -241,7 +248,7 @@ class Group(Configured):
             with tensors.between(scattered, outputs) as (dense, (into,)):
                 group.scatter(tensors.lend_all(dense), tensors.lend(into), opts.rootRank)
 
-        return self._run([*scattered, *outputs], act, outputs, opts)
+        return self._run("scatter", scattered, outputs, act, opts)
 
     def reduce_scatter(  # type: ignore[override]
         self,
@@ -256,7 +263,7 @@ class Group(Configured):
             for output, pieces, how in zip(outputs, inputs, hows, strict=True):
                 self._reduce_scatter(group, pieces, output, how)
 
-        return self._run([*outputs, *inputs[0]], act, outputs, opts)
+        return self._run("reduce_scatter", inputs[0], outputs, act, opts)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, whole: torch.Tensor, opts: Any = REDUCE_SCATTER
@@ -269,7 +276,7 @@ class Group(Configured):
             with tensors.contiguous([whole], written=False) as (dense,):
                 self._reduce_scatter(group, self._parts(dense), output, how)
 
-        return self._run([whole, output], act, [output], opts)
+        return self._run("_reduce_scatter_base", [whole], [output], act, opts)
 
     def reduce_scatter_single_coalesced(
         self,
@@ -295,7 +302,7 @@ class Group(Configured):
             with tensors.between(inputs, outputs) as (dense, into):
                 group.all_to_all(tensors.lend_all(dense), tensors.lend_all(into))
 
-        return self._run([*inputs, *outputs], act, outputs, opts)
+        return self._run("all_to_all", inputs, outputs, act, opts)
 
     def all_to_all_single(  # torch's signature
         self,
@@ -317,11 +324,11 @@ class Group(Configured):
                     tensors.lend_all(dense.split(sizes[1])), tensors.lend_all(into.split(sizes[0]))
                 )
 
-        return self._run([whole, output], act, [output], opts)
+        return self._run("all_to_all_single", [whole], [output], act, opts)
 
     def barrier(self, opts: Any = BARRIER) -> Work:
         """Return after every member has arrived."""
-        return self._run([], lambda group: group.barrier(), [], opts)
+        return self._run("barrier", [], [], lambda group: group.barrier(), opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Raise RuntimeError on rank 0 with the names of ranks that do not arrive in time."""
@@ -379,23 +386,25 @@ class Group(Configured):
 
     def _run(
         self,
-        moved: Sequence[torch.Tensor],
+        what: str,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
         act: Callable[[Collectives], None],
-        result: Sequence[torch.Tensor],
         opts: Any,
+        *,
+        result: Sequence[torch.Tensor] | None = None,
     ) -> Task:
-        tensors.check(moved)
+        """Run a collective. `what`: its name in dumps; `result`: of the work; default: `outputs`."""
+        tensors.check(inputs if outputs is inputs else [*inputs, *outputs])
         self._calls += 1
         own_s = opts.timeout.total_seconds()
         limit_s = own_s if own_s > 0 else self._timeout_s
         now = self.communicator
-        if (
-            not opts.asyncOp
-            and self._batch is None
-            and now.works.now(_bounded, now.collectives, limit_s, act)
-        ):
+        entry = None if now.record is None else now.record.called(what, inputs, outputs, limit_s)
+        if not opts.asyncOp and self._batch is None and now.works.now(now.move, what, limit_s, act, entry):
             return DONE
-        return self._note(now.works.later(partial(_bounded, now.collectives, limit_s, act), result))
+        step = partial(now.move, what, limit_s, act, entry)
+        return self._note(now.works.later(step, outputs if result is None else result))
 
     def _note(self, work: Task) -> Task:
         if self._batch is not None:
@@ -431,8 +440,3 @@ class Group(Configured):
 
     def _tag(self, tag: int) -> int:
         return self.communicator.number << TAG_BITS | (tag & TAG_MASK)
-
-
-def _bounded(mover: Collectives, limit_s: float, act: Callable[[Collectives], None]) -> None:
-    mover.set_timeout(limit_s)
-    act(mover)
