@@ -24,6 +24,7 @@ from benches.commands import (
     sharded,
     simulate,
     strategies,
+    trainers,
 )
 from hocket.cli.main import run
 
@@ -56,6 +57,7 @@ for _each in (
     sharded,
     simulate,
     strategies,
+    trainers,
 ):
     benches.add_command(_each.command)
 

@@ -18,6 +18,8 @@ EXTRAS = {
     "tensorflow": "tensorflow",
     "keras": "keras",
     "ray": "ray",
+    "lightning": "lightning",
+    "pytorch_lightning": "lightning",
     "numba": "kernels",
     "mpi4py": "mpi",
     "pyarrow": "traces",

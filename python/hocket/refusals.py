@@ -38,6 +38,7 @@ SECOND = "a second model"
 SERVERS = "parameter servers"
 SPARSE = "sparse gradients"
 TLS = "HOCKET_TLS"
+TRAINERS = "a trainer with ranks of its own"
 TURNS = "merged or late gradients"
 
 Capability = Literal["members", "layers", "rows", "steps", "epochs", "optimizer", "compiled", "host"]
@@ -108,6 +109,10 @@ _NOT_THE_MEAN = (
     f"it keeps or rounds what a finished rank would have to leave out\n{_ALIKE}"
 )
 _SEARCH_GIVEN = "a search for a plan, and {given} was given\nhint: leave one of them out"
+_ALL_TRAIN = (
+    "{}, but all ranks of {{trainer}} train: those that do not would never come to its collectives\n"
+    "hint: leave them out, or hk.distribute in a loop of your own"
+)
 _TOGETHER = "{what}: with parameter servers, workers push gradients, and do not step together\nhint: {hint}"
 
 REFUSED: dict[tuple[str, str], str] = {
@@ -120,6 +125,12 @@ REFUSED: dict[tuple[str, str], str] = {
     (ELASTIC, RAY): (
         "HOCKET_COORDINATOR, but a Trainer's workers are a job of their own\nhint: unset it, and HOCKET_JOINS"
     ),
+    (ELASTIC, TRAINERS): (
+        "HOCKET_COORDINATOR, but the ranks of {trainer} stay as they are: its samplers and collectives would wait for a lost one\n"
+        "hint: unset it, and go on from the trainer's checkpoint; hk.distribute in a loop of your own trains on (docs/elastic.md)"
+    ),
+    (SERVERS, TRAINERS): _ALL_TRAIN.format(SERVERS),
+    (HELPERS, TRAINERS): _ALL_TRAIN.format(HELPERS),
     (ELASTIC, DUMPS): (
         "HOCKET_DUMPS: an elastic job goes on without a rank that is lost, and fails with none\n"
         "hint: leave it unset; the launcher says which rank was lost and why"

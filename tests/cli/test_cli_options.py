@@ -50,7 +50,15 @@ def test_a_spelling_means_one_kind_of_value():
 
 
 @pytest.mark.parametrize(
-    ("short", "long"), [("-n", "--world"), ("-o", "--output"), ("-m", None), ("-h", "--help")]
+    ("short", "long"),
+    [
+        ("-n", "--world"),
+        ("-o", "--output"),
+        ("-m", None),
+        ("-q", "--quiet"),
+        ("-v", "--verbose"),
+        ("-h", "--help"),
+    ],
 )
 def test_short_options_stand_for_one_long_one(short, long):
     """Fingers would have to remember which verb they type."""
@@ -64,7 +72,7 @@ def test_short_options_stand_for_one_long_one(short, long):
 
 def test_no_other_short_options():
     """A verb would get a letter of its own that means something else elsewhere."""
-    assert {each for _, each, _ in options() if not each.startswith("--")} <= {"-n", "-o", "-m"}
+    assert {each for _, each, _ in options() if not each.startswith("--")} <= {"-n", "-o", "-m", "-q", "-v"}
 
 
 @pytest.mark.parametrize(

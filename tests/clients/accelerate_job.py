@@ -1,6 +1,6 @@
-"""A user's script for Accelerate under torchrun, `accelerate_job.py BACKEND WORLD OUT`.
+"""A user's script for Accelerate under torchrun, `accelerate_job.py WAY WORLD OUT`.
 
-Digits by a loop of one's own, with accumulation, clipping and gathered metrics. The line that chooses Hocket is the one that the
+Digits by a loop of one's own, with accumulation, clipping and gathered metrics. The lines that choose Hocket are those that the
 documentation names. Each rank writes its losses and parameters to OUT.
 """
 
@@ -13,6 +13,8 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
+
+import hocket.torch as hk
 
 
 def network():
@@ -27,10 +29,12 @@ def network():
 
 
 def main():
-    backend, _, out = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-    if backend == "hocket":
+    way, _, out = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    if way == "backend":
         torch.distributed.init_process_group("hocket")
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    if way == "distribute":
+        hk.accelerate(accelerator)
     set_seed(7)
     digits = load_digits()
     data = TensorDataset(torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target))
@@ -63,7 +67,7 @@ def main():
     accelerator.wait_for_everyone()
     torch.save(
         {
-            "backend": torch.distributed.get_backend(),
+            "used": [torch.distributed.get_backend(), type(model).__name__],
             "losses": losses,
             "state": accelerator.unwrap_model(model).state_dict(),
         },

@@ -1,4 +1,4 @@
-"""A user's Lightning script, `lightning_job.py BACKEND WORLD OUT`; Lightning starts the other ranks itself.
+"""A user's Lightning script, `lightning_job.py WAY WORLD OUT`; Lightning starts the other ranks itself.
 
 Digits, with batch normalisation, metrics over ranks, early stopping and checkpoints. Each rank writes its losses and
 parameters to OUT.
@@ -11,10 +11,25 @@ import lightning
 import torch
 import torchmetrics
 from lightning.fabric.plugins.environments import LightningEnvironment
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
+
+import hocket.torch.trainers.lightning  # noqa: F401  # registers the strategy
+
+STRATEGIES = {
+    "gloo": "ddp",
+    "backend": DDPStrategy(process_group_backend="hocket"),
+    "distribute": "hocket",
+}
+
+
+class Wrapped(Callback):
+    """Notes in what the model is trained, which Lightning undoes at the end."""
+
+    def on_train_start(self, trainer, _module):
+        self.kind = type(trainer.strategy.model).__name__
 
 
 class Digits(lightning.LightningModule):
@@ -48,16 +63,17 @@ class Digits(lightning.LightningModule):
 
 
 def main():
-    backend, world, out = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    way, world, out = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     lightning.seed_everything(7)
     digits = load_digits()
     data = TensorDataset(torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target))
     train, held = torch.utils.data.random_split(data, (1500, len(data) - 1500))
     model = Digits()
+    wrapped = Wrapped()
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=world,
-        strategy=DDPStrategy(process_group_backend=backend),
+        strategy=STRATEGIES[way],
         plugins=[LightningEnvironment()],  # left to guess, Lightning loads MPI where there is mpi4py
         max_epochs=2,
         gradient_clip_val=1.0,
@@ -66,6 +82,7 @@ def main():
         enable_progress_bar=False,
         enable_model_summary=False,
         callbacks=[
+            wrapped,
             EarlyStopping("val_loss", patience=3),
             ModelCheckpoint(out, monitor="accuracy", mode="max"),
         ],
@@ -75,7 +92,7 @@ def main():
     figures = [trainer.callback_metrics[name].item() for name in ("accuracy", "val_loss", "samples")]
     torch.save(
         {
-            "backend": torch.distributed.get_backend(),
+            "used": [torch.distributed.get_backend(), wrapped.kind],
             "losses": model.losses + figures,
             "state": model.state_dict(),
         },

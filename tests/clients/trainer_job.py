@@ -1,7 +1,7 @@
-"""A user's script for transformers' Trainer under torchrun, `trainer_job.py BACKEND WORLD OUT`.
+"""A user's script for transformers' Trainer under torchrun, `trainer_job.py WAY WORLD OUT`.
 
-A small GPT-2 learns the source of the standard library. The line that chooses Hocket is the one that the documentation names. Each
-rank writes its losses and parameters to OUT.
+A small GPT-2 learns the source of the standard library. The lines that choose Hocket are those that the documentation names.
+Each rank writes its losses and parameters to OUT.
 """
 
 import argparse
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+import hocket.torch as hk
 
 LENGTH = 48
 
@@ -29,8 +31,8 @@ class Bytes(torch.utils.data.Dataset):
 
 
 def main():
-    backend, _, out = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-    if backend == "hocket":
+    way, _, out = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    if way == "backend":
         torch.distributed.init_process_group("hocket")
     text = inspect.getsource(argparse)
     settings = TrainingArguments(
@@ -56,6 +58,8 @@ def main():
     )
     held = Bytes(text[:4000])
     trainer = Trainer(model=model, args=settings, train_dataset=Bytes(text[4000:24000]), eval_dataset=held)
+    if way == "distribute":
+        hk.trainer(trainer)
     trainer.train()
     losses = [
         entry[key]
@@ -64,7 +68,11 @@ def main():
         if key in entry
     ]
     torch.save(
-        {"backend": torch.distributed.get_backend(), "losses": losses, "state": model.state_dict()},
+        {
+            "used": [torch.distributed.get_backend(), type(trainer.model_wrapped).__name__],
+            "losses": losses,
+            "state": model.state_dict(),
+        },
         out / f"rank-{os.environ['RANK']}.pt",
     )
     torch.distributed.destroy_process_group()

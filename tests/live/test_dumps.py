@@ -186,7 +186,7 @@ def test_a_hang_is_dumped_on_demand_and_goes_on(tmp_path):
     try:
         deadline_s = time.monotonic() + DEADLINE_S
         while True:
-            code, out, err = told(tmp_path, "top", "--dumps")
+            code, out, err = told(tmp_path, "top", "--dump")
             if code == 0 and out == "written by ranks 0, 1, 2, 3\n":
                 _, said = fr_trace(tmp_path / "dumps")
                 if named(said) == {CULPRIT}:
@@ -209,7 +209,7 @@ def test_a_job_without_dumps_says_so(tmp_path):
     job = start(argv, TMPDIR=str(tmp_path), **SETTINGS)
     try:
         deadline_s = time.monotonic() + DEADLINE_S
-        while "--dumps DIR" not in (answer := told(tmp_path, "top", "--dumps"))[2]:
+        while "--dumps DIR" not in (answer := told(tmp_path, "top", "--dump"))[2]:
             assert time.monotonic() < deadline_s, answer
         assert answer[0] == 2
     finally:

@@ -73,7 +73,12 @@ def on_a_hostile_device(count: str) -> list[tuple[str, float, float, float, list
     return against_the_reference(count)
 
 
-def compared(case: Case) -> tuple[float, float, float, list[str]]:
+def with_closures(count: str) -> list[tuple[str, float, float, float, list[str]]]:
+    """Compare trainings whose backward is in a closure that the optimizer calls."""
+    return [(repr(case), *compared(case, closes=True)) for case in cases()[: int(count)]]
+
+
+def compared(case: Case, *, closes: bool = False) -> tuple[float, float, float, list[str]]:
     rank, world = here()
     model = network()
     model, optimizer = hk.distribute(
@@ -83,7 +88,7 @@ def compared(case: Case) -> tuple[float, float, float, list[str]]:
     scaler = new_scaler() if case.scaled else None
     digests = []
     for iteration in range(ITERATIONS):
-        trained(model, optimizer, case, iteration, rank, scaler)
+        trained(model, optimizer, case, iteration, rank, scaler, closes)
         scheduler.step()
         digests.append(digest(model, optimizer))
     expected = Reference(case, world)
@@ -112,20 +117,28 @@ def trained(  # noqa: PLR0917
     iteration: int,
     rank: int,
     scaler: torch.amp.GradScaler | None = None,
+    closes: bool = False,
 ) -> None:
+    def made() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=iteration % 3 > 0)
+        for micro in range(case.micro - 1):
+            with model.no_sync():
+                backward(1000 * (micro + 1) + iteration, 1.0)
+        backward(iteration, burst(iteration, rank))
+        if scaler is not None and (case.clip is not None or iteration % 2):
+            scaler.unscale_(optimizer)
+        if case.clip is not None:
+            hk.clip_grad_norm_(model, case.clip)
+        return torch.ones(())
+
     def backward(at: int, by: float) -> None:
         loss = loss_of(model, at, rank)
         (loss if scaler is None else scaler.scale(InHalf.apply(loss, by))).backward()
 
-    optimizer.zero_grad(set_to_none=iteration % 3 > 0)
-    for micro in range(case.micro - 1):
-        with model.no_sync():
-            backward(1000 * (micro + 1) + iteration, 1.0)
-    backward(iteration, burst(iteration, rank))
-    if scaler is not None and (case.clip is not None or iteration % 2):
-        scaler.unscale_(optimizer)
-    if case.clip is not None:
-        hk.clip_grad_norm_(model, case.clip)
+    if closes:
+        assert optimizer.step(made) is not None
+        return
+    made()
     if scaler is None:
         optimizer.step()
     else:

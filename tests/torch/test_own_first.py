@@ -23,7 +23,12 @@ CASES = int(os.environ.get("HOCKET_FUZZ_CASES", "24"))
 
 @pytest.mark.parametrize(
     ("script", "cases"),
-    [("against_the_reference", CASES), ("on_a_hostile_device", CASES // 4), ("with_a_scaler", CASES)],
+    [
+        ("against_the_reference", CASES),
+        ("with_closures", CASES // 2),
+        ("on_a_hostile_device", CASES // 4),
+        ("with_a_scaler", CASES),
+    ],
 )
 def test_ranks_train_what_the_reference_does(tmp_path: Path, script: str, cases: int) -> None:
     """Broken: own gradients would be lost, or doubled, when a mean arrives; or ranks would go apart for good."""

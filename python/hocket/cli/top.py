@@ -33,7 +33,9 @@ COLUMNS = 160
 @click.option(
     "--stack", "stack_of", type=click.IntRange(0), metavar="RANK", help="Print the Python stack of that rank."
 )
-@click.option("--dumps", is_flag=True, help="Have each rank write a dump to HOCKET_DUMPS, for `fr_trace`.")
+@click.option(
+    "--dump", "dumps", is_flag=True, help="Have each rank write a dump to HOCKET_DUMPS, for `fr_trace`."
+)
 @click.option(
     "--interval",
     "interval_s",

@@ -31,6 +31,8 @@ from hocket.torch.distribute import (  # noqa: E402
 )
 from hocket.torch.hsdp_hook import hsdp_hook  # noqa: E402
 from hocket.torch.loop import batches, epochs, extra_state, leave, on_change, scale_lr  # noqa: E402
+from hocket.torch.trainers.accelerate import accelerate  # noqa: E402
+from hocket.torch.trainers.transformers import trainer  # noqa: E402
 from hocket.training.loop.changes import Change  # noqa: E402
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "Local",
     "ParameterServer",
     "Promise",
+    "accelerate",
     "agreed",
     "batches",
     "clip_grad_norm_",
@@ -61,5 +64,6 @@ __all__ = [
     "reduce_gradients",
     "scale_lr",
     "state_dict",
+    "trainer",
     "world",
 ]

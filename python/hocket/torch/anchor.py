@@ -55,6 +55,8 @@ class Anchor:
         self._left: dict[str, tuple[int, int]] = {}
         """Version and place of each parameter after the last step, by which changes of the script are noticed."""
         self._undo: list[Callable[[], None]] = []
+        self._unwrap: Callable[[], None] | None = None
+        """Function that takes the optimizer's `step` from this; None: it has its own."""
 
     @property
     def awaits_step(self) -> bool:
@@ -71,8 +73,14 @@ class Anchor:
         return self._values.held_bytes
 
     def begin(self) -> None:
-        """Expect own gradients from the next backward on."""
+        """Expect own gradients from the next backward on, which may be in a closure of the next step."""
         self._on, self._ends = True, False
+        if self._unwrap is None:
+            optimizer = self._optimizer
+            before = optimizer.__dict__.get("step")
+            step = optimizers.wrapped_step(optimizer, self._on_step)
+            optimizer.step = step  # type: ignore[method-assign]
+            self._unwrap = functools.partial(optimizers.unwrap_step, optimizer, step, before)
 
     def next_step(self, iteration: int, arrivals: Sequence[Arrival], *, lacks: range) -> None:
         """Let the optimizer's next step go on from own gradients, and take the arrivals."""
@@ -99,7 +107,9 @@ class Anchor:
         """Leave the model and its optimizer as they were before, with the values that the script has."""
         for undo in reversed(self._undo):
             undo()
-        self._undo, self._on = [], False
+        if self._unwrap is not None:
+            self._unwrap()
+        self._undo, self._unwrap, self._on = [], None, False
         self._drop()
 
     def clip(self, max_norm: float, norm_type: float) -> torch.Tensor:
@@ -276,17 +286,13 @@ class Anchor:
         if self._undo:
             return
         optimizer = self._optimizer
-        before = optimizer.__dict__.get("step")
-        step = optimizers.wrapped_step(optimizer, self._on_step)
-        optimizer.step = step  # type: ignore[method-assign]
         handles = [
             optimizers.before_other_hooks(optimizer, self._after_step),
             self._model.register_state_dict_post_hook(WithArguments(self._values.in_model_state)),
             optimizer.register_state_dict_post_hook(self._values.in_optimizer_state),
             optimizer.register_load_state_dict_post_hook(self._loaded),
         ]
-        unwrap = functools.partial(optimizers.unwrap_step, optimizer, step, before)
-        self._undo = [unwrap, *(handle.remove for handle in handles)]
+        self._undo = [handle.remove for handle in handles]
 
     def _loaded(self, _optimizer: torch.optim.Optimizer) -> None:
         if self._lacked:

@@ -205,6 +205,10 @@ class Division:
             [part.gradient for part in parts if not part.alone],
         )
 
+    def parts(self) -> set[int]:
+        """Return the `id`s of the parameters that take the places of divided ones in a step."""
+        return {id(part.value) for each in self._divided.values() for part in each.parts}
+
     def is_divided(self, parameter: torch.Tensor) -> bool:
         """Return whether owners update some of the parameter."""
         return id(parameter) in self._divided
@@ -245,7 +249,7 @@ class Division:
                 }
 
     def _whole(self, states: Mapping[str, State]) -> defaultdict[torch.Tensor, Any]:
-        parts = {id(part.value) for each in self._divided.values() for part in each.parts}
+        parts = self.parts()
         kept = {key: value for key, value in self._optimizer.state.items() if id(key) not in parts}
         for each in self._divided.values():
             state = states.get(each.name)

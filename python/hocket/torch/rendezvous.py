@@ -23,8 +23,8 @@ def warn_if_apart(world: int) -> None:
     if (ranks := torch.distributed.get_world_size()) > 1:
         log.warning(
             "hocket: this process is rank %d of %d for torch.distributed, but alone in Hocket's job, which averages nothing\n"
-            "hint: start ranks with `hocket run -n %d SCRIPT` or torchrun; where a trainer has its own ranks and DDP, give it the "
-            "backend `hocket` in place of `hk.distribute` (docs/torch-distributed.md)",
+            "hint: start ranks with `hocket run -n %d SCRIPT` or torchrun; where a trainer has its own ranks and DDP, hk.trainer, "
+            "hk.accelerate or Lightning's strategy `hocket` in place of `hk.distribute` (docs/trainers.md)",
             torch.distributed.get_rank(),
             ranks,
             ranks,

@@ -25,6 +25,7 @@ class Watch:
         self._model, self._optimizer, self._session = framework.model, framework.optimizer, session
         job = session.job
         self._alone = job.world == 1
+        self._division = framework.division
         self._where = f"rank {job.rank} on {job.host}"
         self._trainable = Trainable(framework.model, framework.trained.values(), self._where)
         trained = {id(each) for each in framework.trained.values()}
@@ -75,10 +76,12 @@ class Watch:
         session.finish_step()
 
     def _warn_of_others(self) -> None:
+        # Within a step, parts that this rank owns stand for their parameters.
+        known = _known | self._division.parts()
         others = [
             each
             for each in all_parameters(self._optimizer)
-            if each.grad is not None and id(each) not in _known
+            if each.grad is not None and id(each) not in known
         ]
         if others:
             warnings.warn(

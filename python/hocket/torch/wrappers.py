@@ -25,8 +25,8 @@ def refuse_wrapped(model: torch.nn.Module) -> None:
         raise UsageError(
             f"the model is in {found.__name__}, which reduces its gradients itself; transformers' Trainer, Accelerate and "
             "Lightning put models there by themselves where there are several ranks\n"
-            'hint: leave out hk.distribute, and call torch.distributed.init_process_group("hocket") first '
-            "(docs/torch-distributed.md); or train the model without that"
+            "hint: in place of hk.distribute, hk.trainer(Trainer(…)), hk.accelerate(Accelerator()) or Lightning's "
+            'Trainer(strategy="hocket"), docs/trainers.md; in a loop of your own, without that wrapper'
         )
 
 

@@ -27,6 +27,8 @@ USES = {
     "tensorflow": "training: hocket.tensorflow",
     "keras": "training: hocket.keras",
     "ray": "training and sweeps on a Ray cluster: hocket.ray, `--ray`",
+    "lightning": "its strategy `hocket`: hocket.torch.trainers.lightning",
+    "pytorch_lightning": "the same by another name: hocket.torch.trainers.pytorch_lightning",
     "optax": "`hocket.jax.all_reduce_gradients`",
     "prometheus_client": "metrics for Prometheus: `hocket run --metrics`",
 }

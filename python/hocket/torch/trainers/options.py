@@ -1,0 +1,99 @@
+"""Keyword arguments of `hk.distribute` that a trainer's user gives, and what all trainers ask of a distributed model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import get_args
+
+import torch
+import torch.distributed as dist
+
+from hocket.artefacts.local import Local
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise
+from hocket.errors import UsageError
+from hocket.policy.policy import Policy
+from hocket.refusals import SERVERS, TRAINERS, refused
+from hocket.settings import Settings
+from hocket.torch.distribute import clip_grad_norm_, distribute, distributed_of
+from hocket.torch.module_buffers import Keep
+from hocket.torch.optimizers import all_parameters
+from hocket.torch.trainers.group import check_settings, group_of
+from hocket.training.assemble.choice import policy_of, promise_asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Keyword arguments of `hk.distribute`, without that of parameter servers: all ranks of a trainer train."""
+
+    plan: Plan | None = None
+    policy: Policy | None = None
+    promise: Promise | str | None = None
+    search: str | None = None
+    local: Local | None = None
+    buffers: Keep | None = None
+    settings: Settings | None = None
+
+    def check(self, trainer: str) -> None:
+        """Raise UsageError for arguments and settings that no job of this trainer's can have, before it does anything."""
+        settings = self._settings()
+        check_settings(trainer, settings)
+        policy_of(self.plan, self.policy, settings)
+        promise_asked(self.promise, settings)
+        if self.buffers not in (None, *get_args(Keep)):
+            raise UsageError(f"buffers={self.buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
+        if self.local is not None and not isinstance(self.local, Local):
+            raise UsageError(
+                f"local={self.local!r}: steps alone are described by an object\nhint: hk.Local(every=30)"
+            )
+
+    def distribute(self, trainer: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Distribute the model among the ranks of the trainer, which all call this. Errors are those of `hk.distribute`."""
+        settings = self._settings()
+        group = group_of(trainer, settings)
+        distribute(
+            model,
+            optimizer,
+            plan=self.plan,
+            policy=self.policy,
+            promise=self.promise,
+            search=self.search,
+            local=self.local,
+            buffers=self.buffers,
+            settings=settings,
+            group=group,
+        )
+        together = dist.is_available() and dist.is_initialized()
+        if together and distributed_of(model).session.job.world < dist.get_world_size():
+            raise refused(SERVERS, TRAINERS, trainer=trainer)
+
+    def _settings(self) -> Settings:
+        return self.settings or Settings.from_environment()
+
+
+def steps(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> bool:
+    """Return whether the optimizer steps some of the model's parameters."""
+    own = {id(each) for each in model.parameters() if each.requires_grad}
+    return not own.isdisjoint(map(id, all_parameters(optimizer)))
+
+
+def apply_late(model: torch.nn.Module) -> None:
+    """Apply gradients that were made and not applied, before the model is evaluated or saved, on all ranks; where a step is not
+    complete yet, as gradients are accumulated, leave it."""
+    found = distributed_of(model)
+    if not found.loop.accumulating:
+        found.session.flush()
+
+
+def clip_norm(
+    model: torch.nn.Module, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0
+) -> torch.Tensor:
+    """Clip gradients of some of a distributed model's parameters by their norm. If these are all that it trains, owners and own
+    gradients that go first are clipped as `hk.clip_grad_norm_` does it."""
+    given = list(parameters)
+    trained = distributed_of(model).framework.trained
+    if {id(each) for each in trained.values()} <= {id(each) for each in given}:
+        return clip_grad_norm_(model, max_norm, norm_type)
+    distributed_of(model).session.settle()
+    return torch.nn.utils.clip_grad_norm_(given, max_norm, norm_type)
