@@ -36,6 +36,7 @@ from hocket.torch.backend.configured import Configured, errors_as_torch, open_gr
 from hocket.torch.backend.messages import TAG_BITS, TAG_MASK
 from hocket.torch.backend.node import Node, host_of
 from hocket.torch.backend.reductions import Reduction
+from hocket.torch.backend.staging import Visit
 from hocket.torch.backend.tasks import DONE, Task, Tasks
 from hocket.torch.uncompiled import uncompiled_methods
 
@@ -51,6 +52,10 @@ REDUCE = ReduceOptions()
 REDUCE_SCATTER = ReduceScatterOptions()
 SCATTER = ScatterOptions()
 _numbers = itertools.count()
+
+Tensors = Sequence[torch.Tensor]
+Act = Callable[[Collectives, Tensors, Tensors], None]
+"""Collective of tensors of the CPU: those that it reads, and those that it writes."""
 
 
 def create(opts: Any, _backend_options: object) -> Group:
@@ -107,11 +112,14 @@ class Group(Configured):
     def broadcast(self, buffers: Sequence[torch.Tensor], opts: Any = BROADCAST) -> Work:  # type: ignore[override]
         """Broadcast the root's tensor."""
 
-        def act(group: Collectives) -> None:
-            with tensors.contiguous(buffers, written=True) as dense:
-                group.broadcast(tensors.lend(dense[opts.rootTensor]), opts.rootRank)
+        own = [buffers[opts.rootTensor]]
 
-        return self._run(buffers, act, buffers, opts)
+        def act(group: Collectives, _reads: Tensors, writes: Tensors) -> None:
+            with tensors.contiguous(writes, written=True) as (dense,):
+                group.broadcast(tensors.lend(dense), opts.rootRank)
+
+        sent = own if self.rank() == opts.rootRank else []
+        return self._run("broadcast", act, sent, own, buffers, opts)
 
     def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
         """Reduce in place."""
@@ -121,15 +129,20 @@ class Group(Configured):
                 raise TypeError(
                     f"backend hocket has no {name} of sparse tensors, only SUM\nhint: tensor.to_dense()"
                 )
-            return self._run([], lambda group: sparse.all_reduce(group, buffers, self.size()), buffers, opts)
+            sparse.check(buffers)
+
+            def add(group: Collectives, _reads: Tensors, _writes: Tensors) -> None:
+                sparse.all_reduce(group, buffers, self.size())
+
+            return self._run("allreduce", add, [], [], buffers, opts)
         op = opts.reduceOp
         hows = [self._reduction(buffer, op) for buffer in buffers]
 
-        def act(group: Collectives) -> None:
-            for buffer, how in zip(buffers, hows, strict=True):
+        def act(group: Collectives, _reads: Tensors, writes: Tensors) -> None:
+            for buffer, how in zip(writes, hows, strict=True):
                 how.run(group.all_reduce, buffer, written=True)
 
-        return self._run(buffers, act, buffers, opts)
+        return self._run("allreduce", act, buffers, buffers, buffers, opts)
 
     def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE_COALESCED) -> Work:
         """Reduce each tensor, in place."""
@@ -140,11 +153,11 @@ class Group(Configured):
         hows = [self._reduction(buffer, opts.reduceOp) for buffer in buffers]
         root, takes = opts.rootRank, self.rank() == opts.rootRank
 
-        def act(group: Collectives) -> None:
-            for buffer, how in zip(buffers, hows, strict=True):
+        def act(group: Collectives, reads: Tensors, _writes: Tensors) -> None:
+            for buffer, how in zip(reads, hows, strict=True):
                 how.run(partial(group.reduce, root=root), buffer, written=takes)
 
-        return self._run(buffers, act, buffers, opts)
+        return self._run("reduce", act, buffers, buffers if takes else [], buffers, opts)
 
     def allgather(  # type: ignore[override]
         self,
@@ -154,13 +167,17 @@ class Group(Configured):
     ) -> Task:
         """Gather every rank's tensor, by rank."""
 
-        def act(group: Collectives) -> None:
-            for gathered, own in zip(outputs, inputs, strict=True):
-                tensors.check_same_dtype(gathered, own)
-                with tensors.between([own], gathered) as ((dense,), into):
+        for gathered, own in zip(outputs, inputs, strict=True):
+            tensors.check_same_dtype(gathered, own)
+
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            rest = iter(writes)
+            for own, of_rank in zip(reads, outputs, strict=True):
+                with tensors.between([own], list(itertools.islice(rest, len(of_rank)))) as ((dense,), into):
                     group.all_gather(tensors.lend(dense), tensors.lend_all(into))
 
-        return self._run([*inputs, *outputs[0]], act, outputs[0], opts)
+        writes = [each for of_rank in outputs for each in of_rank]
+        return self._run("allgather", act, inputs, writes, outputs[0], opts)
 
     def allgather_coalesced(
         self,
@@ -179,11 +196,11 @@ class Group(Configured):
         """Gather every rank's tensor, concatenated."""
         self._check_parts(output, own.numel(), "gathered")
 
-        def act(group: Collectives) -> None:
-            with tensors.between([own], [output]) as ((dense,), (into,)):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as ((dense,), (into,)):
                 group.all_gather(tensors.lend(dense), tensors.lend_all(self._parts(into)))
 
-        return self._run([own, output], act, [output], opts)
+        return self._run("all_gather_single", act, [own], [output], [output], opts)
 
     def all_gather_single_coalesced(
         self,
@@ -208,11 +225,11 @@ class Group(Configured):
         if self.rank() == opts.rootRank:
             tensors.check_same_dtype(gathered, inputs[0])
 
-        def act(group: Collectives) -> None:
-            with tensors.between(inputs, gathered) as ((dense,), into):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as ((dense,), into):
                 group.gather(tensors.lend(dense), tensors.lend_all(into), opts.rootRank)
 
-        return self._run([*inputs, *gathered], act, gathered, opts)
+        return self._run("gather", act, inputs, gathered, gathered, opts)
 
     def gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = GATHER) -> Work:
         """Gather every rank's tensor, concatenated, at the root; only the root uses `output`."""
@@ -220,11 +237,11 @@ class Group(Configured):
             return self.gather([], [own], opts)
         self._check_parts(output, own.numel(), "gathered")
 
-        def act(group: Collectives) -> None:
-            with tensors.between([own], [output]) as ((dense,), (into,)):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as ((dense,), (into,)):
                 group.gather(tensors.lend(dense), tensors.lend_all(self._parts(into)), opts.rootRank)
 
-        return self._run([own, output], act, [output], opts)
+        return self._run("gather_single", act, [own], [output], [output], opts)
 
     def scatter(  # type: ignore[override]
         self,
@@ -237,11 +254,11 @@ class Group(Configured):
         if self.rank() == opts.rootRank:
             tensors.check_same_dtype(scattered, outputs[0])
 
-        def act(group: Collectives) -> None:
-            with tensors.between(scattered, outputs) as (dense, (into,)):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as (dense, (into,)):
                 group.scatter(tensors.lend_all(dense), tensors.lend(into), opts.rootRank)
 
-        return self._run([*scattered, *outputs], act, outputs, opts)
+        return self._run("scatter", act, scattered, outputs, outputs, opts)
 
     def reduce_scatter(  # type: ignore[override]
         self,
@@ -252,11 +269,13 @@ class Group(Configured):
         """Reduce the tensors that all ranks have for this one."""
         hows = [self._reduction(output, opts.reduceOp) for output in outputs]
 
-        def act(group: Collectives) -> None:
-            for output, pieces, how in zip(outputs, inputs, hows, strict=True):
-                self._reduce_scatter(group, pieces, output, how)
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            rest = iter(reads)
+            for output, given, how in zip(writes, inputs, hows, strict=True):
+                self._reduce_scatter(group, list(itertools.islice(rest, len(given))), output, how)
 
-        return self._run([*outputs, *inputs[0]], act, outputs, opts)
+        reads = [each for pieces in inputs for each in pieces]
+        return self._run("reduce_scatter", act, reads, outputs, outputs, opts)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, whole: torch.Tensor, opts: Any = REDUCE_SCATTER
@@ -265,11 +284,11 @@ class Group(Configured):
         self._check_parts(whole, output.numel(), "scattered")
         how = self._reduction(output, opts.reduceOp)
 
-        def act(group: Collectives) -> None:
-            with tensors.contiguous([whole], written=False) as (dense,):
-                self._reduce_scatter(group, self._parts(dense), output, how)
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.contiguous(reads, written=False) as (dense,):
+                self._reduce_scatter(group, self._parts(dense), writes[0], how)
 
-        return self._run([whole, output], act, [output], opts)
+        return self._run("reduce_scatter_single", act, [whole], [output], [output], opts)
 
     def reduce_scatter_single_coalesced(
         self,
@@ -291,11 +310,11 @@ class Group(Configured):
     ) -> Work:
         """Send tensor *i* to rank *i*."""
 
-        def act(group: Collectives) -> None:
-            with tensors.between(inputs, outputs) as (dense, into):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as (dense, into):
                 group.all_to_all(tensors.lend_all(dense), tensors.lend_all(into))
 
-        return self._run([*inputs, *outputs], act, outputs, opts)
+        return self._run("alltoall", act, inputs, outputs, outputs, opts)
 
     def all_to_all_single(  # torch's signature
         self,
@@ -311,17 +330,17 @@ class Group(Configured):
             for tensor, splits in ((output, output_splits), (whole, input_splits))
         ]
 
-        def act(group: Collectives) -> None:
-            with tensors.between([whole], [output]) as ((dense,), (into,)):
+        def act(group: Collectives, reads: Tensors, writes: Tensors) -> None:
+            with tensors.between(reads, writes) as ((dense,), (into,)):
                 group.all_to_all(
                     tensors.lend_all(dense.split(sizes[1])), tensors.lend_all(into.split(sizes[0]))
                 )
 
-        return self._run([whole, output], act, [output], opts)
+        return self._run("all_to_all_single", act, [whole], [output], [output], opts)
 
     def barrier(self, opts: Any = BARRIER) -> Work:
         """Return after every member has arrived."""
-        return self._run([], lambda group: group.barrier(), [], opts)
+        return self._run("barrier", lambda group, _reads, _writes: group.barrier(), [], [], [], opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Raise RuntimeError on rank 0 with the names of ranks that do not arrive in time."""
@@ -336,12 +355,15 @@ class Group(Configured):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
 
     def send(self, buffers: Sequence[torch.Tensor], to: int, tag: int) -> Work:
-        """Send to a rank of the group; the tensor may be overwritten at once."""
-        tensors.check(buffers)
+        """Send to a rank of the group; a tensor of the CPU may be overwritten at once, one of a device by work after `wait`."""
+        device = tensors.device_of(buffers, "send")
         with errors_as_torch():
             now = self.communicator
             mail = now.node.messages
-            return self._note(mail.send(now.ranks[to], self._tag(tag), buffers[0], self._timeout_s))
+            rank, number = now.ranks[to], self._tag(tag)
+            if device is not None:
+                return self._note(mail.send_staged(rank, number, buffers[0], device, self._timeout_s))
+            return self._note(mail.send(rank, number, buffers[0], self._timeout_s))
 
     def recv(self, buffers: Sequence[torch.Tensor], source: int, tag: int) -> Work:
         """Receive from a rank of the group."""
@@ -371,31 +393,40 @@ class Group(Configured):
         self._calls = 0
 
     def _receive(self, source: int | None, buffers: Sequence[torch.Tensor], tag: int) -> Work:
-        tensors.check(buffers)
+        device = tensors.device_of(buffers, "recv")
         with errors_as_torch():
             now = self.communicator
             mail = now.node.messages
-            return self._note(mail.receive(source, self._tag(tag), buffers[0], now.ranks, self._timeout_s))
+            return self._note(
+                mail.receive(source, self._tag(tag), buffers[0], now.ranks, self._timeout_s, device)
+            )
 
     def _run(
         self,
-        moved: Sequence[torch.Tensor],
-        act: Callable[[Collectives], None],
-        result: Sequence[torch.Tensor],
+        call: str,
+        act: Act,
+        reads: Tensors,
+        writes: Tensors,
+        result: Tensors,
         opts: Any,
     ) -> Task:
-        tensors.check(moved)
+        device = tensors.device_of(itertools.chain(reads, writes), call)
         self._calls += 1
         own_s = opts.timeout.total_seconds()
         limit_s = own_s if own_s > 0 else self._timeout_s
         now = self.communicator
-        if (
-            not opts.asyncOp
-            and self._batch is None
-            and now.works.now(_bounded, now.collectives, limit_s, act)
-        ):
+        visit = None
+        if device is not None:
+            with errors_as_torch():
+                visit = Visit(now.node.staging.at(device), reads, writes)
+            due = partial(_staged, now.collectives, limit_s, act, visit)
+        else:
+            due = partial(_bounded, now.collectives, limit_s, act, reads, writes)
+        if not opts.asyncOp and self._batch is None and now.works.now(due):
+            if visit is not None:
+                visit.received()
             return DONE
-        return self._note(now.works.later(partial(_bounded, now.collectives, limit_s, act), result))
+        return self._note(now.works.later(due, result, visit))
 
     def _note(self, work: Task) -> Task:
         if self._batch is not None:
@@ -433,6 +464,15 @@ class Group(Configured):
         return self.communicator.number << TAG_BITS | (tag & TAG_MASK)
 
 
-def _bounded(mover: Collectives, limit_s: float, act: Callable[[Collectives], None]) -> None:
+def _bounded(mover: Collectives, limit_s: float, act: Act, reads: Tensors, writes: Tensors) -> None:
     mover.set_timeout(limit_s)
-    act(mover)
+    act(mover, reads, writes)
+
+
+def _staged(mover: Collectives, limit_s: float, act: Act, visit: Visit) -> None:
+    try:
+        visit.bring(limit_s)
+        _bounded(mover, limit_s, act, visit.reads, visit.writes)
+        visit.land()
+    finally:
+        visit.leave()
