@@ -51,56 +51,15 @@ GATHER = GatherOptions()
 REDUCE = ReduceOptions()
 REDUCE_SCATTER = ReduceScatterOptions()
 SCATTER = ScatterOptions()
-_numbers = itertools.count()
 
 Tensors = Sequence[torch.Tensor]
 Act = Callable[[Collectives, Tensors, Tensors], None]
 """Collective of tensors of the CPU: those that it reads, and those that it writes."""
 
 
-def create(opts: Any, _backend_options: object) -> Group:
-    """Create a group as `torch.distributed.Backend.register_backend` requires; every member of the group must call this.
-
-    With `enable_reconfigure`, the group has no members yet, and nobody is waited for.
-    """
-    ranks: Sequence[int] = list(opts.global_ranks_in_group)
-    with errors_as_torch():
-        group = Group(opts, spans_world=not ranks)
-        if not opts.enable_reconfigure:
-            node, ranks = _job_of(opts, ranks)
-            opts.store.set_timeout(opts.timeout)
-            group.join(node, ranks, opts.store)
-    open_groups.append(group)
-    return group
-
-
-def alone(timeout: timedelta) -> Group:
-    """Create a group that no other one knows, for `reconfigurable_group`."""
-    opts = _DistributedBackendOptions()
-    opts.group_rank, opts.group_size, opts.global_ranks_in_group = 0, 1, [0]
-    opts.timeout, opts.enable_reconfigure = timeout, True
-    opts.group_id = GroupName(f"hocket-reconfigurable-{next(_numbers)}")
-    return create(opts, None)
-
-
-def _job_of(opts: Any, ranks: Sequence[int]) -> tuple[Node, Sequence[int]]:
-    """Return this process in the job of a group with these ranks of the default group, and their numbers in that job."""
-    world = next((group for group in open_groups if group.spans_world), None)
-    if not ranks or world is None:
-        # The default group, or a group beside a default group of another backend, has its own wire.
-        node = Node(opts.store, opts.group_rank, opts.group_size, opts.timeout, master=host_of(opts.store))
-        return node, range(opts.group_size)
-    if world.supports_reconfigure:
-        raise UsageError(
-            "the members of the default group change, and no group with some of them would follow\n"
-            "hint: hocket.torch.reconfigurable_group() makes another whose members change"
-        )
-    return world.node, ranks
-
-
 @uncompiled_methods
 class Group(Configured):
-    """Process group; `init_process_group("hocket")` and `new_group` create it."""
+    """Process group; `init_process_group("hocket")` and `new_group` create it (`creation`)."""
 
     def __init__(self, opts: Any, *, spans_world: bool) -> None:
         """Start without members; `join` brings them."""
