@@ -202,6 +202,31 @@ class Streams:
             stream.wait_event(event)
 
 
+class Landing:
+    """Tensors of a device whose copies up may still be under way: what a work of PyTorch's has of them."""
+
+    def __init__(self, queue: Queue, twin: Twin) -> None:
+        """`twin.brought` is the event after the last copy, once that has begun."""
+        self.queue, self.twin = queue, twin
+
+    def received(self) -> None:
+        """Let the calling thread's work wait for what went up."""
+        self.queue.received(self.twin)
+
+    @property
+    def is_over(self) -> bool:
+        """True if what has gone up is there."""
+        return self.twin.brought is None or bool(self.twin.brought.query())
+
+    def aside(self) -> AbstractContextManager[object]:
+        """Let the calling thread's work within follow what went up."""
+        return self.queue.aside()
+
+    def land(self, into: torch.Tensor, source: torch.Tensor) -> None:
+        """Begin to copy within the device, or up to it, after what has gone up before."""
+        self.queue.up(self.twin, into, source)
+
+
 class Accelerator:
     """Device of a model's parameters (`hocket.training.memory.device.Device`)."""
 
@@ -234,6 +259,17 @@ class Accelerator:
     def received(self, memory: _native.Memory) -> None:
         """Let the calling thread's work from now on wait for copies to the device."""
         self._queue.received(self._twins[memory.address])
+
+    def follow(self, memory: _native.Memory) -> None:
+        """Let the calling thread's work from now on wait for work and copies until now that have this memory's twin."""
+        twin = self._twins[memory.address]
+        self._queue.follow(twin)
+        self._queue.received(twin)
+
+    def landing(self, memory: _native.Memory, tensor: torch.Tensor) -> Landing:
+        """Return what a work has of a tensor that is copied out of this memory's twin."""
+        self._queue.share(tensor)
+        return Landing(self._queue, self._twins[memory.address])
 
     def read(self, memory: _native.Memory) -> None:
         """Copy all of the device's contents into the memory, now."""

@@ -134,7 +134,7 @@ class Machine {
       block = blocks_.at(start);
     }
     // In the order of the stream that had it: whoever reads it on another one, untold, reads this.
-    poison(block.stream, start, block.size);
+    if (block.users.empty()) poison(block.stream, start, block.size);
     for (auto user : block.users) block.ends.push_back(mark(user));
     Section section(*this);
     blocks_.erase(start);

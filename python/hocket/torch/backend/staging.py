@@ -11,7 +11,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 
 from hocket import _native
 from hocket.errors import Error
-from hocket.torch.devices import Ended, Queue, Twin, pinning, queue_of
+from hocket.torch.devices import Ended, Landing, Twin, pinning, queue_of
 
 ALIGN_BYTES = 64
 SMALLEST_BYTES = 1 << 12
@@ -113,27 +112,6 @@ class Staging:
         with self._lock:
             for place in self._places.values():
                 place.close()
-
-
-class Landing:
-    """Tensors of a device whose copies up may still be under way: what a work of PyTorch's has of them."""
-
-    def __init__(self, queue: Queue, twin: Twin) -> None:
-        """`twin.brought` is the event after the last copy, once that has begun."""
-        self.queue, self.twin = queue, twin
-
-    def received(self) -> None:
-        """Let the calling thread's work wait for what went up."""
-        self.queue.received(self.twin)
-
-    @property
-    def is_over(self) -> bool:
-        """True if what has gone up is there."""
-        return self.twin.brought is None or bool(self.twin.brought.query())
-
-    def aside(self) -> AbstractContextManager[object]:
-        """Let the calling thread's work within follow what went up."""
-        return self.queue.aside()
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from torch.futures import Future
 
 from hocket.errors import UsageError
 from hocket.torch.backend.errors import as_torch
-from hocket.torch.backend.staging import Landing
 from hocket.torch.backward import when_it_ends
+from hocket.torch.devices import Landing
 from hocket.torch.uncompiled import uncompiled_methods
 
 _futures = threading.Lock()

@@ -15,8 +15,8 @@ import torch
 
 from hocket.errors import Error, UsageError
 from hocket.torch.backend.errors import as_torch
-from hocket.torch.backend.staging import Landing
 from hocket.torch.backend.tasks import Task, here
+from hocket.torch.devices import Landing
 
 Action = Callable[[], object]
 
