@@ -92,7 +92,7 @@ def loaded(seed: int = 0, mood: str = "any", *, streams: bool = True) -> Module:
     """Return `torch.hostile`, of this process. `streams` False: a device of one queue, as Apple's is to Python."""
     module = getattr(torch, NAME, None)
     if module is None:
-        module = Module(_built())
+        module = Module(build())
         torch.utils.rename_privateuse1_backend(NAME)
         torch._register_device_module(NAME, module)
         torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
@@ -103,7 +103,7 @@ def loaded(seed: int = 0, mood: str = "any", *, streams: bool = True) -> Module:
     return module
 
 
-def _built() -> Any:
+def build() -> Any:
     """Return the extension: built where earlier tests have left it, unless its text or PyTorch has changed since."""
     sources = [HERE / "device.cpp", HERE / "queues.h"]
     text = b"".join(each.read_bytes() for each in sources) + f"{torch.__version__} {sys.version}".encode()

@@ -26,7 +26,6 @@ class Abilities(ProcessGroup):
     supports_shrinking = False
     supports_window = False
     supports_completion_hooks = False
-    supports_tensor_alloc = False
     _supports_time_estimate = False
 
     def __init__(self, opts: Any) -> None:
@@ -69,6 +68,10 @@ class Abilities(ProcessGroup):
     def getGroupDesc(self) -> str:  # noqa: N802  # torch's name
         """Return the group's description."""
         return self._text
+
+    def supports_tensor_alloc(self, _device: torch.device) -> bool:
+        """Return False: PyTorch allocates memory for collectives as for any tensor."""
+        return False
 
     def shrink(self, *_arguments: object) -> NoReturn:
         """Refuse."""
