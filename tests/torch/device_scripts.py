@@ -24,14 +24,26 @@ from tests.torch import hostile
 
 RANK, WORLD = int(os.environ.get("HOCKET_RANK", "0")), int(os.environ.get("HOCKET_WORLD", "1"))
 ELEMENTS = (0, 1, 1003, 70_001)
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn)
+DTYPES = (
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.int8,
+    torch.bool,
+    torch.complex64,
+    torch.float8_e4m3fn,
+)
 MOODS = tuple(hostile.MOODS)
 Put = Callable[[torch.Tensor], torch.Tensor]
 Calls = list[tuple[str, list[torch.Tensor]]]
 
 PLANTED: dict[str, Any] = {
     "a copy down before what it copies": (Streams, "made", lambda *_: None),
-    "the host reads before a copy has come": (Visit, "bring", lambda visit, _limit_s: visit._down or visit._begin()),
+    "the host reads before a copy has come": (
+        Visit,
+        "bring",
+        lambda visit, _limit_s: visit._down or visit._begin(),
+    ),
     "host memory is used again before its copy up": (Block, "is_free", True),
     "work before what it is told to wait for": (Landing, "received", lambda _: None),
     "a copy down before a call that writes there has ended": (Visit, "_awaits_others", lambda _: False),
@@ -46,7 +58,11 @@ def group(store: str, backend: str = "hocket", hosts: int = 1, timeout_s: float 
     """The default group, on `hosts` hosts of neighbouring ranks."""
     os.environ["HOCKET_HOST"] = f"h{RANK * hosts // WORLD}"
     dist.init_process_group(
-        backend, init_method=f"file://{store}", rank=RANK, world_size=WORLD, timeout=timedelta(seconds=timeout_s)
+        backend,
+        init_method=f"file://{store}",
+        rank=RANK,
+        world_size=WORLD,
+        timeout=timedelta(seconds=timeout_s),
     )
     try:
         yield
@@ -71,104 +87,134 @@ def hash_of(text: str) -> int:
     return int.from_bytes(text.encode(), "little") % (1 << 31)
 
 
-def called(put: Put, dtype: torch.dtype, elements: int) -> Calls:
+class Caller:
     """Collectives and messages, one after the other and nobody looking in between. `put`: where tensors are."""
-    done: Calls = []
-    new = lambda kind, count=elements: put(made(kind, dtype, count))  # noqa: E731
-    blank = lambda count: put(torch.zeros(count, dtype=dtype))  # noqa: E731
 
-    def note(name: str, *tensors: torch.Tensor) -> None:
-        # By work that follows, as a script's would.
-        done.append((f"{name} of {elements} {dtype}", [each.clone() for each in tensors]))
+    def __init__(self, put: Put, dtype: torch.dtype, elements: int) -> None:
+        self.put, self.dtype, self.elements = put, dtype, elements
+        self.done: Calls = []
 
-    for at, asynchronous in enumerate((False, True)):
-        one = new("all_reduce")
-        work = dist.all_reduce(one, async_op=asynchronous)
-        if work is not None:
-            work.wait()
-        note(f"all_reduce {at}", one)
-        whole, before = blank(WORLD * elements), new("before", WORLD * elements)
-        whole.copy_(before)
-        read = whole.clone()
-        work = dist.all_gather_into_tensor(whole, one, async_op=asynchronous)
-        if work is not None:
-            work.get_future().wait()
-        note(f"all_gather_into_tensor {at}", whole, read)
-    # A chain of which only the end is awaited.
-    one, parts = new("chain"), [blank(elements) for _ in range(WORLD)]
-    dist.all_reduce(one, async_op=True)
-    dist.broadcast(one, WORLD - 1, async_op=True)
-    dist.all_gather(parts, one, async_op=True).wait()
-    note("a chain", *parts)
-    # A temporary tensor that nobody keeps, and one that takes its memory.
-    dist.all_reduce(new("dropped"), async_op=True)
-    note("the next tensor", blank(elements).add_(new("next")) if dtype == torch.float32 else blank(elements))
-    both = blank(elements)
-    whole = new("scattered", WORLD * elements)
-    if dtype == torch.float32:
+    def new(self, kind: str, many: int = 1) -> torch.Tensor:
+        return self.put(made(kind, self.dtype, many * self.elements))
+
+    def blank(self, many: int = 1) -> torch.Tensor:
+        return self.put(torch.zeros(many * self.elements, dtype=self.dtype))
+
+    def blanks(self) -> list[torch.Tensor]:
+        return [self.blank() for _ in range(WORLD)]
+
+    def note(self, name: str, *tensors: torch.Tensor) -> None:
+        """Keep what calls gave, by work that follows, as a script's would."""
+        self.done.append((f"{name} of {self.elements} {self.dtype}", [each.clone() for each in tensors]))
+
+    def now_and_later(self) -> None:
+        for asynchronous in (False, True):
+            one = self.new("all_reduce")
+            work = dist.all_reduce(one, async_op=asynchronous)
+            if work is not None:
+                work.wait()
+            self.note(f"all_reduce {asynchronous}", one)
+            whole, before = self.blank(WORLD), self.new("before", WORLD)
+            whole.copy_(before)
+            read = whole.clone()
+            work = dist.all_gather_into_tensor(whole, one, async_op=asynchronous)
+            if work is not None:
+                work.get_future().wait()
+            self.note(f"all_gather_into_tensor {asynchronous}", whole, read)
+
+    def untold(self) -> None:
+        # A chain of which only the end is awaited.
+        one, parts = self.new("chain"), self.blanks()
+        dist.all_reduce(one, async_op=True)
+        dist.broadcast(one, WORLD - 1, async_op=True)
+        dist.all_gather(parts, one, async_op=True).wait()
+        self.note("a chain", *parts)
+        # A temporary tensor that nobody keeps, and one that takes its memory.
+        dist.all_reduce(self.new("dropped"), async_op=True)
+        self.note("the next tensor", self.blank().add_(self.new("next")))
+        with dist._coalescing_manager(device=one.device, async_ops=True) as several:
+            one, two = self.new("one"), self.new("two")
+            dist.all_reduce(one)
+            dist.all_reduce(two)
+        several.wait()
+        self.note("coalesced", one, two)
+
+    def sums(self) -> None:
+        both, whole = self.blank(), self.new("scattered", WORLD)
         dist.reduce_scatter_tensor(both, whole)
-        note("reduce_scatter_tensor", both)
-        pieces = [new(f"piece {at}") for at in range(WORLD)]
-        dist.reduce_scatter(both, pieces, op=dist.ReduceOp.AVG)
-        note("reduce_scatter", both)
-        strided = put(made("strided", dtype, 2 * elements)).view(elements, 2)[:, 1]
+        self.note("reduce_scatter_tensor", both)
+        dist.reduce_scatter(both, [self.new(f"piece {at}") for at in range(WORLD)], op=dist.ReduceOp.AVG)
+        self.note("reduce_scatter", both)
+        strided = self.new("strided", 2).view(self.elements, 2)[:, 1]
         dist.all_reduce(strided)
-        note("strided", strided)
-        factor = put(torch.tensor(0.5))
-        one = new("factor")
-        dist.all_reduce(one, op=dist._make_nccl_premul_sum(factor))
-        note("premul_sum", one)
-    one = new("reduce")
-    dist.reduce(one, 0)
-    note("reduce", one)
-    one, two = new("broadcast"), new("another")
-    dist.broadcast(one, 1)
-    dist.broadcast(two, 1)
-    note("broadcasts", one, two)
-    parts = [blank(elements) for _ in range(WORLD)]
-    dist.gather(new("gather"), parts if RANK == 1 else None, dst=1)
-    note("gather", *parts)
-    dist.scatter(both, [new(f"scatter {at}") for at in range(WORLD)] if RANK == 0 else None, src=0)
-    note("scatter", both)
-    into = blank(WORLD * elements)
-    dist.all_to_all_single(into, new("exchanged", WORLD * elements))
-    note("all_to_all_single", into)
-    dist.all_to_all(parts, [new(f"exchanged {at}") for at in range(WORLD)])
-    note("all_to_all", *parts)
-    with dist._coalescing_manager(device=both.device, async_ops=True) as several:
-        one, two = new("one"), new("two")
-        dist.all_reduce(one)
-        dist.all_reduce(two)
-    several.wait()
-    note("coalesced", one, two)
-    # Messages: the second is of the CPU, and comes after the first.
-    there, back = (RANK + 1) % WORLD, (RANK - 1) % WORLD
-    sent = [dist.isend(new("sent"), there), dist.isend(made("host", dtype, elements), there)]
-    first, second = blank(elements), torch.zeros(elements, dtype=dtype)
-    for work in [dist.irecv(first, back), dist.irecv(second, back), *sent]:
-        work.wait()
-    note("messages", first, second)
-    return done
+        self.note("strided", strided)
+        one = self.new("factor")
+        dist.all_reduce(one, op=dist._make_nccl_premul_sum(self.put(torch.tensor(0.5))))
+        self.note("premul_sum", one)
+
+    def moves(self) -> None:
+        one = self.new("reduce")
+        dist.reduce(one, 0)
+        self.note("reduce", one)
+        one, two = self.new("broadcast"), self.new("another")
+        dist.broadcast(one, 1)
+        dist.broadcast(two, 1)
+        self.note("broadcasts", one, two)
+        parts, both = self.blanks(), self.blank()
+        dist.gather(self.new("gather"), parts if RANK == 1 else None, dst=1)
+        self.note("gather", *parts)
+        dist.scatter(both, [self.new(f"scatter {at}") for at in range(WORLD)] if RANK == 0 else None, src=0)
+        self.note("scatter", both)
+        into = self.blank(WORLD)
+        dist.all_to_all_single(into, self.new("exchanged", WORLD))
+        self.note("all_to_all_single", into)
+        dist.all_to_all(parts, [self.new(f"exchanged {at}") for at in range(WORLD)])
+        self.note("all_to_all", *parts)
+
+    def messages(self) -> None:
+        # The second is of the CPU, and comes after the first.
+        there, back = (RANK + 1) % WORLD, (RANK - 1) % WORLD
+        sent = [
+            dist.isend(each, there) for each in (self.new("sent"), made("host", self.dtype, self.elements))
+        ]
+        first, second = self.blank(), torch.zeros(self.elements, dtype=self.dtype)
+        for work in [dist.irecv(first, back), dist.irecv(second, back), *sent]:
+            work.wait()
+        self.note("messages", first, second)
 
 
-def compared(seed: int, mood: str, *, sizes: tuple[int, ...] = ELEMENTS, side: bool = False) -> list[str]:
+def called(put: Put, dtype: torch.dtype, elements: int) -> Calls:
+    caller = Caller(put, dtype, elements)
+    caller.now_and_later()
+    caller.untold()
+    if dtype == torch.float32:
+        caller.sums()
+    caller.moves()
+    caller.messages()
+    return caller.done
+
+
+def differing(where: torch.device, dtype: torch.dtype, elements: int) -> list[str]:
     """Calls that give other bits on the device."""
-    hostile.loaded(seed, mood)
-    where, wrong = device(), []
-    stream = torch.Stream(device=where) if side else nullcontext()
-    for dtype in DTYPES:
-        for elements in sizes:
-            expected = called(lambda each: each, dtype, elements)
-            with stream:
-                # By a kernel, which is late.
-                found = called(lambda each: each.to(where).clone(), dtype, elements)
-            torch.accelerator.synchronize(where)
-            wrong += [
-                name
-                for (name, right), (_, got) in zip(expected, found, strict=True)
-                if any(not same(one, two.cpu()) for one, two in zip(right, got, strict=True))
-            ]
-    return wrong
+    expected = called(lambda each: each, dtype, elements)
+    # By a kernel, which is late.
+    found = called(lambda each: each.to(where).clone(), dtype, elements)
+    torch.accelerator.synchronize(where)
+    return [
+        name
+        for (name, right), (_, got) in zip(expected, found, strict=True)
+        if any(not same(one, two.cpu()) for one, two in zip(right, got, strict=True))
+    ]
+
+
+def compared(
+    seed: int, mood: str, *, sizes: tuple[int, ...] = ELEMENTS, side: bool = False, streams: bool = True
+) -> list[str]:
+    """Calls that give other bits on the device, given by its default stream or another one."""
+    hostile.loaded(seed, mood, streams=streams)
+    where = device()
+    with torch.Stream(device=where) if side else nullcontext():
+        return [name for dtype in DTYPES for elements in sizes for name in differing(where, dtype, elements)]
 
 
 def same(one: torch.Tensor, two: torch.Tensor) -> bool:
@@ -203,17 +249,7 @@ def planted(store: str, name: str) -> list[str]:
 def streamless(store: str) -> list[str]:
     """Calls that go wrong on a device without streams."""
     with group(store):
-        hostile.loaded(RANK, streams=False)
-        wrong = []
-        for dtype in DTYPES:
-            expected = called(lambda each: each, dtype, 1003)
-            found = called(lambda each: each.to(device()).clone(), dtype, 1003)
-            wrong += [
-                name
-                for (name, right), (_, got) in zip(expected, found, strict=True)
-                if any(not same(one, two.cpu()) for one, two in zip(right, got, strict=True))
-            ]
-        return wrong
+        return compared(RANK, "any", sizes=(1003,), streams=False)
 
 
 def beside(store: str, backend: str) -> list[Any]:
@@ -243,9 +279,7 @@ def chosen(store: str) -> list[Any]:
     hostile.loaded(RANK)
     hk.backend.register()
     torch.accelerator.set_device_index(device())
-    dist.init_process_group(
-        init_method=f"file://{store}", rank=RANK, world_size=WORLD, device_id=device()
-    )
+    dist.init_process_group(init_method=f"file://{store}", rank=RANK, world_size=WORLD, device_id=device())
     mesh = init_device_mesh(hostile.NAME, (WORLD,))
     split = distribute_tensor(torch.arange(8.0, device=device()), mesh, [Shard(0)])
     found = [dist.get_backend(), (split * 2).full_tensor().tolist()]
@@ -292,7 +326,9 @@ class Network(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(13, 61), nn.Tanh(), nn.Linear(61, 13)) for _ in range(3))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(13, 61), nn.Tanh(), nn.Linear(61, 13)) for _ in range(3)
+        )
         self.head = nn.Linear(13, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -353,7 +389,10 @@ def trained(store: str, way: str) -> list[str]:
                     optimizer.zero_grad()
                     model(torch.randn(6, 13, generator=draw).to(where)).square().mean().backward()
                     optimizer.step()
-                whole = [each.full_tensor() if hasattr(each, "full_tensor") else each for each in model.parameters()]
+                whole = [
+                    each.full_tensor() if hasattr(each, "full_tensor") else each
+                    for each in model.parameters()
+                ]
                 ends.append(torch.cat([each.detach().cpu().flatten() for each in whole]))
             if not torch.equal(*ends):
                 wrong.append(f"{mood}: {float((ends[0] - ends[1]).abs().max())}")

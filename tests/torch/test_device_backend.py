@@ -22,7 +22,12 @@ def _built() -> None:
 
 def each_rank(function: str, world: int, tmp_path: Path, *arguments: str) -> list[object]:
     ended = ranks.run(
-        f"tests.torch.device_scripts:{function}", world, tmp_path, str(tmp_path / "store"), *arguments, settings=SETTINGS
+        f"tests.torch.device_scripts:{function}",
+        world,
+        tmp_path,
+        str(tmp_path / "store"),
+        *arguments,
+        settings=SETTINGS,
     )
     assert None not in ended.returned, ended.output
     return ended.returned
@@ -72,7 +77,10 @@ def test_refusals(tmp_path: Path) -> None:
     """Broken: an error would leave the user to find out which tensor is where, or a device that hangs would hang all."""
     for rank, texts in enumerate(each_rank("refused", 2, tmp_path)):
         beside, devices, meta, hangs = texts
-        assert f"BackendUsageError: all_gather_single: tensors on cpu and on hostile:{rank} in one call" in beside
+        assert (
+            f"BackendUsageError: all_gather_single: tensors on cpu and on hostile:{rank} in one call"
+            in beside
+        )
         assert "tensors on hostile:2 and on hostile:1 in one call" in devices
         assert "tensors are on meta, of which this PyTorch has no module" in meta
         assert f"have not come down from hostile:{rank} within" in hangs

@@ -91,11 +91,10 @@ class Now:
 class Synchronous:
     """Copies that end before anything else begins."""
 
-    devices: list[torch.device] = []
-
     def __init__(self, synchronize: Callable[[], None]) -> None:
         """`synchronize`: waits for all work of the device."""
         self._synchronize = synchronize
+        self.devices: list[torch.device] = []
 
     def share(self, _tensor: torch.Tensor) -> None:
         """Do nothing."""
@@ -222,7 +221,7 @@ class Landing:
         """Let the calling thread's work within follow what went up."""
         return self.queue.aside()
 
-    def land(self, into: torch.Tensor, source: torch.Tensor) -> None:
+    def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
         """Begin to copy within the device, or up to it, after what has gone up before."""
         self.queue.up(self.twin, into, source)
 

@@ -1,7 +1,8 @@
 """Buffers that PyTorch's own data parallelism gives to a hook, DDP's buckets and the shards of FSDP2: each is copied to registered
 memory, where a program of Hocket's reduces it, and back.
 
-A buffer on a device is copied there to memory of Hocket's, whose twin is registered; its program is staged, as `hk.distribute`'s are.
+A buffer on a device is copied there to memory of Hocket's, whose twin is registered; its program is staged, as those of
+`hk.distribute` are.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Hooked:
     ) -> LoadedBucket:
         """Return Hocket's bucket for a buffer, a new one if its tensors are others than before. All ranks that reduce it call this.
 
-        UsageError: it is of a type that programs lack, or on a device that PyTorch does not know. PolicyError, ProgramError: its program is refused.
+        UsageError: programs lack its type, or PyTorch its device. PolicyError, ProgramError: its program is refused.
         """
         kind = buffer.device, buffer.dtype, tuple(shapes)
         known = self._made.get(key)
@@ -123,7 +124,7 @@ class Hooked:
         if landing is None:
             buffer.copy_(bucket.elements)
         else:
-            landing.land(buffer, bucket.elements)
+            landing.copy(buffer, bucket.elements)
 
     def _of(self, where: torch.device) -> Accelerator | None:
         if where not in self._devices:

@@ -33,7 +33,10 @@ class Abilities(ProcessGroup):
         super().__init__(opts.group_rank, opts.group_size)
         self._name, self._text = str(opts.group_id), ""
         accelerator = torch.accelerator.current_accelerator(check_available=True)
-        self._kinds = [torch.device("cpu"), *([] if accelerator is None else [torch.device(accelerator.type)])]
+        self._kinds = [
+            torch.device("cpu"),
+            *([] if accelerator is None else [torch.device(accelerator.type)]),
+        ]
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
         """Return `hocket`."""

@@ -25,16 +25,12 @@ from torch._C._distributed_c10d import (
     ReduceScatterOptions,
     ScatterOptions,
     Work,
-    _DistributedBackendOptions,
 )
-from torch.distributed.distributed_c10d import GroupName
 
-from hocket.errors import UsageError
 from hocket.torch.backend import reductions, sparse, tensors
 from hocket.torch.backend.collectives import Collectives
-from hocket.torch.backend.configured import Configured, errors_as_torch, open_groups
+from hocket.torch.backend.configured import Configured, errors_as_torch
 from hocket.torch.backend.messages import TAG_BITS, TAG_MASK
-from hocket.torch.backend.node import Node, host_of
 from hocket.torch.backend.reductions import Reduction
 from hocket.torch.backend.staging import Visit
 from hocket.torch.backend.tasks import DONE, Task, Tasks
@@ -78,7 +74,7 @@ class Group(Configured):
                 group.broadcast(tensors.lend(dense), opts.rootRank)
 
         sent = own if self.rank() == opts.rootRank else []
-        return self._run("broadcast", act, sent, own, buffers, opts)
+        return self._run("broadcast", act, sent, own, opts, result=buffers)
 
     def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
         """Reduce in place."""
@@ -93,7 +89,7 @@ class Group(Configured):
             def add(group: Collectives, _reads: Tensors, _writes: Tensors) -> None:
                 sparse.all_reduce(group, buffers, self.size())
 
-            return self._run("allreduce", add, [], [], buffers, opts)
+            return self._run("allreduce", add, [], [], opts, result=buffers)
         op = opts.reduceOp
         hows = [self._reduction(buffer, op) for buffer in buffers]
 
@@ -101,7 +97,7 @@ class Group(Configured):
             for buffer, how in zip(writes, hows, strict=True):
                 how.run(group.all_reduce, buffer, written=True)
 
-        return self._run("allreduce", act, buffers, buffers, buffers, opts)
+        return self._run("allreduce", act, buffers, buffers, opts)
 
     def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE_COALESCED) -> Work:
         """Reduce each tensor, in place."""
@@ -116,7 +112,7 @@ class Group(Configured):
             for buffer, how in zip(reads, hows, strict=True):
                 how.run(partial(group.reduce, root=root), buffer, written=takes)
 
-        return self._run("reduce", act, buffers, buffers if takes else [], buffers, opts)
+        return self._run("reduce", act, buffers, buffers if takes else [], opts, result=buffers)
 
     def allgather(  # type: ignore[override]
         self,
@@ -136,7 +132,7 @@ class Group(Configured):
                     group.all_gather(tensors.lend(dense), tensors.lend_all(into))
 
         writes = [each for of_rank in outputs for each in of_rank]
-        return self._run("allgather", act, inputs, writes, outputs[0], opts)
+        return self._run("allgather", act, inputs, writes, opts, result=outputs[0])
 
     def allgather_coalesced(
         self,
@@ -159,7 +155,7 @@ class Group(Configured):
             with tensors.between(reads, writes) as ((dense,), (into,)):
                 group.all_gather(tensors.lend(dense), tensors.lend_all(self._parts(into)))
 
-        return self._run("all_gather_single", act, [own], [output], [output], opts)
+        return self._run("all_gather_single", act, [own], [output], opts)
 
     def all_gather_single_coalesced(
         self,
@@ -188,7 +184,7 @@ class Group(Configured):
             with tensors.between(reads, writes) as ((dense,), into):
                 group.gather(tensors.lend(dense), tensors.lend_all(into), opts.rootRank)
 
-        return self._run("gather", act, inputs, gathered, gathered, opts)
+        return self._run("gather", act, inputs, gathered, opts)
 
     def gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = GATHER) -> Work:
         """Gather every rank's tensor, concatenated, at the root; only the root uses `output`."""
@@ -200,7 +196,7 @@ class Group(Configured):
             with tensors.between(reads, writes) as ((dense,), (into,)):
                 group.gather(tensors.lend(dense), tensors.lend_all(self._parts(into)), opts.rootRank)
 
-        return self._run("gather_single", act, [own], [output], [output], opts)
+        return self._run("gather_single", act, [own], [output], opts)
 
     def scatter(  # type: ignore[override]
         self,
@@ -217,7 +213,7 @@ class Group(Configured):
             with tensors.between(reads, writes) as (dense, (into,)):
                 group.scatter(tensors.lend_all(dense), tensors.lend(into), opts.rootRank)
 
-        return self._run("scatter", act, scattered, outputs, outputs, opts)
+        return self._run("scatter", act, scattered, outputs, opts)
 
     def reduce_scatter(  # type: ignore[override]
         self,
@@ -234,7 +230,7 @@ class Group(Configured):
                 self._reduce_scatter(group, list(itertools.islice(rest, len(given))), output, how)
 
         reads = [each for pieces in inputs for each in pieces]
-        return self._run("reduce_scatter", act, reads, outputs, outputs, opts)
+        return self._run("reduce_scatter", act, reads, outputs, opts)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, whole: torch.Tensor, opts: Any = REDUCE_SCATTER
@@ -247,7 +243,7 @@ class Group(Configured):
             with tensors.contiguous(reads, written=False) as (dense,):
                 self._reduce_scatter(group, self._parts(dense), writes[0], how)
 
-        return self._run("reduce_scatter_single", act, [whole], [output], [output], opts)
+        return self._run("reduce_scatter_single", act, [whole], [output], opts)
 
     def reduce_scatter_single_coalesced(
         self,
@@ -273,7 +269,7 @@ class Group(Configured):
             with tensors.between(reads, writes) as (dense, into):
                 group.all_to_all(tensors.lend_all(dense), tensors.lend_all(into))
 
-        return self._run("alltoall", act, inputs, outputs, outputs, opts)
+        return self._run("alltoall", act, inputs, outputs, opts)
 
     def all_to_all_single(  # torch's signature
         self,
@@ -295,11 +291,11 @@ class Group(Configured):
                     tensors.lend_all(dense.split(sizes[1])), tensors.lend_all(into.split(sizes[0]))
                 )
 
-        return self._run("all_to_all_single", act, [whole], [output], [output], opts)
+        return self._run("all_to_all_single", act, [whole], [output], opts)
 
     def barrier(self, opts: Any = BARRIER) -> Work:
         """Return after every member has arrived."""
-        return self._run("barrier", lambda group, _reads, _writes: group.barrier(), [], [], [], opts)
+        return self._run("barrier", lambda group, _reads, _writes: group.barrier(), [], [], opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Raise RuntimeError on rank 0 with the names of ranks that do not arrive in time."""
@@ -357,7 +353,7 @@ class Group(Configured):
             now = self.communicator
             mail = now.node.messages
             return self._note(
-                mail.receive(source, self._tag(tag), buffers[0], now.ranks, self._timeout_s, device)
+                mail.receive(source, self._tag(tag), buffers[0], now.ranks, self._timeout_s, device=device)
             )
 
     def _run(
@@ -366,9 +362,11 @@ class Group(Configured):
         act: Act,
         reads: Tensors,
         writes: Tensors,
-        result: Tensors,
         opts: Any,
+        *,
+        result: Tensors | None = None,
     ) -> Task:
+        """Run a call's collective in its turn. `result`: tensors that the work returns; default: those that are written."""
         device = tensors.device_of(itertools.chain(reads, writes), call)
         self._calls += 1
         own_s = opts.timeout.total_seconds()
@@ -385,7 +383,7 @@ class Group(Configured):
             if visit is not None:
                 visit.received()
             return DONE
-        return self._note(now.works.later(due, result, visit))
+        return self._note(now.works.later(due, writes if result is None else result, visit))
 
     def _note(self, work: Task) -> Task:
         if self._batch is not None:

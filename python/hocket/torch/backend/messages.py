@@ -100,6 +100,7 @@ class Messages:
         tensor: torch.Tensor,
         ranks: Sequence[int],
         timeout_s: float,
+        *,
         device: torch.device | None = None,
     ) -> Task:
         """Receive into the tensor, which may be of a device, on completion. `source` None: from any rank.

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup, Work, _DistributedBackendOptions
-from torch.distributed import PrefixStore
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import GroupName
 
 from hocket.torch.backend.group import Group
 from hocket.torch.uncompiled import uncompiled_methods
@@ -75,7 +76,15 @@ class Mixed(Group):
         if not plugin.extended_api:
             return plugin.creator_fn(store, opts.group_rank, opts.group_size, opts.timeout)
         own = _DistributedBackendOptions()
-        for each in ("group_rank", "group_size", "timeout", "group_id", "global_ranks_in_group", "process_group", "split_from"):
+        for each in (
+            "group_rank",
+            "group_size",
+            "timeout",
+            "group_id",
+            "global_ranks_in_group",
+            "process_group",
+            "split_from",
+        ):
             setattr(own, each, getattr(opts, each))
         own.store = store
         return plugin.creator_fn(own, options)
@@ -104,7 +113,7 @@ class Mixed(Group):
     def setGroupName(self, name: str) -> None:  # noqa: N802  # torch's name
         """Set the group's name, also for the other backends."""
         super().setGroupName(name)
-        self._rest._set_group_name(name)
+        self._rest._set_group_name(GroupName(name))
 
     def setGroupDesc(self, text: str) -> None:  # noqa: N802  # torch's name
         """Set the group's description, also for the other backends."""

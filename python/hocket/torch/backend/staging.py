@@ -147,11 +147,18 @@ class Visit(Landing):
         self._place = place
         read, written = ({id(each): each for each in many} for many in (reads, writes))
         dense = {key: _dense(each) for key, each in (read | written).items()}
-        ends = [0, *itertools.accumulate(-(-each.nbytes // ALIGN_BYTES) * ALIGN_BYTES for each in dense.values())]
+        ends = [
+            0,
+            *itertools.accumulate(-(-each.nbytes // ALIGN_BYTES) * ALIGN_BYTES for each in dense.values()),
+        ]
         self._block = place.take(ends[-1])
         self._moved = {
             key: _Moved(
-                (read | written)[key], each, _over(self._block, start, each), down=key in read, up=key in written
+                (read | written)[key],
+                each,
+                _over(self._block, start, each),
+                down=key in read,
+                up=key in written,
             )
             for (key, each), start in zip(dense.items(), ends, strict=False)
         }
@@ -180,8 +187,8 @@ class Visit(Landing):
             while not ended.query():
                 if time.monotonic() > until_s:
                     raise Error(
-                        f"tensors of a call have not come down from {place.device} within {limit_s:g} s: the device has not done the "
-                        "work that makes them\nhint: look for a kernel that hangs, or raise the time-out of the group"
+                        f"tensors of a call have not come down from {place.device} within {limit_s:g} s: the device has not done "
+                        "the work that makes them\nhint: look for a kernel that hangs, or raise the time-out of the group"
                     )
                 time.sleep(nap_s)
                 nap_s = min(2 * nap_s, LONGEST_NAP_S)

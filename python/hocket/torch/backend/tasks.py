@@ -132,7 +132,7 @@ class Task(Work):
         with _futures:
             if self._future is not None:
                 return self._future
-            self._told = Future() if self._landing is None else Future(devices=self._landing.queue.devices)
+            self._told = Future() if self._landing is None else Future(devices=[*self._landing.queue.devices])
             self._future = future = self._told.then(self._outcome)
             told = self._told if self._complete.is_set() else None
         if told is not None:
