@@ -129,9 +129,11 @@ class Caller:
         dist.broadcast(one, WORLD - 1, async_op=True)
         dist.all_gather(parts, one, async_op=True).wait()
         self.note("a chain", *parts)
-        # A temporary tensor that nobody keeps, and one that takes its memory.
-        dist.all_reduce(self.new("dropped"), async_op=True)
-        self.note("the next tensor", self.blank().add_(self.new("next")))
+        # Temporary tensors that nobody keeps or waits for, and one that takes the memory of the first, looked at in the end.
+        for each in ("dropped", "dropped, too"):
+            work = dist.all_reduce(self.new(each), async_op=True)
+            work._complete.wait()
+        self.next = self.blank()
         with dist._coalescing_manager(device=one.device, async_ops=True) as several:
             one, two = self.new("one"), self.new("two")
             dist.all_reduce(one)
@@ -181,6 +183,7 @@ class Caller:
         for work in [dist.irecv(first, back), dist.irecv(second, back), *sent]:
             work.wait()
         self.note("messages", first, second)
+        self.note("the next tensor", self.next)
 
 
 def called(put: Put, dtype: torch.dtype, elements: int) -> Calls:

@@ -169,19 +169,6 @@ def test_plans_of_other_models_are_refused():
         make(bucketing.Bucket((gradient,), 0), "model")
 
 
-def test_shards_of_a_device_are_refused():
-    """Broken: a copy out of a device's memory that ends the process."""
-    from hocket.torch import hsdp_hook  # the function has the module's name
-    from hocket.torch.hsdp_hook import _check_units
-
-    assert callable(hsdp_hook)
-    on_device = SimpleNamespace(
-        name="blocks.0", module=None, parameters=[SimpleNamespace(device=torch.device("cuda"), grad=None)]
-    )
-    with pytest.raises(UsageError, match=r"`blocks.0` are on cuda.*\nhint: `hk.distribute`"):
-        _check_units([on_device])
-
-
 def test_a_killed_rank_is_named_on_all_others(tmp_path):
     """Broken: ranks that hang, or blame one another."""
     ended = job("lost", 4, tmp_path, "hocket", settings=Settings(timeout_s=20, start_timeout_s=60))

@@ -1,6 +1,7 @@
 // The tests' device as PyTorch takes it: memory, streams, events, copies, and every operator as a kernel that runs late.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/op_registration/adaption.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -61,26 +62,6 @@ struct Allocator final : c10::Allocator {
   }
 };
 Allocator allocator;
-
-std::mutex pinned_lock;
-std::map<const char*, size_t> pinned;
-
-struct PinnedAllocator final : c10::Allocator {
-  c10::DataPtr allocate(size_t size) override {
-    char* start = static_cast<char*>(std::malloc(std::max(size, size_t(1))));
-    std::lock_guard<std::mutex> lock(pinned_lock);
-    pinned[start] = size;
-    return {start, start, &free, c10::Device(c10::DeviceType::CPU)};
-  }
-  static void free(void* start) {
-    std::lock_guard<std::mutex> lock(pinned_lock);
-    pinned.erase(static_cast<char*>(start));
-    std::free(start);
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free; }
-  void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
-};
-PinnedAllocator pinned_allocator;
 
 void resize_storage(const c10::Storage& storage, size_t size) {
   const int device = storage.device().index();
@@ -180,13 +161,6 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override {
     return index < 0 ? current_device : exchangeDevice(index);
   }
-  bool isPinnedPtr(const void* data) const override {
-    std::lock_guard<std::mutex> lock(pinned_lock);
-    auto place = static_cast<const char*>(data);
-    auto found = pinned.upper_bound(place);
-    return found != pinned.begin() && place < (--found)->first + found->second;
-  }
-  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
   at::Device getDeviceFromPtr(void*) const override { return {OURS, current_device}; }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
   at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::detail::createCPUGenerator(); }
@@ -273,6 +247,13 @@ struct Arguments {
   }
 };
 
+bool same_sizes(const c10::IValue& one, const c10::IValue& two) {
+  if (one.isTensor()) return one.toTensor().sizes().equals(two.toTensor().sizes());
+  if (!one.isTensorList()) return false;
+  auto left = one.toTensorVector(), right = two.toTensorVector();
+  return std::equal(left.begin(), left.end(), right.begin(), [](auto& a, auto& b) { return a.sizes().equals(b.sizes()); });
+}
+
 // Give an operator to the current stream; false: what it returns is known only when it has run, or is no tensor.
 bool late(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& schema = op.schema();
@@ -306,7 +287,7 @@ bool late(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::vector<Placed> outputs;
   for (auto at : written) {
     // What was too small is another tensor afterwards.
-    if (!given[at].isTensor() || !before[at].toTensor().sizes().equals(given[at].toTensor().sizes())) return false;
+    if (!same_sizes(before[at], given[at])) return false;
     if (!schema.returns().empty()) results.push_back(given[at]);
   }
   if (written.empty())
@@ -482,6 +463,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", &convolved);
   m.impl("convolution_backward_overrideable", &convolution_gradients);
   m.impl("record_stream", &record_stream);
+}
+
+// Mixed precision: what a layer's product is made in.
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(cross_entropy_loss, fp32)
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
