@@ -12,14 +12,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
-
-NAME = "hocket"
-KNOWN = ("cpu", "cuda", "xpu", "mps", "mtia", "hpu")
-"""Types of devices whose copies PyTorch itself makes. One more has the name that its extension gives it."""
-UNNAMED = "privateuseone"
 
 
 def register() -> None:
@@ -27,11 +21,9 @@ def register() -> None:
 
     Devices that have a backend of their own keep it as their default; for the others, it is this one.
     """
-    from hocket.torch.backend.creation import create  # noqa: PLC0415  # torch calls this when the backend is asked for
+    from hocket.torch.backend import creation  # noqa: PLC0415  # torch calls this when the backend is asked for
 
-    named = torch._C._get_privateuse1_backend_name()
-    devices = [*KNOWN, *([] if named == UNNAMED else [named])]
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=devices)
+    creation.register()
 
 
 def reconfigurable_group(timeout: timedelta = default_pg_timeout) -> dist.ProcessGroup:

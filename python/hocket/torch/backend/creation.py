@@ -8,21 +8,33 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import _DistributedBackendOptions
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import GroupName
 
 from hocket.errors import UsageError
-from hocket.torch.backend import register
 from hocket.torch.backend.configured import errors_as_torch, open_groups
 from hocket.torch.backend.group import Group
 from hocket.torch.backend.mixed import Mixed
 from hocket.torch.backend.node import Node, host_of
 
+NAME = "hocket"
+KNOWN = ("cpu", "cuda", "xpu", "mps", "mtia", "hpu")
+"""Types of devices whose copies PyTorch itself makes. One more has the name that its extension gives it."""
+UNNAMED = "privateuseone"
+
 _numbers = itertools.count()
 _MAKER = distributed_c10d._new_process_group_helper.__code__
 """Code object of the function in which PyTorch makes groups."""
+
+
+def register() -> None:
+    """Register the name with torch.distributed, for all types of devices that PyTorch knows by now."""
+    named = torch._C._get_privateuse1_backend_name()
+    devices = [*KNOWN, *([] if named == UNNAMED else [named])]
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=devices)
 
 
 def create(opts: Any, backend_options: object) -> Group:
