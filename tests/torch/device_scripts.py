@@ -129,11 +129,13 @@ class Caller:
         dist.broadcast(one, WORLD - 1, async_op=True)
         dist.all_gather(parts, one, async_op=True).wait()
         self.note("a chain", *parts)
-        # Temporary tensors that nobody keeps or waits for, and one that takes the memory of the first, looked at in the end.
-        for each in ("dropped", "dropped, too"):
-            work = dist.all_reduce(self.new(each), async_op=True)
-            work._complete.wait()
-        self.next = self.blank()
+        # A temporary tensor that nobody keeps or waits for, and one that takes its memory, looked at in the end. The group has the
+        # first until its next call.
+        work = dist.all_reduce(self.new("dropped"), async_op=True)
+        work._complete.wait()
+        del work
+        dist.barrier(async_op=True).wait()
+        self.next = torch.zeros_like(one)
         with dist._coalescing_manager(device=one.device, async_ops=True) as several:
             one, two = self.new("one"), self.new("two")
             dist.all_reduce(one)
