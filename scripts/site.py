@@ -35,8 +35,10 @@ OBJECTS = {
         "Training",
         (
             "hocket.torch.distribute.distribute",
+            "hocket.tools.run.function.run",
             "hocket.torch.distribute.join",
             "hocket.torch.no_sync",
+            "hocket.torch.reduce_gradients",
             "hocket.torch.clip_grad_norm_",
             "hocket.torch.rank",
             "hocket.torch.world",

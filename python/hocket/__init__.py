@@ -22,6 +22,7 @@ from hocket.errors import (
 if TYPE_CHECKING:
     from hocket.policy.kernels import kernel, library_kernel
     from hocket.policy.policy import Policy
+    from hocket.tools.run.function import run
 
 __all__ = [
     "ArtefactError",
@@ -37,12 +38,14 @@ __all__ = [
     "__version__",
     "kernel",
     "library_kernel",
+    "run",
 ]
 
 _WHERE = {
     "Policy": "hocket.policy.policy",
     "kernel": "hocket.policy.kernels",
     "library_kernel": "hocket.policy.kernels",
+    "run": "hocket.tools.run.function",
 }
 """Names that are loaded on access: the lower layers know nothing of them."""
 

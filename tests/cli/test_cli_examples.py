@@ -33,6 +33,7 @@ PARSED = (
     "hocket leave",
     "hocket probe",
     "hocket testbed",
+    "hocket top",
     "hocket trace replay",
     "hocket tune",
     "python -m benches",
@@ -69,7 +70,7 @@ def test_examples_parse(name, line):
     """The first thing that a user copies would be refused."""
     root = root_of(line)
     command, context = ROOTS[root], click.Context(ROOTS[root], info_name=root)
-    rest = shlex.split(line.removeprefix(root).partition(" > ")[0])
+    rest = shlex.split(re.split(" [>|] ", line.removeprefix(root))[0])
     while isinstance(command, click.Group):
         below = command.get_command(context, rest[0])
         assert below is not None, line

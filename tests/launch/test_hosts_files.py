@@ -1,6 +1,7 @@
 """Hosts files as other launchers write them, and names that only ssh knows."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,42 @@ def read(text, tmp_path):
 def test_other_launchers_files_are_read(text, found, tmp_path):
     """`node1:4` was the name of a host, with one slot: a job of a quarter of its ranks that ssh then did not reach."""
     assert read(text, tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    ("listed", "found"),
+    [
+        ("a:2,b:2", [("a", 2), ("b", 2)]),
+        ("a,b", [("a", 1), ("b", 1)]),
+        ("me@a:3,[fe80::1]:2", [("me@a", 3), ("fe80::1", 2)]),
+        ("node7:8", [("node7", 8)]),
+    ],
+)
+def test_hosts_need_no_file(listed, found):
+    """`mpirun -H` and `horovodrun -H` take them so; a user would have to write a file for two names."""
+    assert [(host.name, host.slots) for host in hosts.read(Path(listed))] == found
+
+
+def test_a_file_is_read_whatever_its_name(tmp_path, monkeypatch):
+    """Its name would be taken for a host's."""
+    monkeypatch.chdir(tmp_path)
+    Path("a:2").write_text("node1 slots=4")
+    assert [(host.name, host.slots) for host in hosts.read(Path("a:2"))] == [("node1", 4)]
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ("node1", "cannot be read: No such file .*\nhint: hosts without a file are HOST:N,HOST:N"),
+        ("lists/a:2,b", "cannot be read"),
+        ("a:2,b:0", "host 2: 'b:0' is not of the form"),
+        ("a:2,a:2", "host 2: `a` is there twice"),
+    ],
+)
+def test_hosts_without_a_file_that_are_wrong_are_named(listed, said):
+    """Ranks would start on other hosts than the user named."""
+    with pytest.raises(UsageError, match=said):
+        hosts.read(Path(listed))
 
 
 @pytest.mark.parametrize(

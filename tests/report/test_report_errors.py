@@ -34,7 +34,7 @@ def test_header_cut_off(tmp_path: Path) -> None:
     """A rank that died before its first record would hide all others."""
     (write_trace(tmp_path, SMALL) / "rank-1.hktrace").write_bytes(b"HKTRACE1")
     assert "rank-1.hktrace is truncated: its 0 whole records are shown" in build(tmp_path).read_text()
-    assert len(numbers(tmp_path)["breakdown"]) == SMALL.world - 1
+    assert len(numbers(tmp_path)["breakdown"]["ranks"]) == SMALL.world - 1
 
 
 def test_mixed_runs_are_refused(tmp_path: Path) -> None:

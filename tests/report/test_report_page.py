@@ -373,8 +373,9 @@ def test_choice_without_candidates_is_compared(tmp_path: Path) -> None:
 
 def test_step_is_the_sum_of_its_phases(tmp_path: Path) -> None:
     """The share of the step spent waiting would be wrong."""
-    for row in numbers(write_trace(tmp_path, SMALL))["breakdown"]:
-        parts = sum(row[f"{name}_s"] for name in ("forward", "backward", "wait", "optimizer"))
+    for row in numbers(write_trace(tmp_path, SMALL))["breakdown"]["ranks"]:
+        parts = sum(row[f"{name}_s"] for name in ("loading", "forward", "backward", "wait", "optimizer"))
+        assert row["for_ranks_s"] + row["for_network_s"] == pytest.approx(row["wait_s"])
         assert row["steps"] == SMALL.steps
         assert parts == pytest.approx(row["step_s"], rel=0.05)
         assert row["wait_share"] == pytest.approx(row["wait_s"] / row["step_s"])

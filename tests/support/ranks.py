@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hocket.settings import Settings
+from hocket.start.outcome import Outcome
 from hocket.start.processes import ProcessSpec
-from hocket.start.run import Outcome, launch
+from hocket.start.run import launch
 from tests.support import warm
 
 

@@ -16,8 +16,9 @@ import pytest
 
 from hocket.settings import Settings
 from hocket.start import replacements
+from hocket.start.outcome import Outcome
 from hocket.start.processes import ProcessSpec
-from hocket.start.run import Outcome, launch
+from hocket.start.run import launch
 from tests.support import warm
 
 pytest.importorskip("torch")

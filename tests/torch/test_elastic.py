@@ -19,8 +19,9 @@ import pytest
 
 from hocket.artefacts.trace import read
 from hocket.settings import Settings
+from hocket.start.outcome import Outcome
 from hocket.start.processes import SIGNALLED, ProcessSpec
-from hocket.start.run import Outcome, launch
+from hocket.start.run import launch
 from tests.support import warm
 
 torch = pytest.importorskip("torch")

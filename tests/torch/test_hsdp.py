@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-import torch
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack

@@ -48,6 +48,11 @@ class Queued(Coordinated):
         assert told, "sbatch says nothing"
         return told.strip().partition(";")[0]
 
+    def nodes(self, job: str) -> list[str]:
+        """Those of a job, by its tasks' numbers; its script runs on the first."""
+        listed = self.slurm.told("squeue", "-h", "-j", job, "-o", "%N").strip()
+        return self.slurm.told("scontrol", "show", "hostnames", listed).split()
+
     def jobs(self) -> list[str]:
         return self.slurm.told("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%A").split()
 
@@ -85,16 +90,17 @@ def test_a_step_goes_on_without_a_killed_task_and_without_a_lost_node(queued: Qu
     """Broken: SLURM would end all ranks of an allocation with one of its nodes."""
     job = queued.submit(f"--nodes={RANKS}", "--no-kill", step="--no-kill --kill-on-bad-exit=0 --wait=0")
     queued.until(lambda: len(queued.steps()) == RANKS)
+    node = queued.nodes(job)[1]
     queued.lose(f"newcomer-{job}.0.0")
     queued.trains_on(RANKS - 1)
-    queued.slurm.lose("n1")
+    queued.slurm.lose(node)
     queued.trains_on(RANKS - 2)
     for _ in range(2):
         queued.submit("--nodes=1")
     queued.until(lambda: len(queued.steps()) == RANKS + 1)
     queued.trains_on(RANKS - 1)
     # Until SLURM has noticed that the node is gone.
-    queued.until(lambda: "down" in queued.slurm.told("sinfo", "-h", "-n", "n1", "-o", "%T"))
+    queued.until(lambda: "down" in queued.slurm.told("sinfo", "-h", "-n", node, "-o", "%T"))
     queued.trains_on(RANKS - 1)
     assert queued.end() == 0, queued.said()
     assert queued.check()[:3] == [RANKS, RANKS - 1, RANKS - 2]

@@ -24,8 +24,9 @@ import torch
 from benches.elastic.launcher import Wanted
 from hocket.job.store import address as addresses
 from hocket.settings import Settings
+from hocket.start.outcome import Outcome
 from hocket.start.processes import ProcessSpec
-from hocket.start.run import Outcome, launch
+from hocket.start.run import launch
 from hocket.start.running import RunningJob, chosen
 from hocket.tools.testbed import Testbed
 from tests.launch.processes import clean_environment

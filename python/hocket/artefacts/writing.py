@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from hocket.errors import UsageError
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -34,3 +36,18 @@ def write(path: Path, data: bytes) -> None:
     """Write a file, replacing one that is there. Raises OSError."""
     with replacing(path) as partial:
         partial.write_bytes(data)
+
+
+def makeable(path: Path) -> Path:
+    """Return the path if there can be such a directory to write to: fails before minutes are spent on its content.
+
+    Raises UsageError.
+    """
+    there = next(
+        each for each in (path.absolute(), *path.absolute().parents) if each.exists() or each.is_symlink()
+    )
+    if not there.is_dir():
+        raise UsageError(f"{path} cannot be made: {there} is not a directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"{path} cannot be made or written to: {there} does not let you write")
+    return path

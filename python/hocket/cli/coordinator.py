@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from hocket.artefacts.writing import makeable
 from hocket.cli.shared.elastic import ELASTIC, Elastic
-from hocket.cli.shared.options import dir_option, file_option, makeable, world_option
+from hocket.cli.shared.options import dir_option, file_option, world_option
 from hocket.cli.shared.outcome import end
 from hocket.cli.shared.values import SECONDS
 from hocket.errors import UsageError

@@ -53,7 +53,7 @@ Found = TypeVar("Found")
 )
 @cluster_option("Cluster file (TOML) of `hocket probe`, or written by hand.")
 @file_option("--topology", "topology_path", text="AWS instance topology (JSON) or SLURM's topology.conf.")
-@hosts_option("Hosts file, `NAME [slots=N]` a line: the given order, and slots.")
+@hosts_option("Hosts file, `NAME [slots=N]` a line, or hosts: the given order, and slots.")
 @click.option("--skip-unreachable", is_flag=True, help="Leave out hosts that nobody reaches.")
 @algorithm_option(ALGORITHMS, "ring", "Of the collective; `auto`: the one that costs least, with its order.")
 @click.option(

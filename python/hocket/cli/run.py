@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from hocket import extras
-from hocket.artefacts import files
-from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Plan
-from hocket.artefacts.promise import Promise, promise_of
-from hocket.artefacts.tuning import Tuning
+from hocket.artefacts.promise import Promise
 from hocket.cli.shared.elastic import ELASTIC, Elastic
 from hocket.cli.shared.options import (
     cluster_option,
     dir_option,
-    makeable,
     plan_option,
     promise_option,
     remote_options,
@@ -32,9 +26,7 @@ from hocket.cli.shared.outcome import end
 from hocket.cli.shared.values import SECONDS
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
-from hocket.policies import load
 from hocket.refusals import HELPERS, SERVERS, refused
-from hocket.setting_values import seconds_of
 from hocket.settings import Settings
 from hocket.start import hosts as hosts_file
 from hocket.start.processes import ProcessSpec
@@ -42,6 +34,7 @@ from hocket.start.remote import processes_over, store_for
 from hocket.start.resume import resume
 from hocket.start.run import launch
 from hocket.start.script import argv_of
+from hocket.tools.run.checks import absolute, check, policy_path
 
 HELP = ("-m", "hocket.training.servers.helper_rank")
 """Program of a helper, in place of the script."""
@@ -178,16 +171,16 @@ def command(
         script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
     )
     given: dict[str, Any] = {
-        "plan": _absolute(plan_path, must_exist=True),
+        "plan": absolute(plan_path, must_exist=True),
         "promise": promise and str(promise),
-        "policy": _policy(policy),
+        "policy": policy_path(policy),
         "search": search,
         "servers": servers,
         "helpers": helpers,
         "staleness": staleness,
-        "cluster": _absolute(cluster_path, must_exist=True),
-        "tuning": _absolute(tuning_path, must_exist=True),
-        "trace": _absolute(trace_path, must_exist=False),
+        "cluster": absolute(cluster_path, must_exist=True),
+        "tuning": absolute(tuning_path, must_exist=True),
+        "trace": absolute(trace_path, must_exist=False),
         "trace_steps": trace_steps,
         "trace_bytes": trace_bytes,
         "threads": threads,
@@ -198,7 +191,7 @@ def command(
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
     options = {"plan": plan_path, "cluster": cluster_path, "tuning": tuning_path, "policy": policy}
-    _check(settings, options, here=hosts is None)
+    check(settings, options, here=hosts is None)
     if settings.servers and settings.helpers:
         raise refused(HELPERS, SERVERS, where="--servers and --helpers")
     if elastic is not None:
@@ -232,47 +225,6 @@ def command(
             journal=elastic.journal if elastic else None,
         )
     )
-
-
-def _check(settings: Settings, options: Mapping[str, str | Path | None], *, here: bool) -> None:
-    """Refuse, before any rank is started, settings and files that ranks would refuse as soon as they train.
-
-    Files that `options` name are this machine's. Those of variables are read where ranks are; `here`: on this machine, too.
-    """
-
-    def named(option: str, variable: str | None) -> str | None:
-        given = options[option] or (variable if here else None)
-        return None if given is None else str(given)
-
-    if settings.search is not None:
-        seconds_of(settings.search)
-    if settings.promise is not None:
-        promise_of(settings.promise)
-    if (plan := named("plan", settings.plan)) is not None:
-        files.read(Path(plan), Plan)
-    if (cluster := named("cluster", settings.cluster)) is not None:
-        files.read(Path(cluster), Cluster)
-    if (tuning := named("tuning", settings.tuning)) is not None:
-        files.read(Path(tuning), Tuning)
-    if (policy := named("policy", settings.policy)) is not None:
-        load.look(policy)
-    settings.refuse_bounds_of_nothing()
-    if settings.trace is not None and here:
-        makeable(Path(settings.trace))
-
-
-def _absolute(path: Path | None, *, must_exist: bool) -> str | None:
-    if path is not None and must_exist and not path.exists():
-        raise UsageError(f"{path} does not exist")
-    return None if path is None else str(path.absolute())
-
-
-def _policy(name: str | None) -> str | None:
-    """Return the policy with its file's whole path: ranks may start elsewhere."""
-    path, colon, wanted = (name or "").partition(":")
-    if not path.endswith(".py"):
-        return name
-    return f"{_absolute(Path(path), must_exist=True)}{colon}{wanted}"
 
 
 def _say_threads(processes: list[ProcessSpec]) -> None:

@@ -26,8 +26,8 @@ from hocket.members.member_limits import Limits
 from hocket.members.stores import Stores
 from hocket.settings import Settings
 from hocket.start.elastic import Place, timed
+from hocket.start.outcome import Outcome
 from hocket.start.resume import COME_BACK_S
-from hocket.start.run import Outcome
 from hocket.start.running import announced
 from hocket.start.signals import collected_signals
 from hocket.start.until_over import TICK_S, end_by, say_goodbye, until_over

@@ -1,4 +1,4 @@
-"""Hosts files: a host a line, and its number of slots. `#` begins a comment.
+"""Hosts files: a host a line, and its number of slots. `#` begins a comment. Or the hosts themselves: `a:2,b:2`.
 
 Launchers write the number in different ways, and all of these are read:
 
@@ -37,16 +37,27 @@ class Slots:
 
 
 def read(path: Path) -> list[Slots]:
-    """Return the hosts of a file, in its order; UsageError names the invalid line."""
+    """Return the hosts of a file, in its order, or those that the name of no file lists by commas.
+
+    UsageError: the file cannot be read, or names the invalid line.
+
+    >>> read(Path("a:2,b"))
+    [Slots(name='a', slots=2), Slots(name='b', slots=1)]
+    """
+    listed = str(path)
+    if not path.exists() and "/" not in listed and ("," in listed or ":" in listed):
+        return parse(listed.replace(",", "\n"), where=f"hosts {listed}", each="host")
     try:
         text = text_of(path)
     except (OSError, ValueError) as error:
-        raise UsageError(f"hosts file {path} cannot be read: {unreadable(error)}") from None
+        raise UsageError(
+            f"hosts file {path} cannot be read: {unreadable(error)}\nhint: hosts without a file are HOST:N,HOST:N"
+        ) from None
     return parse(text, where=str(path))
 
 
-def parse(text: str, *, where: str = "hosts") -> list[Slots]:
-    """Return the hosts of a file's text. UsageError names the invalid line.
+def parse(text: str, *, where: str = "hosts", each: str = "line") -> list[Slots]:
+    """Return the hosts of a file's text. UsageError names the invalid line, as `each` and its number.
 
     >>> parse("node1 slots=2  # the big one")
     [Slots(name='node1', slots=2)]
@@ -59,13 +70,13 @@ def parse(text: str, *, where: str = "hosts") -> list[Slots]:
         content = line.partition("#")[0].strip()
         if not content:
             continue
-        name, slots = _host(content, f"{where}, line {number}")
+        name, slots = _host(content, f"{where}, {each} {number}")
         if name not in found:
             found[name], lines[name] = slots, 1
             continue
         if slots is not None or found[name] is not None:
             raise UsageError(
-                f"{where}, line {number}: `{name}` is there twice, and not with a line for each slot\n"
+                f"{where}, {each} {number}: `{name}` is there twice, and not with a line for each slot\n"
                 "hint: one line with slots=N"
             )
         lines[name] += 1

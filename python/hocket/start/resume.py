@@ -17,7 +17,7 @@ from hocket.members.journal import Journal
 from hocket.members.member_limits import Limits
 from hocket.settings import Settings
 from hocket.start.elastic import Place
-from hocket.start.run import Outcome
+from hocket.start.outcome import Outcome
 from hocket.start.running import announced
 from hocket.start.signals import collected_signals
 from hocket.start.until_over import end_by, say_goodbye, until_over

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hocket.errors import PeerError, UsageError
+from hocket.errors import UsageError
 from hocket.job.store import address as addresses
 from hocket.job.store import listening
 from hocket.job.store.ledger import Ledger
@@ -30,6 +30,7 @@ from hocket.start import elastic
 from hocket.start.elastic import Elastic
 from hocket.start.last_ones import LastOnes
 from hocket.start.live import observed
+from hocket.start.outcome import Failure, Outcome, failure_of
 from hocket.start.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
 from hocket.start.replacements import Replacements
 from hocket.start.signals import collected_signals
@@ -45,78 +46,10 @@ TERMINATE_S = 4.0
 """Time from SIGTERM to SIGKILL, and from there to the end of the leash."""
 DYING_S = 1.0
 """Time in which a rank whose connection has ended may end by itself and say why; it is most likely about to."""
-LAST_LINES_SHOWN = 8
 PUT_TIMEOUT_S = 10.0
 """Time limit for the launcher to reach its own store."""
 
 log = logging.getLogger("hocket.run")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """Rank that failed. `code` is 128 + N for signal N. `condemned`: the launcher killed it, whatever it would have died of.
-
-    `ended`: the launcher ended it, as the job had failed. `accusers`: ranks that did not go on because of it; `why`: their reason.
-    """
-
-    rank: int
-    host: str
-    code: int
-    last_lines: tuple[str, ...]
-    condemned: bool = False
-    ended: bool = False
-    accusers: tuple[int, ...] = ()
-    why: str | None = None
-
-    @property
-    def how(self) -> str:
-        """Exit code or signal of the rank, or the launcher's reason for a signal."""
-        if self.condemned:
-            return f"the others went on without it, and it was killed (exit code {self.code})"
-        if self.accusers and (self.ended or self.code == 0):
-            who = f"rank{'s' * (len(self.accusers) > 1)} {', '.join(map(str, self.accusers))}"
-            what = REPROACHES.get(self.why or "", "did not go on because of it")
-            end = "it was ended" if self.ended else "it ended in order"
-            return f"{who} {what}, and {end} (exit code {self.code})"
-        if self.code > SIGNALLED:
-            with contextlib.suppress(ValueError):
-                return f"{signal.Signals(self.code - SIGNALLED).name} (exit code {self.code})"
-        return f"exit code {self.code}"
-
-    def __str__(self) -> str:
-        last_words = "".join(f"\n    {line}" for line in self.last_lines[-LAST_LINES_SHOWN:])
-        return f"rank {self.rank} on {self.host} failed: {self.how}" + (
-            f"; its last words:{last_words}" if last_words else ""
-        )
-
-    def error(self, message: str) -> PeerError:
-        """Return the error of the whole job, ready to raise."""
-        return PeerError(message, rank=self.rank, host=self.host, why="failed")
-
-
-REPROACHES = {
-    "silent": "heard nothing of it any more",
-    "timeout": "waited for it in vain",
-    "left": "still needed it",
-    "lost": "lost the connection to it",
-}
-"""Phrases about a rank at fault, by `PeerError.why`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """End of a job: `failures` in the order in which they were observed, but first that of the rank at fault. `ended`: reason why
-    an elastic job did not go on."""
-
-    failures: tuple[Failure, ...]
-    ended: Ended | None = None
-
-    @property
-    def code(self) -> int:
-        """Exit code of the launcher: the code of the first failed rank that ended by itself; 1 if the job did not end with its
-        scripts; else 0."""
-        codes = [each.code for each in sorted(self.failures, key=lambda each: each.ended) if each.code != 0]
-        return codes[0] if codes else int(bool(self.failures) or self.ended is not None)
 
 
 def launch(
@@ -299,13 +232,13 @@ class _Watch:
         """Return the failures, the one of the rank at fault first."""
         exits = {each.rank: Exit(code=each.code or 0, ended=each in self._ended) for each in self._failures}
         found = verdict(exits, self._services.reports, self._lost_at_the_end()) if self._failures else None
-        failures = {each.rank: _failure(each, ended=each in self._ended) for each in self._failures}
+        failures = {each.rank: failure_of(each, ended=each in self._ended) for each in self._failures}
         if found is None:
             return list(failures.values())
         guilty = next((each for each in self._processes if each.rank == found.rank), None)
         if guilty is None:
             return list(failures.values())
-        first = failures.pop(found.rank, None) or _failure(guilty, ended=guilty in self._ended)
+        first = failures.pop(found.rank, None) or failure_of(guilty, ended=guilty in self._ended)
         return [dataclasses.replace(first, accusers=found.accusers, why=found.why), *failures.values()]
 
     def _goes_on_elsewhere(self) -> bool:
@@ -337,7 +270,7 @@ class _Watch:
     def _tell_the_others(self, failed: Sequence[Process]) -> None:
         """Tell the store of ranks that failed before they connected, for which others would wait; it misses connected ones
         itself."""
-        for each in map(_failure, failed):
+        for each in map(failure_of, failed):
             if self._services.store is not None:
                 reason = f"rank {each.rank} on {each.host} ended before it joined the job: {each.how}\nhint: see its output"
                 refuse = functools.partial(self._services.ledger.refuse_absent, each.rank, reason)
@@ -464,7 +397,7 @@ class _ElasticWatch(_Watch):
             if self._replacements.is_new(process) and not self._may_be_joined(running):
                 log.info("rank %d ends before it has joined: the job has ended", process.rank)
                 continue
-            log.warning("%s", _failure(process))
+            log.warning("%s", failure_of(process))
             self._replacements.lost(process)
         self._end_condemned(running)
         if not job.founded:
@@ -478,17 +411,3 @@ class _ElasticWatch(_Watch):
             lost, self._lost = self._lost, []
             return [process for process in lost if not self._replacements.made_up_for(process)]
         return []
-
-
-def _failure(process: Process, *, ended: bool = False) -> Failure:
-    lines = tuple(line.decode(errors="replace") for line in process.err.last)
-    # If the launcher is slow, neighbours have ended a running rank before it could.
-    by_us = process.left_behind or (process.condemned and process.obeyed)
-    return Failure(
-        rank=process.rank,
-        host=process.host,
-        code=process.code or 0,
-        last_lines=lines,
-        condemned=by_us and process.code == SIGNALLED + signal.SIGKILL,
-        ended=ended,
-    )

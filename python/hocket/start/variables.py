@@ -5,6 +5,7 @@ The leash of rank 0 (`leash.py`) chooses address and port of torch's store, sinc
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +27,22 @@ OF_A_RANK = (
     "MASTER_PORT",
 )
 """Variables that identify a rank; not passed on to ranks that it launches itself."""
+
+
+IDENTITY = {"HOCKET_STORE", "SLURM_PROCID", *OF_A_RANK}
+"""Variables that launchers set for a job of their own."""
+
+
+def of_torch(rank: int, world: int, master: str | None) -> dict[str, str]:
+    """Return this process's variables as a rank of a job whose ranks `torch.distributed` gives, in which it is number `rank`.
+
+    `master`: address of the machine of rank 0, or of torch's store there, as this one sees it; None: unknown.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
+    environment |= {"RANK": str(rank), "WORLD_SIZE": str(world), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    if master is not None:
+        environment |= {"MASTER_ADDR": master, "MASTER_PORT": "1"}
+    return environment
 
 
 def variables(

@@ -12,6 +12,7 @@ extras.need("torch", "hocket.torch")
 from hocket.artefacts.local import Local  # noqa: E402  # what comes next loads torch
 from hocket.artefacts.promise import Promise  # noqa: E402
 from hocket.parameter_server.choice import ParameterServer  # noqa: E402
+from hocket.torch.accumulated import reduce_gradients  # noqa: E402
 from hocket.torch.backend import reconfigurable_group  # noqa: E402
 from hocket.torch.checkpoint import load_state_dict, optimizer_state, state_dict  # noqa: E402
 from hocket.torch.ddp_hook import ddp_hook  # noqa: E402
@@ -57,6 +58,7 @@ __all__ = [
     "rank",
     "reconfigurable_group",
     "record",
+    "reduce_gradients",
     "scale_lr",
     "state_dict",
     "world",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -42,12 +42,16 @@ from hocket.training.beside.spans import Spans
 from hocket.training.elastic.fetching import come
 from hocket.training.loop.loop import Loop
 from hocket.training.memory.gradients import agree, gradients_of
-from hocket.training.process import Process, joined, reporting
+from hocket.training.process import Process, Within, joined, reporting
 from hocket.training.servers.helping import help_training
 from hocket.training.servers.roles import part_of, plan_with, plan_with_helpers, workers_of
 from hocket.training.servers.serve import serve
 from hocket.training.step.end_after import end_after
 from hocket.training.step.session import Session
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -80,6 +84,7 @@ def distribute(
     local: Local | None = None,
     parameter_server: ParameterServer | None = None,
     buffers: Keep | None = None,
+    group: ProcessGroup | DeviceMesh | None = None,
     settings: Settings | None = None,
 ) -> tuple[Model, Optimizer]:
     """Train `model` together with the other ranks of the job. The training loop stays as it is.
@@ -115,6 +120,9 @@ def distribute(
             process (SystemExit). It does the same on a rank that only owns parts of the plan's buckets. Ranks keep their parts in
             later calls.
         buffers: how the model's buffers are kept equal: `"after_step"` (default), `"before_forward"` or `"none"`.
+        group: the ranks of `torch.distributed` that hold the same parameters, where a model is spread over several (pipelines): a
+            group, or the dimension of a DeviceMesh over which the model is repeated. They are a job of their own: `hk.rank`,
+            `hk.world`, plans and data are of this group. Default: all ranks.
         settings: settings of the job; default: from the environment.
 
     Raises:
@@ -131,7 +139,7 @@ def distribute(
     >>> model(torch.ones(1, 3)).sum().backward(); optimizer.step()
     """
     framework = Torch(model, optimizer)
-    settings = settings or Settings.from_environment()
+    within, settings = _within(group, settings or Settings.from_environment())
     policy = policy_of(plan, policy, settings)
     check_settings(policy, settings, parameter_server=parameter_server)
     promise = promise_asked(promise, settings)
@@ -139,9 +147,10 @@ def distribute(
         raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
     parameter_server = parameter_server or ParameterServer.of(settings)
     parts = TorchParts(framework)
-    process = joined(settings, publish, functools.partial(come, parts))
+    process = joined(settings, publish, functools.partial(come, parts), within)
     settings = process.arrival.placed(settings)
-    warn_if_apart(process.everyone.world)
+    if within is None:
+        warn_if_apart(process.everyone.world)
     asked = {"plan": plan, "policy": policy, "promise": promise, "search": search, "buffers": buffers}
     agree_on_call(process, {**asked, "parameter_server": parameter_server, "local": local})
     gradients = gradients_of(framework.parameters())
@@ -193,6 +202,15 @@ def distribute(
     # A partial of a module's function: the model stays picklable and copyable.
     model.no_sync = functools.partial(no_sync, model)  # type: ignore[assignment]
     return model, optimizer
+
+
+def _within(group: ProcessGroup | DeviceMesh | None, settings: Settings) -> tuple[Within | None, Settings]:
+    """Return the job that a group is, and the settings in it; None: the job of all ranks."""
+    if group is None:
+        return None, settings
+    from hocket.torch.group import within  # noqa: PLC0415  # loads meshes, which few need
+
+    return within(group, settings)
 
 
 def _make_room(framework: Torch, process: Process) -> Loop | None:

@@ -18,6 +18,7 @@ KINDS = (DistributedDataParallel, DataParallel)
 
 def refuse_wrapped(model: torch.nn.Module) -> None:
     """Raise UsageError if the model is wrapped in one of `KINDS`, is one, has one inside, or is sharded."""
+    _refuse_spread(model)
     inside = next((type(each) for each in model.modules() if isinstance(each, KINDS)), None)
     found = inside or _around(model) or _sharded(model)
     if found is not None:
@@ -44,6 +45,21 @@ def _kind_around(model: torch.nn.Module) -> type | None:
         if issubclass(type(each), KINDS) and any(inner is model for inner in each.modules()):
             return type(each)
     return None
+
+
+def _refuse_spread(model: torch.nn.Module) -> None:
+    """Raise UsageError if parameters are DTensors, of which each rank has a part that PyTorch keeps to itself."""
+    tensors = sys.modules.get("torch.distributed.tensor")
+    if tensors is None or _sharded(model) is not None:
+        return
+    for name, each in model.named_parameters():
+        if isinstance(each, tensors.DTensor):
+            names = ", ".join(each.device_mesh.mesh_dim_names or ())
+            raise UsageError(
+                f"`{name}` is a DTensor, in parts over ({names}): hk.distribute averages plain tensors\n"
+                "hint: hk.distribute(…, group=…) is for stages of a pipeline, whose parameters are plain; a model that FSDP2 has "
+                "sharded takes hk.hsdp_hook(model)"
+            )
 
 
 def _sharded(model: torch.nn.Module) -> type | None:

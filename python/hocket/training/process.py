@@ -12,7 +12,8 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -41,6 +42,24 @@ Come = Callable[[Settings, bytes, Membership, str], int | None]
 """How a process on a host comes to the meeting with ranks that train, given the job's secret: it returns how many of the job's
 steps are in its state, or None."""
 
+
+@dataclass(frozen=True)
+class Within:
+    """Part of another system's ranks that is a job.
+
+    Attributes:
+        name: name for people.
+        environment: variables that give this process its number there.
+        secret: secret on which its ranks have agreed.
+        publish: way for rank 0 to publish an address to them.
+    """
+
+    name: str
+    environment: Mapping[str, str]
+    secret: bytes
+    publish: Publish
+
+
 AGAIN_S = 30.0
 """Time that a member that could not meet the others waits to hear that they meet once more."""
 
@@ -48,9 +67,15 @@ AGAIN_S = 30.0
 class Process:
     """Joined job and, once a model needs it, the engine."""
 
-    def __init__(self, settings: Settings, publish: Publish | None, come: Come | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        publish: Publish | None,
+        come: Come | None = None,
+        within: Within | None = None,
+    ) -> None:
         """Join; every rank must call this, and so must a process that is to join a job that trains. `come`: how the latter does
-        that; default: it gets its state when all meet."""
+        that; default: it gets its state when all meet. `within`: the ranks of the job, if they are a part of another one's."""
         self._membership: Membership | None = None
         self.arrival = arrive(settings, secret_of)
         """Source of this process's place in the job."""
@@ -67,6 +92,13 @@ class Process:
                 self._newcomer(come or _without_state)
                 if settings.joins
                 else join(settings, publish=publish, environment=self.arrival.environment)
+                if within is None
+                else join(
+                    settings,
+                    publish=within.publish,
+                    environment=within.environment,
+                    known_secret=within.secret,
+                )
             )
             """Whole job, with parameter servers if there are any."""
             undo.pop_all()
@@ -337,15 +369,22 @@ def reporting(process: Process) -> Iterator[None]:
 
 
 _joined: Process | None = None
+_of: str | None = None
+"""Name of the ranks of that job, if they are a part of another one's."""
 
 
-def joined(settings: Settings, publish: Publish | None = None, come: Come | None = None) -> Process:
+def joined(
+    settings: Settings,
+    publish: Publish | None = None,
+    come: Come | None = None,
+    within: Within | None = None,
+) -> Process:
     """Return the process's place; join on first use, and again in a forked child, or after it gave up a job in which it was alone.
-    `publish`: see `launch.rendezvous.join`; `come`: as `Process` has it.
+    `publish`: see `launch.rendezvous.join`; `come`, `within`: as `Process` has them.
 
-    UsageError: the process gave up a job with others.
+    UsageError: the process gave up a job with others, or is in another one.
     """
-    global _joined  # noqa: PLW0603  # a process has one place in one job, whatever models it trains
+    global _joined, _of  # noqa: PLW0603  # a process has one place in one job, whatever models it trains
     if _joined is not None and _joined.mine and _joined.gave_up is not None:
         if _joined.everyone.server is None or _joined.everyone.world > 1:
             raise UsageError(
@@ -354,8 +393,14 @@ def joined(settings: Settings, publish: Publish | None = None, come: Come | None
         # In a notebook, the next cell is to work.
         _joined.close()
         _joined = None
+    wanted = None if within is None else within.name
     if _joined is None or not _joined.mine:
-        _joined = Process(settings, publish, come)
+        _joined, _of = Process(settings, publish, come, within), wanted
+    if _of != wanted:
+        raise UsageError(
+            f"this process is in the job of {_of or 'all ranks'}, and cannot be in that of {wanted or 'all ranks'} too\n"
+            "hint: one group for all models of a process"
+        )
     return _joined
 
 

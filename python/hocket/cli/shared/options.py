@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from hocket.artefacts.promise import promise_of
+from hocket.artefacts.writing import makeable
 from hocket.cli.shared.values import COUNTS, STEPS, TRACE_BYTES, One, Word
-from hocket.errors import UsageError
 from hocket.start.remote import SSH
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -57,8 +56,8 @@ def worlds_option(text: str) -> Option:
 
 
 def hosts_option(text: str) -> Option:
-    """Return `--hosts`: a hosts file."""
-    return file_option("--hosts", text=text)
+    """Return `--hosts`: a hosts file, or hosts."""
+    return file_option("--hosts", text=text, metavar="FILE|HOST:N,...")
 
 
 ssh_option = click.option(
@@ -87,7 +86,7 @@ store_option = click.option(
 def remote_options(command: Command) -> Command:
     """Add options that start ranks on other machines: `--hosts`, `--ssh`, `--python`, `--store`."""
     hosts = hosts_option(
-        "Hosts file, `NAME [slots=N]` a line: ranks are started over ssh.  [default: this machine]"
+        "Hosts file, `NAME [slots=N]` a line, or hosts: ranks are started over ssh.  [default: this machine]"
     )
     for option in (store_option, python_option, ssh_option, hosts):
         command = option(command)
@@ -195,23 +194,9 @@ def checked(_context: click.Context, _option: click.Parameter, path: Path | None
     return path
 
 
-def makeable(path: Path | None) -> Path | None:
-    """Return the path if there can be such a directory to write to: fails before minutes are spent on its content."""
-    if path is None:
-        return None
-    there = next(
-        each for each in (path.absolute(), *path.absolute().parents) if each.exists() or each.is_symlink()
-    )
-    if not there.is_dir():
-        raise UsageError(f"{path} cannot be made: {there} is not a directory")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"{path} cannot be made or written to: {there} does not let you write")
-    return path
-
-
 def made(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
     """Check an option by `makeable`."""
-    return makeable(path)
+    return None if path is None else makeable(path)
 
 
 def output_option(text: str, **more: Any) -> Option:

@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import click
 
+from hocket.start.outcome import Outcome
 from hocket.start.processes import SIGNALLED
-from hocket.start.run import Outcome
 
 
 def end(job: Callable[[], Outcome]) -> NoReturn:

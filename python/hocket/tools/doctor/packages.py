@@ -28,6 +28,7 @@ USES = {
     "keras": "training: hocket.keras",
     "ray": "training and sweeps on a Ray cluster: hocket.ray, `--ray`",
     "optax": "`hocket.jax.all_reduce_gradients`",
+    "prometheus_client": "metrics for Prometheus: `hocket run --metrics`",
 }
 """Uses of packages by module name, like `extras.EXTRAS`."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from hocket.tools.report import breakdown, quantity
+from hocket.tools.report import quantity
 from hocket.tools.report.markup import Html, tag
 from hocket.tools.report.material import Comparison, Material, Strategy
+from hocket.tools.report.step_parts import StepTimes, step_times
 
 
 def header(material: Material) -> Html:
@@ -62,7 +63,7 @@ def _tiles(ours: Strategy, baseline: Strategy, metric_name: str) -> list[tuple[s
             was(quantity.seconds(baseline.step_s)),
         ),
         (
-            "Waiting for the network",
+            "Waiting",
             quantity.share(ours.wait_share),
             was(quantity.share(baseline.wait_share)),
         ),
@@ -79,22 +80,25 @@ def _tiles(ours: Strategy, baseline: Strategy, metric_name: str) -> list[tuple[s
 
 
 def _alone(material: Material) -> tuple[Html, str, list[tuple[str, str, str]]]:
-    rows = breakdown.rows(material)
+    rows = step_times(material)
     run = material.run
     where = f"{run.script or 'a script'} on {run.world} ranks"
     if not rows:
         return tag("span", "No steps were recorded"), where, []
     title = tag("span", tag("strong", quantity.seconds(_middle(rows, "step_s"))), " a step")
-    tiles = [
-        ("Forward", quantity.seconds(_middle(rows, "forward_s")), ""),
-        ("Backward", quantity.seconds(_middle(rows, "backward_s")), ""),
-        ("Waiting for the network", quantity.share(_middle(rows, "wait_share")), ""),
-        ("Optimizer", quantity.seconds(_middle(rows, "optimizer_s")), ""),
-    ]
+    forward, backward, loading, for_ranks, for_network = (
+        quantity.seconds(_middle(rows, f"{name}_s"))
+        for name in ("forward", "backward", "loading", "for_ranks", "for_network")
+    )
+    tiles = [("Forward, backward", f"{forward}, {backward}", ""), ("Loading", loading, "")]
+    if for_ranks == quantity.UNKNOWN:
+        tiles.append(("Waiting", quantity.share(_middle(rows, "wait_share")), ""))
+    else:
+        tiles += [("Waiting for other ranks", for_ranks, ""), ("Waiting for the network", for_network, "")]
     return title, where, tiles
 
 
-def _middle(rows: list[breakdown.StepTimes], name: str) -> float | None:
+def _middle(rows: list[StepTimes], name: str) -> float | None:
     """Return the median over ranks of one of their medians over steps."""
     known = [value for row in rows if (value := getattr(row, name)) is not None]
     return median(known) if known else None

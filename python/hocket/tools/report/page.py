@@ -29,7 +29,7 @@ from hocket.tools.report import (
 )
 from hocket.tools.report.markup import Html, joined, tag
 from hocket.tools.report.material import Material, load
-from hocket.tools.report.section import Section
+from hocket.tools.report.section import Section, unanswered
 from hocket.tools.report.spans import SPANS_MAX
 
 # Opens at once from a slow disk or an issue's attachment; every section has its own limit below this one.
@@ -138,7 +138,10 @@ def _sections(material: Material, spans_max: int) -> list[Section]:
         traffic.section(material),
         facts.section(material),
     )
-    return [section for section in found if section is not None]
+    told = [section for section in found if section is not None]
+    answered = [section for section in told if not section.is_absent]
+    absent = [section for section in told if section.is_absent]
+    return [*answered, unanswered(absent)] if absent else answered
 
 
 def _inline(names: tuple[str, ...]) -> str:

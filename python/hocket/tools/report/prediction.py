@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from statistics import median
 
 from hocket.artefacts.plan import Candidate
-from hocket.tools.report import breakdown, quantity
+from hocket.tools.report import quantity
 from hocket.tools.report.markup import Row, clipped, joined, table, tag
 from hocket.tools.report.material import Material
 from hocket.tools.report.section import Section, absent
+from hocket.tools.report.step_parts import step_times
 
 # The best candidates by prediction; the order of the others no longer matters to a choice.
 ROWS_MAX = 40
@@ -62,8 +63,9 @@ def error(candidate: Candidate) -> float | None:
 
 def _with_this_run(material: Material, chosen: str | None) -> list[Candidate]:
     """Return the candidates; the chosen one's measured time is this run's unless a comparison measured it."""
-    steps = breakdown.rows(material)
-    own = median(r.step_s for r in steps) if steps else None
+    steps = step_times(material)
+    # Plans know nothing of loading.
+    own = median(r.step_s - (r.loading_s or 0.0) for r in steps) if steps else None
     return [
         Candidate(label=c.label, predicted_step_s=c.predicted_step_s, measured_step_s=own)
         if c.label == chosen and c.measured_step_s is None

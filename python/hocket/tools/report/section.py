@@ -19,6 +19,8 @@ class Section:
     question: str
     body: Html
     numbers: Any = None
+    is_absent: bool = False
+    """True if the trace has nothing to answer it with: `body` says why."""
 
     def html(self) -> Html:
         """Return the section as an element with the question as its heading."""
@@ -29,7 +31,13 @@ class Section:
 def absent(name: str, question: str, why: str) -> Section:
     """Return a section without data: one line names a source of the data, with commands between backticks."""
     parts = (tag("code", part) if index % 2 else part for index, part in enumerate(why.split("`")))
-    return Section(name, question, tag("p", *parts, class_="absent"))
+    return Section(name, question, tag("span", *parts, class_="absent"), is_absent=True)
+
+
+def unanswered(sections: Sequence[Section]) -> Section:
+    """Return the section that folds questions without an answer into one list."""
+    rows = [tag("li", tag("strong", each.question), " ", each.body, id=each.name) for each in sections]
+    return Section("unanswered", "What does this trace not tell?", tag("ul", *rows, class_="unanswered"))
 
 
 def latest(items: Sequence[T], most: int, caption: str) -> tuple[Sequence[T], str]:

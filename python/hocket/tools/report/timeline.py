@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hocket.tools.report.breakdown import phase_keys
 from hocket.tools.report.markup import Html, data, joined, tag
 from hocket.tools.report.material import STEP, Material
 from hocket.tools.report.section import Section, absent
@@ -30,7 +29,7 @@ def section(material: Material, spans_max: int = SPANS_MAX) -> Section:
     parts = (
         tag("p", _caption(material, choice)),
         tag(
-            "ul", *phase_keys(), *_bucket_keys(choice, generations=generations_of(material)), class_="legend"
+            "ul", *_phase_keys(), *_bucket_keys(choice, generations=generations_of(material)), class_="legend"
         ),
         _controls(choice),
         _canvas(choice),
@@ -53,6 +52,11 @@ def _caption(material: Material, choice: Choice) -> str:
     if not choice.sends:
         words += " Sends are left out: there are too many for a page."
     return words
+
+
+def _phase_keys() -> list[Html]:
+    names = ("forward", "backward", "wait", "optimizer")
+    return [tag("li", tag("i", class_=f"key {name}"), name) for name in names]
 
 
 def _bucket_keys(choice: Choice, *, generations: bool) -> list[Html]:

@@ -30,13 +30,10 @@ from hocket.job.first_file import of_rank_0
 from hocket.job.rendezvous import LINGER_S, SECRET_BYTES, Job, join
 from hocket.measure.quick import known_cluster
 from hocket.settings import Settings
-from hocket.start.variables import OF_A_RANK
+from hocket.start.variables import of_torch
 from hocket.torch.backend.messages import Messages
 from hocket.torch.backend.staging import Staging
 from hocket.torch.backend.works import Works
-
-IDENTITY = {"HOCKET_STORE", *OF_A_RANK}
-"""Variables that launchers set for a job of their own: this job has the ranks that torch gives."""
 
 
 class Node:
@@ -52,14 +49,7 @@ class Node:
         """
         store.set_timeout(timeout)
         self._store = store
-        environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
-        environment |= {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(world),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }
-        if master is not None:
-            environment |= {"MASTER_ADDR": master, "MASTER_PORT": "1"}
+        environment = of_torch(rank, world, master)
         settings = Settings.from_environment(environment)
         if not look:
             settings = dataclasses.replace(settings, start_timeout_s=timeout.total_seconds(), autopilot=False)

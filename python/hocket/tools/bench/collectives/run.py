@@ -12,8 +12,9 @@ from hocket import typed
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, UsageError
 from hocket.job.store import address as addresses
+from hocket.start.outcome import Outcome
 from hocket.start.processes import ProcessSpec
-from hocket.start.run import Outcome, launch
+from hocket.start.run import launch
 from hocket.tools.bench.collectives import mpirun
 from hocket.tools.bench.collectives.contenders import catalogue
 from hocket.tools.bench.collectives.request import Request

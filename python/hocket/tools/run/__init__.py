@@ -1,0 +1,1 @@
+"""What starts the ranks of a job: checks before the start, and functions as ranks."""
