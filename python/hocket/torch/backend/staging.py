@@ -8,6 +8,7 @@ used again when the copies from it have ended, and stays pinned for as long as t
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,10 +21,14 @@ from hocket import _native
 from hocket.errors import Error
 from hocket.torch.devices import Ended, Landing, Twin, pinning, queue_of
 
+log = logging.getLogger("hocket.torch")
+
 ALIGN_BYTES = 64
 SMALLEST_BYTES = 1 << 12
 """Size of the smallest block; each next kind has twice as much."""
 NAP_S = 2e-5
+END_S = 5.0
+"""Longest wait for copies when the process leaves its job."""
 LONGEST_NAP_S = 1e-3
 """Naps between two looks at a copy that has not ended: the first, and the longest."""
 
@@ -82,11 +87,15 @@ class Place:
             self._free[len(block.bytes)].append(block)
 
     def close(self) -> None:
-        """Wait for copies that are under way, and unpin the memory."""
+        """Wait for copies that are under way, and unpin the memory. What a device that hangs may still write stays pinned."""
+        until_s = time.monotonic() + END_S
         with self._memory:
             for block in self._blocks:
-                if block.last is not None:
-                    block.last.synchronize()
+                while not block.is_free:
+                    if time.monotonic() > until_s:
+                        log.warning("%s has not ended copies %g s after the last call", self.device, END_S)
+                        return
+                    time.sleep(NAP_S)
             for unpin in self._unpin:
                 unpin()
             self._unpin.clear()
